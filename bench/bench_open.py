@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.bench_append import sent_batches
 from bench.common import Bound, Case, Settings, require_equal
 from kstore.log import open_log
-from kstore.log.env import Env, ReadFile
+from kstore.log.env import LocalEnv, LocalFile
 from kstore.log.files.root_files import NO_BROKER_EPOCH, CleanShutdown, write_clean_shutdown
 from kstore.record import MemoryRecords
 from kstore.record.batches import set_last_offset
@@ -20,13 +20,13 @@ BYTES_PER_SEGMENT = 4096
 AT_MOST_SECONDS = 2.0
 
 
-class ReadingEnv(Env):
+class ReadingEnv(LocalEnv):
     """An Env that records the .log files opened for reading."""
 
     def __init__(self) -> None:
         self.read_logs: list[str] = []
 
-    def open_read(self, path: str) -> ReadFile:
+    def open_read(self, path: str) -> LocalFile:
         if path.endswith(".log"):
             self.read_logs.append(path)
         return super().open_read(path)
@@ -44,7 +44,7 @@ def write_segments(root: Path, count: int, settings: Settings) -> Path:
         (path / f"{name}.log").write_bytes(sent)
         (path / f"{name}.index").touch()
         (path / f"{name}.timeindex").touch()
-    write_clean_shutdown(str(root), CleanShutdown(NO_BROKER_EPOCH), Env())
+    write_clean_shutdown(str(root), CleanShutdown(NO_BROKER_EPOCH), LocalEnv())
     with open_log(path, "a") as log:
         require_equal("end offset", {"written": count * record_count, "kstore": log.log_end_offset})
     return path

@@ -47,3 +47,8 @@ def after_fork_in_child(callback: Callable[[], None]) -> None:
 def set_default_variable(name: str, value: str) -> None:
     """Set an environment variable of this process and of those it will start, unless it is set."""
     os.environ.setdefault(name, value)
+
+
+def variable(name: str) -> str | None:
+    """Return an environment variable of this process, None if it is not set."""
+    return os.environ.get(name)

@@ -8,7 +8,7 @@ from kstore.archive.manifest import ExportedFile, ExportedPartition, Manifest, r
 from kstore.archive.options import ExportArguments, Format, export_options
 from kstore.archive.run import ExportSummary, local_export
 from kstore.config import LogConfig
-from kstore.log.env import DEFAULT_ENV, Env, StrPath
+from kstore.log.env import Env, StrPath
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -32,7 +32,7 @@ def export(
     threads: int = 2,
     fail_on_data_loss: bool = True,
     config: LogConfig | None = None,
-    env: Env = DEFAULT_ENV,
+    env: Env | None = None,
     **options: Unpack[ExportArguments],
 ) -> ExportSummary:
     """Export what a log.dirs root or a partition holds into a directory; called again, what was written since.

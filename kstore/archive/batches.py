@@ -28,7 +28,7 @@ from kstore.archive.parts import Part, PartResult, StagedFile, Work
 from kstore.archive.target import Place
 from kstore.config import MIB, LogConfig
 from kstore.errors import CorruptRecordError, KStoreError, LogReplacedError
-from kstore.log.env import Env, FileIdentity, ReadFile, join_path, open_listed
+from kstore.log.env import Env, Identity, ReadFile, join_path, open_listed
 from kstore.log.files.names import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
@@ -48,7 +48,7 @@ class Piece(NamedTuple):
     """The bytes [position, end_position) of a file. identity: that it must have, None for any."""
 
     path: str
-    identity: FileIdentity | None
+    identity: Identity | None
     position: int
     end_position: int
 
@@ -59,12 +59,12 @@ def export_batches(
     place: Place,
     *,
     config: LogConfig,
-    env: Env,
+    env: Env | None,
     on_bytes: Callable[[int], None] = lambda _: None,
 ) -> PartResult:
     """Copy the batches of a part, or segments that are joined, to a new segment in the staging directory.
 
-    Args: env: of the source; on_bytes: called with the size of each chunk.
+    Args: env: of the source, None for that of the ranges; on_bytes: called with the size of each chunk.
     Raises: CorruptRecordError, UnsupportedMagicError for damage; LogReplacedError if a file changed since the plan;
         CorruptManifestError for a file of the target that changed; StorageError.
     Cost: one pass; memory for one chunk of 1 MiB, and the entries of the indexes.
@@ -75,9 +75,9 @@ def export_batches(
         pieces = [Piece(join_path(place.target, file.path), None, 0, file.size_in_bytes) for file in work.files]
         read_env = place.env
     else:
-        read_env = env
+        read_env = env or (work.ranges[0].env if work.ranges else place.env)
         if options.on_error == "skip" and work.ranges:
-            pieces = _sound_pieces(work, damage, config=config, env=env)
+            pieces = _sound_pieces(work, damage, config=config, env=read_env)
         else:
             pieces = [
                 Piece(file.path, dict(scan.identities).get(file.path), file.start_position, file.end_position)
@@ -88,7 +88,7 @@ def export_batches(
     with _Copy(pieces, base_offset, place, config=config, env=read_env) as copy:
         found = copy.run(on_bytes)
         for scan in work.ranges:
-            check_standing(scan, env)
+            check_standing(scan, read_env)
     for file, crc in zip(work.files, copy.piece_crcs, strict=False):
         if crc != file.crc32c:
             raise changed_file(join_path(place.target, file.path), file, (file.size_in_bytes, crc))

@@ -43,13 +43,13 @@ def export_columns(
     place: Place,
     *,
     config: LogConfig,
-    env: Env,
+    env: Env | None,
     threads: int = 1,
     on_offset: Callable[[int], None] = lambda _: None,
 ) -> PartResult:
     """Write the records of a part, or those of files that are joined, to new files in the staging directory.
 
-    Args: env: of the source; threads: that decode; on_offset: called with the last offset of each batch.
+    Args: env: of the source, None for that of each range; threads: that decode; on_offset: called with the last offset of each batch.
     Raises: as kstore.scan while reading; StorageError.
     Cost: memory for two decoded batches for each thread, and one row group for each open file, at most 96 MiB in all.
     """
@@ -66,7 +66,13 @@ def export_columns(
 
 
 def _rows_of_ranges(
-    work: Work, options: ExportOptions, damage: list[dict[str, Any]], *, config: LogConfig, env: Env, threads: int
+    work: Work,
+    options: ExportOptions,
+    damage: list[dict[str, Any]],
+    *,
+    config: LogConfig,
+    env: Env | None,
+    threads: int,
 ) -> Iterator[pyarrow.RecordBatch]:
     from kstore.arrow import Scan
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from kstore.errors import CorruptManifestError, StorageError
-from kstore.log.env import DEFAULT_ENV, ENOENT, Env, StrPath, absolute_path, join_path
+from kstore.log.env import DEFAULT_ENV, ENOENT, Env, StrPath, join_path, locate
 from kstore.types import TopicPartition
 
 FORMAT_VERSION = 1
@@ -131,7 +131,7 @@ def read_manifest(target: StrPath, *, env: Env = DEFAULT_ENV) -> Manifest | None
     Only the files that it lists are finished.
     Raises: CorruptManifestError, StorageError.
     """
-    path = join_path(absolute_path(target), MANIFEST_FILE)
+    path = join_path(locate(target).path, MANIFEST_FILE)
     content = content_of(path, env)
     return None if content is None else Manifest.decoded(content, path=path)
 

@@ -15,7 +15,7 @@ from kstore.archive.options import ExportOptions
 from kstore.archive.parts import Part, Plan, Work
 from kstore.config import MAX_INT32, MAX_INT64, MIB, LogConfig
 from kstore.errors import ExportSourceError
-from kstore.log.env import Env, StrPath, absolute_path, split_path
+from kstore.log.env import Env, Location, StrPath, locate, split_path
 from kstore.log.files.names import PartitionDirectory, find_partitions
 from kstore.log.log import Log
 from kstore.log.opening import open_found
@@ -30,19 +30,24 @@ _RANGE_BYTES = 8 * MIB
 
 
 class Source(NamedTuple):
-    """Where an export reads. fails_on_data_loss: whether offsets that were lost before they were exported are an
-    error.
+    """Where an export reads. env: None to choose it by the path; fails_on_data_loss: whether offsets that were lost
+    before they were exported are an error.
     """
 
     path: StrPath
     config: LogConfig
-    env: Env
+    env: Env | None
     fails_on_data_loss: bool = True
 
     @property
     def name(self) -> str:
         """The path as the manifest names it."""
-        return absolute_path(self.path)
+        return self.located.path
+
+    @property
+    def located(self) -> Location:
+        """The Env that reads the path, and the path in it."""
+        return locate(self.path, self.env)
 
     def selected(self, options: ExportOptions) -> list[PartitionDirectory]:
         """Return the partitions to export.  Raises: as find_partitions; ValueError for one that is not there."""
@@ -50,7 +55,7 @@ class Source(NamedTuple):
 
     def open(self, directory: PartitionDirectory) -> Log:
         """Open a log for reading."""
-        return open_found(directory, self.config, env=self.env)
+        return open_found(directory, self.config)
 
 
 class _Span(NamedTuple):

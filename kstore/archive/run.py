@@ -251,7 +251,11 @@ class _Run:
         from kstore.archive.segments import finish_segments
 
         finish_segments(
-            commit, self._target.path, config=self._source.config, source_env=self._source.env, env=self._target.env
+            commit,
+            self._target.path,
+            config=self._source.config,
+            source_env=self._source.located.env,
+            env=self._target.env,
         )
 
 
@@ -302,7 +306,7 @@ def local_export(
     threads: int = 2,
     fail_on_data_loss: bool = True,
     config: LogConfig | None = None,
-    env: Env = DEFAULT_ENV,
+    env: Env | None = None,
     target_env: Env = DEFAULT_ENV,
     on_plan: Callable[[int], None] = lambda _: None,
     on_bytes: OnBytes | None = None,

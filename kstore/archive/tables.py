@@ -18,7 +18,7 @@ from kstore.archive.parts import Part, Work
 from kstore.archive.plan import Source, make_plan, works
 from kstore.config import LogConfig
 from kstore.errors import ExportError
-from kstore.log.env import DEFAULT_ENV, Env, StrPath
+from kstore.log.env import Env, StrPath
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def export_to_table(
     threads: int = 2,
     fail_on_data_loss: bool = True,
     config: LogConfig | None = None,
-    env: Env = DEFAULT_ENV,
+    env: Env | None = None,
     on_plan: Callable[[int], None] = lambda _: None,
     on_bytes: Callable[[int], None] = lambda _: None,
 ) -> TableSummary:

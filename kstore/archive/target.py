@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import json
-import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from kstore.archive.files import OutputFile
 from kstore.archive.manifest import MANIFEST_FILE, Manifest, content_of, json_object, malformed, read_manifest
 from kstore.archive.parts import PartResult, Plan
 from kstore.errors import ExportError, LogLockedError, StorageError, UnsupportedError
-from kstore.log.env import DEFAULT_ENV, ENOENT, Env, StrPath, absolute_path, join_path, split_path
+from kstore.log.env import DEFAULT_ENV, ENOENT, Env, StrPath, is_local, join_path, locate, shown_path, split_path
 from kstore.log.files.checkpoints import replace_file
 from kstore.log.files.lock import PartitionLock
 from kstore.log.files.names import LOCK_FILE
@@ -27,7 +26,6 @@ from kstore.log.files.names import LOCK_FILE
 # Readers of a directory of Parquet files pass over names that begin so. A broker refuses a root with it.
 STAGING_DIRECTORY = "_kstore_export"
 _PLAN_FILE, _COMMIT_FILE = "plan.json", "commit.json"
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class Place(NamedTuple):
@@ -94,7 +92,7 @@ class Target:
         Raises: UnsupportedError for a URL; LogLockedError; ExportError for a directory that holds something else.
         """
         check_is_local(path)
-        absolute = absolute_path(path)
+        absolute = locate(path).path
         if env.make_directory(absolute):
             env.sync_directory(split_path(absolute)[0])
         lock = PartitionLock.acquire(absolute, None, env) if is_root else _locked(absolute, env)
@@ -214,9 +212,10 @@ class Target:
 
 def check_is_local(path: StrPath) -> None:
     """Raise UnsupportedError for a URL: an object store has no rename, which the commit needs."""
-    if isinstance(path, str) and _URL.match(path):
+    if not is_local(path):
         reason = "an export is written to a local directory, from which its files can be copied, the manifest last"
-        raise UnsupportedError(f"cannot write {path}: {reason}", path=path)
+        shown = shown_path(str(path))
+        raise UnsupportedError(f"cannot write {shown}: {reason}", path=shown)
 
 
 def result_name(part: int) -> str:

@@ -13,12 +13,12 @@ from kstore.log.env import Env
 
 
 class Job(NamedTuple):
-    """What the tasks of a run have in common. env: of the source. Picklable."""
+    """What the tasks of a run have in common. env: of the source, None to choose it by the ranges. Picklable."""
 
     options: ExportOptions
     place: Place
     config: LogConfig
-    env: Env
+    env: Env | None
 
 
 def run_part(work: Work, job: Job, *, threads: int = 1, on_bytes: Callable[[int], None] = lambda _: None) -> PartResult:

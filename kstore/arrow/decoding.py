@@ -14,7 +14,7 @@ from kstore.arrow.columns import Binary, schema
 from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import checked_int
 from kstore.log.damage import OnError, OnSkip, SkippedRange
-from kstore.log.env import DEFAULT_ENV, Env
+from kstore.log.env import Env
 from kstore.log.plan import ScanRange
 from kstore.log.scan import Rows, check_junction, read_ahead, scan_around_damage, scan_columns
 from kstore.log.segment.records import LastBatch
@@ -41,7 +41,7 @@ def record_batches(
     config: LogConfig = _DEFAULTS,
     strings: Iterable[str] = (),
     verify_crc: bool = True,
-    env: Env = DEFAULT_ENV,
+    env: Env | None = None,
     on_error: OnError = "raise",
     on_skip: OnSkip | None = None,
 ) -> Iterator[pa.RecordBatch]:
@@ -72,7 +72,6 @@ def record_batches(
         selection=plan.selection,
         batch_bytes=batch_bytes,
         config=config,
-        env=env,
     )
     return _decode(ranges, plan, scan, SkipReport(on_skip), threads=threads, env=env)
 
@@ -89,6 +88,7 @@ class _Parted(NamedTuple):
     assembler: Assembler
     item: Rows | SkippedRange
     last: LastBatch
+    env: Env
 
 
 def _decode(
@@ -98,7 +98,7 @@ def _decode(
     report: SkipReport,
     *,
     threads: int,
-    env: Env,
+    env: Env | None,
 ) -> _Batches:
     """Decode in one or several threads. The calling thread makes the record batches, since pyarrow releases the GIL to
     do so, and reports what is left out.
@@ -108,8 +108,9 @@ def _decode(
     def decode(scan_range: ScanRange) -> Generator[_Parted, None, None]:
         assembler = Assembler(projection, topic=scan_range.topic, partition=scan_range.partition)
         last = LastBatch() if alone is None else alone
-        for item in scan(scan_range, last=last):
-            yield _Parted(assembler, item, last)
+        reading = scan_range.env if env is None else env
+        for item in scan(scan_range, last=last, env=reading):
+            yield _Parted(assembler, item, last, reading)
 
     if threads == 1:
         found = (parted for scan_range in ranges for parted in decode(scan_range))
@@ -118,12 +119,12 @@ def _decode(
         found = read_ahead(ranges, decode, threads=threads, size_of=_size_of_part, most_bytes_ahead=most_bytes_ahead)
     before: LastBatch | None = None
     with closing(found):
-        for assembler, item, last in found:
+        for assembler, item, last, reading in found:
             if isinstance(item, SkippedRange):
                 report(item)
                 continue
             if before is not None and before is not last:
-                check_junction(before, last, env)
+                check_junction(before, last, reading)
             before = last
             batch = assembler.record_batch(item.columns)
             is_whole = item.end - item.start == batch.num_rows

@@ -17,10 +17,10 @@ from kstore.config import MAX_INT64, LogConfig
 from kstore.errors import LogReplacedError
 from kstore.log.damage import OnError, OnSkip
 from kstore.log.env import StrPath, is_same_file
-from kstore.log.files.names import find_partitions
+from kstore.log.files.names import PartitionDirectory, find_partitions
 from kstore.log.files.selection import Offsets, Selection, Time, time_ms
 from kstore.log.log import DEFAULT_PLAN_BYTES, Isolation, Log
-from kstore.log.opening import open_log
+from kstore.log.opening import look_into, open_found, open_log
 from kstore.log.plan import ScanRange
 from kstore.log.skipping import SkipReport, goes_on
 from kstore.types import MAX_OFFSET
@@ -172,7 +172,7 @@ class Scan:
         start, end = max(planned[0].start_offset, offsets[0]), min(planned[-1].end_offset, offsets[1])
         options, isolation = self._options, self._isolation or "read_uncommitted"
         on_error = options.get("on_error", "raise")
-        with open_log(path, config=options.get("config", _DEFAULTS)) as log:
+        with open_log(path, config=options.get("config", _DEFAULTS), env=planned[0].env) as log:
             if planned[-1].end_offset == MAX_OFFSET:
                 start, _ = log.held_offsets(start, since_ms=since_ms, isolation=isolation, on_error=on_error)
                 return [one for one in planned if one.end_offset > start]
@@ -299,19 +299,24 @@ def _ranges_of(
     paths: Sequence[StrPath], wanted: _Part, *, threads: int, config: LogConfig, on_error: OnError
 ) -> Iterator[ScanRange]:
     size = THREAD_RANGE_BYTES if threads > 1 else None
-    for directory in wanted.selection.select(find_partitions(paths)):
-        with open_log(directory.path, config=config) as log:
+
+    def ranges_of(directory: PartitionDirectory) -> list[ScanRange]:
+        with open_found(directory, config) as log:
             if not wanted.is_bounded and wanted.since_ms is None:
-                yield from log.scan_ranges(size, on_error=on_error)
-                continue
-            yield from _bounded_ranges(
-                log,
-                wanted.selection.bounds_of(log.topic_partition),
-                since_ms=wanted.since_ms,
-                isolation=wanted.isolation,
-                size=size,
-                on_error=on_error,
+                return list(log.scan_ranges(size, on_error=on_error))
+            return list(
+                _bounded_ranges(
+                    log,
+                    wanted.selection.bounds_of(log.topic_partition),
+                    since_ms=wanted.since_ms,
+                    isolation=wanted.isolation,
+                    size=size,
+                    on_error=on_error,
+                )
             )
+
+    for found in look_into(wanted.selection.select(find_partitions(paths)), ranges_of):
+        yield from found
 
 
 def _bounded_ranges(

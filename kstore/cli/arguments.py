@@ -38,6 +38,7 @@ class PartitionSelection:
 
         Raises: LogNotFoundError if DIR holds no log, WrongUseError if no partition in it matches.
         """
+        from kstore.log.env import shown_path
         from kstore.log.files.names import find_partitions
 
         found = find_partitions(self.directory)
@@ -48,9 +49,10 @@ class PartitionSelection:
             and (not self.partitions or partition.topic_partition.partition in self.partitions)
         ]
         if not selected:
+            place = shown_path(self.directory)
             raise WrongUseError(
-                f"found no partition {self._wanted()}among the {len(found)} in {self.directory}; "
-                f"to list them: kstore ls {quote(self.directory)}"
+                f"found no partition {self._wanted()}among the {len(found)} in {place}; "
+                f"to list them: kstore ls {quote(place)}"
             )
         return sorted(selected, key=lambda partition: partition.topic_partition)
 
@@ -64,11 +66,11 @@ def log_size_in_bytes(
     partitions: Iterable[PartitionDirectory], *, start_offset: int = 0, end_offset: int = MAX_OFFSET
 ) -> int:
     """Return the size of the segments that hold offsets of a range. A partition that can't be opened counts as 0."""
-    from kstore.log.opening import open_log
+    from kstore.log.opening import open_found
 
     total = 0
     for partition in partitions:
-        with suppress(KStoreError), open_log(partition.path) as log:
+        with suppress(KStoreError), open_found(partition) as log:
             total += sum(
                 segment.size_in_bytes
                 for segment in log.segments

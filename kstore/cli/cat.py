@@ -22,7 +22,7 @@ from kstore.cli.render import (
     record_parts,
 )
 from kstore.errors import KStoreError
-from kstore.log.opening import open_log
+from kstore.log.opening import open_found
 from kstore.record.decoding import decode, decoder_of
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def print_records(
         is_bulk = is_json and wanted.prints_whole_batches
         show_batch = partial(json_of_plain, prefix=prefix, separator="\n") if is_bulk else None
         try:
-            with open_log(partition.path) as log:
+            with open_found(partition) as log:
                 on_skip = report if wanted.skips_damaged else None
                 for group in groups(log, wanted, show_batch=show_batch, progress=progress, on_skip=on_skip):
                     records = group.records if left is None else group.records[:left]

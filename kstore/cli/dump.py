@@ -30,7 +30,7 @@ from kstore.cli.render import (
 from kstore.compression import codec_name
 from kstore.config import LogConfig
 from kstore.errors import KStoreError
-from kstore.log.env import DEFAULT_ENV, FileKind, absolute_path, join_path, split_path
+from kstore.log.env import Env, FileKind, Location, join_path, locate, split_path
 from kstore.log.files.checkpoints import (
     MAX_CHECKPOINT_BYTES,
     malformed,
@@ -114,6 +114,7 @@ class DumpFile(NamedTuple):
     label: str
     suffix: str
     base_offset: int | None
+    env: Env
 
 
 class Content(NamedTuple):
@@ -140,25 +141,26 @@ def run(
 
     Raises: WrongUseError, LogNotFoundError; for a single file also its KStoreError.
     """
-    path = absolute_path(selection.directory)
+    location = locate(selection.directory)
+    env, path = location
     style = Style(is_json=is_json, with_records=with_records or decoder is not None, decoder=decoder)
-    found = DEFAULT_ENV.stat(path)
+    found = env.stat(path)
     if found is None:
         raise WrongUseError(f"{path} does not exist")
     if found.kind is not FileKind.DIRECTORY:
         if selection.topics or selection.partitions:
             raise WrongUseError(f"--topic and --partition need a directory, but {path} is a file")
-        file, progress = named_file(path), Progress()
+        file, progress = named_file(location), Progress()
         with out.progress(progress, total_bytes=lambda: found.size_in_bytes, only_to_file=True):
             return dump_file(file, out, style, progress)
-    files, progress = list(files_of(selection, path)), Progress()
+    files, progress = list(files_of(selection, location)), Progress()
     with out.progress(progress, total_bytes=partial(sizes_of, files), only_to_file=True):
         return dump_files(files, out, style, progress)
 
 
 def sizes_of(files: Iterable[DumpFile]) -> int:
     """Return the size of all files together in bytes."""
-    found = (DEFAULT_ENV.stat(file.path) for file in files)
+    found = (file.env.stat(file.path) for file in files)
     return sum(status.size_in_bytes for status in found if status is not None)
 
 
@@ -177,19 +179,20 @@ def dump_files(files: Iterable[DumpFile], out: Output, style: Style, progress: P
     return status
 
 
-def named_file(path: str) -> DumpFile:
+def named_file(location: Location) -> DumpFile:
     """Return the kind of a file by its name. A state that a broker appended to the name (.deleted, ...) is ignored.
 
     Raises: WrongUseError if no kind of file that can be dumped has such a name.
     """
+    env, path = location
     name = split_path(path)[1]
     plain = name
     for state in STATE_SUFFIXES:
         plain = plain.removesuffix(state)
     if plain.endswith(SNAPSHOT_SUFFIX):
-        return DumpFile(path, name, LOG_SUFFIX, None)
+        return DumpFile(path, name, LOG_SUFFIX, None, env)
     if name in SIDE_FILE_KINDS:
-        return DumpFile(path, name, name, None)
+        return DumpFile(path, name, name, None, env)
     parsed = parse_segment_name(plain)
     suffix = next((suffix for suffix in SUFFIXES if plain.endswith(suffix)), None)
     if suffix is None:
@@ -198,16 +201,17 @@ def named_file(path: str) -> DumpFile:
         raise WrongUseError(
             f"{path} must be named after its base offset in 20 digits: its entries are relative to that offset"
         )
-    return DumpFile(path, name, suffix, parsed.base_offset if parsed is not None else None)
+    return DumpFile(path, name, suffix, parsed.base_offset if parsed is not None else None, env)
 
 
-def files_of(selection: PartitionSelection, path: str) -> Iterator[DumpFile]:
+def files_of(selection: PartitionSelection, location: Location) -> Iterator[DumpFile]:
     """Yield the files of a directory in name order, then, if it is a root, those of its selected partitions.
 
     The root's own files are left out if topics or partitions are selected.
     """
+    path = location.path
     is_whole = not selection.topics and not selection.partitions
-    own = list(known_files(path, label_prefix="")) if is_whole else []
+    own = list(known_files(location, label_prefix="")) if is_whole else []
     if any(file.base_offset is not None for file in own):
         yield from own
         return
@@ -215,41 +219,43 @@ def files_of(selection: PartitionSelection, path: str) -> Iterator[DumpFile]:
     yield from own
     for partition in partitions:
         if partition.path != path:
-            yield from known_files(partition.path, label_prefix=f"{partition.topic_partition}/")
+            yield from known_files(
+                Location(partition.env, partition.path), label_prefix=f"{partition.topic_partition}/"
+            )
         elif not is_whole:
-            yield from known_files(partition.path, label_prefix="")
+            yield from known_files(Location(partition.env, partition.path), label_prefix="")
 
 
-def known_files(directory: str, *, label_prefix: str) -> Iterator[DumpFile]:
+def known_files(location: Location, *, label_prefix: str) -> Iterator[DumpFile]:
     """Yield the files of a partition directory or a root that are named exactly as Kafka names them, in name order."""
-    for name in DEFAULT_ENV.listdir(directory):
+    env, directory = location
+    for name in env.listdir(directory):
         path, label = join_path(directory, name), label_prefix + name
         parsed = parse_segment_name(name)
         if parsed is not None:
-            yield DumpFile(path, label, parsed.suffix, parsed.base_offset)
+            yield DumpFile(path, label, parsed.suffix, parsed.base_offset, env)
         elif is_metadata_snapshot_name(name):
-            yield DumpFile(path, label, LOG_SUFFIX, None)
+            yield DumpFile(path, label, LOG_SUFFIX, None, env)
         elif name in SIDE_FILE_KINDS:
-            yield DumpFile(path, label, name, None)
+            yield DumpFile(path, label, name, None, env)
 
 
 def dump_file(file: DumpFile, out: Output, style: Style, progress: Progress) -> int:
     """Show one file and return the exit status. Only batches move the progress: all other files are small."""
     progress.label = file.label
     if file.suffix == LOG_SUFFIX:
-        return dump_log(file.path, out, style, progress)
+        return dump_log(Location(file.env, file.path), out, style, progress)
     if file.suffix in ENTRY_SIZES:
         return dump_index(file, out, style)
-    return dump_side_file(
-        file.path, file.suffix, out, base_offset=file.base_offset, is_json=style.is_json, prefix=style.prefix
-    )
+    return dump_side_file(file, out, is_json=style.is_json, prefix=style.prefix)
 
 
-def dump_log(path: str, out: Output, style: Style, progress: Progress) -> int:
+def dump_log(location: Location, out: Output, style: Style, progress: Progress) -> int:
     """Show the batches of a .log, damaged ones included, and return the exit status."""
+    env, path = location
     config = LogConfig()
     status = EXIT_FINE
-    opened = DEFAULT_ENV.open_read(path)
+    opened = env.open_read(path)
     try:
         segment = SegmentFile(opened, chunk_bytes=config.read_chunk_bytes, max_batch_bytes=config.max_batch_bytes)
         if not style.is_json:
@@ -385,7 +391,7 @@ def batch_parts(entry: Entry, header: BatchHeader, content: Content) -> list[Par
 def dump_index(file: DumpFile, out: Output, style: Style) -> int:
     """Show the entries of an .index or .timeindex without its trailing zero slots, and return the exit status."""
     entry_size = ENTRY_SIZES[file.suffix]
-    content = DEFAULT_ENV.read_file(file.path, max_bytes=MAX_INDEX_BYTES)
+    content = file.env.read_file(file.path, max_bytes=MAX_INDEX_BYTES)
     rows: Iterator[tuple[int, int]]
     if file.suffix == OFFSET_INDEX_SUFFIX:
         names = ("offset", "position")
@@ -558,12 +564,12 @@ class Table(NamedTuple):
     error: KStoreError | None = None
 
 
-def dump_side_file(path: str, kind: str, out: Output, *, base_offset: int | None, is_json: bool, prefix: str) -> int:
+def dump_side_file(file: DumpFile, out: Output, *, is_json: bool, prefix: str) -> int:
     """Show a file of one of SIDE_FILE_KINDS and return the exit status.
 
     Raises: KStoreError if the file can't be read at all.
     """
-    fields, rows, error = SIDE_FILE_KINDS[kind](path, base_offset or 0)
+    fields, rows, error = SIDE_FILE_KINDS[file.suffix](file.path, file.base_offset or 0, file.env)
     if is_json:
         for row in rows:
             shown = ASCII_JSON(dict(zip(fields, row, strict=True)))
@@ -592,9 +598,9 @@ def text_of(value: object) -> str:
     return printable(value) if isinstance(value, str) else ASCII_JSON(value)
 
 
-def transaction_index_table(path: str, base_offset: int) -> Table:
+def transaction_index_table(path: str, base_offset: int, env: Env) -> Table:
     """Return all whole entries as they are stored, and the first error that validation finds."""
-    content = DEFAULT_ENV.read_file(path, max_bytes=MAX_INDEX_BYTES)
+    content = env.read_file(path, max_bytes=MAX_INDEX_BYTES)
     whole = len(content) - len(content) % TRANSACTION_INDEX_ENTRY_SIZE
     entries = enumerate(ABORTED_TXN.iter_unpack(memoryview(content)[:whole]))
     rows: list[tuple[object, ...]] = [(slot, *entry) for slot, entry in entries]
@@ -606,10 +612,10 @@ def transaction_index_table(path: str, base_offset: int) -> Table:
     return Table(("slot", *ABORTED_TXN_FIELDS), rows, error)
 
 
-def snapshot_table(path: str, _: int) -> Table:
+def snapshot_table(path: str, _: int, env: Env) -> Table:
     """Return the producers in file order."""
     rows: list[tuple[object, ...]] = []
-    for slot, entry in enumerate(read_snapshot(path)):
+    for slot, entry in enumerate(read_snapshot(path, env)):
         batches = ProducerStateEntry.of_snapshot(entry).batches
         first_sequence = batches[-1].first_sequence if batches else -1
         rows.append(
@@ -629,35 +635,35 @@ def snapshot_table(path: str, _: int) -> Table:
     return Table(("slot", *PRODUCER_FIELDS), rows)
 
 
-def leader_epoch_table(path: str, _: int) -> Table:
+def leader_epoch_table(path: str, _: int, env: Env) -> Table:
     """Return the entries of a leader-epoch-checkpoint."""
-    return Table(("epoch", "startOffset"), [tuple(entry) for entry in read_leader_epoch_checkpoint(path) or ()])
+    return Table(("epoch", "startOffset"), [tuple(entry) for entry in read_leader_epoch_checkpoint(path, env) or ()])
 
 
-def offset_checkpoint_table(path: str, _: int) -> Table:
+def offset_checkpoint_table(path: str, _: int, env: Env) -> Table:
     """Return the entries of a root's checkpoint."""
-    entries = (read_offset_checkpoint(path) or {}).items()
+    entries = (read_offset_checkpoint(path, env) or {}).items()
     return Table(("topic", "partition", "offset"), [(*partition, offset) for partition, offset in entries])
 
 
-def partition_metadata_table(path: str, _: int) -> Table:
+def partition_metadata_table(path: str, _: int, env: Env) -> Table:
     """Return the topic id of a partition.metadata, no rows if the file is missing."""
-    topic_id = read_partition_metadata(split_path(path)[0])
+    topic_id = read_partition_metadata(split_path(path)[0], env)
     return Table(("topicId",), [] if topic_id is None else [(id_text(topic_id),)])
 
 
-def properties_table(path: str, _: int) -> Table:
+def properties_table(path: str, _: int, env: Env) -> Table:
     """Return a properties file as one row, with its property names as the fields."""
-    properties = parse_properties(text_in(path))
+    properties = parse_properties(text_in(path, env))
     return Table(tuple(properties), [tuple(properties.values())])
 
 
-def json_table(path: str, _: int) -> Table:
+def json_table(path: str, _: int, env: Env) -> Table:
     """Return a file that holds one JSON object as one row; an empty file has no fields.
 
     Raises: CorruptCheckpointError, StorageError.
     """
-    text = text_in(path)
+    text = text_in(path, env)
     try:
         content = json.loads(text, parse_constant=refuse_constant) if text.strip() else {}
     except (ValueError, RecursionError) as error:
@@ -672,16 +678,16 @@ def refuse_constant(name: str) -> None:
     raise ValueError(f"found {name}")
 
 
-def text_in(path: str) -> str:
+def text_in(path: str, env: Env) -> str:
     """Return the content of a small file as text, or "" if it does not exist any more.
 
     Raises: CorruptCheckpointError, StorageError.
     """
-    return read_text(path, DEFAULT_ENV, max_bytes=MAX_CHECKPOINT_BYTES) or ""
+    return read_text(path, env, max_bytes=MAX_CHECKPOINT_BYTES) or ""
 
 
 # Keyed by suffix or by whole file name.
-SIDE_FILE_KINDS: dict[str, Callable[[str, int], Table]] = {
+SIDE_FILE_KINDS: dict[str, Callable[[str, int, Env], Table]] = {
     TRANSACTION_INDEX_SUFFIX: transaction_index_table,
     PRODUCER_SNAPSHOT_SUFFIX: snapshot_table,
     LEADER_EPOCH_CHECKPOINT: leader_epoch_table,

@@ -10,7 +10,7 @@ from kstore.cli.output import LOG_COLUMNS, Column
 from kstore.cli.render import JSON_TEXT, time_text
 from kstore.compression import codec_name
 from kstore.errors import KStoreError
-from kstore.log.opening import open_log
+from kstore.log.opening import open_found
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_exact: 
     rows = []
     for partition in selection.find():
         try:
-            with open_log(partition.path) as log:
+            with open_found(partition) as log:
                 listing = list_log(log, is_exact=is_exact)
                 damage = log.segments[-1].tail.error if log.segments else None
         except KStoreError as error:

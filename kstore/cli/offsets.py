@@ -12,7 +12,7 @@ from kstore.cli.arguments import WrongUseError, parse_timestamp_ms
 from kstore.cli.output import Column
 from kstore.cli.render import JSON_TEXT, time_text
 from kstore.errors import KStoreError
-from kstore.log import open_log
+from kstore.log.opening import open_found
 from kstore.types import EARLIEST, LATEST, MAX_TIMESTAMP, NO_TIMESTAMP, OffsetAndTimestamp
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def run(selection: PartitionSelection, wanted: OffsetQuery, out: Output, *, is_j
     for partition in selection.find():
         topic, number = partition.topic_partition
         try:
-            with open_log(partition.path) as log:
+            with open_found(partition) as log:
                 offset, timestamp_ms = list_offset(log, wanted)
         except KStoreError as error:
             status = max(status, out.failure(error))

@@ -14,8 +14,7 @@ from kstore.cli.arguments import log_size_in_bytes
 from kstore.cli.output import LOG_COLUMNS, Column, Progress, salvage_command
 from kstore.cli.render import DAMAGE_COLUMNS, JSON_TEXT, damage_objects, damage_rows
 from kstore.errors import KStoreError, LogNotFoundError, LogReplacedError
-from kstore.log.env import DEFAULT_ENV
-from kstore.log.opening import open_log
+from kstore.log.opening import open_found
 from kstore.log.verify import Verification, verify, verify_checkpoints
 from kstore.types import TopicPartition
 
@@ -93,12 +92,13 @@ def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_deep: b
     with out.progress(progress, total_bytes=partial(log_size_in_bytes, partitions)):
         for partition in partitions:
             try:
-                with open_log(partition.path) as log:
-                    verification = verify(log, deep=is_deep)
+                with open_found(partition) as log:
+                    verification = verify(log, deep=is_deep, env=partition.env)
                     progress.begin(str(partition.topic_partition), verification)
                     verdict = verdict_of(verification)
             except (LogNotFoundError, LogReplacedError) as error:
-                if DEFAULT_ENV.stat(partition.path) is None:
+                partition.env.look_again(partition.path)
+                if partition.env.stat(partition.path) is None:
                     out.notice(f"{partition.path} was deleted while it was verified")
                 else:
                     status = max(status, out.failure(error))
@@ -119,8 +119,9 @@ def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_deep: b
             out.line("")
             out.table(DAMAGE_COLUMNS, damaged)
             out.notice(f"next: {salvage_command(selection.directory)} shows what can be kept, and changes nothing")
-    for root in sorted({partition.root for partition in partitions}):
-        for path, position, size_in_bytes, reason in verify_checkpoints(root):
+    roots = {partition.root: partition.env for partition in partitions}
+    for root in sorted(roots):
+        for path, position, size_in_bytes, reason in verify_checkpoints(root, roots[root]):
             out.notice(f"damage at position {position} of {path} ({size_in_bytes} bytes): {reason}")
             status = EXIT_DAMAGE
     return status

@@ -468,7 +468,7 @@ class Log(Closing):
 
     def _planned(self, found: Iterator[ScanRange]) -> list[ScanRange]:
         """Return the ranges with a batch that shows to other processes whether the log was truncated since."""
-        last = self._source.last_batch() or last_batch(self.segments)
+        last = self._source.last_batch() or (last_batch(self.segments) if self._env.is_rewritten else None)
         ranges = [one if one.last_batch is not None else replace(one, last_batch=last) for one in found]
         for place in {one.last_batch for one in ranges if one.last_batch is not None}:
             self.segments[-1].records.check_standing(place)
@@ -501,6 +501,7 @@ class Log(Closing):
             end_offset=end,
             log_end_offset=self.log_end_offset,
             max_bytes=max_bytes,
+            url=self._env.url,
         )
         if settled is None:
             return (replace(one, last_batch=last) for one in ranges)
@@ -540,6 +541,7 @@ class Log(Closing):
             start_offset=start,
             end_offset=end,
             max_bytes=max_bytes,
+            url=self._env.url,
         ):
             bounds = {"start_offset": one.start_offset, "end_offset": one.end_offset}
             owner = share._replace(**bounds)
@@ -562,6 +564,7 @@ class Log(Closing):
             end_offset=MAX_OFFSET,
             log_end_offset=None,
             max_bytes=max_bytes,
+            url=self._env.url,
         )
 
     def scan_ranges(self, max_bytes: int | None = None, *, on_error: OnError = "raise") -> Iterator[ScanRange]:
@@ -639,6 +642,11 @@ class Log(Closing):
             del held
 
         return watch(decoded, start, lambda _: end - 1)
+
+    @property
+    def is_read_to_find_its_end(self) -> bool:
+        """Whether scan_ranges leaves it to the reader to find the log's end, without which a plan asks for less."""
+        return self._is_read_to_find_its_end(self.log_start_offset)
 
     def _is_read_to_find_its_end(self, start: int) -> bool:
         """Whether a scan from an offset should find the log's end itself, which saves a header walk."""

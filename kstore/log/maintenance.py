@@ -8,9 +8,9 @@ from typing import NamedTuple
 from kstore.config import LogConfig
 from kstore.errors import LogNotFoundError, LogReplacedError
 from kstore.log.damage import Damage
-from kstore.log.env import DEFAULT_ENV, Env, StrPath
+from kstore.log.env import Env, StrPath, locate
 from kstore.log.files.names import PartitionDirectory, find_partitions
-from kstore.log.opening import open_log
+from kstore.log.opening import open_found
 from kstore.log.recovery.context import RecoveryMode
 from kstore.log.store import RecoveredPartition, recover_partitions, recoverable
 from kstore.log.verify import Verification, VerifiedPartition, verify_checkpoints
@@ -39,7 +39,7 @@ def verify(
     topics: str | Iterable[str] | None = None,
     deep: bool = True,
     config: LogConfig | None = None,
-    env: Env = DEFAULT_ENV,
+    env: Env | None = None,
 ) -> VerificationReport:
     """Check the logs at a path and return what is damaged; writes nothing and takes no lock.
 
@@ -56,13 +56,15 @@ def verify(
     verified = []
     for directory in directories:
         try:
-            with open_log(directory.path, config=settings, env=env) as log:
-                verified.append(Verification(log, is_deep=deep, env=env).result())
+            with open_found(directory, settings) as log:
+                verified.append(Verification(log, is_deep=deep, env=directory.env).result())
         except (LogNotFoundError, LogReplacedError):
-            if env.stat(directory.path) is not None:
+            directory.env.look_again(directory.path)
+            if directory.env.stat(directory.path) is not None:
                 raise
-    roots = sorted({directory.root for directory in directories})
-    return VerificationReport(tuple(verified), tuple(one for root in roots for one in verify_checkpoints(root, env)))
+    roots = {directory.root: directory.env for directory in directories}
+    found = (one for root in sorted(roots) for one in verify_checkpoints(root, roots[root]))
+    return VerificationReport(tuple(verified), tuple(found))
 
 
 def recover(
@@ -74,7 +76,7 @@ def recover(
     keeps_copies: bool = True,
     trusts_recovery_point: bool = False,
     config: LogConfig | None = None,
-    env: Env = DEFAULT_ENV,
+    env: Env | None = None,
 ) -> tuple[RecoveredPartition, ...]:
     """Repair the logs at a path so that they can be appended to, whether or not they were closed; see
     docs/durability.md.
@@ -92,8 +94,11 @@ def recover(
         trusts_recovery_point.
     Cost: reads the logs once.
     """
+    env, root = locate(path, env)
+    if not dry_run:
+        env.check_writable(root)
     recovered = recover_partitions(
-        recoverable(_selected(path, topics, env)),
+        recoverable(_selected(root, topics, env)),
         mode,
         config=LogConfig.or_default(config),
         dry_run=dry_run,
@@ -104,7 +109,7 @@ def recover(
     return tuple(recovered)
 
 
-def _selected(path: StrPath, topics: str | Iterable[str] | None, env: Env) -> list[PartitionDirectory]:
+def _selected(path: StrPath, topics: str | Iterable[str] | None, env: Env | None) -> list[PartitionDirectory]:
     """Return the partitions at a path, by topic and number."""
     found = sorted(find_partitions(path, env), key=lambda directory: directory.topic_partition)
     if topics is None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
-from typing import Literal, overload
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal, TypeVar, overload
 
 from kstore.config import LogConfig
 from kstore.errors import LogNotFoundError, StorageError
-from kstore.log.env import DEFAULT_ENV, Env, StrPath, absolute_path, split_path
+from kstore.log.env import Env, StrPath, locate, split_path
 from kstore.log.files.checkpoints import forget_partitions
 from kstore.log.files.lock import PartitionLock
 from kstore.log.files.names import PartitionDirectory, find_partition, parse_partition_directory_name
@@ -16,10 +18,12 @@ from kstore.log.recovery.context import RecoveryMode, check_recovery
 from kstore.log.source import DirectorySource
 from kstore.log.write.writable_log import WritableLog
 
+_Found = TypeVar("_Found")
+
 
 @overload
 def open_log(
-    path: StrPath, mode: Literal["r"] = "r", config: LogConfig | None = None, *, env: Env = DEFAULT_ENV
+    path: StrPath, mode: Literal["r"] = "r", config: LogConfig | None = None, *, env: Env | None = None
 ) -> Log: ...
 
 
@@ -32,7 +36,7 @@ def open_log(
     recovery: RecoveryMode = "strict",
     trusts_recovery_point: bool = False,
     lock: PartitionLock | None = None,
-    env: Env = DEFAULT_ENV,
+    env: Env | None = None,
 ) -> WritableLog: ...
 
 
@@ -44,9 +48,11 @@ def open_log(
     recovery: RecoveryMode = "strict",
     trusts_recovery_point: bool = False,
     lock: PartitionLock | None = None,
-    env: Env = DEFAULT_ENV,
+    env: Env | None = None,
 ) -> Log:
     """Open the log in one partition directory, for reading ("r") or as its only writer ("a").
+
+    The path may be a URL (docs/urls.md), for reading only. env: reads and writes the files; None for that of the path.
 
     A log that is opened for reading is a snapshot: it holds the segments, and of each the bytes, that exist now. What a
     writer appends later, also one in this process, is seen by the next open_log. A log that is opened for writing sees
@@ -65,11 +71,13 @@ def open_log(
     settings = LogConfig.or_default(config)
     check_recovery(recovery, trusts_recovery_point=trusts_recovery_point)
     if mode == "r":
-        return open_found(find_partition(path, env), settings, env=env)
+        return open_found(find_partition(path, env), settings)
     if mode != "a":
         raise ValueError(f'mode must be "r" or "a", got {mode!r}')
+    env, absolute = locate(path, env)
+    env.check_writable(absolute)
     return WritableLog.open(
-        _made_partition(path, env, is_locked=lock is not None),
+        _made_partition(absolute, env, is_locked=lock is not None),
         config=settings,
         recovery=recovery,
         trusts_recovery_point=trusts_recovery_point,
@@ -78,14 +86,14 @@ def open_log(
     )
 
 
-def open_found(directory: PartitionDirectory, config: LogConfig | None = None, *, env: Env = DEFAULT_ENV) -> Log:
+def open_found(directory: PartitionDirectory, config: LogConfig | None = None) -> Log:
     """Open a partition directory, found or named before, for reading, as open_log does.
 
     Raises: LogNotFoundError if it is gone, or is no partition directory; otherwise as open_log.
     Cost: as open_log, with one listing less.
     """
     try:
-        source = DirectorySource(directory, config=LogConfig.or_default(config), env=env)
+        source = DirectorySource(directory, config=LogConfig.or_default(config))
     except LogNotFoundError:
         raise
     except StorageError as error:
@@ -94,22 +102,33 @@ def open_found(directory: PartitionDirectory, config: LogConfig | None = None, *
         message = f"no such directory: {directory.path}, which was removed or renamed before it was opened"
         raise LogNotFoundError(message, path=directory.path, errno=error.errno) from error
     if not source.segments:
-        find_partition(directory.path, env)
+        find_partition(directory.path, directory.env)
     return Log(source)
 
 
-def _made_partition(path: StrPath, env: Env, *, is_locked: bool) -> PartitionDirectory:
+def look_into(
+    directories: Sequence[PartitionDirectory], look: Callable[[PartitionDirectory], _Found]
+) -> Iterator[_Found]:
+    """Yield look(directory) of each partition, in order; of a store that answers slowly, of several at a time."""
+    at_once = max((directory.env.looks_at_once for directory in directories), default=1)
+    if min(at_once, len(directories)) <= 1:
+        yield from map(look, directories)
+        return
+    with ThreadPoolExecutor(min(at_once, len(directories)), thread_name_prefix="kstore-plan") as pool:
+        yield from pool.map(look, directories)
+
+
+def _made_partition(absolute: str, env: Env, *, is_locked: bool) -> PartitionDirectory:
     """Return the partition directory; create it if its name has the form <topic>-<partition>."""
-    absolute = absolute_path(path)
     root, name = split_path(absolute)
     topic_partition = parse_partition_directory_name(name)
     if topic_partition is None:
         if env.stat(absolute) is None:
             message = f"no such directory: {absolute}; to create a partition, name it <topic>-<partition>, as {name}-0"
             raise LogNotFoundError(message, path=absolute, errno=errno.ENOENT)
-        return find_partition(path, env)
+        return find_partition(absolute, env)
     if env.stat(absolute) is not None:
-        return find_partition(path, env)
+        return find_partition(absolute, env)
     if env.stat(root) is None:
         raise LogNotFoundError(f"no such directory: {root}, in which to make {name}", path=root, errno=errno.ENOENT)
     held = None if is_locked else PartitionLock.acquire(root, name, env)
@@ -120,4 +139,4 @@ def _made_partition(path: StrPath, env: Env, *, is_locked: bool) -> PartitionDir
     finally:
         if held is not None:
             held.release()
-    return PartitionDirectory(topic_partition, absolute, root)
+    return PartitionDirectory(topic_partition, absolute, root, env)

@@ -7,14 +7,14 @@ index costs only time. Each range names its files, since another process may rea
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
 from kstore._core import BatchHeader, check_crc
 from kstore.config import MAX_INT64
 from kstore.errors import CorruptionError, UnsupportedError
 from kstore.log.damage import SkippedRange
-from kstore.log.env import FileIdentity
+from kstore.log.env import DEFAULT_ENV, Env, Identity, locate
 from kstore.log.segment.records import BatchPlace
 from kstore.log.segment.segment import ENTRIES_TRIED, LogSegment
 from kstore.log.segment.sound import FileRange
@@ -53,6 +53,8 @@ class ScanRange:
     was planned, which must still be in its file while the range is read. skipped: what a read of the range with
     on_error="skip" leaves out, apart from damage that it finds. share: set for a part of a read divided by offsets.
     is_live: planned by the writer of the log, which renames files that it replaces.
+    url: from which a process that reads the range makes the Env, with its options, which may be secret; None for local
+    files.
     Lifetime: valid while the files keep their content; reading raises an error if they did not. Picklable.
     """
 
@@ -63,11 +65,17 @@ class ScanRange:
     start_offset: int
     end_offset: int
     aborted: tuple[tuple[int, int, int], ...] = ()
-    identities: tuple[tuple[str, FileIdentity], ...] = ()
+    identities: tuple[tuple[str, Identity], ...] = ()
     last_batch: BatchPlace | None = None
     skipped: tuple[SkippedRange, ...] = ()
     share: Share | None = None
     is_live: bool = False
+    url: str | None = field(default=None, repr=False)
+
+    @property
+    def env(self) -> Env:
+        """The Env that reads the files, chosen anew."""
+        return DEFAULT_ENV if self.url is None else locate(self.url).env
 
     def clipped(self, skipped: SkippedRange) -> SkippedRange | None:
         """Return what the reader of this range reports of damage in its files, None for nothing."""
@@ -133,7 +141,9 @@ class _Planner:
         end_offset: int,
         max_bytes: int | None,
         find_split: _FindSplit,
+        url: str | None,
     ) -> None:
+        self._url = url
         self._end_offset = end_offset
         self._topic_partition = topic_partition
         self._find_split = find_split
@@ -141,7 +151,7 @@ class _Planner:
         self._max_bytes = max_bytes
         self._start_offset = start_offset
         self._files: list[FileRange] = []
-        self._identities: list[tuple[str, FileIdentity]] = []
+        self._identities: list[tuple[str, Identity]] = []
         self._is_live = False
         self._size_in_bytes = 0
 
@@ -183,6 +193,7 @@ class _Planner:
                 end_offset=end_offset,
                 identities=tuple(self._identities),
                 is_live=self._is_live,
+                url=self._url,
             )
         self._files, self._identities = [], []
         self._size_in_bytes = 0
@@ -210,6 +221,7 @@ def plan_ranges(
     end_offset: int,
     log_end_offset: int | None,
     max_bytes: int | None,
+    url: str | None = None,
 ) -> Iterator[ScanRange]:
     """Split the records of [start_offset, end_offset) into ranges of about max_bytes, lazily; see Log.plan.
 
@@ -224,6 +236,7 @@ def plan_ranges(
         end_offset=end_offset,
         max_bytes=max_bytes,
         find_split=_find_split_point,
+        url=url,
     )
     for extent in extents(segments, start_offset=start_offset, end_offset=end_offset, log_end_offset=log_end_offset):
         yield from planner.add_extent(extent)
@@ -238,6 +251,7 @@ def plan_ranges_around_damage(
     start_offset: int,
     end_offset: int,
     max_bytes: int | None,
+    url: str | None = None,
 ) -> Iterator[ScanRange]:
     """Split the records of [start_offset, end_offset) as plan_ranges does, for readers that go on after damage.
 
@@ -251,6 +265,7 @@ def plan_ranges_around_damage(
         end_offset=end_offset,
         max_bytes=max_bytes,
         find_split=_find_proven_split,
+        url=url,
     )
     for extent in extents_around_damage(segments, start_offset=start_offset, end_offset=end_offset):
         yield from planner.add_extent(extent)

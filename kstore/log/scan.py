@@ -30,7 +30,7 @@ from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.errors import CorruptionError, CorruptRecordError, KStoreError, LogReplacedError, UnsupportedError
 from kstore.log.damage import SkippedRange
-from kstore.log.env import DEFAULT_ENV, Closing, Env, FileIdentity, ReadFile, check_in_place, open_listed
+from kstore.log.env import Closing, Env, Identity, ReadFile, check_in_place, open_listed
 from kstore.log.files.names import DELETED_STATE
 from kstore.log.plan import ScanRange
 from kstore.log.segment.records import (
@@ -267,19 +267,20 @@ def scan_columns(
     *,
     batch_bytes: int,
     config: LogConfig,
-    env: Env = DEFAULT_ENV,
+    env: Env | None = None,
     last: LastBatch | None = None,
 ) -> Iterator[Rows]:
     """Decode the records of one range, without control records, into Columns of about batch_bytes.
 
     An error for damage is raised after the rows of the batches before it.
-    Args: last: the last batch read before the range, which must be of the same history; updated while the range is
-        read.
+    Args: env: reads the files; None for that of the range; last: the last batch read before the range, which must be
+        of the same history; updated while the range is read.
     Raises: CorruptRecordError, InvalidRecordError, DecompressionError, Unsupported...Error, StorageError;
         LogReplacedError if a file is no longer the one that was planned.
     Cost: one pass; preads of config.read_chunk_bytes into a reused buffer; memory of one chunk, one Columns and one
         decompressed batch.
     """
+    env = scan_range.env if env is None else env
     decoder = _decoder_of(scan_range, selection, batch_bytes=batch_bytes, config=config)
     keeps_chunks = "view" in (selection.key, selection.value)
     identities = dict(scan_range.identities)
@@ -292,6 +293,7 @@ def scan_columns(
         _start(decoder, piece)
         try:
             with closing(_opened(piece.path, identity, env, is_live=scan_range.is_live)) as file, standing:
+                file.will_read(position=piece.start_position, end_position=piece.end_position)
                 reader = _ChunkReader(file, last, standing, end_position=piece.end_position, config=config)
                 while (status := decoder.run()) != "done":
                     if status == "full":
@@ -388,7 +390,7 @@ def scan_around_damage(
     *,
     batch_bytes: int,
     config: LogConfig,
-    env: Env = DEFAULT_ENV,
+    env: Env | None = None,
     last: LastBatch | None = None,
 ) -> Iterator[Rows | SkippedRange]:
     """Decode the records of one range as scan_columns does, and leave out what is damaged; see segment/sound.py.
@@ -402,6 +404,7 @@ def scan_around_damage(
     Cost: as scan_columns, and for a file with a fault one more pass that checks frames and CRCs. Memory for
         HELD_BYTES more columns, and for those of a batch until the whole batch is decoded.
     """
+    env = scan_range.env if env is None else env
     yield from scan_range.skipped
     scan = _SoundScan(
         scan_range, partial(_decoder_of, scan_range, selection, batch_bytes=batch_bytes, config=config), config, env
@@ -430,6 +433,7 @@ class _SoundScan:
         last.start(piece.path, identity)
         opened = _opened(piece.path, identity, self._env, is_live=self._is_live)
         with closing(opened) as file, self._standing:
+            file.will_read(position=piece.start_position, end_position=piece.end_position)
             given = _Given()
             if (yield from self._as_it_is(piece, file, last, given, keeps_chunks=keeps_chunks)):
                 return
@@ -602,7 +606,7 @@ def _rows_of_batch(columns: Columns, position: int) -> int:
     return count
 
 
-def _opened(path: str, identity: FileIdentity | None, env: Env, *, is_live: bool = False) -> ReadFile:
+def _opened(path: str, identity: Identity | None, env: Env, *, is_live: bool = False) -> ReadFile:
     """Open a planned file. Args: is_live: or what this process has renamed it to, when it replaced it."""
     if identity is None:
         return env.open_read(path)
@@ -617,7 +621,7 @@ def _opened(path: str, identity: FileIdentity | None, env: Env, *, is_live: bool
             raise error from None
 
 
-def _listed(piece: FileRange, identity: FileIdentity) -> ListedFile:
+def _listed(piece: FileRange, identity: Identity) -> ListedFile:
     return ListedFile(piece.path, piece.base_offset, piece.next_base_offset, piece.end_position, identity)
 
 

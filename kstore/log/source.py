@@ -23,8 +23,8 @@ from kstore.errors import (
     StorageError,
     UnsupportedError,
 )
-from kstore.log.env import DEFAULT_ENV, ENOENT, Env, FileStatus, OpenFiles, is_same_file, join_path
-from kstore.log.files.checkpoints import OffsetCheckpoints
+from kstore.log.env import ENOENT, Env, FileStatus, OpenFiles, is_same_file, join_path
+from kstore.log.files.checkpoints import OffsetCheckpoints, checkpoints_of
 from kstore.log.files.names import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -45,7 +45,6 @@ from kstore.log.state.transactions import NOTHING_SETTLED, Transactions, settle_
 Found = TypeVar("Found")
 
 _logger = logging.getLogger("kstore.log")
-_CHECKPOINTS = OffsetCheckpoints(DEFAULT_ENV)
 
 
 class Watch(Protocol):
@@ -120,7 +119,7 @@ class LogSource(Protocol):
 
     def last_batch(self) -> BatchPlace | None:
         """Return the last batch, which must be in its file while the log is read; None if the log announces
-        truncations itself.
+        truncations itself, or no file of it can be rewritten in place.
         """
         ...
 
@@ -202,6 +201,9 @@ class _RootOffsets:
         try:
             offsets = self._checkpoints.offsets(join_path(self._directory.root, name)) or {}
         except (CorruptCheckpointError, StorageError) as error:
+            # A store that does not answer, or refuses to, tells nothing of the file.
+            if isinstance(error, StorageError) and self._directory.env.answers_slowly:
+                raise
             _logger.warning("%s is read without the checkpoint %s: %s", self._directory.path, name, error)
             return None
         return offsets.get(self._directory.topic_partition)
@@ -223,11 +225,11 @@ class DirectorySource:
     yet, the directory is listed again.  Takes no lock and writes nothing.
     """
 
-    def __init__(self, directory: PartitionDirectory, *, config: LogConfig, env: Env) -> None:
-        self.env = env
+    def __init__(self, directory: PartitionDirectory, *, config: LogConfig) -> None:
+        self.env = env = directory.env
         self.is_closed = False
         self._root = directory.root
-        self._checkpoints = _RootOffsets(directory, _CHECKPOINTS if env is DEFAULT_ENV else OffsetCheckpoints(env))
+        self._checkpoints = _RootOffsets(directory, checkpoints_of(env))
         # Nothing in it refers to this object: a cycle would keep each log until a garbage collection.
         cleaned_below = _cleaned_by_configuration if config.is_compacted else self._checkpoints.cleaned_below
         self.context = LogContext(
@@ -294,8 +296,10 @@ class DirectorySource:
         return self.answer(self._find_settled) if found is None else found
 
     def last_batch(self) -> BatchPlace | None:
-        """Return the last batch of the listing, found once."""
+        """Return the last batch of the listing, found once; None if no file can be rewritten in place."""
         self._check_open()
+        if not self.env.is_rewritten:
+            return None
         listing = self._listing
         return listing.last_batch if listing.knows_last_batch else self.answer(self._find_last_batch)
 
@@ -303,7 +307,9 @@ class DirectorySource:
     def knows_its_end(self) -> bool:
         self._check_open()
         listing = self._listing
-        return listing.log_end_offset is not None or not listing.segments or listing.segments[-1].tells_its_end()
+        if listing.log_end_offset is not None or not listing.segments:
+            return True
+        return not self.env.answers_slowly and listing.segments[-1].tells_its_end()
 
     def answer(self, read: Callable[[], Found]) -> Found:
         """Return what `read` returns, from a new listing if files were replaced or removed while it ran.
@@ -395,6 +401,7 @@ class DirectorySource:
             if not keeps_known:
                 self._renew(self._removed())
                 return True
+            self.env.look_again(self.context.directory)
             status = self.env.stat(self.context.directory)
             self._check_directory(status, self._removed())
             if before.is_settled and status == before.directory and self._is_as_listed(before):
@@ -471,6 +478,7 @@ class DirectorySource:
 
         Raises: the change, if the directory was removed or replaced.
         """
+        self.env.look_again(self.context.directory)
         self._check_directory(self.env.stat(self.context.directory), change)
         for segment in self.segments:
             segment.forget_files()

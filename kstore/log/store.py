@@ -18,7 +18,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar, overload
 
 from kstore.config import LogConfig
 from kstore.errors import CorruptLogError, KStoreError, LogClosedError, LogNotFoundError, checked_index, checked_int
-from kstore.log.env import DEFAULT_ENV, ENOENT, Closing, Env, StrPath, absolute_path, join_path, split_path
+from kstore.log.env import DEFAULT_ENV, ENOENT, Closing, Env, StrPath, join_path, locate, split_path
 from kstore.log.files.checkpoints import PartitionMarks, forget_partitions, read_checkpoint, save_marks
 from kstore.log.files.durable_point import remove_durable_point
 from kstore.log.files.lock import PartitionLock, disown_in_child
@@ -79,7 +79,7 @@ def recover_partitions(
     keeps_copies: bool = True,
     trusts_recovery_point: bool = False,
     on_read: Callable[[int], None] | None = None,
-    env: Env = DEFAULT_ENV,
+    env: Env | None = None,
 ) -> Iterator[RecoveredPartition]:
     """Recover partitions of one root, whether or not it was shut down cleanly, and yield the outcome of each.
 
@@ -92,6 +92,10 @@ def recover_partitions(
     if len(roots) > 1:
         raise ValueError(f"expected partitions of one root, got those of {', '.join(sorted(roots))}")
     settings = LogConfig() if config is None else config
+    env = next((one.env for one in directories), DEFAULT_ENV) if env is None else env
+    if not dry_run:
+        for root in roots:
+            env.check_writable(root)
     for root in roots:
         load = partial(
             load_log,
@@ -181,7 +185,7 @@ def open_store(
     config: LogConfig | None = None,
     *,
     topic_configs: Mapping[str, LogConfig] | None = None,
-    env: Env = DEFAULT_ENV,
+    env: Env | None = None,
 ) -> Store: ...
 
 
@@ -196,7 +200,7 @@ def open_store(
     trusts_recovery_point: bool = False,
     cluster_id: str | None = None,
     node_id: int | None = None,
-    env: Env = DEFAULT_ENV,
+    env: Env | None = None,
 ) -> WritableStore: ...
 
 
@@ -210,7 +214,7 @@ def open_store(
     trusts_recovery_point: bool = False,
     cluster_id: str | None = None,
     node_id: int | None = None,
-    env: Env = DEFAULT_ENV,
+    env: Env | None = None,
 ) -> Store | WritableStore:
     """Open a log.dirs root, for reading ("r") or as its only writer ("a").
 
@@ -224,10 +228,11 @@ def open_store(
     if mode not in ("r", "a"):
         raise ValueError(f'mode must be "r" or "a", got {mode!r}')
     check_recovery(recovery, trusts_recovery_point=trusts_recovery_point)
-    path = absolute_path(root)
+    env, path = locate(root, env)
     settings = _TopicConfigs(LogConfig.or_default(config), topic_configs or {})
     if mode == "r":
         return Store(path, settings, env=env)
+    env.check_writable(path)
     if env.make_directory(path):
         env.sync_directory(split_path(path)[0])
     lock = PartitionLock.acquire(path, None, env)
@@ -359,7 +364,7 @@ class Store(_Logs[Log]):
 
     def _open(self, directory: PartitionDirectory) -> Log:
         config = self._configs.of(directory.topic_partition.topic)
-        return Log(DirectorySource(directory, config=config, env=self._env))
+        return Log(DirectorySource(directory, config=config))
 
 
 class WritableStore(_Logs[WritableLog]):
@@ -558,7 +563,7 @@ class WritableStore(_Logs[WritableLog]):
         if topic_id is not None:
             write_partition_metadata(path, topic_id, self._env)
         self._env.sync_directory(self.root)
-        self._directories[topic_partition] = PartitionDirectory(topic_partition, path, self.root)
+        self._directories[topic_partition] = PartitionDirectory(topic_partition, path, self.root, self._env)
         self.log(*topic_partition).close()
 
     def _write_checkpoints(self) -> None:

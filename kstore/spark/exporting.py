@@ -13,7 +13,7 @@ from kstore.archive.plan import Source
 from kstore.archive.run import ExportSummary, run_export
 from kstore.archive.tasks import Job, run_part
 from kstore.config import LogConfig
-from kstore.log.env import DEFAULT_ENV, Env, StrPath
+from kstore.log.env import Env, StrPath
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +54,7 @@ def export(
     *,
     fail_on_data_loss: bool = True,
     config: LogConfig | None = None,
-    env: Env = DEFAULT_ENV,
+    env: Env | None = None,
     **options: Unpack[ExportArguments],
 ) -> ExportSummary:
     """Export as kstore.export does, with a Spark task for each part; no row passes through the JVM.

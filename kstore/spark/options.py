@@ -12,12 +12,12 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
-from urllib.parse import unquote, urlsplit
 
 from kstore.config import MAX_INT32, MAX_INT64, MIB
 from kstore.environment import set_default_variable
+from kstore.errors import StorageError
 from kstore.log.damage import OnError
-from kstore.log.env import absolute_path
+from kstore.log.env import portable
 from kstore.log.log import Isolation
 from kstore.spark.option_names import check_names
 from kstore.types import TopicPartition
@@ -215,27 +215,26 @@ def _paths(reader: OptionReader) -> tuple[str, ...]:
     if path is not None and paths is not None:
         raise ValueError("only one of path and paths can be given")
     if path is not None:
-        return (local_path(path),)
+        return (checked_path(path),)
     if paths is None:
         raise ValueError("path must be given: a partition directory, a log.dirs root, or a list of these")
     names = _json_value(paths)
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError(f'paths: expected a JSON list such as ["/data/a","/data/b"], got {paths}')
-    return tuple(local_path(name) for name in names)
+    return tuple(map(checked_path, names))
 
 
-def local_path(text: str) -> str:
-    """Return the path as absolute: a task may run in a different working directory than the driver."""
+def checked_path(text: str) -> str:
+    """Return a URL as it is, and a path as absolute: a task may run in a different working directory than the driver.
+
+    Raises: ValueError for an empty one, or a file URL of another machine.
+    """
     if not text.strip():
         raise ValueError("path must not be empty")
-    parts = urlsplit(text)
-    if parts.scheme.lower() == "file" and parts.netloc in ("", "localhost"):
-        text = unquote(parts.path)
-    elif "://" in text:
-        raise ValueError(
-            f"path must be a local or mounted directory, the same on the driver and on every executor; got {text}"
-        )
-    return absolute_path(text)
+    try:
+        return portable(text)
+    except StorageError as error:
+        raise ValueError(f"path: {error}") from error
 
 
 def _topic_selection(reader: OptionReader) -> TopicSelection:

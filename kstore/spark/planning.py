@@ -21,7 +21,9 @@ from kstore.config import MAX_INT64, MIB
 from kstore.errors import LogNotFoundError, OffsetOutOfRangeError, StorageError
 from kstore.log import Log, PartitionDirectory, ScanRange, find_partitions
 from kstore.log.damage import OnError
+from kstore.log.env import locate
 from kstore.log.files.names import name_partitions
+from kstore.log.opening import look_into
 from kstore.spark.offsets import (
     OffsetRange,
     check_partitions_listed,
@@ -30,6 +32,8 @@ from kstore.spark.offsets import (
     resolve_offset_range,
 )
 from kstore.spark.options import (
+    EARLIEST,
+    LATEST,
     READ_COMMITTED,
     Assign,
     EveryTopic,
@@ -77,7 +81,11 @@ def plan_partitions(options: ReadOptions, constraint: Constraint, *, max_partiti
         asked = resolve_offset_range(log.topic_partition, log, options)
         return _narrow(asked, log, constraint, on_error=options.on_error)
 
+    leaves_end = _leaves_end(options, constraint)
+
     def resolve_and_plan(log: Log) -> list[ScanRange]:
+        if leaves_end and log.is_read_to_find_its_end:
+            return _evenly(lambda size: list(log.scan_ranges(size)), max_partition_bytes)
         most_records = options.max_records_per_partition
         pieces = split_ranges([resolve(log)], min_partitions=None, max_records_per_partition=most_records)
         return _scan_ranges(log, pieces, options, max_partition_bytes)
@@ -121,7 +129,7 @@ def look_at_each(
     Raises: as Looks.look_at.
     """
     if options.isolation_level != READ_COMMITTED:
-        return [looks.look_at(directory, use) for directory in directories]
+        return list(look_into(directories, lambda directory: looks.look_at(directory, use)))
     found: dict[TopicPartition, _Result] = {}
     large = []
     for directory in directories:
@@ -166,7 +174,7 @@ def tasks_between(
 
 
 def _checked(directories: Iterable[PartitionDirectory], options: ReadOptions) -> list[PartitionDirectory]:
-    selected = select_partitions(directories, options.topics, options.paths)
+    selected = select_partitions(directories, options.topics, [locate(path).path for path in options.paths])
     check_partitions_listed(options, {directory.topic_partition for directory in selected})
     return selected
 
@@ -222,6 +230,19 @@ def _narrow(asked: OffsetRange, log: Log, constraint: Constraint, *, on_error: O
     return asked._replace(start_offset=start_offset, end_offset=max(start_offset, end_offset))
 
 
+def _leaves_end(options: ReadOptions, constraint: Constraint) -> bool:
+    """Whether a read is of whole logs, so that the tasks can find their ends."""
+    return (
+        options.starting.everywhere == EARLIEST
+        and options.ending.everywhere == LATEST
+        and not (options.starting.is_timestamp or options.ending.is_timestamp)
+        and options.isolation_level != READ_COMMITTED
+        and options.on_error == "raise"
+        and options.max_records_per_partition is None
+        and constraint == Constraint()
+    )
+
+
 def _scan_ranges(
     log: Log, pieces: Sequence[OffsetRange], options: ReadOptions, max_partition_bytes: int
 ) -> list[ScanRange]:
@@ -269,6 +290,10 @@ def _split_evenly(
             part_of=part_of,
         )
 
+    return _evenly(plan, max_partition_bytes)
+
+
+def _evenly(plan: Callable[[int], list[ScanRange]], max_partition_bytes: int) -> list[ScanRange]:
     whole = plan(MAX_INT64)
     size = sum(scan.size_in_bytes for scan in whole)
     if size <= max_partition_bytes:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kstore.errors import LogNotFoundError, LogReplacedError, OffsetOutOfRangeError, StorageError
 from kstore.log import FileRange, Log, PartitionDirectory, ScanRange
-from kstore.log.env import DEFAULT_ENV, ENOENT, Closing, is_same_file, split_path
+from kstore.log.env import ENOENT, Closing, is_same_file, split_path
 from kstore.log.opening import open_found
 from kstore.spark.offsets import OffsetRange, data_loss, latest_offset
 from kstore.spark.options import ReadOptions
@@ -141,10 +141,11 @@ def _is_changed(error: StorageError | LogReplacedError) -> bool:
 
 def _fate_of(scan: ScanRange, error: StorageError | LogReplacedError) -> str:
     """Return what became of the file that a read failed on, as far as it can be seen now."""
-    if DEFAULT_ENV.stat(scan.path) is None:
+    env = scan.env
+    if env.stat(scan.path) is None:
         return f"the directory {scan.path} was deleted or renamed"
     path = error.path or scan.path
-    status = DEFAULT_ENV.stat(path, follow_symlinks=False)
+    status = env.stat(path, follow_symlinks=False)
     if status is None:
         return f"{path} was deleted"
     last = scan.last_batch
@@ -170,7 +171,7 @@ def _file_by_file(scan: ScanRange) -> list[ScanRange]:
 
 def _planned_anew(scan: ScanRange, start_offset: int, options: ReadOptions, *, fate: str) -> list[ScanRange]:
     """Plan the part of a range from start_offset on that the log has now, one ScanRange per file, and log a warning."""
-    directory = PartitionDirectory(scan.topic_partition, scan.path, split_path(scan.path)[0])
+    directory = PartitionDirectory(scan.topic_partition, scan.path, split_path(scan.path)[0], scan.env)
     asked = OffsetRange(scan.topic_partition, start_offset=start_offset, end_offset=scan.end_offset)
 
     def plan(log: Log) -> tuple[str, list[ScanRange]]:

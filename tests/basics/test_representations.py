@@ -11,13 +11,13 @@ import pytest
 
 import kstore
 from kstore import MemoryRecords, Record
-from kstore.log.env import Env
+from kstore.log.env import LocalEnv
 from tests.making.batches import batch, flip_bit, set_byte, write_root
 from tests.making.messages import packed_entry, write_wrapper
 from tests.reference import codecs
 
 
-class SealedEnv(Env):
+class SealedEnv(LocalEnv):
     """Counts the calls of its methods, except of those that touch no file."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from kstore.compression import CompressionType
 from kstore.config import LogConfig
 from kstore.log import WritableLog, open_log
-from kstore.log.env import Env, WriteFile
+from kstore.log.env import LocalEnv, WriteFile
 from kstore.record import (
     AppendOrigin,
     ControlRecordType,
@@ -43,7 +43,7 @@ class UnsyncedFile(WriteFile):
         """Wait for nothing, so that what is truncated is written again within microseconds."""
 
 
-class UnsyncedEnv(Env):
+class UnsyncedEnv(LocalEnv):
     """No power is cut here, and a wait for the disk in each step would leave few of them."""
 
     def open_write(self, path: str) -> WriteFile:

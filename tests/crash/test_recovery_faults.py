@@ -10,7 +10,7 @@ import pytest
 
 from kstore.errors import StorageError
 from kstore.log import open_log
-from kstore.log.env import Env
+from kstore.log.env import LocalEnv
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.recovery.context import LoadedLog, RecoveryMode
 from kstore.log.recovery.load import load_log
@@ -50,7 +50,7 @@ def the_case(set_name: str, name: str) -> Case:
     return next(case for case in cases(set_name) if case.name == name)
 
 
-def load(case: Case, directory: PartitionDirectory, *, mode: RecoveryMode, env: Env) -> LoadedLog:
+def load(case: Case, directory: PartitionDirectory, *, mode: RecoveryMode, env: LocalEnv) -> LoadedLog:
     return load_log(
         directory,
         config=CONFIG,

@@ -14,7 +14,7 @@ import pytest
 from kstore.config import LogConfig
 from kstore.errors import KStoreError, LogClosedError, LogFailedError, StorageError
 from kstore.log import open_log
-from kstore.log.env import Env
+from kstore.log.env import LocalEnv
 from kstore.log.verify import verify
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import Record
@@ -34,7 +34,7 @@ class Writer:
     doubtful_end: a truncation that failed may have cut the log down to there.
     """
 
-    def __init__(self, path: Path, env: Env) -> None:
+    def __init__(self, path: Path, env: LocalEnv) -> None:
         self.path = path
         self.env = env
         self.config = CONFIG
@@ -203,7 +203,7 @@ def run_with(fault: Fault, script: Script, path: Path) -> bool:
     if has_raised and writer.log is not None and not writer.log.is_closed:
         go_on(writer, fault)
     close_quietly(writer)
-    with open_log(path, "a", CONFIG, env=Env()) as log:
+    with open_log(path, "a", CONFIG, env=LocalEnv()) as log:
         writer.check({record.offset: record.value for record in log.read()}, log.log_end_offset)
         log.append([Record(offset=0, timestamp_ms=TIMESTAMP_MS, value=b"usable")])
     with open_log(path) as reader:

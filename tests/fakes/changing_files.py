@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from kstore.log.env import Env, FileStatus, ReadFile
+from kstore.log.env import FileStatus, LocalEnv, LocalFile
 from tests.making.batches import batch, batches, grow, write_partition
 
 Change = Callable[[Path], object]
@@ -141,7 +141,7 @@ CHANGES: dict[str, Change] = {
 GONE = ("recreate", "remove_and_recreate", "remove_directory")
 
 
-class ChangingEnv(Env):
+class ChangingEnv(LocalEnv):
     """Changes the files before the call with a number; calls counts them."""
 
     def __init__(self, change: Callable[[], object] | None = None, *, at: int = -1) -> None:
@@ -156,7 +156,7 @@ class ChangingEnv(Env):
                 self._change()
             self.calls += 1
 
-    def open_read(self, path: str) -> ReadFile:
+    def open_read(self, path: str) -> LocalFile:
         self.step()
         file = super().open_read(path)
         return SteppingFile(file, self)
@@ -170,8 +170,8 @@ class ChangingEnv(Env):
         return super().listdir(path)
 
 
-class SteppingFile(ReadFile):
-    def __init__(self, file: ReadFile, env: ChangingEnv) -> None:
+class SteppingFile(LocalFile):
+    def __init__(self, file: LocalFile, env: ChangingEnv) -> None:
         super().__init__(file._fd, path=file.path)
         self._env = env
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kstore.errors import StorageError
-from kstore.log.env import Env, FileIdentity, FileKind, FileStatus, LockFile, ReadFile, WriteFile
+from kstore.log.env import FileIdentity, FileKind, FileStatus, LocalEnv, LocalFile, LockFile, WriteFile
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -56,7 +56,7 @@ _DISKS = count()
 NameChange = tuple[str, str, str, "Inode | None"]
 
 
-class SimulatedDisk(Env):
+class SimulatedDisk(LocalEnv):
     """Files by path, and the changes of names that no sync of their directory has made durable yet.
 
     Attributes: calls (those that change something), cut_at (the call that the power fails at, None for never).
@@ -106,7 +106,7 @@ class SimulatedDisk(Env):
         found = {path: inode for path, inode in self.names.items() if path.rpartition("/")[0] == directory}
         return {path.rpartition("/")[2]: bytes(inode.content) for path, inode in sorted(found.items())}
 
-    def open_read(self, path: str) -> ReadFile:
+    def open_read(self, path: str) -> LocalFile:
         return _DiskFile(self, self._inode(path), path=path, is_new=False)
 
     def open_write(self, path: str) -> WriteFile:

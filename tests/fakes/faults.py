@@ -6,7 +6,7 @@ import errno
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kstore.errors import StorageError
-from kstore.log.env import Env, FileStatus, LockFile, ReadFile, WriteFile
+from kstore.log.env import FileStatus, LocalEnv, LocalFile, LockFile, WriteFile
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -35,7 +35,7 @@ class Fault(NamedTuple):
         return f"{self.kind}-{'for-good' if self.is_for_good else 'once'}-{self.call_number}"
 
 
-class FaultyEnv(Env):
+class FaultyEnv(LocalEnv):
     """Fails as the fault says; has_failed tells whether it came to that, calls how many calls there were."""
 
     def __init__(self, fault: Fault | None = None) -> None:
@@ -60,7 +60,7 @@ class FaultyEnv(Env):
             return True
         raise StorageError(f"cannot {call} {path}: {fault}", path=path, errno=_NUMBERS[fault.kind])
 
-    def open_read(self, path: str) -> ReadFile:
+    def open_read(self, path: str) -> LocalFile:
         self.check("open", path)
         return _FaultyReadFile(super().open_read(path), self)
 
@@ -100,7 +100,7 @@ class FaultyEnv(Env):
         return self._fault is not None and self._fault.kind == kind
 
 
-class _FaultyReads(ReadFile):
+class _FaultyReads(LocalFile):
     _env: FaultyEnv
 
     def size(self) -> int:
@@ -117,7 +117,7 @@ class _FaultyReads(ReadFile):
 
 
 class _FaultyReadFile(_FaultyReads):
-    def __init__(self, file: ReadFile, env: FaultyEnv) -> None:
+    def __init__(self, file: LocalFile, env: FaultyEnv) -> None:
         super().__init__(file._fd, path=file.path)
         self._env = env
 

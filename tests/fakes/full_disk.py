@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from kstore.errors import StorageError
-from kstore.log.env import Env, WriteFile
+from kstore.log.env import LocalEnv, WriteFile
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 CALLS = ("write", "allocate", "sync", "write back")
 
 
-class FullEnv(Env):
+class FullEnv(LocalEnv):
     """Finds no space in calls on files whose paths end with one of `full`.
 
     Attributes: full, calls (which of CALLS fail: all unless told otherwise).

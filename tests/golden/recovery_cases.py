@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kstore.config import LogConfig
-from kstore.log.env import Env
+from kstore.log.env import LocalEnv
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.recovery.context import LoadedLog, RecoveryMode
 from kstore.log.recovery.load import load_log
@@ -80,7 +80,7 @@ def _content(set_name: str) -> dict[str, Any]:
     return content
 
 
-class BrokerTimeEnv(Env):
+class BrokerTimeEnv(LocalEnv):
     """The machine at the time when the broker of a set was started again."""
 
     def __init__(self, set_name: str) -> None:

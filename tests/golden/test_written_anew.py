@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kstore import LogConfig, MemoryRecords, open_log
-from kstore.log.env import Env
+from kstore.log.env import LocalEnv
 from kstore.log.write.writable_log import WritableLog
 from tests.golden.manifests import manifest
 from tests.golden.places import difference
@@ -25,7 +25,7 @@ PARTITIONS = [
 ]
 
 
-class RecordTimeEnv(Env):
+class RecordTimeEnv(LocalEnv):
     """An Env whose clock stands before all records, so that no producer expires."""
 
     def wall_clock_ms(self) -> int:

@@ -1,4 +1,4 @@
-"""Logs that kstore compacted, under a real broker: it loads and serves them, and its cleaner finds nothing to change."""
+"""Logs that kstore compacted, under a real broker: it loads and serves them, and its cleaner changes nothing."""
 
 from __future__ import annotations
 

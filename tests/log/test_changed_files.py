@@ -15,7 +15,7 @@ from kstore.arrow import record_batches
 from kstore.errors import CorruptRecordError, KStoreError, LogNotFoundError, LogReplacedError, OffsetOutOfRangeError
 from kstore.log import Log, open_log
 from kstore.log.damage import Damage
-from kstore.log.env import UNKNOWN_FILE, Env, FileIdentity, FileStatus, is_same_file
+from kstore.log.env import UNKNOWN_FILE, FileIdentity, FileStatus, LocalEnv, is_same_file
 from kstore.log.log import Isolation
 from kstore.log.verify import verify
 from tests.fakes.changing_files import (
@@ -263,7 +263,7 @@ def test_file_that_gets_the_inode_of_another_one_is_not_taken_for_it() -> None:
     assert is_same_file(UNKNOWN_FILE, first)
 
 
-class UnstableEnv(Env):
+class UnstableEnv(LocalEnv):
     """A file system, such as an object store's, that tells nothing of a file that stays."""
 
     def stat(self, path: str, *, follow_symlinks: bool = True) -> FileStatus | None:
@@ -291,7 +291,7 @@ def test_no_change_of_the_files_is_taken_for_damage_by_verify(tmp_path: Path, ch
             assert change in GONE, (at, found)
 
 
-class LockedEnv(Env):
+class LockedEnv(LocalEnv):
     """As beside a writer that holds the lock of the root."""
 
     def is_locked(self, path: str) -> bool:
@@ -314,7 +314,7 @@ def test_damage_before_the_end_is_told_beside_a_writer_too(directory: Path) -> N
 
 
 def test_lock_that_somebody_holds_is_seen_without_taking_it(tmp_path: Path) -> None:
-    env, path = Env(), str(tmp_path / ".lock")
+    env, path = LocalEnv(), str(tmp_path / ".lock")
     assert not env.is_locked(path)
     lock = env.lock_file(path)
     assert lock is not None

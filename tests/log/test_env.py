@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from kstore.errors import LogClosedError, StorageError
-from kstore.log import env as env_module
 from kstore.log.cache import SharedCache
-from kstore.log.env import DEFAULT_ENV, Env, FileKind, OpenFiles, ReadFile, absolute_path, path_list
+from kstore.log.env import DEFAULT_ENV, FileKind, LocalEnv, LocalFile, OpenFiles, absolute_path, path_list
+from kstore.log.env import files as env_module
+from kstore.log.env import local as local_module
 
 CONTENT = bytes(range(256)) * 4
 
@@ -185,13 +186,13 @@ def test_listdir_is_sorted(tmp_path: Path) -> None:
     assert DEFAULT_ENV.listdir(str(tmp_path)) == ["a", "b", "c"]
 
 
-class CountingEnv(Env):
+class CountingEnv(LocalEnv):
     """Knows which files are open."""
 
     def __init__(self) -> None:
-        self.opened: list[ReadFile] = []
+        self.opened: list[LocalFile] = []
 
-    def open_read(self, path: str) -> ReadFile:
+    def open_read(self, path: str) -> LocalFile:
         self.opened.append(super().open_read(path))
         return self.opened[-1]
 
@@ -213,8 +214,8 @@ def files(tmp_path: Path) -> list[str]:
     return [str(tmp_path / name) for name in "abcd"]
 
 
-def small_cache(limit: int) -> SharedCache[ReadFile]:
-    return SharedCache(limit=limit, weigh=lambda _: 1, drop=ReadFile.close)
+def small_cache(limit: int) -> SharedCache[LocalFile]:
+    return SharedCache(limit=limit, weigh=lambda _: 1, drop=LocalFile.close)
 
 
 def test_few_files_stay_open_and_the_last_used_ones(files: list[str]) -> None:
@@ -254,7 +255,7 @@ def test_closing_waits_for_files_in_use(files: list[str]) -> None:
 
 def test_file_that_was_being_opened_while_the_log_was_closed_is_closed_too(files: list[str]) -> None:
     class ClosingEnv(CountingEnv):
-        def open_read(self, path: str) -> ReadFile:
+        def open_read(self, path: str) -> LocalFile:
             opened = super().open_read(path)
             open_files.close()
             return opened
@@ -386,7 +387,7 @@ def test_failed_locking_is_a_storage_error(tmp_path: Path, monkeypatch: pytest.M
     def fail(*_: object) -> int:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(env_module.fcntl, "fcntl", fail)
+    monkeypatch.setattr(local_module.fcntl, "fcntl", fail)
     before = os.listdir("/proc/self/fd")
     with pytest.raises(StorageError, match="cannot lock") as caught:
         DEFAULT_ENV.lock_file(str(tmp_path / ".lock"))

@@ -25,7 +25,7 @@ from kstore.errors import (
     UnsupportedMagicError,
 )
 from kstore.log import FetchData, Log, open_log
-from kstore.log.env import OPEN_FILES_LIMIT, Env, ReadFile
+from kstore.log.env import OPEN_FILES_LIMIT, LocalEnv, LocalFile
 from kstore.record import MemoryRecords
 from kstore.types import OffsetAndTimestamp, TimestampType, TopicPartition
 from tests.making.batches import (
@@ -152,7 +152,7 @@ def test_segment_of_the_largest_size_is_opened(directory: Path) -> None:
 
 
 def test_segment_deleted_between_listing_and_stat_is_gone(directory: Path) -> None:
-    class RetentionEnv(Env):
+    class RetentionEnv(LocalEnv):
         def listdir(self, path: str) -> list[str]:
             names = super().listdir(path)
             first = directory / "00000000000000000010.log"
@@ -556,13 +556,13 @@ def test_segment_deleted_while_it_is_read_is_read_to_its_end(tmp_path: Path) -> 
         assert [r.offset for r in records] == [*range(1, 42)]
 
 
-class CountingEnv(Env):
+class CountingEnv(LocalEnv):
     """Counts descriptors."""
 
     def __init__(self) -> None:
-        self.files: list[ReadFile] = []
+        self.files: list[LocalFile] = []
 
-    def open_read(self, path: str) -> ReadFile:
+    def open_read(self, path: str) -> LocalFile:
         self.files.append(super().open_read(path))
         return self.files[-1]
 

@@ -10,7 +10,7 @@ import pytest
 
 import kstore
 from kstore.errors import CorruptLogError, LogLockedError, LogNotFoundError, StorageError
-from kstore.log.env import Env, ReadFile
+from kstore.log.env import LocalEnv, LocalFile
 from kstore.log.store import open_store
 from kstore.log.verify import verify as verify_log
 from kstore.types import TopicPartition
@@ -98,7 +98,7 @@ def test_path_without_a_log_is_refused(tmp_path: Path) -> None:
 
 
 def test_partition_that_is_deleted_before_it_is_verified_is_left_out(root: Path) -> None:
-    class DeletingEnv(Env):
+    class DeletingEnv(LocalEnv):
         """Deletes a partition when the one before it is listed, which happens after both were found."""
 
         def listdir(self, path: str) -> list[str]:
@@ -110,8 +110,8 @@ def test_partition_that_is_deleted_before_it_is_verified_is_left_out(root: Path)
 
 
 def test_partition_that_cannot_be_read_is_an_error_of_verify(root: Path) -> None:
-    class BrokenEnv(Env):
-        def open_read(self, path: str) -> ReadFile:
+    class BrokenEnv(LocalEnv):
+        def open_read(self, path: str) -> LocalFile:
             if "u-0" in path:
                 raise StorageError("cannot open", path=path, errno=5)
             return super().open_read(path)

@@ -15,7 +15,7 @@ import pytest
 from kstore.config import LogConfig
 from kstore.errors import CorruptRecordError, UnsupportedMagicError
 from kstore.log import ScanRange, open_log
-from kstore.log.env import DEFAULT_ENV, Env, OpenFiles, ReadFile
+from kstore.log.env import DEFAULT_ENV, LocalEnv, LocalFile, OpenFiles
 from kstore.log.segment.records import SegmentRecords
 from kstore.record import RecordBatch
 from kstore.types import TopicPartition
@@ -205,7 +205,7 @@ def test_position_inside_a_record_that_holds_a_batch_is_no_cut(tmp_path: Path) -
             assert read_ranges(log.plan(max_bytes)) == [*range(20)]
 
 
-class CountingFile(ReadFile):
+class CountingFile(LocalFile):
     """A file that notes how many bytes all such files read."""
 
     read_bytes = 0
@@ -216,8 +216,8 @@ class CountingFile(ReadFile):
         return data
 
 
-class CountingEnv(Env):
-    def open_read(self, path: str) -> ReadFile:
+class CountingEnv(LocalEnv):
+    def open_read(self, path: str) -> LocalFile:
         with super().open_read(path) as opened:
             assert opened.size() >= 0
         file = super().open_read(path)
@@ -226,12 +226,12 @@ class CountingEnv(Env):
 
 
 @pytest.fixture
-def counting_env(monkeypatch: pytest.MonkeyPatch) -> Env:
+def counting_env(monkeypatch: pytest.MonkeyPatch) -> LocalEnv:
     monkeypatch.setattr(CountingFile, "read_bytes", 0)
     return CountingEnv()
 
 
-def test_good_index_spares_reading_what_is_not_cut(tmp_path: Path, counting_env: Env) -> None:
+def test_good_index_spares_reading_what_is_not_cut(tmp_path: Path, counting_env: LocalEnv) -> None:
     """A plan of few ranges looks at a few places, not at every header."""
     segment = [write_batch([record(n, bytes(40_000))]) for n in range(100)]
     directory = write_partition(tmp_path, [segment])
@@ -242,7 +242,7 @@ def test_good_index_spares_reading_what_is_not_cut(tmp_path: Path, counting_env:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_first_arrow_batch_of_a_long_log_waits_for_few_cuts(
-    tmp_path: Path, counting_env: Env, monkeypatch: pytest.MonkeyPatch, threads: int
+    tmp_path: Path, counting_env: LocalEnv, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
     """What a plan reads is counted; what is decoded is read by files of another env."""
     monkeypatch.setattr("kstore.log.log.DEFAULT_PLAN_BYTES", 100_000)

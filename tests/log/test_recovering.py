@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kstore.log.env import Env, LockFile
+from kstore.log.env import LocalEnv, LockFile
 from kstore.log.files.names import find_partitions
 from kstore.log.store import RecoveredPartition, open_store, recover_partitions
 from kstore.record import MemoryRecords
@@ -19,7 +19,7 @@ CLEAN = ".kafka_cleanshutdown"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 
 
-class BusyEnv(Env):
+class BusyEnv(LocalEnv):
     """Calls something just before the lock is taken, as a writer would have done it that held it until then."""
 
     def __init__(self, before_lock: Callable[[], None]) -> None:
@@ -40,7 +40,7 @@ def root(tmp_path: Path) -> Path:
     return path
 
 
-def recover(root: Path, env: Env) -> list[RecoveredPartition]:
+def recover(root: Path, env: LocalEnv) -> list[RecoveredPartition]:
     return list(recover_partitions(find_partitions(root), "strict", env=env))
 
 
@@ -62,5 +62,5 @@ def test_root_keeps_the_epoch_of_its_broker(root: Path, marker: str | None, epoc
     (root / CLEAN).unlink()
     if marker is not None:
         (root / CLEAN).write_text(marker)
-    recover(root, Env())
+    recover(root, LocalEnv())
     assert json.loads((root / CLEAN).read_text())["brokerEpoch"] == epoch

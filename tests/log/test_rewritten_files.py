@@ -18,7 +18,7 @@ from kstore.arrow import record_batches
 from kstore.config import LogConfig
 from kstore.errors import LogReplacedError
 from kstore.log import Log, open_log
-from kstore.log.env import DEFAULT_ENV, Env, ReadFile
+from kstore.log.env import DEFAULT_ENV, LocalEnv, LocalFile
 from kstore.log.scan import check_junction
 from kstore.log.segment.records import LastBatch
 from kstore.record import ControlRecordType, MemoryRecords
@@ -291,24 +291,24 @@ class TornEnv(ChangingEnv):
         super().__init__(change, at=at)
         self.kept = kept
 
-    def open_read(self, path: str) -> ReadFile:
-        file = Env.open_read(self, path)
+    def open_read(self, path: str) -> LocalFile:
+        file = LocalEnv.open_read(self, path)
         return TornFile(file, self)
 
 
 class TornFile(SteppingFile):
     def pread(self, size: int, *, position: int) -> bytes:
         kept = min(self._env.kept, size)
-        head = ReadFile.pread(self, kept, position=position)
+        head = LocalFile.pread(self, kept, position=position)
         self._env.step()
-        return head + ReadFile.pread(self, size - kept, position=position + kept)
+        return head + LocalFile.pread(self, size - kept, position=position + kept)
 
     def pread_into(self, buffer: bytearray | memoryview, *, position: int) -> int:
         kept = min(self._env.kept, len(buffer))
         view = memoryview(buffer)
-        got = ReadFile.pread_into(self, view[:kept], position=position)
+        got = LocalFile.pread_into(self, view[:kept], position=position)
         self._env.step()
-        return got + ReadFile.pread_into(self, view[kept:], position=position + kept)
+        return got + LocalFile.pread_into(self, view[kept:], position=position + kept)
 
 
 def append_other_records(directory: Path) -> None:

@@ -22,7 +22,7 @@ from kstore.errors import (
     LogNotFoundError,
     StorageError,
 )
-from kstore.log.env import Env, WriteFile
+from kstore.log.env import LocalEnv, WriteFile
 from kstore.log.files.durable_point import DurablePoint, DurablePointFile
 from kstore.log.files.root_files import MetaProperties, id_text, read_meta_properties, write_meta_properties
 from kstore.log.store import WritableStore, open_store
@@ -267,7 +267,7 @@ def test_flushed_segments_are_taken_as_they_are_if_the_recovery_point_is_trusted
         assert [record.offset for record in store.log(*T0).read(3)] == [3, 4]
 
 
-class FailingEnv(Env):
+class FailingEnv(LocalEnv):
     """Syncs of a file fail once a part of its path is here."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from kstore.config import LogConfig
 from kstore.errors import StorageError
 from kstore.log import open_log
 from kstore.log.damage import Damage
-from kstore.log.env import Env
+from kstore.log.env import LocalEnv
 from kstore.log.segment.check import SegmentCheck, Step
 from kstore.log.verify import Verification, verify, verify_checkpoints
 from tests.making.batches import (
@@ -477,7 +477,7 @@ def test_malformed_checkpoints_of_a_root_are_named(tmp_path: Path) -> None:
 
 
 def test_failing_disk_is_an_error_not_damage(directory: Path) -> None:
-    class FailingEnv(Env):
+    class FailingEnv(LocalEnv):
         def open_read(self, path: str) -> object:
             raise StorageError(f"cannot open {path}: Input/output error", path=path, errno=5)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kstore.log import open_log
-from kstore.log.env import Env, FileStatus, ReadFile
+from kstore.log.env import FileStatus, LocalEnv, LocalFile
 from kstore.log.files.snapshots import ProducerSnapshotEntry, encode_snapshot
 from kstore.log.verify import verify
 from tests.making.batches import batch, flip_bit, patch_header, write_offset_checkpoint, write_partition
@@ -335,7 +335,7 @@ def test_abort_of_which_a_cleaner_left_an_empty_batch_needs_no_entry(tmp_path: P
     assert damages(write_partition(tmp_path, segments)) == []
 
 
-class LockedEnv(Env):
+class LockedEnv(LocalEnv):
     """As beside a writer that holds the lock of the root."""
 
     def is_locked(self, path: str) -> bool:
@@ -423,7 +423,7 @@ def cleaned_segment(directory: Path) -> None:
     swap.rename(first)
 
 
-class CleaningEnv(Env):
+class CleaningEnv(LocalEnv):
     """Cleans the first segment before a call of the system, the n-th one."""
 
     def __init__(self, clean: Callable[[], None], at: int) -> None:
@@ -436,7 +436,7 @@ class CleaningEnv(Env):
             self._clean()
         self.calls += 1
 
-    def open_read(self, path: str) -> ReadFile:
+    def open_read(self, path: str) -> LocalFile:
         self._step()
         return super().open_read(path)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from kstore.log.env import DEFAULT_ENV, Env
+from kstore.log.env import DEFAULT_ENV, LocalEnv
 from kstore.log.store import open_store
 from kstore.producer.producer import Producer
 from kstore.producer.transactions.coordinator import TRANSACTION_STATE_CONFIG, TRANSACTION_STATE_TOPIC
@@ -43,7 +43,7 @@ def stage(
     *,
     topic: str = TOPIC,
     new_topic_partitions: int | None = None,
-    env: Env = DEFAULT_ENV,
+    env: LocalEnv = DEFAULT_ENV,
     **settings: object,
 ) -> list[StagedFile]:
     """Stage values, each with its partition, as one task would."""
@@ -63,7 +63,7 @@ def stage(
 
 
 def commit(
-    root: Path, app: AppVersion, staged: list[StagedFile], *, env: Env = DEFAULT_ENV, **options: int | None
+    root: Path, app: AppVersion, staged: list[StagedFile], *, env: LocalEnv = DEFAULT_ENV, **options: int | None
 ) -> bool:
     return commit_staged(root, staged, transactional_id=transactional_id(app.app_id), app=app, env=env, **options)
 

@@ -20,7 +20,7 @@ from kstore.errors import (
     StorageError,
     UnknownTopicOrPartitionError,
 )
-from kstore.log.env import DEFAULT_ENV, Env
+from kstore.log.env import DEFAULT_ENV, LocalEnv
 from kstore.log.store import WritableStore, open_store
 from kstore.producer import BufferPool, ProducerBatch
 from kstore.producer.cluster import Node
@@ -35,7 +35,7 @@ from tests.making import batches as builders
 from tests.making.record_files import failing
 
 
-def opened(root: Path, *, env: Env = DEFAULT_ENV, **options) -> WritableStore:
+def opened(root: Path, *, env: LocalEnv = DEFAULT_ENV, **options) -> WritableStore:
     # The records are older than producers get, by the clock of the machine.
     store = open_store(root, "a", LogConfig(producer_id_expiration_ms=MAX_INT64, **options), env=env)
     if "t" not in store.topics:

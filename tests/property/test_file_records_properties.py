@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from kstore.config import LogConfig
 from kstore.errors import StorageError
-from kstore.log import env as env_module
+from kstore.log.env import files as env_module
 from kstore.log.segment.file_records import FileRecords
 from kstore.record import MemoryRecords
 from kstore.types import OffsetPosition

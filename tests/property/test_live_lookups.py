@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kstore.config import LogConfig
 from kstore.log import open_log
-from kstore.log.env import Env, WriteFile
+from kstore.log.env import LocalEnv, WriteFile
 from kstore.record import Record
 
 # An entry for almost every batch; a search by time trusts nothing below the proof bytes.
@@ -58,7 +58,7 @@ def test_lookups_between_appends_and_cuts_find_what_a_walk_would(todo: list[tupl
                 assert (None if found is None else tuple(found)) == expected
 
 
-class CountingEnv(Env):
+class CountingEnv(LocalEnv):
     """Counts the bytes that are read of .log files."""
 
     def __init__(self) -> None:

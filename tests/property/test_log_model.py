@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kstore.config import LogConfig
 from kstore.errors import LogFailedError, OffsetOutOfRangeError, StorageError
 from kstore.log import open_log
-from kstore.log.env import Env, WriteFile
+from kstore.log.env import LocalEnv, WriteFile
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords, Record
 from kstore.record.builder import with_records
@@ -64,7 +64,7 @@ class FaultyFile(WriteFile):
             raise StorageError("armed", path=self.path, errno=errno.EIO)
 
 
-class FaultyEnv(Env):
+class FaultyEnv(LocalEnv):
     """An env whose calls of files that are written fail `failures` times, after `calls_before` went well.
 
     Nothing is really synced: here no power is cut.

@@ -14,7 +14,7 @@ import pytest
 
 from kstore.errors import CorruptionError, LogReplacedError, OffsetOutOfRangeError
 from kstore.log import Log, open_log
-from kstore.log.env import Env, ReadFile
+from kstore.log.env import LocalEnv, LocalFile
 from kstore.types import MAX_TIMESTAMP
 from tests.making.batches import (
     FIRST_TIMESTAMP_MS,
@@ -216,7 +216,7 @@ def test_directory_that_was_made_again_is_another_log(tmp_path: Path) -> None:
             log.refresh()
 
 
-class SwappingEnv(Env):
+class SwappingEnv(LocalEnv):
     """Calls swap() once, when a directory is listed."""
 
     swap: Callable[[], object] | None = None
@@ -306,13 +306,13 @@ def test_damage_that_was_appended_is_found_after_a_refresh(tmp_path: Path) -> No
             list(log.read(good))
 
 
-class CountingEnv(Env):
+class CountingEnv(LocalEnv):
     """Counts the bytes that are read of .log files."""
 
     def __init__(self) -> None:
         self.read_bytes = 0
 
-    def open_read(self, path: str) -> ReadFile:
+    def open_read(self, path: str) -> LocalFile:
         file = super().open_read(path)
         if path.endswith(".log"):
             pread = file.pread

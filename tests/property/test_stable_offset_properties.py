@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kstore.config import LogConfig
 from kstore.log import open_log
-from kstore.log.env import Env
+from kstore.log.env import LocalEnv
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import (
     AppendOrigin,
@@ -39,7 +39,7 @@ STEPS = st.lists(
 )
 
 
-class EarlyEnv(Env):
+class EarlyEnv(LocalEnv):
     """An Env whose clock stands at the time of the records, so that no producer expires."""
 
     def wall_clock_ms(self) -> int:

@@ -61,7 +61,11 @@ MAX_MODULES = 12
 UPWARD_IMPORTS = {("kstore/log/log.py", "arrow"), ("kstore/producer/append_columns.py", "arrow")}
 
 OPERATING_SYSTEM = {"fcntl", "mmap", "os", "pathlib", "shutil", "stat", "tempfile"}
-OPERATING_SYSTEM_FILES = {"kstore/log/env.py", "kstore/environment.py"}
+OPERATING_SYSTEM_FILES = {
+    *(f"kstore/log/env/{name}.py" for name in ("base", "files", "local")),
+    "kstore/environment.py",
+}
+PYARROW_FS_FILES = {"kstore/log/env/filesystems.py"}
 # Besides those; it times the conversion of a batch, as Kafka's RecordValidationStats does.
 CLOCK_FILES = {"kstore/record/conversion.py"}
 
@@ -232,6 +236,20 @@ def test_only_arrow_imports_pyarrow_at_module_level(path: Path) -> None:
         guarded = type_checking_lines(parsed(path))
         imports = imports_of(path)
         assert not [ln for name, ln, top in imports if name.split(".")[0] == "pyarrow" and top and ln not in guarded]
+
+
+@pytest.mark.parametrize("path", PYTHON_SOURCES, ids=ids)
+def test_only_named_files_use_file_systems_of_pyarrow(path: Path) -> None:
+    modules = {module for module, _, _ in imports_of(path)}
+    uses = any(module.startswith(("pyarrow.fs", "fsspec")) for module in modules)
+    assert uses == (relative(path) in PYARROW_FS_FILES)
+
+
+@pytest.mark.parametrize("path", PYTHON_SOURCES, ids=ids)
+def test_only_one_module_asks_for_the_scheme_of_a_path(path: Path) -> None:
+    if not relative(path).startswith("kstore/log/env/"):
+        texts = [node.value for node in ast.walk(parsed(path)) if isinstance(node, ast.Constant)]
+        assert not [text for text in texts if isinstance(text, str) and text.endswith("://")]
 
 
 def type_checking_lines(tree: ast.AST) -> set[int]:

@@ -79,7 +79,7 @@ def test_internal_topics_are_read_only_by_name(spark: SparkSession, connector_di
         pytest.param("missing", "no such directory: .*/missing", id="missing"),
         pytest.param("f.small-0/partition.metadata", "not a directory: .*/partition.metadata", id="file"),
         pytest.param("", "path must not be empty", id="empty"),
-        pytest.param("hdfs://namenode/data", "path must be a local or mounted directory", id="hdfs"),
+        pytest.param("nothing://namenode/data", "cannot read nothing://namenode", id="no-file-system"),
     ],
 )
 def test_bad_path_is_refused(spark: SparkSession, connector_directory: Path, path: str, message: str) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from kstore.errors import LogNotFoundError, StorageError
 from kstore.log import Log
-from kstore.log.env import Env
+from kstore.log.env import LocalEnv
 from kstore.log.state.transactions import Transactions
 from kstore.spark import KStoreDataSource, planning, retention
 from kstore.spark.planning import ScanPartition
@@ -30,13 +30,13 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, str]]:
     """How often each call was made for each path."""
     found: Counter[tuple[str, str]] = Counter()
     for name in ("listdir", "stat", "open_read"):
-        whole = getattr(Env, name)
+        whole = getattr(LocalEnv, name)
 
-        def counted(env: Env, path: str, *arguments: object, name=name, whole=whole, **options: object) -> object:
+        def counted(env: LocalEnv, path: str, *arguments: object, name=name, whole=whole, **options: object) -> object:
             found[name, path] += 1
             return whole(env, path, *arguments, **options)
 
-        monkeypatch.setattr(Env, name, counted)
+        monkeypatch.setattr(LocalEnv, name, counted)
     return found
 
 

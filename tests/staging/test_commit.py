@@ -19,7 +19,7 @@ from kstore.errors import (
     StorageError,
     UnknownTopicOrPartitionError,
 )
-from kstore.log.env import Env
+from kstore.log.env import LocalEnv
 from kstore.log.maintenance import verify
 from kstore.log.store import open_store
 from kstore.producer.transactions import coordinator as coordinator_module
@@ -141,7 +141,7 @@ def test_files_of_attempts_that_failed_go_with_the_next_version(root: Path) -> N
     assert committed_values(root) == [3 * values for values in EXPECTED]
 
 
-class LaterEnv(Env):
+class LaterEnv(LocalEnv):
     """The operating system, days later."""
 
     def __init__(self, days: float) -> None:
@@ -263,7 +263,7 @@ FULL = {
 }
 
 
-def committed_or_full(root: Path, app: AppVersion, env: Env) -> bool:
+def committed_or_full(root: Path, app: AppVersion, env: LocalEnv) -> bool:
     """Stage and commit the records; return whether that was possible, or the disk was full."""
     files = stage(root, app, RECORDS)
     try:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from kstore.config import MAX_INT32
 from kstore.errors import CorruptCheckpointError, StorageError
@@ -145,17 +146,26 @@ class OffsetCheckpoints:
         status = self._env.stat(path)
         if status is None:
             return None
+        # Held while the file is read, so that those who look at many logs at once read it once.
         with self._lock:
             kept = self._kept.get(path)
-        if kept is not None and kept[0] == status:
-            return kept[1]
-        offsets = read_offset_checkpoint(path, self._env)
-        if offsets is not None:
-            with self._lock:
+            if kept is not None and kept[0] == status:
+                return kept[1]
+            offsets = read_offset_checkpoint(path, self._env)
+            if offsets is not None:
                 if len(self._kept) >= MAX_CHECKPOINTS_KEPT:
                     self._kept.clear()
                 self._kept[path] = status, offsets
-        return offsets
+            return offsets
+
+
+_OF_ENV: WeakKeyDictionary[Env, OffsetCheckpoints] = WeakKeyDictionary()
+
+
+def checkpoints_of(env: Env) -> OffsetCheckpoints:
+    """Return the cache of the checkpoints that an Env reads."""
+    found = _OF_ENV.get(env)
+    return _OF_ENV.setdefault(env, OffsetCheckpoints(env)) if found is None else found
 
 
 def read_leader_epoch_checkpoint(path: str, env: Env = DEFAULT_ENV) -> list[EpochEntry] | None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kstore.config import MAX_INT32
 from kstore.errors import LogNotFoundError, StorageError
-from kstore.log.env import DEFAULT_ENV, Env, FileKind, StrPath, absolute_path, join_path, path_list, split_path
+from kstore.log.env import DEFAULT_ENV, Env, Location, StrPath, join_path, locate, path_list, split_path
 from kstore.types import MAX_OFFSET, TopicPartition
 
 LOG_SUFFIX = ".log"
@@ -139,11 +139,14 @@ _SHOWN_NAMES = 3
 
 
 class PartitionDirectory(NamedTuple):
-    """A partition's directory, as an absolute path, and the root that holds it and its checkpoints."""
+    """A partition's directory, as an absolute path or a URL without options, the root that holds it and its
+    checkpoints, and the Env that found it.
+    """
 
     topic_partition: TopicPartition
     path: str
     root: str
+    env: Env = DEFAULT_ENV
 
 
 class _Content(NamedTuple):
@@ -153,8 +156,8 @@ class _Content(NamedTuple):
     partitions: list[PartitionDirectory]
 
 
-def find_partitions(paths: StrPath | Iterable[StrPath], env: Env = DEFAULT_ENV) -> list[PartitionDirectory]:
-    """Find the partitions at one or several paths, each a partition directory or a log.dirs root.
+def find_partitions(paths: StrPath | Iterable[StrPath], env: Env | None = None) -> list[PartitionDirectory]:
+    """Find the partitions at one or several paths or URLs, each a partition directory or a log.dirs root.
 
     In a root, directories that a broker renamed for deletion or moves (-delete, -stray, -future) are skipped, and so
     are those that are removed while the root is listed.
@@ -165,11 +168,11 @@ def find_partitions(paths: StrPath | Iterable[StrPath], env: Env = DEFAULT_ENV) 
     directories = path_list(paths)
     if not directories:
         raise ValueError("paths must name at least one directory, got none")
-    return _each_once(partition for path in directories for partition in _partitions_at(absolute_path(path), env))
+    return _each_once(partition for path in directories for partition in _partitions_at(locate(path, env)))
 
 
 def name_partitions(
-    paths: Iterable[StrPath], env: Env = DEFAULT_ENV, *, among: Collection[TopicPartition] | None = None
+    paths: Iterable[StrPath], env: Env | None = None, *, among: Collection[TopicPartition] | None = None
 ) -> list[PartitionDirectory]:
     """Return what find_partitions may find at these paths, by names alone; no directory of a partition is looked into.
 
@@ -179,7 +182,8 @@ def name_partitions(
     Raises: LogNotFoundError, StorageError as find_partitions, for what the names tell.
     Cost: one listing for each path, or with `among` a stat for each partition.
     """
-    return _each_once(partition for path in paths for partition in _named_at(absolute_path(path), among, env))
+    located = (locate(path, env) for path in paths)
+    return _each_once(partition for found_in, path in located for partition in _named_at(path, among, found_in))
 
 
 def _each_once(partitions: Iterable[PartitionDirectory]) -> list[PartitionDirectory]:
@@ -197,14 +201,14 @@ def _each_once(partitions: Iterable[PartitionDirectory]) -> list[PartitionDirect
 def _named_at(path: str, among: Collection[TopicPartition] | None, env: Env) -> list[PartitionDirectory]:
     if among is not None and parse_partition_directory_name(split_path(path)[1]) is None:
         return [
-            PartitionDirectory(topic_partition, inner, path)
+            PartitionDirectory(topic_partition, inner, path, env)
             for topic_partition in among
             if parse_partition_directory_name(str(topic_partition)) == topic_partition
             for inner in (join_path(path, str(topic_partition)),)
-            if _is_directory(inner, env)
+            if env.is_directory(inner)
         ]
-    content = _content(path, _names_in(path, env))
-    partition = _as_partition(path, content)
+    content = _content(path, _names_in(path, env), env)
+    partition = _as_partition(path, content, env)
     return content.partitions if partition is None else [partition]
 
 
@@ -226,14 +230,14 @@ def partitions_of_root(root: str, env: Env = DEFAULT_ENV) -> list[PartitionDirec
     return sorted(partitions)
 
 
-def find_partition(path: StrPath, env: Env = DEFAULT_ENV) -> PartitionDirectory:
+def find_partition(path: StrPath, env: Env | None = None) -> PartitionDirectory:
     """Return the partition whose directory is `path`.
 
     Raises: LogNotFoundError, also for a log.dirs root.
     """
-    absolute = absolute_path(path)
+    env, absolute = locate(path, env)
     content = _look_into(absolute, env)
-    partition = _as_partition(absolute, content)
+    partition = _as_partition(absolute, content, env)
     if partition is None:
         names = _shown([directory.path for directory in content.partitions])
         raise LogNotFoundError(
@@ -244,9 +248,10 @@ def find_partition(path: StrPath, env: Env = DEFAULT_ENV) -> PartitionDirectory:
     return partition
 
 
-def _partitions_at(path: str, env: Env) -> list[PartitionDirectory]:
+def _partitions_at(location: Location) -> list[PartitionDirectory]:
+    env, path = location
     content = _look_into(path, env)
-    partition = _as_partition(path, content)
+    partition = _as_partition(path, content, env)
     if partition is not None:
         return [partition]
     partitions, inner_roots = _split_off_roots(content.partitions, env)
@@ -282,8 +287,8 @@ def _split_off_roots(directories: list[PartitionDirectory], env: Env) -> tuple[l
 
 
 def _look_into(path: str, env: Env) -> _Content:
-    content = _content(path, _names_in(path, env))
-    return content._replace(partitions=[inner for inner in content.partitions if _is_directory(inner.path, env)])
+    content = _content(path, _names_in(path, env), env)
+    return content._replace(partitions=[inner for inner in content.partitions if env.is_directory(inner.path)])
 
 
 def _names_in(path: str, env: Env) -> list[str]:
@@ -301,7 +306,7 @@ def _names_in(path: str, env: Env) -> list[str]:
         ) from error
 
 
-def _content(path: str, names: Iterable[str]) -> _Content:
+def _content(path: str, names: Iterable[str], env: Env) -> _Content:
     """Return what the names in a directory tell of it."""
     has_logs = False
     partitions = []
@@ -312,20 +317,15 @@ def _content(path: str, names: Iterable[str]) -> _Content:
             continue
         topic_partition = parse_partition_directory_name(name)
         if topic_partition is not None:
-            partitions.append(PartitionDirectory(topic_partition, join_path(path, name), path))
+            partitions.append(PartitionDirectory(topic_partition, join_path(path, name), path, env))
     return _Content(has_logs, partitions)
-
-
-def _is_directory(path: str, env: Env) -> bool:
-    status = env.stat(path)
-    return status is not None and status.kind is FileKind.DIRECTORY
 
 
 def _no_directory(path: str) -> LogNotFoundError:
     return LogNotFoundError(f"no such directory: {path}", path=path, errno=errno.ENOENT)
 
 
-def _as_partition(path: str, content: _Content) -> PartitionDirectory | None:
+def _as_partition(path: str, content: _Content, env: Env) -> PartitionDirectory | None:
     """Return the partition that the directory is, or None if it is a root.
 
     Raises: LogNotFoundError if it is neither.
@@ -333,7 +333,7 @@ def _as_partition(path: str, content: _Content) -> PartitionDirectory | None:
     root, name = split_path(path)
     topic_partition = parse_partition_directory_name(name)
     if topic_partition is not None and (content.has_logs or not content.partitions):
-        return PartitionDirectory(topic_partition, path, root)
+        return PartitionDirectory(topic_partition, path, root, env)
     if content.has_logs:
         state = retired_state(name)
         why = "expected a directory named <topic>-<partition>"

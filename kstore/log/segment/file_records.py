@@ -27,11 +27,10 @@ from kstore.log.env import (
     NO_DESCRIPTOR,
     Closing,
     Env,
-    FileIdentity,
+    Identity,
     ReadFile,
     StrPath,
     WriteFile,
-    absolute_path,
     split_path,
 )
 from kstore.log.segment.records import HEADER_CHUNK_BYTES, ChunkReader, too_large
@@ -88,7 +87,7 @@ class FileRecordsSlice:
     def __len__(self) -> int:
         return self.size_in_bytes
 
-    def file_identity(self) -> FileIdentity:
+    def file_identity(self) -> Identity:
         """Return what distinguishes the file from others with its name."""
         return self._file.identity()
 
@@ -282,7 +281,7 @@ class FileRecords(FileRecordsSlice, Closing):
         """
         if not 0 <= preallocate_bytes <= MAX_INT32:
             raise ValueError(f"preallocate_bytes must be from 0 to {MAX_INT32}, got {preallocate_bytes}")
-        name = absolute_path(path)
+        name = env.absolute_path(path)
         writer = None if is_read_only else env.open_write(name)
         file = env.open_read(name) if writer is None else writer
         try:
@@ -440,7 +439,7 @@ class FileRecords(FileRecordsSlice, Closing):
         Existing slices keep the old path in their errors.
         Raises: StorageError, with the file's old name kept; ValueError for another directory.
         """
-        target = absolute_path(path)
+        target = self._env.absolute_path(path)
         if split_path(target)[0] != split_path(self.path)[0]:
             raise ValueError(f"cannot rename {self.path} to {target}: expected a name in the same directory")
         self._env.rename(self.path, target)

@@ -28,7 +28,7 @@ from kstore._core import (
 from kstore.errors import CorruptIndexError, LogClosedError, StorageError
 from kstore.log.cache import SharedCache
 from kstore.log.damage import corruption
-from kstore.log.env import DEFAULT_ENV, ENOENT, Env, StrPath, WriteFile, absolute_path
+from kstore.log.env import DEFAULT_ENV, ENOENT, Env, StrPath, WriteFile
 from kstore.log.files.checkpoints import replace_file
 from kstore.types import OffsetPosition, TimestampOffset
 
@@ -563,7 +563,7 @@ class TimeIndexFile(_IndexFile):
 
 def _open(path: StrPath, *, env: Env, entry_size: int) -> tuple[_EntriesFile, bytes]:
     """Return the file and its entries, without preallocated zeros."""
-    file = env.open_write(absolute_path(path))
+    file = env.open_write(env.absolute_path(path))
     try:
         content = file.pread(min(file.size(), MAX_INDEX_BYTES + 1), position=0)
         size = _checked_size(content, path=file.path, entry_size=entry_size)
@@ -576,7 +576,7 @@ def _open(path: StrPath, *, env: Env, entry_size: int) -> tuple[_EntriesFile, by
 
 
 def _create(path: StrPath, *, env: Env) -> _EntriesFile:
-    path = absolute_path(path)
+    path = env.absolute_path(path)
     # Never shortened in place: readers may have it mapped.
     env.unlink(path)
     file = env.open_write(path)

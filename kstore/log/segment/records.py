@@ -24,7 +24,7 @@ from kstore.errors import (
     UnsupportedMagicError,
 )
 from kstore.log.cache import Loan
-from kstore.log.env import ENOENT, Env, FileIdentity, FileKind, FileStatus, OpenFiles, ReadFile
+from kstore.log.env import ENOENT, Env, FileKind, FileStatus, Identity, OpenFiles, ReadFile
 from kstore.log.files.names import DELETED_STATE
 
 # Size of one read. It fits the L2 cache, so that the comparison finds the data there that was just read.
@@ -182,7 +182,7 @@ class BatchPlace(NamedTuple):
     """A batch in a file, by position and header; the header is empty until a batch of the file was read."""
 
     path: str
-    identity: FileIdentity | None
+    identity: Identity | None
     position: int = 0
     header: bytes = b""
 
@@ -200,7 +200,7 @@ class LastBatch:
         # A single reference, so that a thread that checks never sees a mix of two places.
         self.place = BatchPlace("", None)
 
-    def start(self, path: str, identity: FileIdentity | None) -> None:
+    def start(self, path: str, identity: Identity | None) -> None:
         """Continue in a file; forget the batch of any other file."""
         if path != self.place.path:
             self.place = BatchPlace(path, identity)
@@ -216,7 +216,7 @@ class LastBatch:
 
 def check_batch(place: BatchPlace, file: ReadFile) -> None:
     """Raise LogReplacedError if a batch is no longer in its file."""
-    if place.header and file.pread(len(place.header), position=place.position) != place.header:
+    if place.header and not file.holds(place.header, position=place.position):
         raise changed_batch(place.path, place.position)
 
 
@@ -288,7 +288,7 @@ class SegmentRecords:
         next_base_offset: int | None,
         size_in_bytes: int,
         config: LogConfig,
-        identity: FileIdentity | None = None,
+        identity: Identity | None = None,
         is_live: bool = False,
     ) -> None:
         self._files = files

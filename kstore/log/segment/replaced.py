@@ -20,7 +20,7 @@ from kstore.errors import (
     UnsupportedError,
     UnsupportedMagicError,
 )
-from kstore.log.env import ENOENT, NO_FILE, Env, FileIdentity, FileStatus, OpenFiles, is_same_file, split_path
+from kstore.log.env import ENOENT, NO_FILE, Env, FileStatus, Identity, OpenFiles, is_same_file, split_path
 from kstore.log.files.names import LOG_SUFFIX, segment_path
 from kstore.log.segment.check import SegmentCheck
 from kstore.log.segment.records import SegmentRecords
@@ -47,7 +47,7 @@ class ListedFile(NamedTuple):
     base_offset: int
     next_base_offset: int | None
     size_in_bytes: int
-    identity: FileIdentity
+    identity: Identity
     status: FileStatus | None = None
     is_settled: bool = False
 

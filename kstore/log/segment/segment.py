@@ -27,7 +27,7 @@ from kstore._core import search_timestamp as search_timestamp_in
 from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.errors import CorruptionError, KStoreError, UnsupportedError
-from kstore.log.env import FileIdentity, OpenFiles
+from kstore.log.env import Identity, OpenFiles
 from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_path
 from kstore.log.segment.indexes import MAX_INDEX_BYTES, IndexCache, OffsetIndex, TimeIndex
 from kstore.log.segment.records import HEADER_CHUNK_BYTES, BatchPlace, SegmentRecords, is_preallocated
@@ -41,6 +41,10 @@ ENTRIES_TRIED = 3
 MIN_TIMESTAMP_MS = -(2**63)
 # A whole batch can end in one zero byte, the header count of its last record.
 _LEAST_ZEROS = 2
+# Of a store that answers slowly: segments up to this size are walked over without their index, with one read.
+_SMALL_BYTES = 256 * 1024
+# What the size of a preallocated file is a multiple of: segment.bytes, which people choose so.
+_ROUND_SIZES = (1000, 1024)
 # After this many searches by time that walk the first part of a segment, all of its entries are proven at once.
 SEARCHES_BEFORE_PROOF = 2
 
@@ -95,7 +99,7 @@ class LogSegment:
         next_base_offset: int | None,
         size_in_bytes: int,
         listed: ListedFile | None = None,
-        identity: FileIdentity | None = None,
+        identity: Identity | None = None,
     ) -> None:
         self._context = context
         self.base_offset = base_offset
@@ -135,7 +139,7 @@ class LogSegment:
         """Whether this is the last segment, the one that a broker appends to."""
         return self.next_base_offset is None
 
-    def file_identity(self) -> FileIdentity:
+    def file_identity(self) -> Identity:
         """Return what distinguishes the .log from other files with its name."""
         if self.records.identity is not None:
             return self.records.identity
@@ -146,7 +150,7 @@ class LogSegment:
         """Drop what lookups have prepared; it refers back to the segment, which would then outlive its readers."""
         self._lookup = None
 
-    def note_file(self, identity: FileIdentity) -> None:
+    def note_file(self, identity: Identity) -> None:
         """Hold readers of the segment to its present file, before the writer replaces it."""
         self.records.identity = identity
 
@@ -411,7 +415,7 @@ class LogSegment:
 
     def _made_lookup(self) -> SegmentLookup:
         self._lookup = lookup = SegmentLookup(
-            lambda: None if (index := self.offset_index) is None else index.search,
+            lambda: None if (index := self._index_of_large()) is None else index.search,
             lambda: None if (index := self.time_index) is None else index.search,
             self.records.pread,
             end_position=self.scan_end_position,
@@ -437,11 +441,20 @@ class LogSegment:
 
     def _older_tail(self) -> SegmentTail:
         if self._tail is None:
-            tail = self._find_tail() if self._ends_in_zeros() else None
+            tail = self._find_tail() if self._may_be_preallocated() and self._ends_in_zeros() else None
             is_preallocated = tail is not None and tail.status == "zeros" and self._is_preallocated(tail)
             whole = SegmentTail("end", self.size_in_bytes, -1)
             self._tail = tail if tail is not None and is_preallocated else whole
         return self._tail
+
+    def _may_be_preallocated(self) -> bool:
+        """Whether it is worth a read to find zeros at the end: where that is slow, only of a file of a round size."""
+        return not self._context.files.answers_slowly or any(self.size_in_bytes % size == 0 for size in _ROUND_SIZES)
+
+    def _index_of_large(self) -> OffsetIndex | None:
+        """Return the offset index, None also where to read it takes longer than to walk over the segment."""
+        is_small = self._context.files.answers_slowly and self.size_in_bytes <= _SMALL_BYTES
+        return None if is_small else self.offset_index
 
     def _ends_in_zeros(self) -> bool:
         size = min(SIZE_UP_TO_MAGIC, self.size_in_bytes)
@@ -494,7 +507,7 @@ class LogSegment:
         return reached if found is None or found.position < reached.position else found
 
     def _indexed_batch(self, offset: int, *, end_position: int) -> BatchHeader | None:
-        index = self.offset_index
+        index = self._index_of_large()
         if index is None or end_position == 0:
             return None
         slot = min(index.slot_of_offset(offset), index.slot_of_position(end_position - 1))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kstore.errors import CorruptIndexError, LogClosedError
 from kstore.log.damage import corruption
-from kstore.log.env import DEFAULT_ENV, Env, StrPath, WriteFile, absolute_path, split_path
+from kstore.log.env import DEFAULT_ENV, Env, StrPath, WriteFile, split_path
 from kstore.log.segment.indexes import MAX_INDEX_BYTES
 
 TRANSACTION_INDEX_VERSION = 0
@@ -85,7 +85,7 @@ class TransactionIndexFile:
 
         Raises: StorageError; CorruptIndexError as decode_aborted_txns.
         """
-        name = absolute_path(path)
+        name = env.absolute_path(path)
         if env.stat(name) is None:
             return cls(None, path=name, base_offset=base_offset, env=env)
         file = env.open_write(name)

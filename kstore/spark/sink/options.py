@@ -13,11 +13,12 @@ from difflib import get_close_matches
 from typing import Any
 
 from kstore.config import KIB, MAX_INT32, MAX_INT64
+from kstore.log.env import is_local, shown_path
 from kstore.log.files.names import is_topic_name
 from kstore.producer.config import ProducerConfig
 from kstore.producer.transactions.coordinator import MAX_TRANSACTION_TIMEOUT_MS
 from kstore.spark.option_names import check_names
-from kstore.spark.options import local_path
+from kstore.spark.options import checked_path
 from kstore.staging import AppVersion
 from kstore.types import INTERNAL_TOPICS
 
@@ -102,6 +103,19 @@ class WriteOptions:
     transaction_timeout_ms: int
 
 
+def _root(path: str) -> str:
+    """Return the absolute path of a root to write to.
+
+    Raises: ValueError for a URL of another place, where kstore only reads.
+    """
+    if not is_local(path):
+        raise ValueError(
+            "path must be a local or mounted directory, the same on the driver and on every executor; kstore only "
+            f"reads URLs, got {shown_path(path)}"
+        )
+    return checked_path(path)
+
+
 def parse_write_options(options: Mapping[str, str], *, is_stream: bool) -> WriteOptions:
     """Parse and validate the options of a write.
 
@@ -116,7 +130,7 @@ def parse_write_options(options: Mapping[str, str], *, is_stream: bool) -> Write
     settings = _settings(given)
     config = _config_of(settings)
     return WriteOptions(
-        root=local_path(path),
+        root=_root(path),
         topic=_topic(given.get("topic")),
         new_topic_partitions=_integer("createTopics", given.get("createtopics"), least=1, most=MAX_INT32),
         app=_app(given, is_stream=is_stream),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kstore.config import LogConfig
-from kstore.log.env import Env
+from kstore.log.env import LocalEnv
 from kstore.record import ControlRecordType, EndTransactionMarker, MemoryRecords, with_end_transaction_marker
 from kstore.record.batches import set_last_offset, set_partition_leader_epoch
 from tests.making.batches import record
@@ -20,7 +20,7 @@ START_MS = 1_700_000_000_000
 EXPIRATION_MS = 200_000
 
 
-class SetEnv(Env):
+class SetEnv(LocalEnv):
     """An Env with a clock that stands until it is set."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kstore.config import LogConfig
 from kstore.log import WritableLog, open_log
-from kstore.log.env import Env
+from kstore.log.env import LocalEnv
 from kstore.log.files.checkpoints import EpochEntry
 from kstore.log.files.root_files import CleanShutdown, write_clean_shutdown
 from kstore.log.files.snapshots import encode_snapshot
@@ -163,7 +163,7 @@ def epochs_of_a_recovery(
 
 
 def producers_without_first_snapshots(
-    root: Path, partition: str, *, config: LogConfig, env: Env, log_start_offset: int
+    root: Path, partition: str, *, config: LogConfig, env: LocalEnv, log_start_offset: int
 ) -> Answer | None:
     """What a log knows that drops the snapshots at and below its start when it is opened; None if there are none.
 
@@ -201,7 +201,7 @@ def end_of_producers(segment: LogSegment) -> int:
     return max((one.last_offset + 1 for one in batches if one.magic == RECORD_BATCH_MAGIC), default=segment.base_offset)
 
 
-def producers_from_log_start(root: Path, partition: str, *, config: LogConfig, env: Env) -> Answer:
+def producers_from_log_start(root: Path, partition: str, *, config: LogConfig, env: LocalEnv) -> Answer:
     """What a closed copy of a log knows without any snapshot."""
     with tempfile.TemporaryDirectory() as work:
         copy = Path(shutil.copytree(root, Path(work) / "root"))

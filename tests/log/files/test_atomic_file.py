@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kstore.errors import StorageError
-from kstore.log.env import Env, WriteFile
+from kstore.log.env import LocalEnv, WriteFile
 from kstore.log.files.checkpoints import replace_file
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 STEPS = ["open", "write", "sync", "rename", "sync directory"]
 
 
-class StepsEnv(Env):
+class StepsEnv(LocalEnv):
     """Notes the steps of a replacement, and fails at one."""
 
     def __init__(self, failing: str | None = None) -> None:
@@ -63,7 +63,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "replication-offset-checkpoint"
 
 
-def replace(path: Path, content: bytes, env: Env) -> None:
+def replace(path: Path, content: bytes, env: LocalEnv) -> None:
     replace_file(str(path), content, env)
 
 
@@ -88,7 +88,7 @@ def test_failure_leaves_the_old_content_or_the_new_and_nothing_beside_it(path: P
 
 def test_rest_of_an_interrupted_replacement_is_overwritten(path: Path) -> None:
     path.with_name(path.name + ".tmp").write_bytes(b"a longer rest of the time before")
-    replace(path, b"new", Env())
+    replace(path, b"new", LocalEnv())
     assert path.read_bytes() == b"new"
 
 
@@ -97,5 +97,5 @@ def test_link_in_place_of_the_file_beside_it_is_not_followed(path: Path) -> None
     victim.write_bytes(b"keep")
     path.with_name(path.name + ".tmp").symlink_to(victim)
     with pytest.raises(StorageError):
-        replace(path, b"new", Env())
+        replace(path, b"new", LocalEnv())
     assert victim.read_bytes() == b"keep"

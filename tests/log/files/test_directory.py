@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kstore.errors import LogNotFoundError, StorageError
-from kstore.log.env import Env, FileStatus
+from kstore.log.env import FileStatus, LocalEnv
 from kstore.log.files.names import find_partition, find_partitions, partitions_of_root
 from kstore.types import TopicPartition
 
@@ -56,7 +56,7 @@ def test_root_gives_its_partitions_by_topic_and_number(root: Path) -> None:
 
 def test_partition_directory_gives_itself(root: Path) -> None:
     assert find_partitions(root / "a-2") == [find_partition(root / "a-2")]
-    assert find_partition(root / "a-2") == (("a", 2), str(root / "a-2"), str(root))
+    assert find_partition(root / "a-2")[:3] == (("a", 2), str(root / "a-2"), str(root))
 
 
 def test_paths_may_be_relative_or_end_in_a_slash(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def test_empty_directory_named_like_a_partition_is_an_empty_partition(tmp_path: 
     assert find_partition(directory).topic_partition == ("t", 0)
 
 
-class DeletingEnv(Env):
+class DeletingEnv(LocalEnv):
     """Removes a directory just before the second stat of it, or before it is listed."""
 
     def __init__(self, directory: Path, moment: str) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kstore.errors import StorageError
-from kstore.log.env import Env, WriteFile
+from kstore.log.env import LocalEnv, WriteFile
 from kstore.log.files.durable_point import (
     SLOT_BYTES,
     DurablePoint,
@@ -121,7 +121,7 @@ def test_slot_holds_every_possible_point(counter: int, offsets: tuple[int, int],
     assert decode_slot(slot) == (counter, point)
 
 
-class StepsEnv(Env):
+class StepsEnv(LocalEnv):
     """Notes writes and syncs, and fails from a number of them on."""
 
     def __init__(self, steps_left: int = 1000) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from kstore.errors import LogClosedError, LogLockedError, StorageError
-from kstore.log.env import Env
+from kstore.log.env import LocalEnv
 from kstore.log.files import lock as lock_module
 from kstore.log.files.lock import PartitionLock
 
@@ -151,7 +151,7 @@ def test_new_root_in_the_place_of_one_that_was_removed_is_free(tmp_path: Path) -
 
 
 def test_failed_locking_leaves_the_root_free(root: str) -> None:
-    class FailingEnv(Env):
+    class FailingEnv(LocalEnv):
         def lock_file(self, path: str) -> None:
             raise StorageError("no locks", path=path)
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kstore.errors import CorruptCheckpointError, StorageError
-from kstore.log.env import Env
+from kstore.log.env import LocalEnv
 from kstore.log.files import root_files
 from kstore.log.files.root_files import (
     CleanShutdown,
@@ -34,7 +34,7 @@ ID_TEXT = "TEr1iNX8QQuLa2HzZ_guYg"
 ID = uuid.UUID("4c4af588-d5fc-410b-8b6b-61f367f82e62")
 
 
-class ClockEnv(Env):
+class ClockEnv(LocalEnv):
     def wall_clock_ms(self) -> int:
         return int(datetime(2026, 3, 1, 4, 5, 6, tzinfo=timezone.utc).timestamp()) * 1000 + 789
 

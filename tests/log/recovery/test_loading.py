@@ -14,7 +14,7 @@ import pytest
 from kstore.config import LogConfig
 from kstore.errors import CorruptLogError, CorruptRecordError, StorageError
 from kstore.log import open_log
-from kstore.log.env import Env, FileStatus, ReadFile, WriteFile
+from kstore.log.env import FileStatus, LocalEnv, LocalFile, WriteFile
 from kstore.log.files.durable_point import DurablePoint, DurablePointFile
 from kstore.log.files.names import (
     LEADER_EPOCH_CHECKPOINT,
@@ -87,13 +87,13 @@ def test_sound_log_is_loaded_with_nothing_rebuilt_or_cut(tmp_path: Path) -> None
     assert loaded.producer_state.map_end_offset == 20
 
 
-class ReadingEnv(Env):
+class ReadingEnv(LocalEnv):
     """Notes the names of the files that are opened to be read."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
 
-    def open_read(self, path: str) -> ReadFile:
+    def open_read(self, path: str) -> LocalFile:
         self.names.add(path.rpartition("/")[2])
         return super().open_read(path)
 
@@ -461,15 +461,15 @@ def test_bits_flipped_anywhere_in_the_last_segment_never_lose_what_is_before_the
         assert loaded.log_end_offset >= sum(start <= bit // 8 for start in starts) - 1
 
 
-class MeteredEnv(Env):
+class MeteredEnv(LocalEnv):
     """Counts the bytes that are read of .log files, and the calls that look at names."""
 
     def __init__(self) -> None:
         self.log_bytes: dict[str, int] = {}
         self.stats = 0
 
-    def open_read(self, path: str) -> ReadFile:
-        return _metered(ReadFile, super().open_read(path), self)
+    def open_read(self, path: str) -> LocalFile:
+        return _metered(LocalFile, super().open_read(path), self)
 
     def open_write(self, path: str) -> WriteFile:
         file = super().open_write(path)
@@ -480,7 +480,7 @@ class MeteredEnv(Env):
         return super().stat(path, follow_symlinks=follow_symlinks)
 
 
-def _metered(kind: type[Any], file: ReadFile, env: MeteredEnv, **options: Any) -> Any:
+def _metered(kind: type[Any], file: LocalFile, env: MeteredEnv, **options: Any) -> Any:
     class Metered(kind):
         def pread(self, size: int, *, position: int) -> bytes:
             data: bytes = super().pread(size, position=position)
@@ -499,7 +499,7 @@ def _metered(kind: type[Any], file: ReadFile, env: MeteredEnv, **options: Any) -
 def test_opening_many_segments_after_a_clean_close_reads_the_end_of_the_last_one_only(tmp_path: Path) -> None:
     count = 500
     path = write_partition(tmp_path, [batches(10 * number, 10, value_bytes=1000) for number in range(count)])
-    write_clean_shutdown(str(tmp_path), CleanShutdown(NO_BROKER_EPOCH), Env())
+    write_clean_shutdown(str(tmp_path), CleanShutdown(NO_BROKER_EPOCH), LocalEnv())
     open_log(path, "a", CONFIG).close()
     env = MeteredEnv()
     with open_log(path, "a", CONFIG, env=env) as log:

@@ -12,7 +12,7 @@ import pytest
 from kstore.config import DAY_MS, LogConfig
 from kstore.errors import CorruptLogError, CorruptRecordError
 from kstore.log import open_log
-from kstore.log.env import Env
+from kstore.log.env import LocalEnv
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.files.snapshots import ProducerSnapshotEntry, read_snapshot, write_snapshot
 from kstore.log.recovery.context import LoadedLog, RecoveryMode
@@ -28,7 +28,7 @@ PRODUCER = 7
 ABORTED_TXN = struct.Struct(">hqqqq")
 
 
-class TimeEnv(Env):
+class TimeEnv(LocalEnv):
     """The machine at the time of the records."""
 
     def wall_clock_ms(self) -> int:
@@ -243,13 +243,13 @@ def test_a_byte_among_zeros_is_found_wherever_it_is(tmp_path: Path, size: int, i
     with path.open("wb") as file:
         file.write(b"x" * 100)
         file.truncate(100 + size) if is_sparse else file.write(bytes(size))
-    with Env().open_read(str(path)) as read:
+    with LocalEnv().open_read(str(path)) as read:
         assert holds_only_zeros(read, position=100, end_position=100 + size)
         assert not holds_only_zeros(read, position=100, end_position=100 + size + 1), "zeros that are not there"
     with path.open("r+b") as file:
         file.seek(100 if place == 0 else 100 + size - 1)
         file.write(b"x")
-    with Env().open_read(str(path)) as read:
+    with LocalEnv().open_read(str(path)) as read:
         assert not holds_only_zeros(read, position=100, end_position=100 + size)
 
 

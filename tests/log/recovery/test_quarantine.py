@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from kstore.log.env import Env
+from kstore.log.env import LocalEnv
 from kstore.log.recovery.files import Quarantine
 from tests.fakes.disk import SimulatedDisk
 
 LOG = "00000000000000000000.log"
 
 
-class NotingEnv(Env):
+class NotingEnv(LocalEnv):
     """Notes the directories that are made and synced."""
 
     def __init__(self) -> None:

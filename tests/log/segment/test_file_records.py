@@ -19,7 +19,7 @@ from kstore.errors import (
     StorageError,
     UnsupportedMagicError,
 )
-from kstore.log import env as env_module
+from kstore.log.env import files as env_module
 from kstore.log.segment.file_records import FileRecords
 from kstore.record import MemoryRecords
 from kstore.types import OffsetPosition

@@ -17,8 +17,8 @@ from kstore.errors import (
     SegmentTooLargeError,
     StorageError,
 )
-from kstore.log import env as env_module
 from kstore.log.env import DEFAULT_ENV, WriteFile
+from kstore.log.env import files as env_module
 from kstore.log.segment.file_records import FileRecords
 from kstore.record import MemoryRecords
 from tests.making.record_files import BATCHES, DATA, POSITIONS, SIZE, content, failing

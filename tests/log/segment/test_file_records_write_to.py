@@ -18,7 +18,7 @@ import pytest
 from kstore.errors import (
     CorruptRecordError,
 )
-from kstore.log import env as env_module
+from kstore.log.env import files as env_module
 from kstore.log.segment.file_records import FileRecords
 from tests.making.record_files import BATCHES, DATA, POSITIONS, SIZE, SLICES, SMALL_CHUNKS, failing
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kstore.errors import StorageError
-from kstore.log.env import DEFAULT_ENV, Env
+from kstore.log.env import DEFAULT_ENV, LocalEnv
 from kstore.log.segment import indexes as index_module
 from kstore.log.segment.indexes import IndexCache, OffsetIndex, TimeIndex
 
@@ -107,7 +107,7 @@ def test_slot_without_an_entry_is_an_index_error(slot: int) -> None:
         time_index(time_bytes(TIMES)).entry(slot)
 
 
-class CountingEnv(Env):
+class CountingEnv(LocalEnv):
     def __init__(self) -> None:
         self.reads: list[str] = []
 
@@ -161,7 +161,7 @@ def test_index_that_cannot_be_read_is_none_with_a_warning(
 
 
 def test_read_error_of_an_index_is_no_error_of_the_lookup(tmp_path: Path) -> None:
-    class FailingEnv(Env):
+    class FailingEnv(LocalEnv):
         def read_file(self, path: str, *, max_bytes: int) -> bytes:
             raise StorageError(f"cannot read {max_bytes} bytes of {path}: Input/output error", path=path, errno=5)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kstore.errors import CorruptIndexError, StorageError
-from kstore.log import env as env_module
+from kstore.log.env import files as env_module
 from kstore.log.segment.indexes import ALLOCATION_BYTES, PAGE_BYTES, OffsetIndexFile, TimeIndexFile
 
 BASE = 1000

@@ -23,7 +23,7 @@ from kstore.errors import (
     UnsupportedMagicError,
 )
 from kstore.log import open_log
-from kstore.log.env import Env, FileStatus, ReadFile
+from kstore.log.env import FileStatus, LocalEnv, LocalFile
 from kstore.log.segment.replaced import ListedFile, change_that_caused, is_settled
 from tests.making.batches import batch, batches, flip_bit, with_fields, write_partition
 from tests.making.messages import packed_entry, write_wrapper
@@ -42,8 +42,8 @@ def log(tmp_path: Path) -> Path:
     return directory / f"{0:020d}.log"
 
 
-def listed(log: Path, *, env: Env | None = None, next_base_offset: int | None = NEXT) -> ListedFile:
-    env = Env() if env is None else env
+def listed(log: Path, *, env: LocalEnv | None = None, next_base_offset: int | None = NEXT) -> ListedFile:
+    env = LocalEnv() if env is None else env
     status = env.stat(str(log))
     assert status is not None
     size = status.size_in_bytes
@@ -59,20 +59,20 @@ def error_at(log: Path, position: int | None, kind: type[CorruptionError] = Corr
     return kind("the CRC is wrong", path=str(log), position=position)
 
 
-def found(error: KStoreError, one: ListedFile, env: Env | None = None) -> str | None:
+def found(error: KStoreError, one: ListedFile, env: LocalEnv | None = None) -> str | None:
     """Return what was found in place of the listed file, None if it is not changed."""
-    change = change_that_caused(error, one, config=LogConfig(), env=Env() if env is None else env)
+    change = change_that_caused(error, one, config=LogConfig(), env=LocalEnv() if env is None else env)
     return None if change is None else change.found or "no text"
 
 
 def test_error_of_a_change_is_that_change(log: Path) -> None:
     error = LogReplacedError("gone", path=str(log))
-    assert change_that_caused(error, listed(log), config=LogConfig(), env=Env()) is error
-    assert change_that_caused(error, None, config=LogConfig(), env=Env()) is error
+    assert change_that_caused(error, listed(log), config=LogConfig(), env=LocalEnv()) is error
+    assert change_that_caused(error, None, config=LogConfig(), env=LocalEnv()) is error
 
 
 def test_file_that_was_not_listed_is_not_known_to_be_changed(log: Path) -> None:
-    assert change_that_caused(error_at(log, 0), None, config=LogConfig(), env=Env()) is None
+    assert change_that_caused(error_at(log, 0), None, config=LogConfig(), env=LocalEnv()) is None
 
 
 @pytest.mark.parametrize(("number", "text"), [(errno.ENOENT, "no file"), (errno.EIO, None)])
@@ -116,12 +116,12 @@ def test_last_segment_has_none_after_it(log: Path) -> None:
     assert found(error_at(log, STARTS[1]), listed(log, next_base_offset=None)) is None
 
 
-class CountingEnv(Env):
+class CountingEnv(LocalEnv):
     """Counts the files that are opened for a second read."""
 
     opened = 0
 
-    def open_read(self, path: str) -> ReadFile:
+    def open_read(self, path: str) -> LocalFile:
         self.opened += 1
         return super().open_read(path)
 
@@ -145,7 +145,7 @@ def test_file_that_was_settled_and_is_written_since_is_read_again(log: Path) -> 
 
 
 def test_settled_file_was_not_written_for_a_second() -> None:
-    env = Env()
+    env = LocalEnv()
     now_ns = env.wall_clock_ms() * 10**6
     status = env.stat(__file__)
     assert status is not None
@@ -212,7 +212,7 @@ def test_magic_that_a_second_read_does_not_find_was_a_change(log: Path) -> None:
     assert found(error, listed(log)) == "other batches"
 
 
-class WrittenEnv(Env):
+class WrittenEnv(LocalEnv):
     """Writes the file after each stat of it but the first, as often as there are contents."""
 
     def __init__(self, log: Path, contents: list[bytes]) -> None:
@@ -239,7 +239,7 @@ def test_file_that_is_written_during_the_second_read_is_read_once_more(log: Path
     assert found(error_at(log, STARTS[1]), one, WrittenEnv(log, [grown] * 9)) is None
 
 
-class FailingEnv(Env):
+class FailingEnv(LocalEnv):
     def stat(self, path: str, *, follow_symlinks: bool = True) -> FileStatus | None:
         raise StorageError(f"no answer about {path}, {follow_symlinks}", path=path, errno=errno.EIO)
 

@@ -12,7 +12,7 @@ from kstore import _core
 from kstore.config import LogConfig
 from kstore.errors import CorruptRecordError, InvalidRecordError, LogClosedError
 from kstore.log import Log, LogSegment, open_log
-from kstore.log.env import ReadFile
+from kstore.log.env import LocalFile
 from tests.making.batches import FIRST_TIMESTAMP_MS, Layout, batch, batches, patch_header, record, write_partition
 from tests.reference.codec import Header, Record, read_records, write_batch
 
@@ -31,14 +31,14 @@ SEGMENTS = [
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Sizes of all preads of .log files so far."""
     sizes: list[int] = []
-    pread = ReadFile.pread
+    pread = LocalFile.pread
 
-    def counted(file: ReadFile, size: int, *, position: int) -> bytes:
+    def counted(file: LocalFile, size: int, *, position: int) -> bytes:
         if file.path.endswith(".log"):
             sizes.append(size)
         return pread(file, size, position=position)
 
-    monkeypatch.setattr(ReadFile, "pread", counted)
+    monkeypatch.setattr(LocalFile, "pread", counted)
     return sizes
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kstore.errors import CorruptIndexError, LogClosedError, StorageError
-from kstore.log import env as env_module
+from kstore.log.env import files as env_module
 from kstore.log.segment.transaction_index import AbortedTxn, TransactionIndexFile, decode_aborted_txns
 from tests.fakes.disk import SimulatedDisk
 

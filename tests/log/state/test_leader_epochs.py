@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from kstore.errors import CorruptCheckpointError, StorageError
-from kstore.log.env import DEFAULT_ENV, Env
+from kstore.log.env import DEFAULT_ENV, LocalEnv
 from kstore.log.state.leader_epochs import LeaderEpochCache
 
 Entries = list[tuple[int, int]]
 
 
-class FullDisk(Env):
+class FullDisk(LocalEnv):
     """An Env that renames nothing."""
 
     def rename(self, source: str, target: str) -> None:
@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "leader-epoch-checkpoint"
 
 
-def cache_of(path: Path, entries: Entries, env: Env = DEFAULT_ENV) -> LeaderEpochCache:
+def cache_of(path: Path, entries: Entries, env: LocalEnv = DEFAULT_ENV) -> LeaderEpochCache:
     path.write_text(text_of(entries))
     return LeaderEpochCache(str(path), env)
 

@@ -9,7 +9,7 @@ import pytest
 
 from kstore.config import LogConfig
 from kstore.errors import InvalidProducerEpochError, InvalidTxnStateError, OutOfOrderSequenceError, StorageError
-from kstore.log.env import DEFAULT_ENV, Env
+from kstore.log.env import DEFAULT_ENV, LocalEnv
 from kstore.log.files.snapshots import ProducerSnapshotEntry, read_snapshot, write_snapshot
 from kstore.log.state.producer_append import CompletedTransaction, ProducerStateBatch, TransactionMarker
 from kstore.log.state.producer_state import LATE_TRANSACTION_BUFFER_MS, ProducerStateManager, VerificationGuard
@@ -22,7 +22,7 @@ NOW_MS = 1_700_000_000_000
 CLIENT, REPLICATION = AppendOrigin.CLIENT, AppendOrigin.REPLICATION
 
 
-class CountingEnv(Env):
+class CountingEnv(LocalEnv):
     """An Env that counts the syncs of directories and can refuse to remove."""
 
     def __init__(self) -> None:
@@ -49,7 +49,9 @@ def manager(tmp_path: Path, env: CountingEnv) -> ProducerStateManager:
     return manager_of(tmp_path, env)
 
 
-def manager_of(directory: Path, env: Env = DEFAULT_ENV, *, requires_verification: bool = False) -> ProducerStateManager:
+def manager_of(
+    directory: Path, env: LocalEnv = DEFAULT_ENV, *, requires_verification: bool = False
+) -> ProducerStateManager:
     return ProducerStateManager(
         TOPIC_PARTITION,
         str(directory),

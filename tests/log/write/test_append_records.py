@@ -12,14 +12,14 @@ import pytest
 import kstore
 from kstore import MemoryRecordsBuilder, Record, WritableLog
 from kstore.config import LogConfig
-from kstore.log.env import Env
+from kstore.log.env import LocalEnv
 from kstore.log.write.rules import LeaderRules
 from kstore.types import NO_OFFSET, NO_TIMESTAMP
 
 NOW_MS = 1_700_000_000_000
 
 
-class ClockEnv(Env):
+class ClockEnv(LocalEnv):
     def wall_clock_ms(self) -> int:
         return NOW_MS
 

@@ -140,7 +140,7 @@ def without_pwritev(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def few_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kstore.log.env._MOST_PARTS", 3)
+    monkeypatch.setattr("kstore.log.env.files._MOST_PARTS", 3)
 
 
 @pytest.mark.parametrize("change", [without_pwritev, few_parts], ids=["no pwritev", "too many parts"])

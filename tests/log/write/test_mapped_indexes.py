@@ -14,7 +14,7 @@ from kstore._core import MappedBytes
 from kstore.config import LogConfig
 from kstore.errors import LogClosedError, StorageError
 from kstore.log import open_log
-from kstore.log.env import DEFAULT_ENV, Env, ReadFile
+from kstore.log.env import DEFAULT_ENV, LocalEnv, LocalFile
 from kstore.log.segment.indexes import OffsetIndex, OffsetIndexFile, TimeIndexFile
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords
@@ -158,12 +158,12 @@ def test_index_with_preallocated_space_is_read_since_its_writer_may_still_trim_i
 
 
 def test_map_that_fails_costs_no_lookup(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
-    class FailingFile(ReadFile):
+    class FailingFile(LocalFile):
         def map(self, size: int) -> MappedBytes:
             raise StorageError(f"cannot map {size} bytes of {self.path}: no memory", path=self.path, errno=errno.ENOMEM)
 
-    class FailingEnv(Env):
-        def open_read(self, path: str) -> ReadFile:
+    class FailingEnv(LocalEnv):
+        def open_read(self, path: str) -> LocalFile:
             file = super().open_read(path)
             return FailingFile(os.dup(file._fd), path=path) if path.endswith(".index") else file
 

@@ -28,7 +28,7 @@ from kstore.errors import (
     UnexpectedAppendOffsetError,
 )
 from kstore.log import open_log, open_store
-from kstore.log.env import Env
+from kstore.log.env import LocalEnv
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords, MemoryRecordsBuilder, Record, RecordBatch
 from kstore.record.builder import with_records
@@ -524,7 +524,7 @@ def test_managed_high_watermark_stays_where_it_is_put(directory: Path) -> None:
         assert (log.update_high_watermark(99), log.update_high_watermark(-5)) == (10, 0)
 
 
-class TimeEnv(Env):
+class TimeEnv(LocalEnv):
     """A monotonic clock that the test sets."""
 
     now_ms = 1000

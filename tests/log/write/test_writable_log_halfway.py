@@ -15,7 +15,7 @@ import pytest
 from kstore.config import MAX_INT64, LogConfig
 from kstore.errors import CorruptLogError, LogFailedError, LogLockedError, StorageError
 from kstore.log import open_log
-from kstore.log.env import Env, WriteFile
+from kstore.log.env import LocalEnv, WriteFile
 from kstore.log.segment.transaction_index import AbortedTxn, TransactionIndexFile
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import AppendOrigin, MemoryRecords
@@ -34,7 +34,7 @@ SMALL = LogConfig(segment_bytes=2 * max(map(len, DATA)) + 10, index_interval_byt
 APPENDS_BEFORE_A_PAGE = 512
 
 
-class StoppingEnv(Env):
+class StoppingEnv(LocalEnv):
     """Stops the first call of a name on a file that ends so, with an error, once it is armed."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 from kstore.config import LogConfig
 from kstore.errors import LogFailedError, RecordBatchTooLargeError, StorageError
 from kstore.log import open_log
-from kstore.log.env import Env
+from kstore.log.env import LocalEnv
 from kstore.log.segment.transaction_index import AbortedTxn
 from kstore.log.verify import verify
 from kstore.log.write.writable_log import WritableLog
@@ -219,7 +219,7 @@ def test_log_cut_inside_a_batch_where_it_was_closed_before_is_opened_after_a_kil
         assert offsets(again) == [0, 1, 5]
 
 
-class NotingEnv(Env):
+class NotingEnv(LocalEnv):
     """Notes the names that files get."""
 
     def __init__(self) -> None:

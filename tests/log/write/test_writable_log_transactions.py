@@ -12,7 +12,7 @@ import pytest
 from kstore.config import LogConfig
 from kstore.errors import InvalidTxnStateError, OutOfOrderSequenceError
 from kstore.log import LogSegment, open_log
-from kstore.log.env import Env, ReadFile
+from kstore.log.env import LocalEnv, LocalFile
 from kstore.log.write.live_source import LiveSource
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import (
@@ -28,7 +28,7 @@ from tests.reference.codec import write_batch
 PRODUCER, OTHER = 7, 8
 
 
-class EarlyEnv(Env):
+class EarlyEnv(LocalEnv):
     """An Env whose clock stands at the time of the records, so that no producer expires."""
 
     def wall_clock_ms(self) -> int:
@@ -190,15 +190,15 @@ def test_transactions_are_looked_for_only_in_what_was_appended_since(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    pread = ReadFile.pread
+    pread = LocalFile.pread
 
-    def counted(file: ReadFile, size: int, *, position: int) -> bytes:
+    def counted(file: LocalFile, size: int, *, position: int) -> bytes:
         data = pread(file, size, position=position)
         if file.path.endswith(".log"):
             sizes.append(len(data))
         return data
 
-    monkeypatch.setattr(ReadFile, "pread", counted)
+    monkeypatch.setattr(LocalFile, "pread", counted)
     with opened(directory) as log:
         for number in range(50):
             log.append(sent(2 * number, transactional=True))

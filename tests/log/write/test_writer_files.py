@@ -19,7 +19,7 @@ import pytest
 from kstore.config import LogConfig
 from kstore.errors import KStoreError, LogClosedError, LogFailedError, LogLockedError, StorageError
 from kstore.log import open_log, open_store
-from kstore.log.env import OPEN_FILES_LIMIT, REWRITTEN_FILES_LIMIT, Env, WriteFile
+from kstore.log.env import OPEN_FILES_LIMIT, REWRITTEN_FILES_LIMIT, LocalEnv, WriteFile
 from kstore.log.files.checkpoints import read_checkpoint
 from kstore.log.files.durable_point import DurablePoint, DurablePointFile
 from kstore.log.files.names import RECOVERY_POINT_CHECKPOINT
@@ -154,7 +154,7 @@ def test_checkpoint_below_a_cut_stays_where_it_is(directory: Path) -> None:
 
 
 def checkpointed(directory: Path) -> int:
-    return read_checkpoint(str(directory.parent), RECOVERY_POINT_CHECKPOINT, Env())[TopicPartition("t", 0)]
+    return read_checkpoint(str(directory.parent), RECOVERY_POINT_CHECKPOINT, LocalEnv())[TopicPartition("t", 0)]
 
 
 # Directories and locks that are taken away

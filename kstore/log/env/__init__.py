@@ -1,0 +1,85 @@
+"""All access to files, local ones and those of object stores, and path arithmetic.
+
+No other module of kstore touches os (except environment.py, for clocks and forks), fcntl or mmap, and none but
+filesystems.py imports pyarrow.fs; each gets an Env, so that a test can pass one that fails, returns wrong answers or
+counts calls. locate() chooses the Env of a path or URL.
+"""
+
+from kstore.log.env.base import (
+    ENOENT,
+    NO_FILE,
+    UNKNOWN_FILE,
+    Closing,
+    FileIdentity,
+    FileKind,
+    FileStatus,
+    Identity,
+    ObjectIdentity,
+    ReadFile,
+    StrPath,
+    is_same_file,
+    join_path,
+    path_list,
+    split_path,
+)
+from kstore.log.env.choosing import Location, is_local, locate, portable, shown_path
+from kstore.log.env.env import Env
+from kstore.log.env.files import (
+    OPEN_FILES_LIMIT,
+    REWRITTEN_FILES,
+    REWRITTEN_FILES_LIMIT,
+    LocalFile,
+    LockFile,
+    WriteFile,
+)
+from kstore.log.env.local import (
+    DEFAULT_ENV,
+    NO_DESCRIPTOR,
+    LocalEnv,
+    absolute_path,
+    lines_of,
+    open_foreign,
+    size_of_open,
+)
+from kstore.log.env.opened import OpenFiles, check_in_place, check_listed, open_listed
+
+__all__ = [
+    "DEFAULT_ENV",
+    "ENOENT",
+    "NO_DESCRIPTOR",
+    "NO_FILE",
+    "OPEN_FILES_LIMIT",
+    "REWRITTEN_FILES",
+    "REWRITTEN_FILES_LIMIT",
+    "UNKNOWN_FILE",
+    "Closing",
+    "Env",
+    "FileIdentity",
+    "FileKind",
+    "FileStatus",
+    "Identity",
+    "LocalEnv",
+    "LocalFile",
+    "Location",
+    "LockFile",
+    "ObjectIdentity",
+    "OpenFiles",
+    "ReadFile",
+    "StrPath",
+    "WriteFile",
+    "absolute_path",
+    "check_in_place",
+    "check_listed",
+    "is_local",
+    "is_same_file",
+    "join_path",
+    "lines_of",
+    "locate",
+    "open_foreign",
+    "open_listed",
+    "path_list",
+    "portable",
+    "shown_path",
+    "size_of_open",
+    "split_path",
+]

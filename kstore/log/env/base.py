@@ -1,0 +1,187 @@
+"""What every Env has in common: kinds, statuses and identities of files, open files for reading, and paths."""
+
+from __future__ import annotations
+
+import os
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from kstore._core import HeaderScan, MappedBytes
+
+StrPath = str | os.PathLike[str]
+
+ENOENT = 2
+_CHUNK_BYTES = 1 << 20
+
+
+class FileKind(Enum):
+    """What a path refers to; OTHER is a symbolic link (if links are not followed), FIFO, socket or device."""
+
+    FILE = "file"
+    DIRECTORY = "directory"
+    OTHER = "other"
+
+
+class FileIdentity(NamedTuple):
+    """Distinguishes files that had the same name: device, inode and birth time in ns; see is_same_file.
+
+    The birth time, 0 if unknown, distinguishes a file from a later one with the same inode number, since ext4 reuses
+    them immediately.
+    """
+
+    device: int
+    inode: int
+    born_ns: int
+
+
+class ObjectIdentity(NamedTuple):
+    """Distinguishes objects of a store that had the same name; see is_same_file.
+
+    modified_s: whole seconds, since not every answer of a server has more; 0 if unknown. etag: the entity tag, which a
+    listing does not tell; empty if unknown.
+    """
+
+    size_in_bytes: int
+    modified_s: int
+    etag: str = ""
+
+
+Identity: TypeAlias = FileIdentity | ObjectIdentity
+
+# `found` of a LogReplacedError for a file that was removed.
+NO_FILE = "no file"
+
+# For a file system that reports no birth times and is not on a disk: its inode numbers may not be stable.
+UNKNOWN_FILE = FileIdentity(0, 0, 0)
+
+
+def is_same_file(one: Identity, other: Identity) -> bool:
+    """Whether two identities may be of the same file; an unknown one matches any, and so does an unknown part of one
+    of an object.
+    """
+    if isinstance(one, ObjectIdentity) and isinstance(other, ObjectIdentity):
+        pairs = zip(one, other, strict=True)
+        return all(first == second or not first or not second for first, second in pairs)
+    return one == other or UNKNOWN_FILE in (one, other)
+
+
+class FileStatus(NamedTuple):
+    """What a path refers to; identity (device, inode, modification time in ns) changes if the file is replaced or
+    written. Of an object, the first two are its size and 0; of a directory of objects, the second is a hash of what a
+    listing found in it.
+    """
+
+    kind: FileKind
+    size_in_bytes: int
+    identity: tuple[int, int, int]
+    file: Identity = UNKNOWN_FILE
+
+
+class Closing(ABC):
+    """A context manager that closes itself."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what is held; a second call does nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class ReadFile(Closing):
+    """A regular file, or an object, opened for positioned reads; a context manager that closes it.
+
+    Threads: any number may read. close() may be called while pread calls run, and takes effect after the last of them;
+        no other method may run concurrently with it.
+    """
+
+    path: str
+
+    @abstractmethod
+    def pread(self, size: int, *, position: int) -> bytes:
+        """Return up to `size` bytes from `position`; fewer only at the end of the file.
+
+        Raises: StorageError; LogClosedError after close().
+        """
+
+    @abstractmethod
+    def pread_into(self, buffer: bytearray | memoryview, *, position: int) -> int:
+        """Fill `buffer` from `position` and return the number of bytes read; fewer only at the end of the file."""
+
+    @abstractmethod
+    def size(self) -> int:
+        """Return the current size in bytes; a broker may be appending to the file or truncating it."""
+
+    @abstractmethod
+    def identity(self) -> Identity:
+        """Return the identity of the file."""
+
+    @abstractmethod
+    def is_listed(self, listed: Identity) -> bool:
+        """Whether this is the file that a listing found."""
+
+    @abstractmethod
+    def holds(self, data: bytes, *, position: int) -> bool:
+        """Whether the file still has bytes that were read of it; False if it was written again in place since."""
+
+    @abstractmethod
+    def map(self, size: int) -> MappedBytes:
+        """Return the first `size` bytes as MappedBytes; see there what this requires.
+
+        Raises: StorageError, also where a file can't be mapped; LogClosedError after close(); ValueError.
+        """
+
+    def will_read(self, *, position: int, end_position: int) -> None:
+        """Announce that [position, end_position) will be read in order, so that a slow store can be asked ahead."""
+
+    def walk_cached(self, scan: HeaderScan) -> None:
+        """Continue a scan of this file where that is cheaper than to feed it a chunk."""
+
+    def skip_hole(self, position: int) -> int:
+        """Return the first position >= `position` that may hold a nonzero byte; the file's size if there is none.
+
+        This is `position` itself if the file system does not distinguish holes and preallocated space from data.
+        """
+        return position
+
+    def chunks(self, size: int, *, position: int) -> Iterator[bytes]:
+        """Yield `size` bytes from `position`, 1 MiB at a time; fewer at the end of the file."""
+        end = position + size
+        while position < end and (chunk := self.pread(min(_CHUNK_BYTES, end - position), position=position)):
+            yield chunk
+            position += len(chunk)
+
+    @abstractmethod
+    def send_to(self, target: socket.socket, *, position: int, size: int) -> int:
+        """Send `size` bytes from `position` to a stream socket; return how many were sent.
+
+        Fewer only at the end of the file, or when a non-blocking socket accepts no more.
+        Raises: TimeoutError after the timeout of the socket; OSError as the socket's own send().
+        """
+
+
+def path_list(paths: StrPath | Iterable[StrPath]) -> list[StrPath]:
+    """Return one path or several as a list."""
+    return [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+
+
+def join_path(directory: str, name: str) -> str:
+    """Return the path of a name, which is not a path, in a directory."""
+    return directory + name if directory.endswith("/") else f"{directory}/{name}"
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """Return (directory, name) of an absolute path; the name of "/" is empty."""
+    return os.path.split(path)

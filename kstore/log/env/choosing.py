@@ -1,0 +1,80 @@
+"""locate: the Env of a path or URL, chosen by its scheme. Nothing else asks for schemes."""
+
+from __future__ import annotations
+
+import errno
+import re
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from kstore.errors import StorageError
+from kstore.log.env.base import StrPath
+from kstore.log.env.env import Env
+from kstore.log.env.filesystems import filesystem_of
+from kstore.log.env.local import DEFAULT_ENV
+from kstore.log.env.remote import RemoteEnv
+
+# With one slash too, as Hadoop and Databricks write file:/ and dbfs:/.
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+_HADOOP_NAMES = {"s3a": "s3", "s3n": "s3"}
+
+
+class Location(NamedTuple):
+    """Where a path or URL leads: the Env that reads it, and the path in the form that this Env takes and reports. The
+    path of a URL has no options and no secrets.
+    """
+
+    env: Env
+    path: str
+
+
+def locate(path: StrPath, env: Env | None = None) -> Location:
+    """Return the Env of a path or URL, unless the caller has one, and the absolute path in it.
+
+    Plain paths and file:// URLs are local. Other URLs are read through pyarrow.fs, and through fsspec if pyarrow does
+    not know the scheme. Each call for such a URL gives an Env that lists what it is asked for again; those of one store
+    share its connections.
+    Raises: TypeError for bytes paths; StorageError for an empty path, or a URL without a file system.
+    Cost: no request, except to find the region of a bucket of AWS that is not given.
+    """
+    if env is not None:
+        return Location(env, env.absolute_path(path))
+    scheme = _scheme_of(path)
+    if scheme is None or not isinstance(path, str):
+        return Location(DEFAULT_ENV, DEFAULT_ENV.absolute_path(path))
+    parts = urlsplit(path)._replace(scheme=scheme, fragment="")
+    host = parts.netloc.rpartition("@")[2]
+    if scheme == "file":
+        if host not in ("", "localhost"):
+            raise StorageError(f"file://{host}: a file URL must name a local path", path=path, errno=errno.EINVAL)
+        return Location(DEFAULT_ENV, DEFAULT_ENV.absolute_path(unquote(parts.path)))
+    parts = parts._replace(path=parts.path.rstrip("/"))
+    user = parts.netloc.rpartition("@")[0].partition(":")[0] if scheme in ("abfs", "abfss") else ""
+    shown = f"{scheme}://{user}{'@' if user else ''}{host}{parts.path}"
+    made = filesystem_of(parts.geturl())
+    return Location(RemoteEnv(made.filesystem, url=parts.geturl(), root=shown, key=made.key), shown)
+
+
+def portable(path: str) -> str:
+    """Return a path or URL that leads to the same files from another working directory."""
+    return locate(path).path if is_local(path) else path
+
+
+def is_local(path: StrPath) -> bool:
+    """Whether a path or URL leads to a file of this machine, or one that is mounted."""
+    return _scheme_of(path) in (None, "file")
+
+
+def shown_path(path: str) -> str:
+    """Return a path or URL without the options, where secrets may be, for a message."""
+    if is_local(path):
+        return path
+    parts = urlsplit(path)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def _scheme_of(path: StrPath) -> str | None:
+    """Return the scheme of a URL, None for a plain path."""
+    match = _URL.match(path) if isinstance(path, str) else None
+    scheme = "" if match is None else match[1].lower()
+    return _HADOOP_NAMES.get(scheme, scheme) or None

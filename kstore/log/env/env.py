@@ -1,0 +1,127 @@
+"""Env: what every access to files promises, whether they are local or in a store of objects."""
+
+from __future__ import annotations
+
+import errno
+from abc import ABC, abstractmethod
+from typing import NoReturn
+
+from kstore.environment import SystemClock
+from kstore.errors import StorageError
+from kstore.log.env.base import FileKind, FileStatus, ReadFile, StrPath
+from kstore.log.env.files import LockFile, WriteFile
+
+
+class Env(SystemClock, ABC):
+    """Files and directories as kstore sees them; a missing path is a StorageError with errno ENOENT unless stated
+    otherwise. An Env that does not override the methods that write refuses them.
+
+    Attributes: url (from which locate() makes an equal Env in another process, with its options; None for local paths),
+        looks_at_once (how many logs are worth opening at once: more than 1 where an answer takes long to arrive),
+        is_rewritten (whether a file can get other bytes in place), answers_slowly (whether an answer takes so long that
+        what a reader can find out by itself is not asked before).
+    Raises: StorageError, which keeps the errno, from every method.
+    Threads: thread-safe.
+    """
+
+    url: str | None = None
+    looks_at_once = 1
+    is_rewritten = True
+    answers_slowly = False
+
+    @abstractmethod
+    def absolute_path(self, path: StrPath) -> str:
+        """Return a path in the form in which this Env takes and reports it, without a trailing slash.
+
+        Raises: TypeError for bytes paths; StorageError for an empty one.
+        """
+
+    @abstractmethod
+    def open_read(self, path: str) -> ReadFile:
+        """Open a regular file; a symbolic link, FIFO, directory or device is refused without blocking."""
+
+    @abstractmethod
+    def listdir(self, path: str) -> list[str]:
+        """Return the names in a directory, sorted."""
+
+    @abstractmethod
+    def stat(self, path: str, *, follow_symlinks: bool = True) -> FileStatus | None:
+        """Return the status of what the path refers to, None if it does not exist."""
+
+    def is_directory(self, path: str) -> bool:
+        """Whether the path refers to a directory."""
+        status = self.stat(path)
+        return status is not None and status.kind is FileKind.DIRECTORY
+
+    def look_again(self, path: str) -> None:
+        """Forget what is remembered of a directory, of what is in it, and of the files beside it."""
+
+    def is_locked(self, path: str) -> bool:  # noqa: ARG002
+        """Whether the lock of a file is held, without taking it; False if that cannot be determined."""
+        return False
+
+    def read_file(self, path: str, *, max_bytes: int) -> bytes:
+        """Return the whole content of a regular file of at most max_bytes."""
+        with self.open_read(path) as file:
+            size = file.size()
+            content = file.pread(size + 1, position=0) if size <= max_bytes else b""
+        if max(size, len(content)) > max_bytes:
+            raise StorageError(f"{path} is larger than the limit of {max_bytes} bytes", path=path)
+        return content
+
+    @abstractmethod
+    def process_id(self) -> int:
+        """Return the id of this process; a child made by fork() has another one."""
+
+    def check_writable(self, path: str) -> None:
+        """Raise StorageError with errno EROFS if this Env refuses to write, before anything is read."""
+        self._refuse(path)
+
+    def open_write(self, path: str) -> WriteFile:
+        """Open a regular file for reading and writing, creating it if necessary; refuses what open_read refuses."""
+        self._refuse(path)
+
+    def lock_file(self, path: str) -> LockFile | None:
+        """Lock a regular file, creating it if necessary; None if another process, a JVM or another opening here holds
+        it.
+        """
+        self._refuse(path)
+
+    def lock_directory(self, path: str) -> LockFile | None:
+        """Lock a directory; None if another opening of this or another process holds the lock. JVMs do not check it.
+
+        If the file system has no such lock, nothing is locked.
+        """
+        self._refuse(path)
+
+    def rename(self, source: str, target: str) -> None:  # noqa: ARG002
+        """Rename a file atomically, replacing one of that name; durable only after sync_directory."""
+        self._refuse(source)
+
+    def copy_modification_time(self, source: str, target: str) -> None:  # noqa: ARG002
+        """Give a file the modification time of another one."""
+        self._refuse(target)
+
+    def unlink(self, path: str) -> bool:
+        """Remove a file and return whether it existed."""
+        self._refuse(path)
+
+    def make_directory(self, path: str) -> bool:
+        """Create a directory in an existing one; return False if it exists already."""
+        self._refuse(path)
+
+    def remove_directory(self, path: str) -> bool:
+        """Remove an empty directory; return False if it does not exist, or is not empty."""
+        self._refuse(path)
+
+    def sync_directory(self, path: str) -> None:
+        """Wait until the names in a directory survive a power cut."""
+        self._refuse(path)
+
+    def _refuse(self, path: str) -> NoReturn:
+        raise StorageError(
+            f"cannot write {path}: kstore only reads there, since no lock keeps other writers out and no file can be "
+            "appended to or synced; copy the directory to a local disk and write there",
+            path=path,
+            errno=errno.EROFS,
+        )

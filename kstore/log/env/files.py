@@ -1,0 +1,360 @@
+"""Open files of the operating system: LocalFile, WriteFile and LockFile, the caches of open ones, and OSErrors."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import select
+import socket
+import struct
+from collections.abc import Callable
+from functools import cache
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from kstore._core import PositionedFile, PositionedWriteFile
+from kstore.errors import LogClosedError, StorageError
+from kstore.log.cache import SharedCache
+from kstore.log.env.base import UNKNOWN_FILE, FileIdentity, Identity, ReadFile, is_same_file
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+OPEN_FILES_LIMIT = 64
+REWRITTEN_FILES_LIMIT = 32
+_CHUNK_BYTES = 1 << 20
+# The limit of Linux and macOS for one call (IOV_MAX).
+_MOST_PARTS = 1024
+# The errno if sendfile does not support this pair of files, before anything is sent.
+_NO_SENDFILE = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSOCK})
+
+_SYNC_FILE_RANGE_WRITE = 2
+# The errno if the file or system does not support the hint.
+_NO_WRITE_BACK = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.ESPIPE})
+_PAGE_BYTES = 4096
+
+# Of struct statx: mask, inode, seconds and nanoseconds of the birth time.
+_STATX = struct.Struct("=I28xQ40xqI")
+_STATX_BYTES = 256
+_STATX_BTIME = 0x800
+_AT_FDCWD = -100
+_AT_SYMLINK_NOFOLLOW = 0x100
+_AT_EMPTY_PATH = 0x1000
+
+
+class LocalFile(PositionedFile, ReadFile):
+    """A regular file opened for positioned reads; a context manager that closes it.
+
+    Threads: as ReadFile.
+    """
+
+    def __init__(self, fd: int, *, path: str) -> None:
+        super().__init__(fd, path=path, system=os, to_error=storage_error)
+        self._known: Identity | None = None
+
+    def size(self) -> int:
+        """Return the current size in bytes; a broker may be appending to the file or truncating it."""
+        with storage_errors("stat", self.path):
+            return os.fstat(self._open_fd()).st_size
+
+    def identity(self) -> FileIdentity:
+        """Return the identity of the file."""
+        with storage_errors("stat", self.path):
+            return identity_of(os.fstat(self._open_fd()), self._fd)
+
+    def is_listed(self, listed: Identity) -> bool:
+        """Whether this is the file that a listing found. Cost: a stat for an identity that was not confirmed by the
+        last call.
+        """
+        if self._known is not listed:
+            if not is_same_file(listed, self.identity()):
+                return False
+            self._known = listed
+        return True
+
+    def holds(self, data: bytes, *, position: int) -> bool:
+        """Whether the file still has bytes that were read of it.  Cost: a pread."""
+        return self.pread(len(data), position=position) == data
+
+    def pread_into(self, buffer: bytearray | memoryview, *, position: int) -> int:
+        """Fill `buffer` from `position` and return the number of bytes read; fewer only at the end of the file."""
+        view = memoryview(buffer)
+        done = 0
+        with storage_errors("read", self.path):
+            while done < len(view):
+                count = os.preadv(self._open_fd(), [view[done:]], position + done)
+                if count == 0:
+                    break
+                done += count
+        return done
+
+    def skip_hole(self, position: int) -> int:
+        """Return the first position >= `position` that may hold a nonzero byte; the file's size if there is none.
+
+        This is `position` itself if the file system does not distinguish holes and preallocated space from data.
+        """
+        fd = self._open_fd()
+        try:
+            return os.lseek(fd, position, os.SEEK_DATA)
+        except (OSError, AttributeError) as error:
+            # ENXIO: no data follows.
+            return self.size() if getattr(error, "errno", None) == errno.ENXIO else position
+
+    def send_to(self, target: socket.socket, *, position: int, size: int) -> int:
+        """Send `size` bytes from `position` to a stream socket, with sendfile if possible; return how many were sent.
+
+        Fewer only at the end of the file, or when a non-blocking socket accepts no more.
+        Raises: TimeoutError after the timeout of the socket; OSError as the socket's own send().
+        """
+        use_sendfile = hasattr(os, "sendfile") and type(target).sendfile is socket.socket.sendfile
+        done = 0
+        while done < size:
+            try:
+                if use_sendfile:
+                    count = os.sendfile(target.fileno(), self._open_fd(), position + done, size - done)
+                else:
+                    chunk = self.pread(min(size - done, _CHUNK_BYTES), position=position + done)
+                    count = target.send(chunk) if chunk else 0
+            except BlockingIOError:
+                if target.gettimeout() == 0:
+                    return done
+                _wait_until_writable(target)
+                continue
+            except OSError as error:
+                if not use_sendfile or done or error.errno not in _NO_SENDFILE:
+                    raise
+                use_sendfile = False
+                continue
+            if count == 0:
+                break
+            done += count
+        return done
+
+    def _open_fd(self) -> int:
+        if self._fd < 0:
+            raise LogClosedError(f"{self.path} was closed before the call", path=self.path)
+        return self._fd
+
+
+class WriteFile(LocalFile, PositionedWriteFile):
+    """A regular file opened for positioned reads and writes; is_new: this call created it.
+
+    Threads: any number may read, concurrently with one writer.
+    """
+
+    def __init__(self, fd: int, *, path: str, is_new: bool) -> None:
+        super().__init__(fd, path=path)
+        self.is_new = is_new
+
+    def pwritev(self, parts: list[Buffer], *, position: int, size: int) -> None:
+        """Write all of several adjacent buffers, `size` bytes in total; raises as pwrite."""
+        if not hasattr(os, "pwritev") or len(parts) > _MOST_PARTS:
+            self.pwrite(b"".join(parts), position=position)
+            return
+        with storage_errors("write", self.path):
+            done = os.pwritev(self._open_fd(), parts, position)
+        if done < size:
+            self.pwrite(b"".join(parts)[done:], position=position + done)
+
+    def is_in_place(self) -> bool:
+        """Whether the path still refers to this file."""
+        return _is_named(self.path, self._open_fd())
+
+    def truncate(self, size: int) -> None:
+        """Truncate the file, or extend it with a hole of zeros."""
+        with storage_errors("truncate", self.path):
+            os.ftruncate(self._open_fd(), size)
+
+    def allocate(self, size: int, *, position: int = 0) -> None:
+        """Allocate disk space for the bytes [position, size) if the OS can; new bytes are zeros.
+
+        A longer file keeps its size. If this raises, any part of the space may have been allocated.
+        """
+        with storage_errors("allocate", self.path):
+            fd = self._open_fd()
+            if size <= position:
+                return
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(fd, position, size - position)
+            elif size > os.fstat(fd).st_size:
+                os.ftruncate(fd, size)
+
+    def start_write_back(self, size: int, *, position: int) -> None:
+        """Ask the OS to start writing the whole pages of these bytes to disk, if it can; sync waits for them."""
+        call = _sync_file_range()
+        if call is None:
+            return
+        end = (position + size) // _PAGE_BYTES * _PAGE_BYTES
+        fd = self._open_fd()
+        number = call(fd, position=position, size=end - position) if end > position else 0
+        if number and number not in _NO_WRITE_BACK:
+            raise storage_error("begin to sync", self.path, OSError(number, os.strerror(number)))
+
+    def sync(self) -> None:
+        """Wait until the content and the size of the file survive a power cut; its name needs sync_directory."""
+        fd = self._open_fd()
+        try:
+            if hasattr(os, "fdatasync"):
+                os.fdatasync(fd)
+            else:
+                os.fsync(fd)
+        except OSError as error:
+            raise storage_error("sync", self.path, error) from error
+
+
+class LockFile:
+    """A file or directory that is locked until close(), against other processes and other openings in this one.
+
+    A child made by fork() shares the lock; its close() closes its descriptor and leaves the lock to the parent.
+    """
+
+    def __init__(self, fd: int, *, path: str, unlock: Callable[[int], None]) -> None:
+        self._fd = fd
+        self._unlock = unlock
+        self._process_id = os.getpid()
+        self.path = path
+
+    def is_in_place(self) -> bool:
+        """Whether the path still refers to the locked file: the lock of a removed file excludes no one."""
+        return _is_named(self.path, self._fd)
+
+    def identity(self) -> tuple[int, int]:
+        """Return device and inode, which identify the file while it is open."""
+        with storage_errors("stat", self.path):
+            status = os.fstat(self._fd)
+        return status.st_dev, status.st_ino
+
+    def close(self) -> None:
+        """Release the lock and close the file, which is not removed; a second call does nothing."""
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        try:
+            if os.getpid() == self._process_id:
+                with storage_errors("unlock", self.path):
+                    self._unlock(fd)
+        finally:
+            with storage_errors("close", self.path):
+                os.close(fd)
+
+
+OPEN_FILES: SharedCache[ReadFile] = SharedCache(
+    limit=OPEN_FILES_LIMIT, weigh=lambda _: 1, drop=lambda file: file.close()
+)
+# Small files of all logs that are rewritten repeatedly, kept open up to the limit.
+REWRITTEN_FILES: SharedCache[WriteFile] = SharedCache(
+    limit=REWRITTEN_FILES_LIMIT, weigh=lambda _: 1, drop=lambda file: file.close()
+)
+
+
+@cache
+def _sync_file_range() -> Callable[..., int] | None:
+    """Return sync_file_range, which Python does not expose: (fd, *, position, size) -> errno or 0. None if missing."""
+    import ctypes
+
+    try:
+        call = ctypes.CDLL(None, use_errno=True).sync_file_range
+    except (AttributeError, OSError, TypeError):
+        return None
+    call.argtypes = ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint
+
+    def start(fd: int, *, position: int, size: int) -> int:
+        return ctypes.get_errno() if call(fd, position, size, _SYNC_FILE_RANGE_WRITE) else 0
+
+    return start
+
+
+def identity_of(status: os.stat_result, of: str | int) -> FileIdentity:
+    """Return the identity of the file with this status. Args: of: its path, or a descriptor."""
+    born = getattr(status, "st_birthtime_ns", None) or int(getattr(status, "st_birthtime", 0) * 10**9)
+    if not born and (call := _statx()) is not None:
+        inode, born = call(of)
+        # The path refers to another file now; with its birth time, the identity would mix two files.
+        born = born if inode in (0, status.st_ino) else -1
+    if not born and os.major(status.st_dev) == 0:
+        return UNKNOWN_FILE
+    return FileIdentity(status.st_dev, status.st_ino, born)
+
+
+@cache
+def _statx() -> Callable[[str | int], tuple[int, int]] | None:
+    """Return statx, which Python does not expose: (path or descriptor) -> (inode, birth time in ns). None if missing.
+
+    Both are 0 if the file does not exist, or the birth time alone if the file system has none. Links are not followed.
+    """
+    import ctypes
+
+    try:
+        call = ctypes.CDLL(None, use_errno=True).statx
+    except (AttributeError, OSError, TypeError):
+        return None
+    call.argtypes = ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p
+    new_buffer = ctypes.c_char * _STATX_BYTES
+
+    def ask(of: str | int) -> tuple[int, int]:
+        buffer = new_buffer()
+        if isinstance(of, int):
+            failed = call(of, b"", _AT_EMPTY_PATH, _STATX_BTIME, buffer)
+        else:
+            failed = call(_AT_FDCWD, os.fsencode(of), _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, buffer)
+        if failed:
+            return 0, 0
+        mask, inode, seconds, nanoseconds = _STATX.unpack_from(buffer)
+        return inode, seconds * 10**9 + nanoseconds if mask & _STATX_BTIME else 0
+
+    return ask
+
+
+def storage_errors(action: str, path: str) -> _StorageErrors:
+    """Context manager: convert an OSError to a StorageError that names the action and the path."""
+    return _StorageErrors(action, path)
+
+
+class _StorageErrors:
+    """The context manager of storage_errors; a generator would cost more than a stat."""
+
+    __slots__ = ("_action", "_path")
+
+    def __init__(self, action: str, path: str) -> None:
+        self._action = action
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError) and not isinstance(error, StorageError):
+            raise storage_error(self._action, self._path, error) from error
+
+
+def storage_error(action: str, path: str, error: OSError) -> StorageError:
+    """Return the StorageError of an OSError, which is itself if it is one."""
+    if isinstance(error, StorageError):
+        return error
+    why = error.strerror or str(error)
+    if error.errno == errno.EMFILE:
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        why = f"{why}: the limit of this process is {limit} (RLIMIT_NOFILE)"
+    return StorageError(f"cannot {action} {path}: {why}", path=path, errno=error.errno)
+
+
+def _is_named(path: str, fd: int) -> bool:
+    """Whether a path refers to the file of an open descriptor, whose inode number no other file can get."""
+    with storage_errors("stat", path):
+        held = os.fstat(fd)
+        try:
+            found = os.stat(path, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+    return (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino)
+
+
+def _wait_until_writable(target: socket.socket) -> None:
+    timeout = target.gettimeout()
+    poll = select.poll()
+    poll.register(target.fileno(), select.POLLOUT)
+    if not poll.poll(None if timeout is None else timeout * 1000):
+        raise TimeoutError(f"the socket accepted no byte for {timeout} s")

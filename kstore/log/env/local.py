@@ -1,0 +1,270 @@
+"""LocalEnv: the files of the operating system.
+
+Files are opened non-blocking and without following a symbolic link in the last component, and only regular files are
+accepted. System calls interrupted by a signal are retried (PEP 475).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import struct
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import BinaryIO, TextIO
+
+from kstore.errors import StorageError
+from kstore.log.env.base import FileKind, FileStatus, StrPath
+from kstore.log.env.env import Env
+from kstore.log.env.files import (
+    OPEN_FILES,
+    REWRITTEN_FILES,
+    LocalFile,
+    LockFile,
+    WriteFile,
+    identity_of,
+    storage_errors,
+)
+
+# The errno if the process, or the machine, has reached its limit of open files.
+NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
+_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_NEW_FILE_MODE = 0o666
+_NEW_DIRECTORY_MODE = 0o777
+# The errno of a file system that cannot lock a directory.
+_NO_DIRECTORY_LOCK = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
+
+
+class LocalEnv(Env):
+    """The operating system as kstore sees it.  Threads: thread-safe; has no state."""
+
+    def absolute_path(self, path: StrPath) -> str:
+        return absolute_path(path)
+
+    def check_writable(self, path: str) -> None:
+        """Does nothing: whether a path can be written shows when it is."""
+
+    def open_read(self, path: str) -> LocalFile:
+        with storage_errors("open", path):
+            fd = _open_descriptor(path, _OPEN_FLAGS | os.O_RDONLY)
+        _check_regular(fd, path)
+        return LocalFile(fd, path=path)
+
+    def open_write(self, path: str) -> WriteFile:
+        flags = _OPEN_FLAGS | os.O_RDWR
+        with storage_errors("open", path):
+            try:
+                fd, is_new = _open_descriptor(path, flags | os.O_CREAT | os.O_EXCL), True
+            except FileExistsError:
+                fd, is_new = _open_descriptor(path, flags), False
+        _check_regular(fd, path)
+        return WriteFile(fd, path=path, is_new=is_new)
+
+    def lock_file(self, path: str) -> LockFile | None:
+        with storage_errors("open", path):
+            fd = _open_descriptor(path, _OPEN_FLAGS | os.O_RDWR | os.O_CREAT)
+        _check_regular(fd, path)
+        try:
+            with storage_errors("lock", path):
+                _set_lock(fd, lock_type=fcntl.F_WRLCK)
+        except StorageError as error:
+            os.close(fd)
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                return None
+            raise
+        return LockFile(fd, path=path, unlock=partial(_set_lock, lock_type=fcntl.F_UNLCK))
+
+    def lock_directory(self, path: str) -> LockFile | None:
+        with storage_errors("open", path):
+            fd = _open_descriptor(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+        try:
+            with storage_errors("lock", path):
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except StorageError as error:
+            if error.errno not in _NO_DIRECTORY_LOCK:
+                os.close(fd)
+                if error.errno == errno.EWOULDBLOCK:
+                    return None
+                raise
+        return LockFile(fd, path=path, unlock=lambda held: fcntl.flock(held, fcntl.LOCK_UN))
+
+    def is_locked(self, path: str) -> bool:
+        # On other systems the lock belongs to the process, and closing the file would release one that it holds.
+        if sys.platform != "linux":
+            return False
+        try:
+            with storage_errors("open", path):
+                fd = os.open(path, _OPEN_FLAGS | os.O_RDONLY)
+        except StorageError:
+            return False
+        try:
+            return _is_locked(fd)
+        except OSError:
+            return False
+        finally:
+            os.close(fd)
+
+    def rename(self, source: str, target: str) -> None:
+        with storage_errors("rename", source):
+            os.replace(source, target)
+
+    def copy_modification_time(self, source: str, target: str) -> None:
+        with storage_errors("set the time of", target):
+            status = os.stat(source)
+            os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    def unlink(self, path: str) -> bool:
+        try:
+            with storage_errors("remove", path):
+                os.unlink(path)
+        except StorageError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return False
+            raise
+        return True
+
+    def make_directory(self, path: str) -> bool:
+        try:
+            with storage_errors("make directory", path):
+                os.mkdir(path, _NEW_DIRECTORY_MODE)
+        except StorageError as error:
+            if error.errno == errno.EEXIST and os.path.isdir(path):
+                return False
+            raise
+        return True
+
+    def remove_directory(self, path: str) -> bool:
+        try:
+            with storage_errors("remove directory", path):
+                os.rmdir(path)
+        except StorageError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+                return False
+            raise
+        return True
+
+    def sync_directory(self, path: str) -> None:
+        with storage_errors("sync", path):
+            fd = _open_descriptor(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def listdir(self, path: str) -> list[str]:
+        with storage_errors("list", path):
+            return sorted(os.listdir(path))
+
+    def stat(self, path: str, *, follow_symlinks: bool = True) -> FileStatus | None:
+        try:
+            with storage_errors("stat", path):
+                status = os.stat(path, follow_symlinks=follow_symlinks)
+        except StorageError as error:
+            if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+                return None
+            raise
+        identity = status.st_dev, status.st_ino, status.st_mtime_ns
+        if stat.S_ISREG(status.st_mode):
+            return FileStatus(FileKind.FILE, status.st_size, identity, identity_of(status, path))
+        kind = FileKind.DIRECTORY if stat.S_ISDIR(status.st_mode) else FileKind.OTHER
+        return FileStatus(kind, 0, identity, identity_of(status, path))
+
+    def process_id(self) -> int:
+        return os.getpid()
+
+
+DEFAULT_ENV = LocalEnv()
+
+
+@contextmanager
+def open_foreign(path: str) -> Iterator[BinaryIO]:
+    """Context manager: open a file that is not part of a log for reading; any kind of file, links are followed."""
+    with ExitStack() as stack:
+        with storage_errors("open", path):
+            file = stack.enter_context(open(path, "rb"))
+        yield file
+
+
+def size_of_open(file: BinaryIO | TextIO) -> int | None:
+    """Return the size in bytes of an open regular file, None for anything else: a pipe, a terminal, a closed file."""
+    try:
+        status = os.fstat(file.fileno())
+    except (OSError, ValueError):
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def lines_of(file: BinaryIO, path: str) -> Iterator[bytes]:
+    """Yield the lines of an open file; errors name `path`.  Raises: StorageError."""
+    with storage_errors("read", path):
+        yield from file
+
+
+def absolute_path(path: StrPath) -> str:
+    """Return the path as an absolute str without a trailing slash or "." parts; links are not resolved.
+
+    Raises: TypeError for bytes paths; StorageError for an empty one.
+    """
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise TypeError(f"path must be str or a path of str, got {type(text).__name__}")
+    if not text:
+        raise StorageError("the path is empty", path=text, errno=errno.ENOENT)
+    return os.path.abspath(text)
+
+
+def _open_descriptor(path: str, flags: int, *, mode: int = _NEW_FILE_MODE) -> int:
+    """Open a file as os.open does; if no descriptor is left, close cached files that are not in use and retry."""
+    try:
+        return os.open(path, flags, mode)
+    except OSError as error:
+        if error.errno not in NO_DESCRIPTOR:
+            raise
+        dropped = [OPEN_FILES.drop_idle(), REWRITTEN_FILES.drop_idle()]
+        if not any(dropped):
+            raise
+    return os.open(path, flags, mode)
+
+
+def _check_regular(fd: int, path: str) -> None:
+    """Close the descriptor and raise if it is not a regular file."""
+    try:
+        with storage_errors("stat", path):
+            mode = os.fstat(fd).st_mode
+        if not stat.S_ISREG(mode):
+            raise StorageError(f"cannot open {path}: expected a regular file, found {_describe(mode)}", path=path)
+    except StorageError:
+        os.close(fd)
+        raise
+
+
+def _set_lock(fd: int, *, lock_type: int) -> None:
+    """Lock or unlock a whole file: l_whence and l_start 0, l_len 0 (to the end), l_pid 0, as in struct flock.
+
+    Without open file description locks this takes a lock of the process, which any close() of the file would release.
+    """
+    if sys.platform == "linux":
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", lock_type, os.SEEK_SET, 0, 0, 0))
+    else:
+        fcntl.lockf(fd, fcntl.LOCK_UN if lock_type == fcntl.F_UNLCK else fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _is_locked(fd: int) -> bool:
+    """Whether another opening of the file holds a lock; see _set_lock."""
+    asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    lock_type: int = struct.unpack_from("h", fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))[0]
+    return lock_type != fcntl.F_UNLCK
+
+
+def _describe(mode: int) -> str:
+    kinds = {
+        stat.S_IFDIR: "a directory",
+        stat.S_IFIFO: "a FIFO",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFLNK: "a link",
+    }
+    return kinds.get(stat.S_IFMT(mode), "a device")

@@ -1,0 +1,160 @@
+"""OpenFiles: the files that a log has open, in a cache that all logs share; and files that were listed before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+
+from kstore.errors import LogClosedError, LogReplacedError, StorageError
+from kstore.log.cache import Loan, SharedCache
+from kstore.log.env.base import ENOENT, NO_FILE, Closing, Identity, ReadFile, is_same_file
+from kstore.log.env.env import Env
+from kstore.log.env.files import OPEN_FILES
+
+
+class OpenFiles(Closing):
+    """The files of one log, opened on first read and kept open in a cache shared by all logs of the process.
+
+    When none is in use, at most OPEN_FILES_LIMIT files are open in the process, however many logs and segments there
+    are.
+    Threads: thread-safe. A file that is in use is never closed.
+    """
+
+    def __init__(self, env: Env, cache: SharedCache[ReadFile] | None = None) -> None:
+        self._env = env
+        self._cache = OPEN_FILES if cache is None else cache
+        self._is_closed = False
+
+    @property
+    def answers_slowly(self) -> bool:
+        """Whether a read takes so long that it is worth a detour to save one."""
+        return self._env.answers_slowly
+
+    def borrow(self, path: str, listed: Identity | None = None) -> _Borrowed:
+        """Context manager: yield the open file.
+
+        Args: listed: the identity that the file must have, None for any.
+        Raises: LogReplacedError if it is another file, or was removed; LogClosedError after close().
+        """
+        return _Borrowed(self, path, listed)
+
+    def lend(self, path: str, listed: Identity | None) -> Loan[ReadFile]:
+        """Return what borrow yields, for use until give_back; raises as that."""
+        if self._is_closed:
+            raise _closed_before(path)
+        loan = self._cache.lend(self, path, lambda: self._opened(path, listed))
+        if listed is None:
+            return loan
+        try:
+            is_listed = loan.value.is_listed(listed)
+        except BaseException:
+            self._cache.give_back(loan)
+            raise
+        return loan if is_listed else self._lent_again(loan, path, listed)
+
+    def _lent_again(self, loan: Loan[ReadFile], path: str, listed: Identity) -> Loan[ReadFile]:
+        """Lend the file that has the name now; the cached one was listed at another time."""
+        self._cache.give_back(loan)
+        self.forget(path)
+        loan = self._cache.lend(self, path, lambda: self._opened(path, listed))
+        try:
+            check_listed(loan.value, listed)
+        except BaseException:
+            self._cache.give_back(loan)
+            raise
+        return loan
+
+    def give_back(self, loan: Loan[ReadFile]) -> None:
+        """Return a loan from lend; exactly once."""
+        self._cache.give_back(loan)
+
+    def check_in_place(self, path: str, listed: Identity) -> None:
+        """Raise LogReplacedError if the path does not refer to the listed file; StorageError.  Cost: a stat."""
+        check_in_place(path, listed, self._env)
+
+    def forget(self, path: str) -> None:
+        """Close one file, if it is open, as soon as it is not in use: another file may get its name."""
+        self._cache.release_one(self, path)
+
+    def pread_of(self, path: str, listed: Identity | None = None) -> Callable[..., bytes]:
+        """Return the pread of the open file without keeping it in use: after the file is closed, it raises
+        LogClosedError.
+
+        Raises: as borrow.
+        """
+        with self.borrow(path, listed) as file:
+            return file.pread
+
+    def close(self) -> None:
+        """Close every file; those in use are closed when they are returned."""
+        self._is_closed = True
+        self._cache.release(self)
+
+    def _opened(self, path: str, listed: Identity | None) -> ReadFile:
+        if self._is_closed:
+            raise _closed_before(path)
+        return self._env.open_read(path) if listed is None else open_listed(path, listed, self._env)
+
+
+class _Borrowed:
+    """The context manager of OpenFiles.borrow; a generator would cost more than a short read."""
+
+    __slots__ = ("_files", "_listed", "_loan", "_path")
+
+    def __init__(self, files: OpenFiles, path: str, listed: Identity | None) -> None:
+        self._files = files
+        self._path = path
+        self._listed = listed
+
+    def __enter__(self) -> ReadFile:
+        self._loan = self._files.lend(self._path, self._listed)
+        return self._loan.value
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._files.give_back(self._loan)
+
+
+def open_listed(path: str, listed: Identity, env: Env) -> ReadFile:
+    """Open a file for reading that was listed before.
+
+    Raises: LogReplacedError if another file has its name, or none; StorageError.
+    """
+    try:
+        file = env.open_read(path)
+    except StorageError as error:
+        if error.errno != ENOENT:
+            raise
+        message = f"{path} was removed since it was listed: open the log again"
+        raise LogReplacedError(message, path=path, expected="the file that was listed", found=NO_FILE) from error
+    try:
+        check_listed(file, listed)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def check_in_place(path: str, listed: Identity, env: Env) -> None:
+    """Raise LogReplacedError if a path does not refer to the listed file; StorageError.  Cost: a stat."""
+    status = env.stat(path, follow_symlinks=False)
+    if status is None or not is_same_file(listed, status.file):
+        found = NO_FILE if status is None else str(status.file)
+        message = f"{path} was removed or replaced since it was listed: open the log again"
+        raise LogReplacedError(message, path=path, expected=str(listed), found=found)
+
+
+def check_listed(file: ReadFile, listed: Identity) -> None:
+    """Raise LogReplacedError if an open file is not the one that was listed."""
+    if not file.is_listed(listed):
+        raise LogReplacedError(
+            f"{file.path} was replaced since it was listed: open the log again",
+            path=file.path,
+            expected=str(listed),
+            found=str(file.identity()),
+        )
+
+
+def _closed_before(path: str) -> LogClosedError:
+    return LogClosedError(f"the log was closed before the call that reads {path}", path=path)

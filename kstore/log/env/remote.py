@@ -1,0 +1,445 @@
+"""RemoteEnv and RemoteFile: objects in a store, read as the files of directories, with few requests.
+
+An object is never changed in place: another one may get its name. Each answer about directories comes from one
+recursive listing, and each byte of an object from requests between two looks that found the same object.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from urllib.parse import unquote
+
+from kstore.errors import LogClosedError, LogReplacedError, StorageError
+from kstore.log.cache import SharedCache
+from kstore.log.env.base import (
+    NO_FILE,
+    FileKind,
+    FileStatus,
+    Identity,
+    ObjectIdentity,
+    ReadFile,
+    StrPath,
+    is_same_file,
+    split_path,
+)
+from kstore.log.env.env import Env
+from kstore.log.env.filesystems import ListedObject, Listing, OpenObject, RemoteFileSystem
+
+if TYPE_CHECKING:
+    from kstore._core import MappedBytes
+
+# One request of a lookup. Blocks are counted from the end of the object, since most lookups are about that.
+BLOCK_BYTES = 256 * 1024
+_BLOCKS_KEPT = 8
+# One request of a reader that reads in order, and how many of them are under way besides the one it reads.
+STREAM_BYTES = 8 * 1024 * 1024
+REQUESTS_AHEAD = 3
+# The first request of a reader that was not announced; each is twice as large as the one before.
+_FIRST_BYTES = 1024 * 1024
+# How many readers in order keep what they read ahead, 32 MiB each.
+STREAMS_LIMIT = 16
+LOOKS_AT_ONCE = 32
+
+
+class _Block(NamedTuple):
+    """Bytes of an object; number: how many requests for bytes of it were answered up to this one."""
+
+    start: int
+    data: bytes
+    number: int
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.data)
+
+
+class _Stream:
+    """The blocks from a position on, a few of them requested ahead in threads.
+
+    Memory: at most REQUESTS_AHEAD + 1 blocks of STREAM_BYTES.  Threads: for one thread at a time.
+    """
+
+    def __init__(
+        self, fetch: Callable[[int, int], _Block], *, position: int, end_position: int, is_announced: bool
+    ) -> None:
+        self._fetch = fetch
+        self._next = position
+        self._end = end_position
+        self._bytes = STREAM_BYTES if is_announced else _FIRST_BYTES
+        self._blocks: deque[tuple[int, int, Future[_Block] | _Block]] = deque()
+        self._pool: ThreadPoolExecutor | None = None
+        self.start = position
+
+    def covers(self, position: int) -> bool:
+        """Whether a position is in a block that is kept, or the next to be requested."""
+        return self.start <= position <= self._next and position < self._end
+
+    def blocks(self, position: int, size: int) -> list[_Block]:
+        """Return the blocks with [position, position + size), and forget those before."""
+        while self._blocks and sum(self._blocks[0][:2]) <= position:
+            self._blocks.popleft()
+        end = min(position + size, self._end)
+        found = []
+        at = 0
+        while position < end:
+            if at == len(self._blocks):
+                self._request(is_needed=True)
+            start, length, block = self._blocks[at]
+            self._request_ahead()
+            if isinstance(block, Future):
+                block = block.result()
+                self._blocks[at] = start, length, block
+            found.append(block)
+            position = start + length
+            at += 1
+        self.start = self._blocks[0][0] if self._blocks else self._next
+        return found
+
+    def close(self) -> None:
+        """Forget all blocks; a request that is under way ends on its own."""
+        self._blocks.clear()
+        self.start = self._end
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+
+    def _request_ahead(self) -> None:
+        most = REQUESTS_AHEAD if self._bytes == STREAM_BYTES else 1
+        while self._next < self._end and len(self._blocks) <= most:
+            self._request(is_needed=False)
+
+    def _request(self, *, is_needed: bool) -> None:
+        start, size = self._next, min(self._bytes, self._end - self._next)
+        self._next += size
+        self._bytes = min(2 * self._bytes, STREAM_BYTES)
+        if is_needed and self._next >= self._end:
+            self._blocks.append((start, size, self._fetch(start, size)))
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(REQUESTS_AHEAD, thread_name_prefix="kstore-fetch")
+        self._blocks.append((start, size, self._pool.submit(self._fetch, start, size)))
+
+
+_STREAMS: SharedCache[_Stream] = SharedCache(limit=STREAMS_LIMIT, weigh=lambda _: 1, drop=_Stream.close)
+
+
+class RemoteFile(ReadFile):
+    """An object that is read by ranges: lookups in blocks that are kept, reads in order ahead of the reader.
+
+    What a request read is handed over only after a later look that found the object as it was opened, by size, time
+    and, where the server tells it, entity tag: of an object that got shorter, pyarrow fills the rest of a read with
+    whatever was in memory.
+    Raises: LogReplacedError if another object has the name by then, or none; StorageError.
+    Cost: a request to open it, and a look after each block unless a later one was made since it arrived; memory of
+        2 MiB for lookups, and of 32 MiB while it is read in order.
+    Threads: as ReadFile; reads wait for each other.
+    """
+
+    def __init__(self, filesystem: RemoteFileSystem, key: str, *, path: str) -> None:
+        self.path = path
+        self._filesystem = filesystem
+        self._key = key
+        self._opened: OpenObject | None = filesystem.open(key, path=path)
+        self._identity = self._opened.identity
+        self._size = self._identity.size_in_bytes
+        self._lock = threading.RLock()
+        self._counting = threading.Lock()
+        self._answers = 0
+        self._confirmed = 0
+        self._kept: OrderedDict[int, _Block] = OrderedDict()
+        self._next_position = -1
+        self._announced_end: int | None = None
+
+    def size(self) -> int:
+        return self._size
+
+    def identity(self) -> ObjectIdentity:
+        return self._identity
+
+    def is_listed(self, listed: Identity) -> bool:
+        return is_same_file(listed, self._identity)
+
+    def holds(self, data: bytes, *, position: int) -> bool:  # noqa: ARG002
+        """Return True: an object is never changed in place, and what is handed over is all of one object."""
+        return True
+
+    def map(self, size: int) -> MappedBytes:  # noqa: ARG002
+        raise StorageError(f"cannot map {self.path}: it is not a local file", path=self.path)
+
+    def will_read(self, *, position: int, end_position: int) -> None:  # noqa: ARG002
+        self._announced_end = end_position
+
+    def pread(self, size: int, *, position: int) -> bytes:
+        with self._lock:
+            parts = self._parts(size, position)
+        return parts[0] if len(parts) == 1 and isinstance(parts[0], bytes) else b"".join(parts)
+
+    def pread_into(self, buffer: bytearray | memoryview, *, position: int) -> int:
+        view = memoryview(buffer).cast("B")
+        done = 0
+        with self._lock:
+            for part in self._parts(len(view), position):
+                view[done : done + len(part)] = part
+                done += len(part)
+        return done
+
+    def send_to(self, target: socket.socket, *, position: int, size: int) -> int:
+        done = 0
+        for chunk in self.chunks(size, position=position):
+            target.sendall(chunk)
+            done += len(chunk)
+        return done
+
+    def close(self) -> None:
+        self._opened = None
+        _STREAMS.release(self)
+        self._kept.clear()
+
+    def _parts(self, size: int, position: int) -> list[bytes | memoryview]:
+        """Return [position, position + size) in parts, fewer bytes only at the end of the object."""
+        size = min(size, self._size - position)
+        if size <= 0:
+            self._check_open()
+            return []
+        found = self._blocks(size, position)
+        last = max(block.number for block in found)
+        if last > self._confirmed:
+            self._confirm()
+        self._next_position = position + size
+        parts: list[bytes | memoryview] = []
+        for block in found:
+            start, end = max(position - block.start, 0), min(position + size, block.end) - block.start
+            parts.append(block.data if end - start == len(block.data) else memoryview(block.data)[start:end])
+        return parts
+
+    def _blocks(self, size: int, position: int) -> list[_Block]:
+        end = position + size
+        in_order = self._announced_end is not None and end <= self._announced_end
+        numbers = range((self._size - end) // BLOCK_BYTES, (self._size - 1 - position) // BLOCK_BYTES + 1)
+        is_kept = all(number in self._kept for number in numbers)
+        goes_on = position == self._next_position and not is_kept
+        if not is_kept and (in_order or goes_on or size > BLOCK_BYTES):
+            return self._in_order(size, position)
+        if not is_kept:
+            # One request for adjacent blocks.
+            first = max(self._size - (numbers[-1] + 1) * BLOCK_BYTES, 0)
+            whole = self._fetch(first, self._size - numbers[0] * BLOCK_BYTES - first)
+            for number in numbers:
+                start = max(self._size - (number + 1) * BLOCK_BYTES, 0)
+                data = whole.data[start - first : self._size - number * BLOCK_BYTES - first]
+                self._kept[number] = _Block(start, data, whole.number)
+        for number in numbers:
+            self._kept.move_to_end(number)
+        found = [self._kept[number] for number in reversed(numbers)]
+        while len(self._kept) > max(_BLOCKS_KEPT, len(numbers)):
+            self._kept.popitem(last=False)
+        return found
+
+    def _in_order(self, size: int, position: int) -> list[_Block]:
+        is_announced = self._announced_end is not None and position + size <= self._announced_end
+        end_position = self._announced_end if is_announced and self._announced_end is not None else self._size
+
+        def started() -> _Stream:
+            self._check_open()
+            return _Stream(self._fetch, position=position, end_position=end_position, is_announced=is_announced)
+
+        loan = _STREAMS.lend(self, self.path, started)
+        if not loan.value.covers(position):
+            _STREAMS.give_back(loan)
+            _STREAMS.release(self)
+            loan = _STREAMS.lend(self, self.path, started)
+        try:
+            found = loan.value.blocks(position, size)
+        finally:
+            _STREAMS.give_back(loan)
+        if position + size >= end_position:
+            _STREAMS.release(self)
+        return found
+
+    def _fetch(self, start: int, size: int) -> _Block:
+        """Ask for bytes of the object; called in several threads."""
+        opened = self._check_open()
+        try:
+            data = self._filesystem.read(opened, size, position=start, path=self.path)
+        except StorageError:
+            self._confirm()
+            raise
+        if len(data) < size:
+            self._confirm()
+            raise StorageError(
+                f"cannot read {self.path}: expected {size} bytes at position {start}, found {len(data)}", path=self.path
+            )
+        with self._counting:
+            self._answers += 1
+            return _Block(start, data, self._answers)
+
+    def _confirm(self) -> None:
+        """Raise LogReplacedError unless the object is the one that was opened.  Cost: a request."""
+        with self._counting:
+            answers = self._answers
+        try:
+            found = self._filesystem.open(self._key, path=self.path).identity
+        except StorageError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            self._raise_replaced(NO_FILE)
+        if not is_same_file(found, self._identity):
+            self._raise_replaced(str(found))
+        with self._counting:
+            self._confirmed = max(self._confirmed, answers)
+
+    def _raise_replaced(self, found: str) -> NoReturn:
+        raise LogReplacedError(
+            f"{self.path} was replaced while it was read: expected {self._identity}, found {found}; open the log again",
+            path=self.path,
+            expected=str(self._identity),
+            found=found,
+        )
+
+    def _check_open(self) -> OpenObject:
+        if self._opened is None:
+            raise LogClosedError(f"{self.path} was closed before the call", path=self.path)
+        return self._opened
+
+
+class RemoteEnv(Env):
+    """The objects of one store as files. A directory is listed, with all that is below it, when it is first asked for;
+    later answers about it and what is in it come from that listing, until look_again.
+
+    Args: root: the URL of the directory that was asked for, without options; key: its path in the file system; url: the
+        URL with its options, from which another process makes an equal Env.
+    Threads: thread-safe.
+    """
+
+    looks_at_once = LOOKS_AT_ONCE
+    is_rewritten = False
+    answers_slowly = True
+
+    def __init__(self, filesystem: RemoteFileSystem, *, url: str, root: str, key: str) -> None:
+        self.url = url
+        self._filesystem = filesystem
+        self._root = root
+        self._key = key
+        scheme, _, rest = root.partition("://")
+        place, _, below = rest.partition("/")
+        self._base = f"{scheme}://{place}"
+        self._base_key = key.rstrip("/").removesuffix(unquote(below))
+        self._lock = threading.RLock()
+        self._listings: dict[str, Listing] = {}
+        self._statuses: dict[str, ListedObject | bool] = {}
+        self._left: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._root!r})"
+
+    def absolute_path(self, path: StrPath) -> str:
+        text = str(path)
+        if not text.startswith(self._base):
+            raise StorageError(f"expected a URL that starts with {self._base}, got {text}", path=text)
+        return text.partition("?")[0].rstrip("/")
+
+    def process_id(self) -> int:
+        from kstore.log.env.local import DEFAULT_ENV
+
+        return DEFAULT_ENV.process_id()
+
+    def open_read(self, path: str) -> ReadFile:
+        key = self._key_of(path)
+        found = self._listed_status(path)
+        if key is None or found is False:
+            raise StorageError(f"cannot open {path}: no such object", path=path, errno=errno.ENOENT)
+        if found is True:
+            raise StorageError(f"cannot open {path}: expected an object, found a directory", path=path)
+        return RemoteFile(self._filesystem, key, path=path)
+
+    def listdir(self, path: str) -> list[str]:
+        listing, directory = self._listing_of(path)
+        if not listing.is_directory(directory):
+            raise StorageError(f"cannot list {path}: nothing is there", path=path, errno=errno.ENOENT)
+        return listing.names(directory)
+
+    def is_directory(self, path: str) -> bool:
+        listing, directory = self._listing_of(path)
+        return listing.is_directory(directory)
+
+    def stat(self, path: str, *, follow_symlinks: bool = True) -> FileStatus | None:  # noqa: ARG002
+        found = self._listed_status(path)
+        if found is None:
+            found = self._asked_status(path)
+        if found is False:
+            return None
+        if found is True:
+            listing, directory = self._listing_of(path)
+            return FileStatus(FileKind.DIRECTORY, 0, (0, listing.digest(directory), 0))
+        identity = (found.size_in_bytes, 0, found.modified_ns)
+        return FileStatus(FileKind.FILE, found.size_in_bytes, identity, found.identity)
+
+    def look_again(self, path: str) -> None:
+        with self._lock:
+            self._listings = {one: kept for one, kept in self._listings.items() if not f"{one}/".startswith(f"{path}/")}
+            self._statuses.clear()
+            self._left.add(split_path(path)[0])
+            self._listings[path] = self._take(path)
+
+    def _key_of(self, path: str) -> str | None:
+        """Return the path of something in the file system, None for what is not in it."""
+        if path == self._root or path.startswith(self._root + "/"):
+            return self._key.rstrip("/") + path[len(self._root) :]
+        if not f"{path}/".startswith(self._base + "/"):
+            return None
+        return self._base_key + unquote(path[len(self._base) + 1 :])
+
+    def _take(self, path: str) -> Listing:
+        key = self._key_of(path)
+        return Listing() if key is None else self._filesystem.list(key, path=path)
+
+    def _covering(self, path: str) -> tuple[Listing, str] | None:
+        """Return the listing that tells of a path, and the path relative to where it starts."""
+        at = path
+        while at not in self._listings:
+            shorter = at.rpartition("/")[0]
+            if not shorter.startswith(self._base):
+                return None
+            at = shorter
+        return self._listings[at], path[len(at) + 1 :]
+
+    def _listing_of(self, path: str) -> tuple[Listing, str]:
+        with self._lock:
+            found = self._covering(path)
+            if found is None:
+                self._listings[path] = listing = self._take(path)
+                found = listing, ""
+            return found
+
+    def _listed_status(self, path: str) -> ListedObject | bool | None:
+        """Return what a listing tells of a path: an object, whether it is a directory, or None if there is no listing
+        of it.
+        """
+        directory, name = split_path(path)
+        with self._lock:
+            if directory in self._left and path not in self._listings:
+                return None
+            found = self._covering(path)
+        if found is None:
+            return None
+        listing, inner = found
+        listed = listing.objects(inner.rpartition("/")[0]).get(name) if inner else None
+        return listing.is_directory(inner) if listed is None else listed
+
+    def _asked_status(self, path: str) -> ListedObject | bool:
+        key = self._key_of(path)
+        if key is None:
+            return False
+        with self._lock:
+            if path in self._statuses:
+                return self._statuses[path]
+        found = self._filesystem.status(key, path=path)
+        with self._lock:
+            self._statuses[path] = found
+        return found
