@@ -49,7 +49,8 @@ def export_columns(
 ) -> PartResult:
     """Write the records of a part, or those of files that are joined, to new files in the staging directory.
 
-    Args: env: of the source, None for that of each range; threads: that decode; on_offset: called with the last offset of each batch.
+    Args: env: of the source, None for that of each range; threads: that decode; on_offset: called with the last offset
+        of each batch.
     Raises: as kstore.scan while reading; StorageError.
     Cost: memory for two decoded batches for each thread, and one row group for each open file, at most 96 MiB in all.
     """
