@@ -468,7 +468,9 @@ class Log(Closing):
 
     def _planned(self, found: Iterator[ScanRange]) -> list[ScanRange]:
         """Return the ranges with a batch that shows to other processes whether the log was truncated since."""
-        last = self._source.last_batch() or (last_batch(self.segments) if self._env.is_rewritten else None)
+        last = self._source.last_batch()
+        if last is None and self._env.is_rewritten:
+            last = last_batch(self.segments)
         ranges = [one if one.last_batch is not None else replace(one, last_batch=last) for one in found]
         for place in {one.last_batch for one in ranges if one.last_batch is not None}:
             self.segments[-1].records.check_standing(place)
@@ -501,7 +503,6 @@ class Log(Closing):
             end_offset=end,
             log_end_offset=self.log_end_offset,
             max_bytes=max_bytes,
-            url=self._env.url,
         )
         if settled is None:
             return (replace(one, last_batch=last) for one in ranges)
@@ -541,7 +542,6 @@ class Log(Closing):
             start_offset=start,
             end_offset=end,
             max_bytes=max_bytes,
-            url=self._env.url,
         ):
             bounds = {"start_offset": one.start_offset, "end_offset": one.end_offset}
             owner = share._replace(**bounds)
@@ -564,7 +564,6 @@ class Log(Closing):
             end_offset=MAX_OFFSET,
             log_end_offset=None,
             max_bytes=max_bytes,
-            url=self._env.url,
         )
 
     def scan_ranges(self, max_bytes: int | None = None, *, on_error: OnError = "raise") -> Iterator[ScanRange]:
@@ -578,7 +577,7 @@ class Log(Closing):
 
     def _scan_ranges(self, max_bytes: int | None, on_error: OnError) -> Iterator[ScanRange]:
         start = self.log_start_offset
-        if not goes_on(on_error) and self._is_read_to_find_its_end(start):
+        if not goes_on(on_error) and self.is_read_to_find_its_end(start):
             return self._ranges_to_the_end(max_bytes, start)
         size = DEFAULT_PLAN_BYTES if max_bytes is None else max_bytes
         return self._ranges(size, start, None, isolation="read_uncommitted", on_error=on_error)
@@ -611,7 +610,7 @@ class Log(Closing):
 
         def bounds() -> tuple[int, int]:
             start = self.log_start_offset if start_offset is None else checked_index("start_offset", start_offset)
-            if may_find_end and self._source.answer(lambda: self._is_read_to_find_its_end(start)):
+            if may_find_end and self._source.answer(lambda: self.is_read_to_find_its_end(start)):
                 return start, MAX_OFFSET
             return (
                 self._bounds_around_damage(start, end_offset) if goes_on(on_error) else self._bounds(start, end_offset)
@@ -643,12 +642,7 @@ class Log(Closing):
 
         return watch(decoded, start, lambda _: end - 1)
 
-    @property
-    def is_read_to_find_its_end(self) -> bool:
-        """Whether scan_ranges leaves it to the reader to find the log's end, without which a plan asks for less."""
-        return self._is_read_to_find_its_end(self.log_start_offset)
-
-    def _is_read_to_find_its_end(self, start: int) -> bool:
+    def is_read_to_find_its_end(self, start: int) -> bool:
         """Whether a scan from an offset should find the log's end itself, which saves a header walk."""
         self._check_open()
         segments = self.segments

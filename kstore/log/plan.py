@@ -141,9 +141,8 @@ class _Planner:
         end_offset: int,
         max_bytes: int | None,
         find_split: _FindSplit,
-        url: str | None,
     ) -> None:
-        self._url = url
+        self._url: str | None = None
         self._end_offset = end_offset
         self._topic_partition = topic_partition
         self._find_split = find_split
@@ -209,6 +208,7 @@ class _Planner:
             self._files.append(FileRange(*place, segment.next_base_offset, finds_end, following_offset))
             self._identities.append((segment.path, segment.file_identity()))
             self._is_live = segment.records.is_live
+            self._url = segment.url
             self._size_in_bytes += end_position - start_position
 
 
@@ -221,7 +221,6 @@ def plan_ranges(
     end_offset: int,
     log_end_offset: int | None,
     max_bytes: int | None,
-    url: str | None = None,
 ) -> Iterator[ScanRange]:
     """Split the records of [start_offset, end_offset) into ranges of about max_bytes, lazily; see Log.plan.
 
@@ -236,7 +235,6 @@ def plan_ranges(
         end_offset=end_offset,
         max_bytes=max_bytes,
         find_split=_find_split_point,
-        url=url,
     )
     for extent in extents(segments, start_offset=start_offset, end_offset=end_offset, log_end_offset=log_end_offset):
         yield from planner.add_extent(extent)
@@ -251,7 +249,6 @@ def plan_ranges_around_damage(
     start_offset: int,
     end_offset: int,
     max_bytes: int | None,
-    url: str | None = None,
 ) -> Iterator[ScanRange]:
     """Split the records of [start_offset, end_offset) as plan_ranges does, for readers that go on after damage.
 
@@ -265,7 +262,6 @@ def plan_ranges_around_damage(
         end_offset=end_offset,
         max_bytes=max_bytes,
         find_split=_find_proven_split,
-        url=url,
     )
     for extent in extents_around_damage(segments, start_offset=start_offset, end_offset=end_offset):
         yield from planner.add_extent(extent)

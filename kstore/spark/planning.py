@@ -84,7 +84,7 @@ def plan_partitions(options: ReadOptions, constraint: Constraint, *, max_partiti
     leaves_end = _leaves_end(options, constraint)
 
     def resolve_and_plan(log: Log) -> list[ScanRange]:
-        if leaves_end and log.is_read_to_find_its_end:
+        if leaves_end and log.is_read_to_find_its_end(log.log_start_offset):
             return _evenly(lambda size: list(log.scan_ranges(size)), max_partition_bytes)
         most_records = options.max_records_per_partition
         pieces = split_ranges([resolve(log)], min_partitions=None, max_records_per_partition=most_records)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import re
+import threading
 from array import array
 from calendar import timegm
 from collections.abc import Iterable, Iterator
@@ -24,6 +25,9 @@ MOST_ATTEMPTS = 4
 # Seconds without an answer after which a request is tried again.
 _CONNECT_TIMEOUT_S = 5.0
 _REQUEST_TIMEOUT_S = 30.0
+# What pyarrow says when an error of a server is longer than the read: then it does not try again.
+_LOST_ANSWER = "Failed to flush response stream"
+_PAUSE_S = 0.2
 _GCS_RETRIES_S = "30"
 _NS = 10**9
 
@@ -155,6 +159,16 @@ class RemoteFileSystem:
 
     def read(self, opened: OpenObject, size: int, *, position: int, path: str) -> bytes:
         """Return up to `size` bytes of an open object.  Cost: 1 request."""
+        for attempt in range(1, MOST_ATTEMPTS):
+            try:
+                return self._read_once(opened, size, position=position, path=path)
+            except StorageError as error:
+                if _LOST_ANSWER not in str(error):
+                    raise
+                threading.Event().wait(_PAUSE_S * attempt)
+        return self._read_once(opened, size, position=position, path=path)
+
+    def _read_once(self, opened: OpenObject, size: int, *, position: int, path: str) -> bytes:
         with self._errors(f"read {size} bytes at position {position} of", path):
             data: bytes = opened.handle.read_at(size, position)
             return data
@@ -169,7 +183,7 @@ class RemoteFileSystem:
             if isinstance(error, StorageError):
                 raise
             text = masked(str(error), self._secrets)
-            number = getattr(error, "errno", None)
+            number = getattr(error, "errno", None) or errno.EIO
             if _NO_SUCH_PLACE.search(text):
                 number = errno.ENOENT
             # The error of pyarrow may show a secret, so that it is not kept as the cause.

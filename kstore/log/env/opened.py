@@ -30,6 +30,11 @@ class OpenFiles(Closing):
         """Whether a read takes so long that it is worth a detour to save one."""
         return self._env.answers_slowly
 
+    @property
+    def url(self) -> str | None:
+        """The URL from which another process makes an Env that reads these files, None for local ones."""
+        return self._env.url
+
     def borrow(self, path: str, listed: Identity | None = None) -> _Borrowed:
         """Context manager: yield the open file.
 

@@ -65,9 +65,7 @@ class _Stream:
     Memory: at most REQUESTS_AHEAD + 1 blocks of STREAM_BYTES.  Threads: for one thread at a time.
     """
 
-    def __init__(
-        self, fetch: Callable[[int, int], _Block], *, position: int, end_position: int, is_announced: bool
-    ) -> None:
+    def __init__(self, fetch: Callable[..., _Block], *, position: int, end_position: int, is_announced: bool) -> None:
         self._fetch = fetch
         self._next = position
         self._end = end_position
@@ -80,7 +78,7 @@ class _Stream:
         """Whether a position is in a block that is kept, or the next to be requested."""
         return self.start <= position <= self._next and position < self._end
 
-    def blocks(self, position: int, size: int) -> list[_Block]:
+    def blocks(self, position: int, *, size: int) -> list[_Block]:
         """Return the blocks with [position, position + size), and forget those before."""
         while self._blocks and sum(self._blocks[0][:2]) <= position:
             self._blocks.popleft()
@@ -119,11 +117,11 @@ class _Stream:
         self._next += size
         self._bytes = min(2 * self._bytes, STREAM_BYTES)
         if is_needed and self._next >= self._end:
-            self._blocks.append((start, size, self._fetch(start, size)))
+            self._blocks.append((start, size, self._fetch(start, size=size)))
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(REQUESTS_AHEAD, thread_name_prefix="kstore-fetch")
-        self._blocks.append((start, size, self._pool.submit(self._fetch, start, size)))
+        self._blocks.append((start, size, self._pool.submit(self._fetch, start, size=size)))
 
 
 _STREAMS: SharedCache[_Stream] = SharedCache(limit=STREAMS_LIMIT, weigh=lambda _: 1, drop=_Stream.close)
@@ -177,14 +175,14 @@ class RemoteFile(ReadFile):
 
     def pread(self, size: int, *, position: int) -> bytes:
         with self._lock:
-            parts = self._parts(size, position)
+            parts = self._parts(size, position=position)
         return parts[0] if len(parts) == 1 and isinstance(parts[0], bytes) else b"".join(parts)
 
     def pread_into(self, buffer: bytearray | memoryview, *, position: int) -> int:
         view = memoryview(buffer).cast("B")
         done = 0
         with self._lock:
-            for part in self._parts(len(view), position):
+            for part in self._parts(len(view), position=position):
                 view[done : done + len(part)] = part
                 done += len(part)
         return done
@@ -201,13 +199,13 @@ class RemoteFile(ReadFile):
         _STREAMS.release(self)
         self._kept.clear()
 
-    def _parts(self, size: int, position: int) -> list[bytes | memoryview]:
+    def _parts(self, size: int, *, position: int) -> list[bytes | memoryview]:
         """Return [position, position + size) in parts, fewer bytes only at the end of the object."""
         size = min(size, self._size - position)
         if size <= 0:
             self._check_open()
             return []
-        found = self._blocks(size, position)
+        found = self._blocks(size, position=position)
         last = max(block.number for block in found)
         if last > self._confirmed:
             self._confirm()
@@ -218,18 +216,18 @@ class RemoteFile(ReadFile):
             parts.append(block.data if end - start == len(block.data) else memoryview(block.data)[start:end])
         return parts
 
-    def _blocks(self, size: int, position: int) -> list[_Block]:
+    def _blocks(self, size: int, *, position: int) -> list[_Block]:
         end = position + size
         in_order = self._announced_end is not None and end <= self._announced_end
         numbers = range((self._size - end) // BLOCK_BYTES, (self._size - 1 - position) // BLOCK_BYTES + 1)
         is_kept = all(number in self._kept for number in numbers)
         goes_on = position == self._next_position and not is_kept
         if not is_kept and (in_order or goes_on or size > BLOCK_BYTES):
-            return self._in_order(size, position)
+            return self._in_order(size, position=position)
         if not is_kept:
             # One request for adjacent blocks.
             first = max(self._size - (numbers[-1] + 1) * BLOCK_BYTES, 0)
-            whole = self._fetch(first, self._size - numbers[0] * BLOCK_BYTES - first)
+            whole = self._fetch(first, size=self._size - numbers[0] * BLOCK_BYTES - first)
             for number in numbers:
                 start = max(self._size - (number + 1) * BLOCK_BYTES, 0)
                 data = whole.data[start - first : self._size - number * BLOCK_BYTES - first]
@@ -241,7 +239,7 @@ class RemoteFile(ReadFile):
             self._kept.popitem(last=False)
         return found
 
-    def _in_order(self, size: int, position: int) -> list[_Block]:
+    def _in_order(self, size: int, *, position: int) -> list[_Block]:
         is_announced = self._announced_end is not None and position + size <= self._announced_end
         end_position = self._announced_end if is_announced and self._announced_end is not None else self._size
 
@@ -255,14 +253,14 @@ class RemoteFile(ReadFile):
             _STREAMS.release(self)
             loan = _STREAMS.lend(self, self.path, started)
         try:
-            found = loan.value.blocks(position, size)
+            found = loan.value.blocks(position, size=size)
         finally:
             _STREAMS.give_back(loan)
         if position + size >= end_position:
             _STREAMS.release(self)
         return found
 
-    def _fetch(self, start: int, size: int) -> _Block:
+    def _fetch(self, start: int, *, size: int) -> _Block:
         """Ask for bytes of the object; called in several threads."""
         opened = self._check_open()
         try:

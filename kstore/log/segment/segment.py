@@ -139,6 +139,11 @@ class LogSegment:
         """Whether this is the last segment, the one that a broker appends to."""
         return self.next_base_offset is None
 
+    @property
+    def url(self) -> str | None:
+        """The URL from which another process makes the Env of the files, with its options; None for local ones."""
+        return self._context.files.url
+
     def file_identity(self) -> Identity:
         """Return what distinguishes the .log from other files with its name."""
         if self.records.identity is not None:
