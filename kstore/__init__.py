@@ -69,8 +69,11 @@ if TYPE_CHECKING:
     from kstore.errors import UnsupportedError as UnsupportedError
     from kstore.errors import UnsupportedForMessageFormatError as UnsupportedForMessageFormatError
     from kstore.errors import UnsupportedMagicError as UnsupportedMagicError
+    from kstore.log import CleanableLog as CleanableLog
+    from kstore.log import CompactionReport as CompactionReport
     from kstore.log import Damage as Damage
     from kstore.log import DamageOutcome as DamageOutcome
+    from kstore.log import DueSegment as DueSegment
     from kstore.log import FetchData as FetchData
     from kstore.log import FileRecords as FileRecords
     from kstore.log import FileRecordsSlice as FileRecordsSlice
@@ -79,6 +82,7 @@ if TYPE_CHECKING:
     from kstore.log import LogSegment as LogSegment
     from kstore.log import RecoveredPartition as RecoveredPartition
     from kstore.log import RecoveryReport as RecoveryReport
+    from kstore.log import RetentionHold as RetentionHold
     from kstore.log import ScanRange as ScanRange
     from kstore.log import SkippedRange as SkippedRange
     from kstore.log import Store as Store
@@ -168,8 +172,11 @@ _ROOMS = {
         "UnsupportedMagicError",
     ),
     "kstore.log": (
+        "CleanableLog",
+        "CompactionReport",
         "Damage",
         "DamageOutcome",
+        "DueSegment",
         "FetchData",
         "FileRecords",
         "FileRecordsSlice",
@@ -178,6 +185,7 @@ _ROOMS = {
         "LogSegment",
         "RecoveredPartition",
         "RecoveryReport",
+        "RetentionHold",
         "ScanRange",
         "SkippedRange",
         "Store",

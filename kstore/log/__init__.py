@@ -1,5 +1,7 @@
 """Log storage: directories, segments, indexes, the Log that reads them and the WritableLog that writes them."""
 
+from kstore.log.cleaning.cleanable import CleanableLog
+from kstore.log.cleaning.retention import DueSegment
 from kstore.log.damage import Damage, SkippedRange
 from kstore.log.files.names import PartitionDirectory, find_partitions
 from kstore.log.log import FetchData, Log
@@ -12,12 +14,17 @@ from kstore.log.segment.segment import LogSegment
 from kstore.log.segment.sound import FileRange
 from kstore.log.store import RecoveredPartition, Store, WritableStore, open_store
 from kstore.log.verify import VerifiedPartition
+from kstore.log.write.compaction import CompactionReport
+from kstore.log.write.retaining import RetentionHold
 from kstore.log.write.rules import LogAppendInfo
 from kstore.log.write.writable_log import WritableLog
 
 __all__ = [
+    "CleanableLog",
+    "CompactionReport",
     "Damage",
     "DamageOutcome",
+    "DueSegment",
     "FetchData",
     "FileRange",
     "FileRecords",
@@ -28,6 +35,7 @@ __all__ = [
     "PartitionDirectory",
     "RecoveredPartition",
     "RecoveryReport",
+    "RetentionHold",
     "ScanRange",
     "SkippedRange",
     "Store",

@@ -31,7 +31,7 @@ from kstore.config import LogConfig
 from kstore.errors import CorruptionError, CorruptRecordError, KStoreError, LogReplacedError, UnsupportedError
 from kstore.log.damage import SkippedRange
 from kstore.log.env import Closing, Env, Identity, ReadFile, check_in_place, open_listed
-from kstore.log.files.names import DELETED_STATE
+from kstore.log.files.names import deleted_paths
 from kstore.log.plan import ScanRange
 from kstore.log.segment.records import (
     BatchPlace,
@@ -612,13 +612,15 @@ def _opened(path: str, identity: Identity | None, env: Env, *, is_live: bool = F
         return env.open_read(path)
     try:
         return open_listed(path, identity, env)
-    except LogReplacedError as error:
+    except LogReplacedError:
         if not is_live:
             raise
-        try:
-            return open_listed(path + DELETED_STATE, identity, env)
-        except LogReplacedError:
-            raise error from None
+        for deleted in deleted_paths(path):
+            try:
+                return open_listed(deleted, identity, env)
+            except LogReplacedError:
+                continue
+        raise
 
 
 def _listed(piece: FileRange, identity: Identity) -> ListedFile:

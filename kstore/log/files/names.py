@@ -30,6 +30,8 @@ SEGMENT_SUFFIXES = (LOG_SUFFIX, *SEGMENT_INDEX_SUFFIXES)
 DELETED_STATE = ".deleted"
 CLEANED_STATE = ".cleaned"
 SWAP_STATE = ".swap"
+# How many files of one name can wait for their removal, each under a name with one more DELETED_STATE.
+MOST_DELETED_FILES = 8
 
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
@@ -73,6 +75,11 @@ class SegmentName(NamedTuple):
 
     base_offset: int
     suffix: str
+
+
+def deleted_paths(path: str) -> list[str]:
+    """Return the names that a segment file may have until it is removed, in the order in which they are taken."""
+    return [path + DELETED_STATE * count for count in range(1, MOST_DELETED_FILES + 1)]
 
 
 def parse_segment_name(name: str) -> SegmentName | None:

@@ -83,6 +83,10 @@ class _Names:
                 continue
             for state in _STATES:
                 stem = name.removesuffix(state)
+                if state == DELETED_STATE:
+                    # A file of the same name was still waiting for its removal.
+                    while stem.endswith(DELETED_STATE):
+                        stem = stem.removesuffix(DELETED_STATE)
                 found = parse_segment_name(stem) if stem != name else None
                 if found is not None:
                     self.in_state[state][name] = found

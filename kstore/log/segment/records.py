@@ -25,7 +25,7 @@ from kstore.errors import (
 )
 from kstore.log.cache import Loan
 from kstore.log.env import ENOENT, Env, FileKind, FileStatus, Identity, OpenFiles, ReadFile
-from kstore.log.files.names import DELETED_STATE
+from kstore.log.files.names import deleted_paths
 
 # Size of one read. It fits the L2 cache, so that the comparison finds the data there that was just read.
 _ZEROS = bytes(256 * 1024)
@@ -336,10 +336,12 @@ class SegmentRecords:
         is_gone = isinstance(error, LogReplacedError) or error.errno == ENOENT
         if not self.is_live or self.identity is None or not is_gone:
             raise error
-        try:
-            return self._files.lend(self.path + DELETED_STATE, self.identity)
-        except (LogReplacedError, StorageError):
-            raise error from None
+        for path in deleted_paths(self.path):
+            try:
+                return self._files.lend(path, self.identity)
+            except (LogReplacedError, StorageError):
+                continue
+        raise error
 
     def check_standing(self, place: BatchPlace) -> None:
         """Raise LogReplacedError if a batch of any segment of the log is no longer in its file.

@@ -7,6 +7,7 @@ whole, with a valid CRC, at an offset that fits the entry. Otherwise headers are
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -81,13 +82,19 @@ class LogContext(NamedTuple):
         self.indexes.close()
 
 
+class FileUse:
+    """Lives as long as a reader can need the files of one segment, which all its LogSegments refer to."""
+
+    __slots__ = ("__weakref__",)
+
+
 class LogSegment:
     """One segment of a log, as a snapshot: bytes that a broker appends later are not seen.
 
     Attributes: path (of the .log), base_offset, next_base_offset (of the next segment; None for the last),
         size_in_bytes, records (the SegmentRecords), listed (the file that was found; None if this process writes the
-        log, so that no other file can replace it), index_fallbacks (how many lookups so far met an index entry that
-        contradicts the log).
+        log, so that no other file can replace it), file_use, index_fallbacks (how many lookups so far met an index
+        entry that contradicts the log).
     Threads: thread-safe.  Source: Kafka LogSegment.
     """
 
@@ -100,8 +107,10 @@ class LogSegment:
         size_in_bytes: int,
         listed: ListedFile | None = None,
         identity: Identity | None = None,
+        file_use: FileUse | None = None,
     ) -> None:
         self._context = context
+        self.file_use = FileUse() if file_use is None else file_use
         self.base_offset = base_offset
         self.next_base_offset = next_base_offset
         self.size_in_bytes = size_in_bytes
@@ -419,9 +428,11 @@ class LogSegment:
         return self.records.walk(position=batch.position, end_position=end).status == "end"
 
     def _made_lookup(self) -> SegmentLookup:
+        # No strong reference back: a segment that no reader holds lets go of its files at once.
+        this: LogSegment = weakref.proxy(self)
         self._lookup = lookup = SegmentLookup(
-            lambda: None if (index := self._index_of_large()) is None else index.search,
-            lambda: None if (index := self.time_index) is None else index.search,
+            lambda: None if (index := this._index_of_large()) is None else index.search,
+            lambda: None if (index := this.time_index) is None else index.search,
             self.records.pread,
             end_position=self.scan_end_position,
             next_base_offset=self.next_base_offset,

@@ -31,7 +31,7 @@ from kstore.log.files.names import (
 )
 from kstore.log.segment.file_records import FileRecords
 from kstore.log.segment.indexes import OffsetIndex, OffsetIndexFile, TimeIndex, TimeIndexFile
-from kstore.log.segment.segment import LogContext, LogSegment, SegmentTail
+from kstore.log.segment.segment import FileUse, LogContext, LogSegment, SegmentTail
 from kstore.log.segment.transaction_index import TransactionIndexFile
 from kstore.types import NO_TIMESTAMP, TimestampOffset
 
@@ -48,8 +48,8 @@ _Index = TypeVar("_Index", OffsetIndexFile, TimeIndexFile)
 class WritableSegment:
     """One segment that is appended to: its .log, .index, .timeindex and .txnindex.
 
-    Attributes: base_offset, path (of the .log), identity (of that file), records, transaction_index, appender (replaced
-        by a truncation).
+    Attributes: base_offset, path (of the .log), identity (of that file), file_use, records, transaction_index, appender
+        (replaced by a truncation).
     Threads: one writer, concurrently with any number of users of its views.  Source: Kafka LogSegment.
     """
 
@@ -66,6 +66,7 @@ class WritableSegment:
     ) -> None:
         self.records = records
         self.identity = records.file_identity()
+        self.file_use = FileUse()
         self.base_offset = base_offset
         self.transaction_index = transaction_index
         self._offset_index, self._time_index = indexes
@@ -282,6 +283,8 @@ class WritableSegment:
     def close_handlers(self) -> None:
         """Close the files without flushing."""
         self._is_closed = True
+        # The views keep theirs; the appender refers back to this segment, which so lives on for a while.
+        self.file_use = FileUse()
         with ExitStack() as files:
             for file in (self.records, self._offset_index, self._time_index, self.transaction_index):
                 files.callback(file.close_handlers)
@@ -330,6 +333,7 @@ class _AppendedSegment(LogSegment):
             next_base_offset=None,
             size_in_bytes=size_in_bytes,
             identity=segment.identity,
+            file_use=segment.file_use,
         )
         self._tail = SegmentTail("end", size_in_bytes, last_offset)
         self._segment = segment

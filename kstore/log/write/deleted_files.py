@@ -10,16 +10,16 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kstore.log.env import Env
-from kstore.log.files.names import DELETED_STATE
-from kstore.log.segment.segment import LogContext, LogSegment
+from kstore.log.files.names import deleted_paths
+from kstore.log.segment.segment import FileUse, LogContext
 
 
 class _Deleted(NamedTuple):
-    """Files renamed together: their present paths, when they may go, and the segments that readers may still hold."""
+    """Files renamed together: their present paths, when they may go, and what tells whether readers still hold them."""
 
     paths: tuple[str, ...]
     due_ms: int
-    readers: tuple[weakref.ref[LogSegment], ...]
+    uses: tuple[weakref.ref[FileUse], ...]
 
 
 class DeletedFiles:
@@ -37,15 +37,21 @@ class DeletedFiles:
         """Rename those of the files that exist, and return their new paths; not durable yet."""
         renamed = []
         for path in paths:
-            if self._env.stat(path, follow_symlinks=False) is not None:
-                self._env.rename(path, path + DELETED_STATE)
-                renamed.append(path + DELETED_STATE)
+            if self._exists(path):
+                names = deleted_paths(path)
+                # Readers may still hold what was deleted earlier under the same name.
+                free = next((name for name in names if not self._exists(name)), names[-1])
+                self._env.rename(path, free)
+                renamed.append(free)
         return renamed
 
-    def keep(self, paths: Sequence[str], readers: Iterable[LogSegment]) -> None:
-        """Unlink renamed files once file_delete_delay_ms have passed and no reader holds one of the segments."""
+    def _exists(self, path: str) -> bool:
+        return self._env.stat(path, follow_symlinks=False) is not None
+
+    def keep(self, paths: Sequence[str], uses: Iterable[FileUse]) -> None:
+        """Unlink renamed files once file_delete_delay_ms have passed and no reader holds one of the files."""
         due_ms = self._env.monotonic_ms() + self._context.config.file_delete_delay_ms
-        self._waiting.append(_Deleted(tuple(paths), due_ms, tuple(map(weakref.ref, readers))))
+        self._waiting.append(_Deleted(tuple(paths), due_ms, tuple(map(weakref.ref, uses))))
 
     def remove_due(self) -> int:
         """Unlink what is due, and return the number of files."""
@@ -53,7 +59,7 @@ class DeletedFiles:
         waiting, self._waiting = self._waiting, []
         removed = 0
         for one in waiting:
-            if one.due_ms > now_ms or any(reader() is not None for reader in one.readers):
+            if one.due_ms > now_ms or any(use() is not None for use in one.uses):
                 self._waiting.append(one)
             else:
                 removed += self._unlink(one)

@@ -169,6 +169,7 @@ class LocalLog:
             next_base_offset=base_offset,
             size_in_bytes=old.size_in_bytes,
             identity=old.identity,
+            file_use=old.file_use,
         )
         self.sealed = (*self.sealed, sealed)
         self.unflushed = (*self.unflushed, old)
@@ -189,6 +190,7 @@ class LocalLog:
             self._close_unflushed([last.base_offset])
             self._forget(last.base_offset)
             self.active = self._opened(last.base_offset)
+            self.active.file_use = last.file_use
         self.sealed = tuple(segment for segment in self.sealed if segment.base_offset < last.base_offset)
         self.active.truncate_to(offset, position=position, timestamp=timestamp)
         self._truncated = offset, written_end_offset
@@ -293,7 +295,7 @@ class LocalLog:
         for segment in segments:
             self._forget(segment.base_offset)
             segment.forget_lookup()
-        self.deleted.keep(renamed, segments)
+        self.deleted.keep(renamed, [segment.file_use for segment in segments])
 
     def drop_flushed(self, flushed: Sequence[WritableSegment]) -> None:
         """Forget sealed segments that were flushed and closed."""

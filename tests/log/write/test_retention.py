@@ -160,11 +160,13 @@ def test_a_wrong_time_index_keeps_nothing(tmp_path: Path) -> None:
         assert len(log.delete_old_segments()) == 1
 
 
-def test_a_damaged_batch_keeps_its_segment(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bit", [0, 1], ids=["lower", "higher"])
+@pytest.mark.parametrize("at_ms", [OLD_MS, NOW_MS], ids=["old", "new"])
+def test_a_damaged_batch_keeps_its_segment(tmp_path: Path, at_ms: int, bit: int) -> None:
     with opened(tmp_path) as log:
-        fill(log, OLD_MS, NOW_MS)
-        # The highest byte of the largest timestamp, which makes it lower or higher.
-        flip_bit(Path(log.segments[0].path), 35 + 2, bit=1)
+        fill(log, at_ms, NOW_MS)
+        # Of the largest timestamp: makes it years lower, or later than now.
+        flip_bit(Path(log.segments[0].path), 35 + 2, bit=bit)
         assert log.delete_old_segments() == []
         assert bases(log) == [0, 2]
 
@@ -220,7 +222,7 @@ def test_a_hold_keeps_what_a_follower_has_to_read(tmp_path: Path) -> None:
     with opened(tmp_path) as log:
         fill(log, OLD_MS, OLD_MS, OLD_MS, NOW_MS)
         with log.hold_from(0) as hold, log.hold_from(5):
-            assert log.delete_old_segments() == []
+            assert log.plan_retention() == log.delete_old_segments() == []
             hold.advance(3)
             assert hold.offset == 3
             assert [one.base_offset for one in log.delete_old_segments()] == [0]
