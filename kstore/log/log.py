@@ -18,13 +18,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 from kstore._core import BatchHeader, iterate_records
 from kstore.compression import decompress
 from kstore.config import MAX_INT64, LogConfig
-from kstore.errors import (
-    CorruptionError,
-    KStoreError,
-    OffsetOutOfRangeError,
-    checked_index,
-    checked_int,
-)
+from kstore.errors import CorruptionError, KStoreError, OffsetOutOfRangeError, checked_index, checked_int
 from kstore.log.damage import OnError, OnSkip, SkippedRange
 from kstore.log.env import Closing, Env
 from kstore.log.files.durable_point import DurablePointFile
