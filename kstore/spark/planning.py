@@ -21,7 +21,7 @@ from kstore.config import MAX_INT64, MIB
 from kstore.errors import LogNotFoundError, OffsetOutOfRangeError, StorageError
 from kstore.log import Log, PartitionDirectory, ScanRange, find_partitions
 from kstore.log.damage import OnError
-from kstore.log.env import locate
+from kstore.log.env import is_local, locate
 from kstore.log.files.names import name_partitions
 from kstore.log.opening import look_into
 from kstore.spark.offsets import (
@@ -84,7 +84,8 @@ def plan_partitions(options: ReadOptions, constraint: Constraint, *, max_partiti
     leaves_end = _leaves_end(options, constraint)
 
     def resolve_and_plan(log: Log) -> list[ScanRange]:
-        if leaves_end and log.is_read_to_find_its_end(log.log_start_offset):
+        # Of local files the end is cheap to find, and tells a task what a file that it finds shorter has lost.
+        if leaves_end and not is_local(log.path) and log.is_read_to_find_its_end(log.log_start_offset):
             return _evenly(lambda size: list(log.scan_ranges(size)), max_partition_bytes)
         most_records = options.max_records_per_partition
         pieces = split_ranges([resolve(log)], min_partitions=None, max_records_per_partition=most_records)

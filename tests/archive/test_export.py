@@ -243,10 +243,15 @@ def test_target_that_is_no_export_is_refused_and_left_alone(source: Path, tmp_pa
     assert [path.name for path in target.iterdir()] == ["notes.txt"]
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/out", "file:///out"])
-def test_urls_are_refused_as_targets(source: Path, url: str) -> None:
-    with pytest.raises(UnsupportedError, match="cannot write"):
-        export(source, url)
+def test_urls_of_elsewhere_are_refused_as_targets_without_their_secrets(source: Path) -> None:
+    with pytest.raises(UnsupportedError, match="cannot write s3://bucket/out: ") as caught:
+        export(source, "s3://key:secret@bucket/out?region=x")
+    assert "secret" not in str(caught.value)
+
+
+def test_file_urls_are_local_sources_and_targets(source: Path, tmp_path: Path) -> None:
+    export(source.as_uri(), (tmp_path / "an out").as_uri())
+    assert read_manifest(tmp_path / "an out") is not None
 
 
 @pytest.mark.parametrize("format", FORMATS)

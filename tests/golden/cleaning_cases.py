@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.log import open_log
-from kstore.log.env import Env
+from kstore.log.env import LocalEnv
 from kstore.record import RecordBatch
 from tests.golden.sets import PACKED_DIRECTORY, read_offset_checkpoint, unpack
 
@@ -105,7 +105,7 @@ def _content(set_name: str) -> dict[str, Any]:
     return content
 
 
-class Clock(Env):
+class Clock(LocalEnv):
     """The operating system at a fixed time of day."""
 
     def __init__(self, now_ms: int) -> None:
