@@ -255,8 +255,8 @@ def print_case(case: Case) -> None:
         print(f"  {samples.contestant:52} {scaled(samples.median):>8}{case.unit}/s  ({spread})  {megabytes:8.0f} MB/s")
     for ratio in case.ratios:
         clock = " by processor time" if ratio.by == "cpu" else ""
-        verdict = f"  target {ratio.target:g}{clock}: {'met' if ratio.is_met else 'MISSED'}"
-        verdict = "" if ratio.target is None else verdict
+        met = "met" if ratio.is_met else "MISSED"
+        verdict = "" if ratio.target is None else f"  target {ratio.target:g}{clock}: {met}"
         spread = f"by round {ratio.round_median:.2f}, {ratio.least:.2f} - {ratio.greatest:.2f}; by processor time "
         spread += f"{ratio.cpu_ratio:.2f}"
         print(f"    {ratio.of} / {ratio.to} = {ratio.ratio:.2f}  ({spread}){verdict}")

@@ -66,7 +66,7 @@ def test_opening_is_held_against_its_bounds(tmp_path: Path) -> None:
 def test_pipeline_is_held_against_its_bounds(tmp_path: Path) -> None:
     planning, writing, permissive, micro_batches = run_driver("pipeline", tmp_path)
     assert [bound["unit"] for bound in planning["bounds"] + micro_batches["bounds"]] == ["CPU s", "CPU s", "ms", "ms"]
-    assert [ratio["target"] for ratio in writing["ratios"] + permissive["ratios"]] == [0.6, 0.95]
+    assert [ratio["target"] for ratio in writing["ratios"] + permissive["ratios"]] == [0.6, 0.8, 0.95]
 
 
 @pytest.mark.parametrize(("workload", "ratio"), WORKLOADS)
