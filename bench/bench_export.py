@@ -50,7 +50,7 @@ def root_of(topic: Topic, parent: Path, *, partitions: int | None = None) -> Pat
     return root
 
 
-def anew(target: Path, run: Callable[[], object]) -> None:
+def into_empty(target: Path, run: Callable[[], object]) -> None:
     """Run something that makes a directory, without what the last run made."""
     shutil.rmtree(target, ignore_errors=True)
     run()
@@ -76,9 +76,9 @@ def to_parquet(root: Path, parent: Path, settings: Settings, *, codec: str) -> C
     tables = [kstore.scan(directory, columns=COLUMNS).to_table() for directory in sorted(root.iterdir())]
     ours, theirs = parent / "ours", parent / "theirs"
     runs = {
-        PARQUET: partial(anew, ours, partial(export, root, ours, codec=codec)),
-        PARQUET_ALONE: partial(anew, ours, partial(export, root, ours, codec=codec, threads=1)),
-        READY_MADE: partial(anew, theirs, partial(ready_made, tables, theirs, codec)),
+        PARQUET: partial(into_empty, ours, partial(export, root, ours, codec=codec)),
+        PARQUET_ALONE: partial(into_empty, ours, partial(export, root, ours, codec=codec, threads=1)),
+        READY_MADE: partial(into_empty, theirs, partial(ready_made, tables, theirs, codec)),
     }
     runs[PARQUET]()
     runs[READY_MADE]()
@@ -101,10 +101,10 @@ def verbatim(root: Path, parent: Path, settings: Settings) -> Case:
         subprocess.run(["sync", *sorted(theirs.rglob("*.log"))], check=True)
 
     runs = {
-        COPY: partial(anew, ours, partial(export, root, ours, "kstore")),
-        COPY_ALONE: partial(anew, ours, partial(export, root, ours, "kstore", threads=1)),
-        CP: partial(anew, theirs, copy),
-        CP_AND_SYNC: partial(anew, theirs, copy_and_sync),
+        COPY: partial(into_empty, ours, partial(export, root, ours, "kstore")),
+        COPY_ALONE: partial(into_empty, ours, partial(export, root, ours, "kstore", threads=1)),
+        CP: partial(into_empty, theirs, copy),
+        CP_AND_SYNC: partial(into_empty, theirs, copy_and_sync),
     }
     runs[COPY]()
     runs[CP]()
@@ -125,7 +125,7 @@ def in_tasks(spark: SparkSession, root: Path, parent: Path, settings: Settings, 
     ours, theirs = parent / "ours", parent / "theirs"
     frame = spark.read.format("kstore").load(str(root)).drop("topic")
     runs = {
-        IN_TASKS: partial(anew, ours, partial(export_in_tasks, spark, root, ours, codec=codec)),
+        IN_TASKS: partial(into_empty, ours, partial(export_in_tasks, spark, root, ours, codec=codec)),
         WRITE_PARQUET: lambda: frame.write.mode("overwrite").option("compression", codec).parquet(str(theirs)),
     }
     for run in runs.values():

@@ -127,7 +127,7 @@ class _IcebergTable(_Table):
 
 
 def _overtaken(name: str, error: Exception) -> ExportError:
-    return ExportError(f"another writer committed to {name} meanwhile, nothing was appended: run it again: {error}")
+    return ExportError(f"another writer committed to {name} first, nothing was appended: run it again: {error}")
 
 
 def export_to_table(
@@ -148,7 +148,7 @@ def export_to_table(
     did, goes on after its last commit.
     Args: table: "delta:URI", or "iceberg:CATALOG.NAMESPACE.TABLE" with a catalog of pyiceberg's configuration.
     Raises: ValueError for another form of `table` or format "kstore"; ModuleNotFoundError without the package;
-        ExportError if another writer commits meanwhile; ExportSourceError; as kstore.scan; errors of the package.
+        ExportError if another writer commits first; ExportSourceError; as kstore.scan; errors of the package.
     Cost: one pass; memory for two decoded batches for each thread, and what the package holds.
     """
     from kstore.arrow import schema
