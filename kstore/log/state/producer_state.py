@@ -412,6 +412,20 @@ class ProducerStateManager:
         self._last_snapshot_offset = self.map_end_offset
         return path
 
+    def take_last_snapshot(self, end_offset: int) -> None:
+        """Take the snapshot of a log that is closed, at the end of its batches, and remove those after that.
+
+        Kafka leaves the one of a truncation inside a batch. It is above the end that readers find, as if records after
+        it had been lost.
+        Raises: StorageError.
+        """
+        above = [one for one in self._snapshots if one > end_offset]
+        if above:
+            self._last_snapshot_offset = max((one for one in self._snapshots if one <= end_offset), default=-1)
+        self.update_map_end_offset(end_offset)
+        self.take_snapshot()
+        self._remove_snapshots(above)
+
     def remove_stray_snapshots(self, segment_base_offsets: Iterable[int]) -> None:
         """Remove snapshots that are at no segment's base offset, except the last one if it is above all of those.
 

@@ -769,8 +769,9 @@ class WritableLog(Log):
                         #     them.
                         self._durability.close()
                         self._local.deleted.remove_all()
-                        self.producer_state.update_map_end_offset(self.log_end_offset)
-                        self.producer_state.take_snapshot()
+                        self.producer_state.take_last_snapshot(
+                            max(self._local.written_end_offset, self.log_start_offset)
+                        )
                         marks = self.marks()
                 except KStoreError as error:
                     gate.fail(error)

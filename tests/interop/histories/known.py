@@ -248,11 +248,13 @@ def is_known_file(
     log_start_offset: int,
     rebuilt: set[str],
     gaps: set[int],
+    end_of_batches: int | None = None,
     in_transactions: Sequence[tuple[int, int]] = (),
 ) -> bool:
     """Whether docs/durability.md says why a file differs.
 
     Args: rebuilt: names of indexes that kstore rebuilt at an opening; gaps: see gaps_before_segments;
+        end_of_batches: where the last batch ends, if the log end is after that;
         in_transactions: producer id and base offset of the transactional data from the log start on.
     """
     if name.endswith(".txnindex"):
@@ -264,18 +266,23 @@ def is_known_file(
         return not theirs and (not ours or name in rebuilt)
     if not name.endswith(".snapshot"):
         return False
-    # Kafka keeps a snapshot in such a gap until the next opening; kstore removes it when it rolls.
-    return ours is None and int(name.split(".")[0]) in gaps
+    # Kafka keeps a snapshot in such a gap until the next opening; kstore removes it when it rolls or closes the log.
+    offset = int(name.split(".")[0])
+    return (ours is None and offset in gaps) or (theirs is None and offset == end_of_batches)
 
 
 def gaps_before_segments(log: WritableLog) -> set[int]:
     """The offsets after the last batch of a segment and before the next segment."""
     gaps: set[int] = set()
     for segment, following in pairwise(log.segments):
-        batches = MemoryRecords(bytes_of(segment)).batches()
-        end = max((one.last_offset + 1 for one in batches), default=segment.base_offset)
-        gaps |= set(range(end, following.base_offset))
+        gaps |= set(range(end_of_batches(segment), following.base_offset))
     return gaps
+
+
+def end_of_batches(segment: LogSegment) -> int:
+    """The offset after the last batch; the base offset if there is none."""
+    batches = MemoryRecords(bytes_of(segment)).batches()
+    return max((one.last_offset + 1 for one in batches), default=segment.base_offset)
 
 
 def is_known_transaction_index(

@@ -21,6 +21,7 @@ from tests.interop.histories.answers import Answer, Kafka, delivered, difference
 from tests.interop.histories.drawing import START_MS, Drawing
 from tests.interop.histories.known import (
     Parted,
+    end_of_batches,
     end_of_lookup,
     epochs_of_a_recovery,
     epochs_of_a_refused_append,
@@ -440,11 +441,13 @@ class History:
 
     def finish(self) -> Iterator[str]:
         """Close both and compare their files."""
+        end, last = self.log.log_end_offset, max(end_of_batches(self.log.segments[-1]), self.log.log_start_offset)
         known = partial(
             is_known_file,
             log_start_offset=self.log.log_start_offset,
             rebuilt=self.rebuilt,
-            gaps=self.gaps,
+            gaps=self.gaps | set(range(last + 1, end + 1)),
+            end_of_batches=last if last < end else None,
             in_transactions=[
                 (one.producer_id, one.base_offset)
                 for one in self.log.batches()

@@ -12,7 +12,9 @@ import pytest
 from kstore.config import LogConfig
 from kstore.errors import InvalidTxnStateError, OutOfOrderSequenceError
 from kstore.log import LogSegment, open_log
+from kstore.log.damage import Damage
 from kstore.log.env import LocalEnv, LocalFile
+from kstore.log.verify import verify
 from kstore.log.write.live_source import LiveSource
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import (
@@ -350,6 +352,24 @@ def test_truncation_takes_snapshots_as_a_broker_does(directory: Path) -> None:
         assert snapshots(directory) == [2, 4, 5]
         assert log.append(sent(4)).base_offset == 5
     assert snapshots(directory) == [2, 4, 5, 7]
+
+
+def test_log_closed_after_a_truncation_inside_a_batch_leaves_no_snapshot_after_the_last_batch(directory: Path) -> None:
+    def found() -> tuple[int, list[int], list[Damage]]:
+        with open_log(directory) as log:
+            return log.log_end_offset, snapshots(directory), list(verify(log))
+
+    with opened(directory) as log:
+        for number in range(3):
+            log.append(sent(2 * number))
+        log.truncate_to(5)
+        assert log.log_end_offset == 5
+    assert found() == (4, [4], [])
+    with opened(directory) as log:
+        assert log.append(sent(4)).base_offset == 4
+        log.truncate_to(5)
+        assert log.append(sent(4)).base_offset == 5
+    assert found() == (7, [4, 5, 7], [])
 
 
 def test_log_that_was_begun_again_leaves_no_empty_snapshot(directory: Path) -> None:
