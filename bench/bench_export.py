@@ -1,5 +1,5 @@
 """Exports beside what they are made of: Parquet beside pyarrow writing ready-made tables, verbatim copies beside cp,
-and exports in Spark tasks beside write.parquet from kstore's own source."""
+and exports in Spark tasks beside write.parquet from kstore's own source and from Spark's Kafka connector."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,8 @@ from pyspark.sql import SparkSession
 import kstore
 from bench.bench_spark import MOST_ROUNDS, Topic, process_tree_cpu_seconds, session, topic_of
 from bench.common import Case, Contestant, Settings, interleaved, require_equal
+from bench.spark_connector import TOPIC as CONNECTOR_TOPIC
+from bench.spark_connector import TUNED_OPTIONS, RunningBroker, connector_jars, running_broker
 from kstore.archive import export, read_manifest
 from kstore.archive.files import parquet_settings
 from kstore.archive.options import COLUMNS, export_options
@@ -35,9 +38,11 @@ CP = "cp"
 CP_AND_SYNC = "cp, then sync of the files"
 IN_TASKS = "kstore.spark.export"
 WRITE_PARQUET = "write.parquet from kstore"
+CONNECTOR = "write.parquet from Spark's Kafka connector"
 # Each writes hundreds of MB.
 MOST_LOCAL_ROUNDS = 7
 TARGETS = {"snappy": 2.0, "zstd": 2.3}
+TARGET_TO_CONNECTOR = 3.0
 # For one machine.
 LOCAL_PARTITIONS = 2
 
@@ -120,21 +125,31 @@ def verbatim(root: Path, parent: Path, settings: Settings) -> Case:
     return case
 
 
-def in_tasks(spark: SparkSession, root: Path, parent: Path, settings: Settings, *, codec: str) -> Case:
-    """Time exports in Spark tasks."""
-    ours, theirs = parent / "ours", parent / "theirs"
-    frame = spark.read.format("kstore").load(str(root)).drop("topic")
-    runs = {
-        IN_TASKS: partial(into_empty, ours, partial(export_in_tasks, spark, root, ours, codec=codec)),
-        WRITE_PARQUET: lambda: frame.write.mode("overwrite").option("compression", codec).parquet(str(theirs)),
-    }
+def in_tasks(
+    spark: SparkSession,
+    root: Path,
+    parent: Path,
+    settings: Settings,
+    *,
+    codec: str,
+    broker: RunningBroker | None,
+) -> Case:
+    """Time exports in Spark tasks, and Spark's own writer of the same rows from kstore and from a broker."""
+    ours = parent / "ours"
+    frames = {WRITE_PARQUET: spark.read.format("kstore").load(str(root)).drop("topic")}
+    if broker is not None:
+        frames[CONNECTOR] = broker.read(spark).drop("topic")
+    written = {name: parent / f"theirs-{number}" for number, name in enumerate(frames)}
+    runs = {IN_TASKS: partial(into_empty, ours, partial(export_in_tasks, spark, root, ours, codec=codec))}
+    for name, frame in frames.items():
+        writer = frame.write.mode("overwrite").option("compression", codec)
+        runs[name] = partial(writer.parquet, str(written[name]))
     for run in runs.values():
         run()
     manifest = read_manifest(ours)
     rows = 0 if manifest is None else manifest.record_count
-    require_equal(
-        "rows", {IN_TASKS: rows_of(ours.rglob("*.parquet")), WRITE_PARQUET: rows_of(theirs.glob("*.parquet"))}
-    )
+    found = {name: rows_of(directory.glob("*.parquet")) for name, directory in written.items()}
+    require_equal("rows", {"the manifest": rows, IN_TASKS: rows_of(ours.rglob("*.parquet")), **found})
     case = Case(title=f"Export in Spark tasks, {codec}, {rows} records", unit="row", bytes_per_unit=VALUE_BYTES)
     case.samples = interleaved(
         [Contestant(name, run, rows) for name, run in runs.items()],
@@ -143,6 +158,8 @@ def in_tasks(spark: SparkSession, root: Path, parent: Path, settings: Settings, 
         one_run_per_sample=True,
     )
     case.add_ratio(IN_TASKS, WRITE_PARQUET, target=TARGETS[codec], by="cpu")
+    if broker is not None:
+        case.add_ratio(IN_TASKS, CONNECTOR, target=TARGET_TO_CONNECTOR, by="cpu")
     return case
 
 
@@ -177,7 +194,13 @@ def run(settings: Settings) -> Iterator[Case]:
         for codec in TARGETS:
             yield to_parquet(root, parent, settings, codec=codec)
         whole = root_of(topic, parent)
-        with session() as spark:
+        jars = connector_jars(settings)
+        with session(jars=jars) as spark, ExitStack() as stack:
             configure(spark)
+            broker = stack.enter_context(running_broker(settings)) if jars else None
+            if broker is not None:
+                broker.create(CONNECTOR_TOPIC, len(topic.directories))
+                rows = spark.read.format("kstore").load(str(whole)).select("partition", "key", "value")
+                broker.write(rows, TUNED_OPTIONS)
             for codec in TARGETS:
-                yield in_tasks(spark, whole, parent, settings, codec=codec)
+                yield in_tasks(spark, whole, parent, settings, codec=codec, broker=broker)

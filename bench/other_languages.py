@@ -15,10 +15,12 @@ SOURCES = BENCH_DIRECTORY / "rivals"
 JAVA, RUST = "Java, kafka-clients", "Rust, krabka-protocol"
 JAVA_APPEND, JAVA_INDEX = "Java, UnifiedLog", "Java, kafka-storage"
 JAVA_PRODUCER = "Java, RecordAccumulator"
+JAVA_CLEANER = "Java, Cleaner"
 MAIN_CLASSES = {
     JAVA: "Rival",
     JAVA_APPEND: "AppendRival",
     JAVA_INDEX: "IndexRival",
+    JAVA_CLEANER: "CleanerRival",
     JAVA_PRODUCER: "org.apache.kafka.clients.producer.internals.ProducerRival",
 }
 HEAP = ("-Xms2g", "-Xmx2g")

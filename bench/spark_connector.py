@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from bench.common import BENCH_DIRECTORY, Settings
 from tests.interop import broker
@@ -66,6 +66,11 @@ class RunningBroker:
         """Write a frame through the connector."""
         writer = frame.write.format("kafka").option("kafka.bootstrap.servers", self.address).option("topic", TOPIC)
         writer.options(**options).mode("append").save()
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """Return all rows of the topic through the connector."""
+        reader = spark.read.format("kafka").option("kafka.bootstrap.servers", self.address)
+        return reader.option("subscribe", TOPIC).option("startingOffsets", "earliest").load()
 
 
 @contextmanager
