@@ -32,6 +32,7 @@ KEY_BYTES, VALUE_BYTES, RECORD_BYTES = 16, 80, 107
 NEW_KEYS = 95
 BATCH_BYTES = 16 * 1024
 SEGMENTS = 8
+LEAST_SEGMENT_BYTES = 1024 * 1024
 FIRST_MS = 1_700_000_000_000
 MAP_BYTES = 512 * 1024 * 1024
 ROUNDS = 5
@@ -42,7 +43,7 @@ COPY = "kstore, read, decode and write without a map"
 
 def config_of(settings: Settings) -> LogConfig:
     return LogConfig(
-        segment_bytes=max(settings.log_bytes // SEGMENTS, 64 * 1024),
+        segment_bytes=max(settings.log_bytes // SEGMENTS, LEAST_SEGMENT_BYTES),
         cleanup_policy="compact",
         cleaner_dedupe_buffer_bytes=MAP_BYTES,
         max_message_bytes=2**30,

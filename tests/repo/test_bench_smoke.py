@@ -38,6 +38,7 @@ WORKLOADS = [
     pytest.param("producer", "kstore append from two threads / kstore append", id="producer"),
     pytest.param("send", "Producer.send, written / confluent-kafka, mock cluster, its defaults", id="send"),
     pytest.param("append", "kstore, append as leader, written / os.write", id="append"),
+    pytest.param("compaction", "kstore, compact / kstore, read, decode and write without a map", id="compaction"),
     pytest.param("udfs", "kstore, unpack_batches / aiokafka by flat lists, unpack", id="udfs", marks=pytest.mark.spark),
     pytest.param("spark", "kstore / ready-made Arrow batches", id="spark", marks=pytest.mark.spark),
     pytest.param("export", "kstore export, verbatim, 2 threads / cp", id="export", marks=pytest.mark.spark),
