@@ -215,8 +215,12 @@ class History:
         self.roll_as_kafka_did()
 
     def roll_as_kafka_did(self) -> None:
-        """Roll where Kafka made a segment for an append that it then refused, or knew already."""
+        """Roll where Kafka made a segment for an append that it then refused, or knew already; end the history where
+        that is after the log end, since the refused batch began there.
+        """
         last, size = self._theirs("state")["segments"][-1]
+        if size == 0 and last > self.log.log_end_offset:
+            raise Parted
         if size == 0 and last == self.log.log_end_offset and last not in [one.base_offset for one in self.log.segments]:
             self.log.roll()
 
