@@ -13,13 +13,12 @@ DEBUG_TESTS := $(addprefix tests/,basics core record log producer arrow cli host
 # Also preload libstdc++: without it the sanitizer can't handle pyarrow's C++ exceptions.
 UNDER_SANITIZERS = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
 	PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
-MINUTES ?= 30
 export PYTHON
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench bench-rivals bench-spark bench-prepare bench-report bench-micro build lint interop planted fuzz fuzz-asan long debug coverage clean require-java
+.PHONY: help demo test bench bench-rivals bench-spark bench-prepare bench-report bench-micro build lint interop planted fuzz fuzz-asan crash powercut soak long debug coverage clean require-java
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -65,6 +64,15 @@ fuzz: build  ## run the parsers on damaged bytes, with many examples
 	@$(BIN)/python -m pytest -m "long or not long" --timeout=3600 -o faulthandler_timeout=0 --hypothesis-profile=long tests/fuzz tests/property tests/differential
 	@$(BIN)/python -m tests.fuzz --minutes 5
 
+crash: build  ## crash states on a simulated disk, damaged side files, flipped bits; STATES=20000 SEED=1, or SEED=LANE-SEED-NUMBER for one case
+	@$(BIN)/python -m tests.crash --jobs $(WORKERS) --states $(or $(STATES),20000) --seed $(or $(SEED),1)
+
+powercut: build  ## cut the power of ext4 and XFS on loop images 200 times; needs root; ends with 77 where that can't be done
+	@$(BIN)/python -m tests.crash ext4 ext4-writeback ext4-nodelalloc xfs --seed $(or $(SEED),1)
+
+soak: build  ## load a store for MINUTES=60, kill its writer or let a call fail each 30 s, verify after each; SEED=1
+	@nice -n 10 $(BIN)/python -m tests.crash.soak --minutes $(or $(MINUTES),60) --seed $(or $(SEED),1)
+
 long: test fuzz debug  ## run everything: all tests, fuzzing, the debug build under the sanitizers
 	@$(BIN)/python -m pytest -m long --timeout=3600 -o faulthandler_timeout=0 || [ $$? -eq 5 ]  # 5: no tests were collected
 
@@ -96,7 +104,7 @@ debug: $(DEBUG_TREE)/.stamp  ## run the tests without Spark on the debug build, 
 		../../$(BIN)/python -m pytest -n $(WORKERS) -m "not spark and not long and not build and not traces" --timeout=1800 -o faulthandler_timeout=0 $(DEBUG_TESTS)
 
 fuzz-asan: $(DEBUG_TREE)/.stamp  ## fuzz the debug build for MINUTES=30, at the lowest priority
-	@cd $(DEBUG_TREE) && $(UNDER_SANITIZERS) nice -n 19 ../../$(BIN)/python -m tests.fuzz --no-memory-limit --minutes $(MINUTES)
+	@cd $(DEBUG_TREE) && $(UNDER_SANITIZERS) nice -n 19 ../../$(BIN)/python -m tests.fuzz --no-memory-limit --minutes $(or $(MINUTES),30)
 
 coverage: $(DEBUG_TREE)/.stamp  ## measure line coverage of Python and Cython with the debug build
 	@cd $(DEBUG_TREE) && export $(UNDER_SANITIZERS) && \

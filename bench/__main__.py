@@ -27,6 +27,8 @@ WORKLOADS = (
     "append",
     "index",
     "open",
+    "follow",
+    "store",
     "compaction",
     "producer",
     "send",

@@ -18,8 +18,14 @@ if TYPE_CHECKING:
     from kstore.arrow import scan as scan
     from kstore.compression import CompressionType as CompressionType
     from kstore.config import LogConfig as LogConfig
+    from kstore.consumer import Consumer as Consumer
+    from kstore.consumer import Group as Group
+    from kstore.consumer import GroupMember as GroupMember
+    from kstore.consumer import GroupOffset as GroupOffset
+    from kstore.consumer import read_groups as read_groups
     from kstore.errors import AppendError as AppendError
     from kstore.errors import BufferExhaustedError as BufferExhaustedError
+    from kstore.errors import ConsumerClosedError as ConsumerClosedError
     from kstore.errors import CorruptCheckpointError as CorruptCheckpointError
     from kstore.errors import CorruptIndexError as CorruptIndexError
     from kstore.errors import CorruptionError as CorruptionError
@@ -41,7 +47,9 @@ if TYPE_CHECKING:
     from kstore.errors import LogLockedError as LogLockedError
     from kstore.errors import LogNotFoundError as LogNotFoundError
     from kstore.errors import LogReplacedError as LogReplacedError
+    from kstore.errors import LogTruncationError as LogTruncationError
     from kstore.errors import MemoryLimitError as MemoryLimitError
+    from kstore.errors import NoOffsetForPartitionError as NoOffsetForPartitionError
     from kstore.errors import OffsetError as OffsetError
     from kstore.errors import OffsetOutOfRangeError as OffsetOutOfRangeError
     from kstore.errors import OffsetsOutOfOrderError as OffsetsOutOfOrderError
@@ -65,6 +73,7 @@ if TYPE_CHECKING:
     from kstore.errors import TransactionStateError as TransactionStateError
     from kstore.errors import UnexpectedAppendOffsetError as UnexpectedAppendOffsetError
     from kstore.errors import UnknownTopicOrPartitionError as UnknownTopicOrPartitionError
+    from kstore.errors import UnstableOffsetCommitError as UnstableOffsetCommitError
     from kstore.errors import UnsupportedCompressionTypeError as UnsupportedCompressionTypeError
     from kstore.errors import UnsupportedError as UnsupportedError
     from kstore.errors import UnsupportedForMessageFormatError as UnsupportedForMessageFormatError
@@ -77,15 +86,19 @@ if TYPE_CHECKING:
     from kstore.log import FetchData as FetchData
     from kstore.log import FileRecords as FileRecords
     from kstore.log import FileRecordsSlice as FileRecordsSlice
+    from kstore.log import Follower as Follower
     from kstore.log import Log as Log
     from kstore.log import LogAppendInfo as LogAppendInfo
     from kstore.log import LogSegment as LogSegment
+    from kstore.log import MaintenanceIntervals as MaintenanceIntervals
+    from kstore.log import MaintenanceReport as MaintenanceReport
     from kstore.log import RecoveredPartition as RecoveredPartition
     from kstore.log import RecoveryReport as RecoveryReport
     from kstore.log import RetentionHold as RetentionHold
     from kstore.log import ScanRange as ScanRange
     from kstore.log import SkippedRange as SkippedRange
     from kstore.log import Store as Store
+    from kstore.log import StoreCollector as StoreCollector
     from kstore.log import VerificationReport as VerificationReport
     from kstore.log import VerifiedPartition as VerifiedPartition
     from kstore.log import WritableLog as WritableLog
@@ -109,6 +122,7 @@ if TYPE_CHECKING:
     from kstore.types import LATEST as LATEST
     from kstore.types import LATEST_TIERED as LATEST_TIERED
     from kstore.types import MAX_TIMESTAMP as MAX_TIMESTAMP
+    from kstore.types import OffsetAndMetadata as OffsetAndMetadata
     from kstore.types import OffsetAndTimestamp as OffsetAndTimestamp
     from kstore.types import TimestampType as TimestampType
     from kstore.types import TopicPartition as TopicPartition
@@ -118,9 +132,11 @@ _ROOMS = {
     "kstore.arrow": ("Scan", "pack_record_batch", "scan"),
     "kstore.compression": ("CompressionType",),
     "kstore.config": ("LogConfig",),
+    "kstore.consumer": ("Consumer", "Group", "GroupMember", "GroupOffset", "read_groups"),
     "kstore.errors": (
         "AppendError",
         "BufferExhaustedError",
+        "ConsumerClosedError",
         "CorruptCheckpointError",
         "CorruptIndexError",
         "CorruptLogError",
@@ -142,7 +158,9 @@ _ROOMS = {
         "LogLockedError",
         "LogNotFoundError",
         "LogReplacedError",
+        "LogTruncationError",
         "MemoryLimitError",
+        "NoOffsetForPartitionError",
         "OffsetError",
         "OffsetOutOfRangeError",
         "OffsetsOutOfOrderError",
@@ -166,6 +184,7 @@ _ROOMS = {
         "TransactionStateError",
         "UnexpectedAppendOffsetError",
         "UnknownTopicOrPartitionError",
+        "UnstableOffsetCommitError",
         "UnsupportedCompressionTypeError",
         "UnsupportedError",
         "UnsupportedForMessageFormatError",
@@ -180,15 +199,19 @@ _ROOMS = {
         "FetchData",
         "FileRecords",
         "FileRecordsSlice",
+        "Follower",
         "Log",
         "LogAppendInfo",
         "LogSegment",
+        "MaintenanceIntervals",
+        "MaintenanceReport",
         "RecoveredPartition",
         "RecoveryReport",
         "RetentionHold",
         "ScanRange",
         "SkippedRange",
         "Store",
+        "StoreCollector",
         "VerificationReport",
         "VerifiedPartition",
         "WritableLog",
@@ -212,6 +235,7 @@ _ROOMS = {
         "LATEST",
         "LATEST_TIERED",
         "MAX_TIMESTAMP",
+        "OffsetAndMetadata",
         "OffsetAndTimestamp",
         "TimestampType",
         "TopicPartition",

@@ -205,8 +205,42 @@ class OffsetOutOfRangeError(OffsetError):
     """The offset is below the log start or above the log end (Kafka: OffsetOutOfRangeException)."""
 
 
+class LogTruncationError(OffsetOutOfRangeError):
+    """Records that a follower was given were removed from the end of the log (Kafka: LogTruncationException).
+
+    Attributes: truncated_to (the offset from which on the log differs from what was given, None if unknown).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        offset: int | None = None,
+        log_start_offset: int | None = None,
+        log_end_offset: int | None = None,
+        truncated_to: int | None = None,
+    ) -> None:
+        super().__init__(
+            message, path=path, offset=offset, log_start_offset=log_start_offset, log_end_offset=log_end_offset
+        )
+        self.truncated_to = truncated_to
+
+
 class OffsetsOutOfOrderError(OffsetError):
     """The offsets of an append do not rise from batch to batch (Kafka: OffsetsOutOfOrderException)."""
+
+
+class NoOffsetForPartitionError(OffsetError):
+    """The group has no committed offset, and auto_offset_reset is "none" (Kafka: NoOffsetForPartitionException).
+
+    Attributes: topic, partition.
+    """
+
+    def __init__(self, message: str, *, topic: str, partition: int, path: str | None = None) -> None:
+        super().__init__(message, path=path)
+        self.topic = topic
+        self.partition = partition
 
 
 class UnexpectedAppendOffsetError(OffsetError):
@@ -318,6 +352,17 @@ class ProducerClosedError(KStoreError):
 
 class ProducerFencedError(KStoreError):
     """Another producer started with the same transactional id (Kafka: ProducerFencedException)."""
+
+
+class UnstableOffsetCommitError(KStoreError):
+    """An offset was committed in a transaction that is not decided (Kafka: UnstableOffsetCommitException).
+
+    A consumer with isolation "read_committed" begins once it is.
+    """
+
+
+class ConsumerClosedError(KStoreError):
+    """The consumer was closed before the call."""
 
 
 class TransactionAbortedError(KStoreError):

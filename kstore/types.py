@@ -26,11 +26,12 @@ ZERO_UUID = UUID(int=0)
 # What has happened to records when their append is done; see WritableLog.append and ProducerConfig.acks.
 Ack: TypeAlias = Literal["buffered", "written", "flushed"]
 
+GROUP_OFFSETS_TOPIC: Final = "__consumer_offsets"
 # Where kstore.staging notes what it committed, in the same transaction as the records.
 SINK_TOPIC: Final = "__kstore_sink"
 # Topics that brokers, or kstore, use internally. A scan of a whole root skips them unless they are named.
 INTERNAL_TOPICS = frozenset(
-    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", SINK_TOPIC}
+    {GROUP_OFFSETS_TOPIC, "__transaction_state", "__share_group_state", "__cluster_metadata", SINK_TOPIC}
 )
 
 
@@ -68,6 +69,22 @@ class OffsetAndTimestamp(NamedTuple):
 
     offset: int
     timestamp_ms: int
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A group's committed offset in a partition: the next one that it reads (Kafka: OffsetAndMetadata).
+
+    metadata: a text of the application. leader_epoch: that of the last record that was read. The rest is set when the
+    offset is committed, and not taken from a caller: commit_timestamp_ms; expire_timestamp_ms (None: after
+    offsets.retention.minutes without a member); topic_id. None for what is not stored.
+    """
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int | None = None
+    commit_timestamp_ms: int | None = None
+    expire_timestamp_ms: int | None = None
+    topic_id: UUID | None = None
 
 
 class OffsetPosition(NamedTuple):

@@ -14,7 +14,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 from kstore.arrow.columns import DEFAULT_COLUMNS, Binary, schema
-from kstore.arrow.decoding import DEFAULT_BATCH_BYTES, record_batches
+from kstore.arrow.decoding import DEFAULT_BATCH_BYTES, PartDecoder, record_batches
 from kstore.arrow.packing import pack_record_batch, record_columns, to_record_batches
 from kstore.arrow.scans import THREAD_RANGE_BYTES, Scan, scan
 from kstore.log.files.selection import Offsets, Time
@@ -25,6 +25,7 @@ __all__ = [
     "THREAD_RANGE_BYTES",
     "Binary",
     "Offsets",
+    "PartDecoder",
     "Scan",
     "Time",
     "pack_record_batch",

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from itertools import groupby
+from typing import NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from kstore._core import ColumnDecoder
 from kstore.arrow.assembler import Assembler, Projection
 from kstore.arrow.columns import Binary, schema
 from kstore.config import MAX_INT32, LogConfig
@@ -16,9 +18,10 @@ from kstore.errors import checked_int
 from kstore.log.damage import OnError, OnSkip, SkippedRange
 from kstore.log.env import Env
 from kstore.log.plan import ScanRange
-from kstore.log.scan import Rows, check_junction, read_ahead, scan_around_damage, scan_columns
+from kstore.log.scan import Rows, check_junction, column_decoder, read_ahead, scan_around_damage, scan_columns
 from kstore.log.segment.records import LastBatch
 from kstore.log.skipping import SkipReport, goes_on
+from kstore.record import RecordBatch
 
 _Batches: TypeAlias = Generator[pa.RecordBatch, None, None]
 
@@ -74,6 +77,66 @@ def record_batches(
         config=config,
     )
     return _decode(ranges, plan, scan, SkipReport(on_skip), threads=threads, env=env)
+
+
+class DecodedPart(Protocol):
+    """A batch in memory, and the first offset of it that counts."""
+
+    @property
+    def batch(self) -> RecordBatch: ...
+
+    @property
+    def start_offset(self) -> int: ...
+
+
+class PartDecoder:
+    """Decodes batches in memory, of any partitions, into record batches of about batch_bytes.
+
+    Args: as of record_batches.
+    Raises: as record_batches.  Threads: not thread-safe.
+    """
+
+    def __init__(
+        self, *, columns: Sequence[str] | None = None, binary: Binary = "copy", batch_bytes: int, config: LogConfig
+    ) -> None:
+        check_sizes(batch_bytes=batch_bytes, threads=1)
+        self._projection = Projection(schema(columns, binary=binary), verify_crc=True)
+        self._batch_bytes = batch_bytes
+        self._config = config
+
+    def record_batches(self, parts: Iterable[DecodedPart]) -> list[pa.RecordBatch]:
+        """Return the records of the parts, in their order; each record batch is of one partition."""
+        found: list[pa.RecordBatch] = []
+        for partition, group in groupby(parts, key=lambda part: part.batch.topic_partition):
+            topic, number = (None, None) if partition is None else partition
+            assembler = Assembler(self._projection, topic=topic, partition=number)
+            found += self._decoded(list(group), assembler)
+        return found
+
+    def _decoded(self, parts: Sequence[DecodedPart], assembler: Assembler) -> Iterator[pa.RecordBatch]:
+        decoder, start_offset = self._decoder(parts[0].start_offset), parts[0].start_offset
+        for part in parts:
+            if part.start_offset < start_offset:
+                # The log was truncated, and goes on from there.
+                if decoder.row_count:
+                    yield assembler.record_batch(decoder.take())
+                decoder = self._decoder(part.start_offset)
+            start_offset = part.start_offset
+            position, data = part.batch.position, bytes(part.batch)
+            decoder.start_file(position=position, end_position=position + len(data), path=part.batch.path)
+            decoder.feed(data, position)
+            while decoder.run() != "done":
+                yield assembler.record_batch(decoder.take())
+        if decoder.row_count:
+            yield assembler.record_batch(decoder.take())
+
+    def _decoder(self, start_offset: int) -> ColumnDecoder:
+        return column_decoder(
+            self._projection.selection,
+            batch_bytes=self._batch_bytes,
+            config=self._config,
+            start_offset=start_offset,
+        )
 
 
 def check_sizes(*, batch_bytes: int, threads: int) -> None:

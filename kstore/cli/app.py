@@ -187,7 +187,9 @@ def print_records(
     directory: Directory,
     topic: Topics = None,
     partition: Partitions = None,
-    start: FirstOffset = "earliest",
+    start: Annotated[
+        str, typer.Option("--from", metavar="N|-N|earliest|latest", help="First offset; -N: N before the end.")
+    ] = "earliest",
     end: EndOffset = "latest",
     since: Since = None,
     until: Until = None,
@@ -204,13 +206,16 @@ def print_records(
         str | None, typer.Option(metavar="NAME", help="Also decode values, with the same names.")
     ] = None,
     skip_damaged: SkipDamaged = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with the records that come, until Ctrl-C.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Print records in offset order, one partition after another."""
     from kstore.cli import cat
 
     wanted = cat.CatOptions(
-        start_offset=parse_offset(start, option="--from"),
+        start_offset=parse_offset(start, option="--from", counts_from_end=True),
         end_offset=parse_offset(end, option="--to"),
         since_ms=None if since is None else parse_timestamp_ms(since, option="--since"),
         until_ms=None if until is None else parse_timestamp_ms(until, option="--until"),
@@ -220,7 +225,14 @@ def print_records(
         decoders=cat.Decoders.named(key_decoder, value_decoder),
         skips_damaged=skip_damaged,
     )
-    return cat.run(selection_of(directory, topic, partition), wanted, out, is_json=json)
+    selection = selection_of(directory, topic, partition)
+    if not follow:
+        return cat.run(selection, wanted, out, is_json=json)
+    from kstore.cli.following import command as following
+
+    if end != "latest" or until is not None or skip_damaged:
+        raise WrongUseError("--follow takes no --to, --until or --skip-damaged: it has no end, and waits at damage")
+    return following.run(selection, wanted, out, is_json=json)
 
 
 @command("dump")
@@ -413,6 +425,44 @@ def remove_old_segments(
 
     config = LogConfig(retention_ms=retention_ms, retention_bytes=retention_bytes)
     return retention.run(selection_of(directory, topic, partition), config, out, is_dry=dry_run, is_json=json)
+
+
+@command("groups")
+def describe_groups(
+    out: Output,
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="A log.dirs root.")],
+    group: Annotated[
+        list[str] | None, typer.Option("--group", metavar="GROUP", help="Only this group; repeatable.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Show consumer groups: members, committed offsets, lag."""
+    from kstore.cli.describing import groups
+
+    return groups.run(directory, group or [], out, is_json=json)
+
+
+@command("stat")
+def weigh_partitions(
+    out: Output,
+    directory: Directory,
+    topic: Topics = None,
+    partition: Partitions = None,
+    deep: Annotated[
+        bool, typer.Option("--deep/--shallow", help="Also decode the records, for keys and ratios, or only headers.")
+    ] = True,
+    top: Annotated[int, typer.Option(metavar="N", min=0, max=1000, help="Show so many of the largest keys.")] = 3,
+    rates: Annotated[bool, typer.Option("--rates", help="Also show records and bytes per second over time.")] = False,
+    map_bytes: Annotated[
+        int, typer.Option(metavar="N", min=1024, help="Memory for the map of keys, 24 bytes for each.")
+    ] = 128 * MIB,
+    json: Json = False,
+) -> int:
+    """Show sizes, rates, largest keys, what compaction saves."""
+    from kstore.cli.describing import stat
+
+    wanted = stat.StatOptions(decodes=deep, top=top, shows_rates=rates, map_bytes=map_bytes)
+    return stat.run(selection_of(directory, topic, partition), wanted, out, is_json=json)
 
 
 @command("import")

@@ -9,7 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from kstore.errors import KStoreError
-from kstore.types import MAX_OFFSET
+from kstore.types import INTERNAL_TOPICS, MAX_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,6 +56,18 @@ class PartitionSelection:
             )
         return sorted(selected, key=lambda partition: partition.topic_partition)
 
+    def find_topics_of_users(self) -> list[PartitionDirectory]:
+        """Return what find does, without Kafka's internal topics unless they are named, or DIR is a partition of one:
+        what they hold is not old when its records are.
+        """
+        return [
+            partition
+            for partition in self.find()
+            if partition.topic_partition.topic not in INTERNAL_TOPICS
+            or partition.topic_partition.topic in self.topics
+            or partition.path == partition.env.absolute_path(self.directory)
+        ]
+
     def _wanted(self) -> str:
         topics = f"of topic {' or '.join(self.topics)} " if self.topics else ""
         numbers = f"numbered {' or '.join(map(str, self.partitions))} " if self.partitions else ""
@@ -80,9 +92,10 @@ def log_size_in_bytes(
     return total
 
 
-def parse_offset(text: str, *, option: str) -> int:
+def parse_offset(text: str, *, option: str, counts_from_end: bool = False) -> int:
     """Return the offset that `text` gives in digits or as `earliest` (0) or `latest` (the largest int64).
 
+    Args: counts_from_end: whether a negative number is allowed, and returned.
     Raises: WrongUseError that names the option.
     """
     if text == "earliest":
@@ -90,9 +103,12 @@ def parse_offset(text: str, *, option: str) -> int:
     if text == "latest":
         return MAX_OFFSET
     offset = _int64(text)
-    if offset is not None and offset >= 0:
+    if offset is not None and (offset >= 0 or counts_from_end):
         return offset
-    raise WrongUseError(f"{option} must be earliest, latest or an offset from 0 to {MAX_OFFSET}, got {_shown(text)}")
+    counted = ", a negative number for so many offsets before the end" if counts_from_end else ""
+    raise WrongUseError(
+        f"{option} must be earliest, latest{counted} or an offset from 0 to {MAX_OFFSET}, got {_shown(text)}"
+    )
 
 
 def parse_timestamp_ms(text: str, *, option: str) -> int:

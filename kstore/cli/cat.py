@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -24,6 +24,7 @@ from kstore.cli.render import (
 from kstore.errors import KStoreError
 from kstore.log.opening import open_found
 from kstore.record.decoding import decode, decoder_of
+from kstore.types import MAX_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,7 +42,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CatOptions:
-    """Which records to print: start_offset <= offset < end_offset, since_ms <= timestamp < until_ms, at most limit."""
+    """Which records to print: start_offset <= offset < end_offset, since_ms <= timestamp < until_ms, at most limit.
+
+    A negative start_offset counts from the end of what is read of each log, as Kafka's and tail's.
+    """
 
     start_offset: int
     end_offset: int
@@ -63,6 +67,14 @@ class CatOptions:
             raise WrongUseError(f"--from {self.start_offset} is greater than --to {self.end_offset}")
         if self.since_ms is not None and self.until_ms is not None and self.since_ms > self.until_ms:
             raise WrongUseError(f"--since {self.since_ms} is greater than --until {self.until_ms}")
+
+    def resolved(self, log: Log, *, on_error: OnError = "raise") -> CatOptions:
+        """Return the options for one log, with a start_offset that is not negative."""
+        if self.start_offset >= 0:
+            return self
+        isolation: Isolation = "read_committed" if self.only_committed else "read_uncommitted"
+        end = min(log.readable_end(isolation=isolation, on_error=on_error).offset, self.end_offset)
+        return replace(self, start_offset=min(max(end + self.start_offset, log.log_start_offset, 0), self.end_offset))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,8 +149,7 @@ def print_records(
         if left == 0:
             break
         progress.label = str(partition.topic_partition)
-        topic, number = partition.topic_partition
-        prefix = f'"topic":"{topic}","partition":{number},' if is_json else f"{topic}-{number}\t"
+        prefix = prefix_of(partition.topic_partition, is_json=is_json)
         is_bulk = is_json and wanted.prints_whole_batches
         show_batch = partial(json_of_plain, prefix=prefix, separator="\n") if is_bulk else None
         try:
@@ -158,6 +169,12 @@ def print_records(
         except KStoreError as error:
             status = max(status, out.failure(error))
     return status
+
+
+def prefix_of(topic_partition: TopicPartition, *, is_json: bool) -> str:
+    """Return what a line of a record of a partition begins with, after the brace of JSON."""
+    topic, number = topic_partition
+    return f'"topic":"{topic}","partition":{number},' if is_json else f"{topic}-{number}\t"
 
 
 def show(
@@ -222,6 +239,7 @@ def groups(
     """
     isolation: Isolation = "read_committed" if wanted.only_committed else "read_uncommitted"
     on_error: OnError = "raise" if on_skip is None else "skip"
+    wanted = wanted.resolved(log, on_error=on_error)
     start_offset, end_offset = log.held_offsets(
         wanted.start_offset, wanted.end_offset, since_ms=wanted.since_ms, isolation=isolation, on_error=on_error
     )
@@ -230,27 +248,39 @@ def groups(
     for batch in log.batches(start_offset, end_offset, isolation=isolation, on_error=on_error, on_skip=on_skip):
         if progress is not None:
             progress.done_bytes += batch.size_in_bytes
-        if batch.is_control and not wanted.with_control:
-            continue
-        if wanted.since_ms is not None and batch.max_timestamp_ms < wanted.since_ms:
-            continue
-        has_base_offset = batch.header.has_base_offset
-        is_partial = not has_base_offset or batch.base_offset < start_offset or batch.last_offset >= end_offset
-        if show_batch is not None and not is_partial and 0 < len(batch) <= MOST_RECORDS:
-            shown = show_batch(batch)
-            if shown is not None:
-                yield Group([], batch.header.timestamp_type, batch.is_control, shown)
-                continue
-        for part in parts_of(iter(batch)):
-            records = part
-            if is_partial:
-                records = [record for record in records if start_offset <= record.offset < end_offset]
-            if wanted.since_ms is not None:
-                records = [record for record in records if record.timestamp_ms >= wanted.since_ms]
-            if wanted.until_ms is not None:
-                records = [record for record in records if record.timestamp_ms < wanted.until_ms]
-            for timestamp_type, same in by_timestamp_type(records, batch.header):
-                yield Group(same, timestamp_type, batch.is_control)
+        yield from groups_of(batch, wanted, start_offset=start_offset, end_offset=end_offset, show_batch=show_batch)
+
+
+def groups_of(
+    batch: RecordBatch,
+    wanted: CatOptions,
+    *,
+    start_offset: int,
+    end_offset: int = MAX_OFFSET,
+    show_batch: Callable[[RecordBatch], str | None] | None = None,
+) -> Iterator[Group]:
+    """Yield the selected records of a batch with offsets of [start_offset, end_offset), in parts."""
+    if batch.is_control and not wanted.with_control:
+        return
+    if wanted.since_ms is not None and batch.max_timestamp_ms < wanted.since_ms:
+        return
+    has_base_offset = batch.header.has_base_offset
+    is_partial = not has_base_offset or batch.base_offset < start_offset or batch.last_offset >= end_offset
+    if show_batch is not None and not is_partial and 0 < len(batch) <= MOST_RECORDS:
+        shown = show_batch(batch)
+        if shown is not None:
+            yield Group([], batch.header.timestamp_type, batch.is_control, shown)
+            return
+    for part in parts_of(iter(batch)):
+        records = part
+        if is_partial:
+            records = [record for record in records if start_offset <= record.offset < end_offset]
+        if wanted.since_ms is not None:
+            records = [record for record in records if record.timestamp_ms >= wanted.since_ms]
+        if wanted.until_ms is not None:
+            records = [record for record in records if record.timestamp_ms < wanted.until_ms]
+        for timestamp_type, same in by_timestamp_type(records, batch.header):
+            yield Group(same, timestamp_type, batch.is_control)
 
 
 def by_timestamp_type(records: list[Record], header: BatchHeader) -> Iterator[tuple[int, list[Record]]]:

@@ -15,14 +15,14 @@ from kstore.cli.render import DAMAGE_COLUMNS, JSON_TEXT, damage_objects, damage_
 from kstore.log.env import split_path
 from kstore.log.recovery.context import LEFT_IN_PLACE
 from kstore.log.recovery.load import DAMAGE_LOGGER
-from kstore.log.store import recover_partitions, recoverable
+from kstore.log.upkeep.recovering import recover_partitions, recoverable
 
 if TYPE_CHECKING:
     from kstore.cli.arguments import PartitionSelection
     from kstore.cli.output import Output
     from kstore.log.files.names import PartitionDirectory
     from kstore.log.recovery.context import DamageOutcome, RecoveryMode, RecoveryReport
-    from kstore.log.store import RecoveredPartition
+    from kstore.log.upkeep.recovering import RecoveredPartition
     from kstore.types import TopicPartition
 
 COLUMNS = (

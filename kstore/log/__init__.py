@@ -4,7 +4,8 @@ from kstore.log.cleaning.cleanable import CleanableLog
 from kstore.log.cleaning.retention import DueSegment
 from kstore.log.damage import Damage, SkippedRange
 from kstore.log.files.names import PartitionDirectory, find_partitions
-from kstore.log.log import FetchData, Log
+from kstore.log.following.follower import Follower
+from kstore.log.log import Log
 from kstore.log.maintenance import VerificationReport
 from kstore.log.opening import open_log
 from kstore.log.plan import ScanRange
@@ -12,7 +13,11 @@ from kstore.log.recovery.context import DamageOutcome, RecoveryReport
 from kstore.log.segment.file_records import FileRecords, FileRecordsSlice
 from kstore.log.segment.segment import LogSegment
 from kstore.log.segment.sound import FileRange
-from kstore.log.store import RecoveredPartition, Store, WritableStore, open_store
+from kstore.log.source import FetchData
+from kstore.log.store import Store, WritableStore, open_store
+from kstore.log.upkeep.maintenance import MaintenanceIntervals, MaintenanceReport
+from kstore.log.upkeep.prometheus import StoreCollector
+from kstore.log.upkeep.recovering import RecoveredPartition
 from kstore.log.verify import VerifiedPartition
 from kstore.log.write.compaction import CompactionReport
 from kstore.log.write.retaining import RetentionHold
@@ -29,9 +34,12 @@ __all__ = [
     "FileRange",
     "FileRecords",
     "FileRecordsSlice",
+    "Follower",
     "Log",
     "LogAppendInfo",
     "LogSegment",
+    "MaintenanceIntervals",
+    "MaintenanceReport",
     "PartitionDirectory",
     "RecoveredPartition",
     "RecoveryReport",
@@ -39,6 +47,7 @@ __all__ = [
     "ScanRange",
     "SkippedRange",
     "Store",
+    "StoreCollector",
     "VerificationReport",
     "VerifiedPartition",
     "WritableLog",

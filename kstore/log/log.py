@@ -9,11 +9,11 @@ same directory.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from kstore._core import BatchHeader, iterate_records
 from kstore.compression import decompress
@@ -22,6 +22,10 @@ from kstore.errors import CorruptionError, KStoreError, OffsetOutOfRangeError, c
 from kstore.log.damage import OnError, OnSkip, SkippedRange
 from kstore.log.env import Closing, Env
 from kstore.log.files.durable_point import DurablePointFile
+from kstore.log.following.arrivals import Arrivals
+from kstore.log.following.follower import Feed, Follower, checked_timeout, records_of
+from kstore.log.following.partitions import OneLog
+from kstore.log.following.tail import AutoOffsetReset, EndOffsets, FollowOptions, LogTail
 from kstore.log.plan import (
     Extent,
     RawBatch,
@@ -43,8 +47,8 @@ from kstore.log.skipping import (
     settled_around,
     sound_batches,
 )
-from kstore.log.source import LogSource, SettledLog, closed_error, last_batch, out_of_range
-from kstore.log.state.transactions import AbortedTransaction, Transactions
+from kstore.log.source import FetchData, LogSource, SettledLog, SourcePart, closed_error, last_batch, out_of_range
+from kstore.log.state.transactions import Transactions
 from kstore.record import Record, RecordBatch
 from kstore.record.decoding import Decoder, decoded_records, decoder_of
 from kstore.types import (
@@ -67,22 +71,6 @@ DEFAULT_PLAN_BYTES = 128 * 1024 * 1024
 
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 FetchIsolation: TypeAlias = Literal["read_uncommitted", "high_watermark", "read_committed"]
-
-
-class FetchData(NamedTuple):
-    """The result of a fetch, as a broker's: record bytes, whose last batch may be incomplete, and the log's bounds.
-
-    base_offset is that of the first batch, None if there are no records. With isolation "read_committed" aborted holds
-    the transactions whose data in these records a reader must leave out.
-    """
-
-    records: bytes
-    high_watermark: int | None
-    log_start_offset: int
-    log_end_offset: int
-    base_offset: int | None
-    last_stable_offset: int | None = None
-    aborted: tuple[AbortedTransaction, ...] = ()
 
 
 class Log(Closing):
@@ -189,6 +177,48 @@ class Log(Closing):
         Cost: once, a header walk over the whole log.
         """
         return self._source.settled().transactions
+
+    def follow(
+        self,
+        from_offset: int | None = None,
+        *,
+        timeout: float | None = None,
+        isolation: Isolation = "read_uncommitted",
+        end_offsets: EndOffsets = "written",
+        auto_offset_reset: AutoOffsetReset = "none",
+        key_decoder: Decoder | str | None = None,
+        value_decoder: Decoder | str | None = None,
+    ) -> Follower[Record]:
+        """Iterate the records from an offset on as they come, also those that another process appends; see
+        kstore.Follower, which can give batches and Arrow record batches too. docs/follow.md says what a follower sees
+        of truncation, retention and compaction.
+
+        Args: from_offset: None or kstore.EARLIEST for the log start, kstore.LATEST for the end; timeout: in seconds
+            without a record, after which the iteration ends; None for never, 0 to take what there is; isolation:
+            "read_committed" waits at the last stable offset; end_offsets: "flushed" or "high_watermark" to wait at
+            flushed_offset or high_watermark; auto_offset_reset: where to go on if the log does not hold the next offset
+            any more, or was truncated below it: "none" raises OffsetOutOfRangeError or LogTruncationError; otherwise
+            where the log differs from what was given, if that is known, else "earliest" or "latest".
+        Raises: OffsetOutOfRangeError at once; LogReplacedError if the directory was removed or replaced.
+        Lifetime: until this log is closed; its own snapshot does not change.  Cost: a listing; nothing while it waits.
+        """
+        options = FollowOptions(isolation, end_offsets, auto_offset_reset)
+        timeout_s = checked_timeout(timeout)
+        convert = records_of(decoder_of(key_decoder), decoder_of(value_decoder))
+        tail, arrivals = self.tail(from_offset, options=options)
+        feed = Feed(OneLog(tail), arrivals, timeout_s=timeout_s, clock=self._env)
+        return Follower(feed, convert, config=self.config)
+
+    def tail(
+        self, from_offset: int | None, *, options: FollowOptions, arrivals: Arrivals | None = None
+    ) -> tuple[LogTail, Arrivals]:
+        """Return what a follower of this log reads, and what wakes it: `arrivals`, if it follows other logs too."""
+        options.check()
+        sees_root = options.end_offsets != "written"
+        source, history, waking = self._source.followed(arrivals, sees_root=sees_root)
+        log = self if source is self._source else Log(source)
+        tail = LogTail(log, history, from_offset, options=options, env=self._env, is_owner=log is not self)
+        return tail, waking
 
     def batches(
         self,
@@ -644,7 +674,7 @@ class Log(Closing):
             return False
         return not self._source.knows_its_end
 
-    def _batches(self, found: Iterator[RawBatch], part: _Part, *, max_bytes: int | None) -> Iterator[RecordBatch]:
+    def _batches(self, found: Iterator[RawBatch], part: SourcePart, *, max_bytes: int | None) -> Iterator[RecordBatch]:
         size_in_bytes = 0
         try:
             for segment, header, data in found:
@@ -669,7 +699,7 @@ class Log(Closing):
     def _settled(self, isolation: Isolation) -> SettledLog | None:
         return self._source.settled() if _is_committed(isolation) else None
 
-    def _read(self, found: Iterator[RawBatch], part: _Part, *, checks_crc: bool) -> Iterator[Record]:
+    def _read(self, found: Iterator[RawBatch], part: SourcePart, *, checks_crc: bool) -> Iterator[Record]:
         read_segment, least_offset = None, 0
         try:
             for segment, header, data in found:
@@ -694,7 +724,7 @@ class Log(Closing):
             raise
 
     def _raw_batches(
-        self, part: _Part, report: SkipReport, *, checks_crc: bool, checks_control: bool
+        self, part: SourcePart, report: SkipReport, *, checks_crc: bool, checks_control: bool
     ) -> Iterator[RawBatch]:
         """Iterate the batches of the current segments."""
         if part.goes_on:
@@ -712,7 +742,9 @@ class Log(Closing):
         found = self._source.answer(find)
         return batches_of(found, checks_crc=checks_crc, standing=part.last_batch)
 
-    def _batches_around_damage(self, part: _Part, report: SkipReport, *, checks_control: bool) -> Iterator[RawBatch]:
+    def _batches_around_damage(
+        self, part: SourcePart, report: SkipReport, *, checks_control: bool
+    ) -> Iterator[RawBatch]:
         def find() -> tuple[LogSegment, ...]:
             part.look()
             return self.segments
@@ -737,7 +769,7 @@ class Log(Closing):
 
     def _part(
         self, start_offset: int | None, end_offset: int | None, *, isolation: Isolation, on_error: OnError
-    ) -> _Part:
+    ) -> SourcePart:
         skips = goes_on(on_error)
 
         def find() -> tuple[int, int, BatchPlace | None, SettledLog | None, tuple[SkippedRange, ...]]:
@@ -748,7 +780,7 @@ class Log(Closing):
                 return *self._bounds_around_damage(start_offset, end_offset), last, settled, skipped
             return *self._bounds(start_offset, end_offset), last, self._settled(isolation), ()
 
-        return _Part(self._source, find, goes_on=skips)
+        return SourcePart(self._source, find, goes_on=skips)
 
     def _settled_around(self, isolation: Isolation) -> SettledAround | None:
         """Return the transactions for a read that goes on after damage, kept while the log does not change."""
@@ -846,41 +878,6 @@ class Log(Closing):
     def _segments_from(self, offset: int) -> tuple[LogSegment, ...]:
         segments = self.segments
         return segments[max(bisect_right(segments, offset, key=attrgetter("base_offset")) - 1, 0) :]
-
-
-class _Part:
-    """What an iterator reads: the records of [start_offset, end_offset) of the current listing.
-
-    Args: find: returns the bounds of the current listing, its last batch and, for committed records only, its
-        transactions.
-    Attributes: is_aborted (whether a batch is left out, None for none), last_batch (the one that must be in its file
-        after each read), goes_on (whether the iterator leaves out damage), skipped (what else it leaves out).
-    """
-
-    is_aborted: Callable[[BatchHeader], bool] | None = None
-
-    def __init__(
-        self,
-        source: LogSource,
-        find: Callable[[], tuple[int, int, BatchPlace | None, SettledLog | None, tuple[SkippedRange, ...]]],
-        *,
-        goes_on: bool,
-    ) -> None:
-        self._source = source
-        self._find = find
-        self.goes_on = goes_on
-        self._found_in = -1
-        self.look()
-
-    def look(self) -> None:
-        """Find the bounds, unless they were found in the current listing."""
-        if self._found_in == self._source.listing_number:
-            return
-        self._found_in, found = self._source.answer(lambda: (self._source.listing_number, self._find()))
-        self.start_offset, self.end_offset, self.last_batch, settled, self.skipped = found
-        if settled is not None:
-            self.end_offset = min(self.end_offset, settled.transactions.last_stable_offset)
-            self.is_aborted, self.last_batch = settled.transactions.aborted_filter(), settled.last_batch
 
 
 def _is_committed(isolation: Isolation) -> bool:

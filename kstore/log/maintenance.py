@@ -12,7 +12,7 @@ from kstore.log.env import Env, StrPath, locate
 from kstore.log.files.names import PartitionDirectory, find_partitions
 from kstore.log.opening import open_found
 from kstore.log.recovery.context import RecoveryMode
-from kstore.log.store import RecoveredPartition, recover_partitions, recoverable
+from kstore.log.upkeep.recovering import RecoveredPartition, recover_partitions, recoverable
 from kstore.log.verify import Verification, VerifiedPartition, verify_checkpoints
 
 
@@ -48,7 +48,7 @@ def verify(
     Args: path: a partition directory or a log.dirs root, also one that a broker writes; topics: only this topic or
         these; config: the limits for reading.
     Raises: LogNotFoundError if there is no log at the path; ValueError for a topic that is not there; StorageError;
-        LogReplacedError if a log is replaced while it is read. A log that is deleted meanwhile is left out.
+        LogReplacedError if a log is replaced while it is read. A log that is deleted during the call is left out.
     Cost: reads everything once, a damaged segment twice, or five times while another process writes the log.
     """
     settings = LogConfig.or_default(config)

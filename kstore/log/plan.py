@@ -74,7 +74,7 @@ class ScanRange:
 
     @property
     def env(self) -> Env:
-        """The Env that reads the files, chosen anew."""
+        """The Env that reads the files, chosen again."""
         return DEFAULT_ENV if self.url is None else locate(self.url).env
 
     def clipped(self, skipped: SkippedRange) -> SkippedRange | None:
@@ -128,7 +128,8 @@ class _FindSplit(Protocol):
 class _Planner:
     """Collects file ranges until they have about max_bytes, then yields them as a ScanRange.
 
-    With max_bytes None each segment is one range, and none is split. Parts of extents whose offsets are all below
+    With max_bytes None each segment is one range, and none is split. With keeps_segments, and where a split takes
+    requests, only a segment with more than max_bytes is split. Parts of extents whose offsets are all below
     start_offset, or all from end_offset on, are left out.
     """
 
@@ -141,7 +142,9 @@ class _Planner:
         end_offset: int,
         max_bytes: int | None,
         find_split: _FindSplit,
+        keeps_segments: bool = False,
     ) -> None:
+        self._keeps_segments = keeps_segments
         self._url: str | None = None
         self._end_offset = end_offset
         self._topic_partition = topic_partition
@@ -160,6 +163,9 @@ class _Planner:
         if self._max_bytes is None and self._files:
             yield from self.close(end_offset=segment.base_offset)
         while end_position - position > self._room():
+            if self._files and self._keeps_segments and segment.is_split_dearly:
+                yield from self.close(end_offset=segment.base_offset)
+                continue
             split = self._find_split(
                 segment, position=position, target=position + self._room(), end_position=end_position
             )
@@ -235,6 +241,7 @@ def plan_ranges(
         end_offset=end_offset,
         max_bytes=max_bytes,
         find_split=_find_split_point,
+        keeps_segments=log_end_offset is None,
     )
     for extent in extents(segments, start_offset=start_offset, end_offset=end_offset, log_end_offset=log_end_offset):
         yield from planner.add_extent(extent)

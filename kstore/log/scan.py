@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -43,6 +43,7 @@ from kstore.log.segment.records import (
 )
 from kstore.log.segment.replaced import ListedFile, change_that_caused
 from kstore.log.segment.sound import DamagedPart, FileRange, SoundRun, read_offset_index, skipped_batch, sound_parts
+from kstore.types import MAX_OFFSET
 
 _ROW_COUNT_FIELD, _POSITION_FIELD = (BATCH_ROW_FIELDS.index(name) for name in ("row_count", "position"))
 
@@ -317,6 +318,26 @@ def scan_columns(
 def _decoder_of(
     scan_range: ScanRange, selection: ColumnSelection, *, batch_bytes: int, config: LogConfig
 ) -> ColumnDecoder:
+    return column_decoder(
+        selection,
+        batch_bytes=batch_bytes,
+        config=config,
+        start_offset=scan_range.start_offset,
+        end_offset=scan_range.end_offset,
+        aborted=scan_range.aborted,
+    )
+
+
+def column_decoder(
+    selection: ColumnSelection,
+    *,
+    batch_bytes: int,
+    config: LogConfig,
+    start_offset: int,
+    end_offset: int = MAX_OFFSET,
+    aborted: Sequence[tuple[int, int, int]] = (),
+) -> ColumnDecoder:
+    """Return a decoder of these columns."""
     return ColumnDecoder(
         key=selection.key,
         value=selection.value,
@@ -328,9 +349,9 @@ def _decoder_of(
         max_batch_bytes=config.max_batch_bytes,
         max_decompressed_bytes=config.max_decompressed_bytes,
         decompress=decompress,
-        start_offset=scan_range.start_offset,
-        end_offset=scan_range.end_offset,
-        aborted=scan_range.aborted,
+        start_offset=start_offset,
+        end_offset=end_offset,
+        aborted=aborted,
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from typing import NamedTuple, Protocol, TypeVar
@@ -23,6 +24,7 @@ from kstore.errors import (
     StorageError,
     UnsupportedError,
 )
+from kstore.log.damage import SkippedRange
 from kstore.log.env import ENOENT, Env, FileStatus, OpenFiles, is_same_file, join_path
 from kstore.log.files.checkpoints import OffsetCheckpoints, checkpoints_of
 from kstore.log.files.names import (
@@ -36,15 +38,33 @@ from kstore.log.files.names import (
     PartitionDirectory,
     parse_segment_name,
 )
+from kstore.log.following.arrivals import Arrivals, Listeners
+from kstore.log.following.history import DirectoryHistory, History
 from kstore.log.segment.indexes import IndexCache
 from kstore.log.segment.records import BatchPlace, status_of_segment
 from kstore.log.segment.replaced import ERRORS_OF_A_CHANGE, MOST_LOOKS, ListedFile, change_that_caused, is_settled
 from kstore.log.segment.segment import LogContext, LogSegment
-from kstore.log.state.transactions import NOTHING_SETTLED, Transactions, settle_transactions
+from kstore.log.state.transactions import NOTHING_SETTLED, AbortedTransaction, Transactions, settle_transactions
 
 Found = TypeVar("Found")
 
 _logger = logging.getLogger("kstore.log")
+
+
+class FetchData(NamedTuple):
+    """The result of a fetch, as a broker's: record bytes, whose last batch may be incomplete, and the log's bounds.
+
+    base_offset is that of the first batch, None if there are no records. With isolation "read_committed" aborted holds
+    the transactions whose data in these records a reader must leave out.
+    """
+
+    records: bytes
+    high_watermark: int | None
+    log_start_offset: int
+    log_end_offset: int
+    base_offset: int | None
+    last_stable_offset: int | None = None
+    aborted: tuple[AbortedTransaction, ...] = ()
 
 
 class Watch(Protocol):
@@ -56,6 +76,14 @@ class Watch(Protocol):
     def __call__(
         self, find: Callable[[], Iterator[Found]], start_offset: int, reached_by: Callable[[Found], int], /
     ) -> Iterator[Found]: ...
+
+
+class Followed(NamedTuple):
+    """What a follower reads: a source of its own, or one that is always current; its history, and what wakes it."""
+
+    source: LogSource
+    history: History
+    arrivals: Arrivals
 
 
 class SettledLog(NamedTuple):
@@ -154,6 +182,15 @@ class LogSource(Protocol):
         """Look at the files again if a change of them caused an error of a read, else raise it."""
         ...
 
+    def followed(self, arrivals: Arrivals | None, *, sees_root: bool) -> Followed:
+        """Return what a follower reads.
+
+        Args: arrivals: what wakes the follower of several logs; None for arrivals of its own; sees_root: whether it
+            waits for changes of the root's checkpoints too.
+        Raises: LogReplacedError if the directory was removed or replaced.
+        """
+        ...
+
 
 def out_of_range(source: LogSource, offset: int, message: str) -> OffsetOutOfRangeError:
     """Return the error for an offset outside the bounds of a source."""
@@ -164,6 +201,41 @@ def out_of_range(source: LogSource, offset: int, message: str) -> OffsetOutOfRan
         log_start_offset=source.log_start_offset,
         log_end_offset=source.log_end_offset,
     )
+
+
+class SourcePart:
+    """What an iterator reads: the records of [start_offset, end_offset) of the current listing.
+
+    Args: find: returns the bounds of the current listing, its last batch and, for committed records only, its
+        transactions.
+    Attributes: is_aborted (whether a batch is left out, None for none), last_batch (the one that must be in its file
+        after each read), goes_on (whether the iterator leaves out damage), skipped (what else it leaves out).
+    """
+
+    is_aborted: Callable[[BatchHeader], bool] | None = None
+
+    def __init__(
+        self,
+        source: LogSource,
+        find: Callable[[], tuple[int, int, BatchPlace | None, SettledLog | None, tuple[SkippedRange, ...]]],
+        *,
+        goes_on: bool,
+    ) -> None:
+        self._source = source
+        self._find = find
+        self.goes_on = goes_on
+        self._found_in = -1
+        self.look()
+
+    def look(self) -> None:
+        """Find the bounds, unless they were found in the current listing."""
+        if self._found_in == self._source.listing_number:
+            return
+        self._found_in, found = self._source.answer(lambda: (self._source.listing_number, self._find()))
+        self.start_offset, self.end_offset, self.last_batch, settled, self.skipped = found
+        if settled is not None:
+            self.end_offset = min(self.end_offset, settled.transactions.last_stable_offset)
+            self.is_aborted, self.last_batch = settled.transactions.aborted_filter(), settled.last_batch
 
 
 class _Listing:
@@ -228,6 +300,9 @@ class DirectorySource:
     def __init__(self, directory: PartitionDirectory, *, config: LogConfig) -> None:
         self.env = env = directory.env
         self.is_closed = False
+        self._place = directory
+        self._followers: weakref.WeakSet[DirectorySource] = weakref.WeakSet()
+        self._listeners = Listeners()
         self._root = directory.root
         self._checkpoints = _RootOffsets(directory, checkpoints_of(env))
         # Nothing in it refers to this object: a cycle would keep each log until a garbage collection.
@@ -245,9 +320,29 @@ class DirectorySource:
         return self._listing.number
 
     def close(self) -> None:
-        """Close the files; a second call does nothing."""
+        """Close the files; a second call does nothing. Followers end with LogClosedError."""
         self.is_closed = True
         self.context.close()
+        with self._renewing:
+            followers = list(self._followers)
+        for one in followers:
+            one.close()
+        self._listeners.report(self.context.directory)
+
+    def followed(self, arrivals: Arrivals | None, *, sees_root: bool) -> Followed:
+        self._check_open()
+        path = self.context.directory
+        waking = self.env.watch() if arrivals is None else arrivals
+        # Before the directory is listed, so that nothing is missed.
+        waking.add(path)
+        if sees_root:
+            waking.add(self._root)
+        source = DirectorySource(self._place, config=self.context.config)
+        source._check_directory(self._directory, self._removed())
+        with self._renewing:
+            self._followers.add(source)
+        self._listeners.add(waking)
+        return Followed(source, DirectoryHistory(source), waking)
 
     @property
     def segments(self) -> tuple[LogSegment, ...]:

@@ -1,7 +1,8 @@
 """Store and WritableStore: the topics of a log.dirs root and what they share: lock, checkpoints, clean shutdown marker.
 
-Kafka does not keep topic configurations in the root, so callers pass them. __cluster_metadata, the log of a KRaft
-quorum, can be read and is otherwise left to the broker. recover_partitions recovers the partitions of a root.
+Kafka does not keep topic configurations in the root: callers pass them, and what they change of them while a store is
+open is kept in a file of kstore's own (upkeep/settings.py). __cluster_metadata, the log of a KRaft
+quorum, can be read and is otherwise left to the broker.
 """
 
 from __future__ import annotations
@@ -13,20 +14,27 @@ import warnings
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Generic, Literal, NamedTuple, TypeVar, overload
+from typing import Generic, Literal, TypeVar, overload
 
 from kstore.config import LogConfig
-from kstore.errors import CorruptLogError, KStoreError, LogClosedError, LogNotFoundError, checked_index, checked_int
-from kstore.log.env import DEFAULT_ENV, ENOENT, Closing, Env, StrPath, join_path, locate, split_path
-from kstore.log.files.checkpoints import PartitionMarks, forget_partitions, read_checkpoint, save_marks
+from kstore.errors import (
+    CorruptCheckpointError,
+    CorruptLogError,
+    KStoreError,
+    LogClosedError,
+    LogNotFoundError,
+    checked_index,
+    checked_int,
+)
+from kstore.log.env import ENOENT, Closing, Env, StrPath, join_path, locate, split_path, writers_limit
+from kstore.log.files.checkpoints import PartitionMarks, forget_partitions, save_marks
 from kstore.log.files.durable_point import remove_durable_point
 from kstore.log.files.lock import PartitionLock, disown_in_child
 from kstore.log.files.names import (
     CLUSTER_METADATA_TOPIC,
-    LOG_START_OFFSET_CHECKPOINT,
     MAX_PARTITION,
-    RECOVERY_POINT_CHECKPOINT,
     PartitionDirectory,
     is_topic_name,
     partitions_of_root,
@@ -45,137 +53,30 @@ from kstore.log.files.root_files import (
     write_meta_properties,
     write_partition_metadata,
 )
-from kstore.log.log import Log
-from kstore.log.recovery.context import LoadedLog, RecoveryMode, RecoveryReport, check_recovery
-from kstore.log.recovery.load import load_log
+from kstore.log.following.arrivals import Arrivals, Listeners, LiveArrivals
+from kstore.log.following.follower import Feed, Follower, checked_timeout, records_of
+from kstore.log.following.partitions import FromOffset, ManyLogs
+from kstore.log.following.tail import AutoOffsetReset, EndOffsets, FollowOptions, LogTail
+from kstore.log.log import Isolation, Log
+from kstore.log.recovery.context import RecoveryMode, RecoveryReport, check_recovery
 from kstore.log.source import DirectorySource
+from kstore.log.upkeep.maintenance import Maintenance, MaintenanceIntervals, MaintenanceReport
+from kstore.log.upkeep.metrics import Metric, StoreMetrics
+from kstore.log.upkeep.removal import DeletedDirectories, directories_of_topic
+from kstore.log.upkeep.settings import TopicSettings
+from kstore.log.write.open_writers import OpenWriters
 from kstore.log.write.writable_log import WritableLog
+from kstore.record import Record
+from kstore.record.decoding import Decoder, decoder_of
 from kstore.types import TopicPartition
 
-
-class RecoveredPartition(NamedTuple):
-    """The outcome for one partition: its report, or the error with which strict recovery refused it, unchanged."""
-
-    directory: PartitionDirectory
-    report: RecoveryReport | None
-    refusal: CorruptLogError | None = None
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return self.directory.topic_partition
-
-
-def recoverable(directories: Iterable[PartitionDirectory]) -> list[PartitionDirectory]:
-    """Return the partitions without __cluster_metadata, which only a broker recovers."""
-    return [one for one in directories if one.topic_partition.topic != CLUSTER_METADATA_TOPIC]
-
-
-def recover_partitions(
-    directories: Sequence[PartitionDirectory],
-    mode: RecoveryMode,
-    *,
-    config: LogConfig | None = None,
-    dry_run: bool = False,
-    keeps_copies: bool = True,
-    trusts_recovery_point: bool = False,
-    on_read: Callable[[int], None] | None = None,
-    env: Env | None = None,
-) -> Iterator[RecoveredPartition]:
-    """Recover partitions of one root, whether or not it was shut down cleanly, and yield the outcome of each.
-
-    At the end, the root is marked as closed cleanly if these are all of its partitions and none was refused.
-    Args: keeps_copies, trusts_recovery_point, on_read, dry_run: as in load_log; a dry run takes no lock.
-    Raises: LogLockedError, StorageError; ValueError for partitions of two roots, and as load_log.
-    """
-    check_recovery(mode, trusts_recovery_point=trusts_recovery_point)
-    roots = {directory.root for directory in directories}
-    if len(roots) > 1:
-        raise ValueError(f"expected partitions of one root, got those of {', '.join(sorted(roots))}")
-    settings = LogConfig() if config is None else config
-    env = next((one.env for one in directories), DEFAULT_ENV) if env is None else env
-    if not dry_run:
-        for root in roots:
-            env.check_writable(root)
-    for root in roots:
-        load = partial(
-            load_log,
-            config=settings,
-            env=env,
-            mode=mode,
-            keeps_copies=keeps_copies,
-            trusts_recovery_point=trusts_recovery_point,
-            on_read=on_read,
-        )
-        recovery = _Recovery(root, load, config=settings, env=env)
-        yield from recovery.look(directories) if dry_run else recovery.run(directories)
-
-
-class _Recovery:
-    def __init__(self, root: str, load: Callable[..., LoadedLog], *, config: LogConfig, env: Env) -> None:
-        self._root = root
-        self._load_log = load
-        self._config = config
-        self._env = env
-        self._points: dict[TopicPartition, int] = {}
-        self._starts: dict[TopicPartition, int] = {}
-        self._marks: dict[TopicPartition, PartitionMarks] = {}
-
-    def look(self, directories: Sequence[PartitionDirectory]) -> Iterator[RecoveredPartition]:
-        self._read_checkpoints()
-        for directory in directories:
-            yield self._load(directory, dry_run=True)
-
-    def run(self, directories: Sequence[PartitionDirectory]) -> Iterator[RecoveredPartition]:
-        lock = PartitionLock.acquire(self._root, None, self._env)
-        try:
-            self._read_checkpoints()
-            marker = read_clean_shutdown(self._root, self._env) or CleanShutdown()
-            remove_clean_shutdown(self._root, self._env)
-            for directory in directories:
-                recovered = self._load(directory, dry_run=False)
-                if recovered.report is not None:
-                    self._settle(directory, lock)
-                yield recovered
-            self._finish(marker)
-        finally:
-            lock.release()
-
-    def _read_checkpoints(self) -> None:
-        self._points = read_checkpoint(self._root, RECOVERY_POINT_CHECKPOINT, self._env)
-        self._starts = read_checkpoint(self._root, LOG_START_OFFSET_CHECKPOINT, self._env)
-
-    def _load(self, directory: PartitionDirectory, *, dry_run: bool) -> RecoveredPartition:
-        topic_partition = directory.topic_partition
-        try:
-            loaded = self._load_log(
-                directory,
-                recovery_point=self._points.get(topic_partition),
-                log_start_offset=self._starts.get(topic_partition),
-                dry_run=dry_run,
-            )
-        except CorruptLogError as error:
-            return RecoveredPartition(directory, None, error)
-        return RecoveredPartition(directory, loaded.report)
-
-    def _settle(self, directory: PartitionDirectory, lock: PartitionLock) -> None:
-        """Flush a recovered log and leave its files as a clean close does."""
-        name = str(directory.topic_partition)
-        log = WritableLog.open(directory, config=self._config, lock=lock.share(name), is_clean=True, env=self._env)
-        log.close()
-        self._marks[directory.topic_partition] = log.marks()
-
-    def _finish(self, marker: CleanShutdown) -> None:
-        there = {one.topic_partition for one in partitions_of_root(self._root, self._env)}
-        save_marks(self._root, lambda: self._marks, self._env, kept=there)
-        # KRaft's own log is loaded by the broker, and the marker does not cover it.
-        if self._marks.keys() >= {one for one in there if one.topic != CLUSTER_METADATA_TOPIC}:
-            write_clean_shutdown(self._root, marker, self._env)
-
-
 _DEFAULT_NODE_ID = 1
+_MOST_THREADS = 256
 
 _logger = logging.getLogger("kstore.log")
 _SomeLog = TypeVar("_SomeLog", bound=Log)
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 @overload
@@ -198,6 +99,8 @@ def open_store(
     topic_configs: Mapping[str, LogConfig] | None = None,
     recovery: RecoveryMode = "strict",
     trusts_recovery_point: bool = False,
+    max_open_files: int | None = None,
+    recovery_threads: int = 1,
     cluster_id: str | None = None,
     node_id: int | None = None,
     env: Env | None = None,
@@ -212,6 +115,8 @@ def open_store(
     topic_configs: Mapping[str, LogConfig] | None = None,
     recovery: RecoveryMode = "strict",
     trusts_recovery_point: bool = False,
+    max_open_files: int | None = None,
+    recovery_threads: int = 1,
     cluster_id: str | None = None,
     node_id: int | None = None,
     env: Env | None = None,
@@ -220,8 +125,12 @@ def open_store(
 
     Mode "a" creates the root if its parent exists, and recovers every log if the root was not closed cleanly. A log
     that strict recovery refuses does not prevent writing to the others.
-    Args: config: of every topic that is not in topic_configs; recovery, trusts_recovery_point: as in open_log;
-        cluster_id, node_id: for a root without meta.properties, default random and 1; for one with it they must match.
+    Args: config: of every topic that is not in topic_configs. In mode "a", what WritableStore.change_topic_config
+        changed of it holds too, except for a topic in topic_configs. recovery, trusts_recovery_point: as in open_log;
+        max_open_files: how many logs may keep a file open that they append to, None for half of RLIMIT_NOFILE;
+        recovery_threads: how many logs are recovered, or created, at once, 1 to 256 (Kafka:
+        num.recovery.threads.per.data.dir; they mostly wait for syncs); cluster_id, node_id:
+        for a root without meta.properties, default random and 1; for one with it they must match.
     Raises: LogNotFoundError if the directory does not exist; LogLockedError; StorageError; CorruptCheckpointError for a
         malformed meta.properties; ValueError for an unknown mode, or a root of another cluster or node.
     """
@@ -229,9 +138,12 @@ def open_store(
         raise ValueError(f'mode must be "r" or "a", got {mode!r}')
     check_recovery(recovery, trusts_recovery_point=trusts_recovery_point)
     env, path = locate(root, env)
-    settings = _TopicConfigs(LogConfig.or_default(config), topic_configs or {})
+    settings, by_topic = LogConfig.or_default(config), topic_configs or {}
     if mode == "r":
-        return Store(path, settings, env=env)
+        return Store(path, settings, by_topic, env=env)
+    threads = checked_int("recovery_threads", recovery_threads, least=1, greatest=_MOST_THREADS)
+    if max_open_files is not None:
+        max_open_files = checked_int("max_open_files", max_open_files, least=1)
     env.check_writable(path)
     if env.make_directory(path):
         env.sync_directory(split_path(path)[0])
@@ -241,29 +153,18 @@ def open_store(
         return WritableStore(
             path,
             settings,
+            by_topic,
             lock=lock,
             owner=owner,
             recovery=recovery,
             trusts_recovery_point=trusts_recovery_point,
+            max_open_files=max_open_files,
+            recovery_threads=threads,
             env=env,
         )
     except BaseException:
         lock.release()
         raise
-
-
-class _TopicConfigs:
-    """The configuration of each topic."""
-
-    def __init__(self, default: LogConfig, by_topic: Mapping[str, LogConfig]) -> None:
-        self._default = default
-        self._by_topic = dict(by_topic)
-
-    def of(self, topic: str) -> LogConfig:
-        return self._by_topic.get(topic, self._default)
-
-    def set(self, topic: str, config: LogConfig) -> None:
-        self._by_topic[topic] = config
 
 
 class _Logs(Closing, Generic[_SomeLog]):
@@ -273,16 +174,17 @@ class _Logs(Closing, Generic[_SomeLog]):
     Threads: thread-safe.
     """
 
-    def __init__(self, root: str, configs: _TopicConfigs, *, env: Env) -> None:
+    def __init__(self, root: str, config: LogConfig, *, env: Env) -> None:
         self.root = root
+        self._config = config
         self.meta_properties: MetaProperties | None = read_meta_properties(root, env)
-        self._configs = configs
         self._env = env
         self._mutex = threading.RLock()
         self._is_closed = False
         self._directories = {directory.topic_partition: directory for directory in partitions_of_root(root, env)}
         self._partitions = tuple(sorted(self._directories))
         self._logs: dict[TopicPartition, _SomeLog] = {}
+        self._listeners = Listeners()
 
     def __repr__(self) -> str:
         closed = ", is_closed=True" if self._is_closed else ""
@@ -336,6 +238,72 @@ class _Logs(Closing, Generic[_SomeLog]):
                 self._is_closed = True
                 for log in self._logs.values():
                     log.close()
+                self._listeners.report(self.root)
+
+    def follow(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        partitions: Iterable[TopicPartition] | None = None,
+        from_offset: FromOffset = None,
+        timeout: float | None = None,
+        isolation: Isolation = "read_uncommitted",
+        end_offsets: EndOffsets = "written",
+        auto_offset_reset: AutoOffsetReset = "none",
+        key_decoder: Decoder | str | None = None,
+        value_decoder: Decoder | str | None = None,
+    ) -> Follower[Record]:
+        """Iterate the records of all partitions as they come, a batch of each in turn; record.topic_partition says of
+        which one. Partitions that are added are followed from their start, and those that are deleted are left out.
+
+        Args: topics, partitions: what is followed, None for all; it need not exist yet. from_offset: as in Log.follow,
+            for all partitions that there are now or by partition; from their start without one. The others as in
+            Log.follow.
+        Raises: as Log.follow; from the iteration LogClosedError after close().
+        Cost: all that is followed is opened. Nothing while nothing comes, if the system can watch so many directories;
+            those beyond that are looked at from time to time.
+        """
+        options = FollowOptions(isolation, end_offsets, auto_offset_reset)
+        options.check()
+        timeout_s = checked_timeout(timeout)
+        convert = records_of(decoder_of(key_decoder), decoder_of(value_decoder))
+        chosen = None if topics is None else frozenset([topics] if isinstance(topics, str) else topics)
+        named = None if partitions is None else frozenset(partitions)
+        arrivals = self._new_arrivals()
+        self._listeners.add(arrivals)
+
+        def find() -> dict[TopicPartition, PartitionDirectory]:
+            return {
+                one: directory
+                for one, directory in self._partitions_now().items()
+                if (chosen is None or one.topic in chosen) and (named is None or one in named)
+            }
+
+        def open_tail(directory: PartitionDirectory, offset: int | None) -> LogTail:
+            return self._followed_log(directory).tail(offset, options=options, arrivals=arrivals)[0]
+
+        parts = ManyLogs(
+            self.root,
+            find=find,
+            open_tail=open_tail,
+            arrivals=arrivals,
+            from_offset=from_offset,
+            sees_root=end_offsets != "written",
+        )
+        feed = Feed(parts, arrivals, timeout_s=timeout_s, clock=self._env)
+        return Follower(feed, convert, config=self._config)
+
+    @abstractmethod
+    def _new_arrivals(self) -> Arrivals:
+        """Return what wakes a follower of the store."""
+
+    @abstractmethod
+    def _partitions_now(self) -> dict[TopicPartition, PartitionDirectory]:
+        """Return the partitions that there are now.  Raises: LogClosedError."""
+
+    @abstractmethod
+    def _followed_log(self, directory: PartitionDirectory) -> Log:
+        """Return a log to follow."""
 
     @abstractmethod
     def _open(self, directory: PartitionDirectory) -> _SomeLog:
@@ -362,14 +330,31 @@ class Store(_Logs[Log]):
     Threads: thread-safe.
     """
 
+    def __init__(self, root: str, config: LogConfig, topic_configs: Mapping[str, LogConfig], *, env: Env) -> None:
+        super().__init__(root, config, env=env)
+        self._topic_configs = dict(topic_configs)
+
     def _open(self, directory: PartitionDirectory) -> Log:
-        config = self._configs.of(directory.topic_partition.topic)
+        config = self._topic_configs.get(directory.topic_partition.topic, self._config)
         return Log(DirectorySource(directory, config=config))
+
+    def _new_arrivals(self) -> Arrivals:
+        return self._env.watch()
+
+    def _partitions_now(self) -> dict[TopicPartition, PartitionDirectory]:
+        self._check_open()
+        self._env.look_again(self.root)
+        return {directory.topic_partition: directory for directory in partitions_of_root(self.root, self._env)}
+
+    def _followed_log(self, directory: PartitionDirectory) -> Log:
+        return self._open(directory)
 
 
 class WritableStore(_Logs[WritableLog]):
     """A log.dirs root with its only writer. A log is opened when it is first requested.
 
+    Any number of logs can be open: those beyond max_open_files that take no appends give their descriptor up until they
+    are used again.
     Attributes: root, meta_properties, recovery_reports (of the logs that were recovered when the root was opened),
         refused (the error with which strict recovery refused a log; log() raises it).
     Threads: thread-safe.  Source: Kafka LogManager.
@@ -380,15 +365,19 @@ class WritableStore(_Logs[WritableLog]):
     def __init__(
         self,
         root: str,
-        configs: _TopicConfigs,
+        config: LogConfig,
+        topic_configs: Mapping[str, LogConfig],
         *,
         lock: PartitionLock,
         owner: MetaProperties,
         recovery: RecoveryMode,
         trusts_recovery_point: bool,
+        max_open_files: int | None,
+        recovery_threads: int,
         env: Env,
     ) -> None:
-        super().__init__(root, configs, env=env)
+        self._configs = TopicSettings(config, topic_configs, root=root, env=env)
+        super().__init__(root, config, env=env)
         self.meta_properties = owner
         self.recovery_reports: dict[TopicPartition, RecoveryReport] = {}
         self.refused: dict[TopicPartition, CorruptLogError] = {}
@@ -401,11 +390,22 @@ class WritableStore(_Logs[WritableLog]):
         self._lock = lock
         self._recovery = recovery
         self._trusts_recovery_point = trusts_recovery_point
+        self._writers = OpenWriters(writers_limit() if max_open_files is None else max_open_files)
+        self._unclean: set[TopicPartition] = set()
+        # Partitions of topics whose deletion has begun and not ended: a crash may still bring them back.
+        self._leaving: set[TopicPartition] = set()
+        self._deleted = DeletedDirectories(root, delay_ms=config.file_delete_delay_ms, env=env)
+        self._metrics = StoreMetrics(env)
+        self._maintenance = Maintenance(self, env)
         disown_in_child(self)
+        for topic in self._configs.deleting:
+            self._withdraw(topic)
+            self._finish_deletion(topic)
         found = read_clean_shutdown(root, env)
         self._clean_shutdown = found or CleanShutdown()
         self._unclean = set() if found is not None else set(self._directories)
         remove_clean_shutdown(root, env)
+        self._threads = recovery_threads
         self._recover()
         self._dropping = weakref.finalize(self, _drop, root, lock)
         self._dropping.atexit = False
@@ -420,10 +420,10 @@ class WritableStore(_Logs[WritableLog]):
     ) -> uuid.UUID:
         """Create the directories of a topic, each with an empty segment, and return the topic's id.
 
-        Args: topic_id: its id in a cluster, random by default; config: kept as long as the store
-            is open.
+        Args: topic_id: its id in a cluster, random by default; config: what differs in it from the config of the store
+            is kept in the root, and holds for later openings too.
         Raises: ValueError for a name that Kafka does not allow, a topic that exists, or an invalid id; StorageError,
-            with the partitions created up to then.
+            with the partitions created up to then; CorruptCheckpointError, see change_topic_config.
         """
         if not is_topic_name(name) or name == CLUSTER_METADATA_TOPIC:
             raise ValueError(f"a topic name has 1 to 249 of a-z A-Z 0-9 . _ - and is not KRaft's own, got {name!r}")
@@ -433,6 +433,8 @@ class WritableStore(_Logs[WritableLog]):
             self._check_writable()
             if name in self.topics:
                 raise ValueError(f"topic {name!r} already exists in {self.root}")
+            if name in self._configs.deleting:
+                self._finish_deletion(name)
             if config is not None:
                 self._configs.set(name, config)
             self._create_partitions(name, range(partitions), made_id)
@@ -451,6 +453,130 @@ class WritableStore(_Logs[WritableLog]):
             missing = [one for one in range(partitions) if TopicPartition(topic, one) not in self._directories]
             self._create_partitions(topic, missing, topic_id)
 
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with its records and settings. Its logs are closed, and so are the iterators over them.
+
+        Its directories are renamed to Kafka's <topic>-<partition>.<id>-delete. They are removed file_delete_delay_ms
+        (of the store's config) later by maintenance, by close, or after the next opening. When this returns, the
+        deletion survives a power cut. Once it has begun, a later call, or the next opening, completes it.
+        Raises: LogNotFoundError if the topic does not exist; StorageError; CorruptCheckpointError, see
+            change_topic_config.
+        Source: Kafka LogManager.asyncDelete.
+        """
+        with self._mutex:
+            self._check_writable()
+            if name not in self.topics and name not in self._configs.deleting:
+                raise _no_such_log(join_path(self.root, name), f"no topic {name!r} in {self.root}")
+            try:
+                self._configs.begin_deletion(name)
+            finally:
+                if name in self._configs.deleting:
+                    self._withdraw(name)
+            self._finish_deletion(name)
+
+    def topic_config(self, topic: str) -> LogConfig:
+        """Return the configuration of a topic.  Raises: LogNotFoundError if the topic does not exist."""
+        with self._mutex:
+            self._check_topic(topic)
+            return self._configs.of(topic)
+
+    def change_topic_config(self, topic: str, changes: Mapping[str, object], *, reset: Iterable[str] = ()) -> LogConfig:
+        """Change settings of a topic, take those named in `reset` back to the store's config, and return the new
+        configuration.
+
+        The root keeps what differs from the store's config in kstore-topic-settings, which brokers ignore. Logs that
+        are open follow at once, see WritableLog.update_config.
+        Args: changes: values by the names of LogConfig.
+        Raises: ValueError, TypeError for an unknown name or an impossible value, LogNotFoundError if the topic does not
+            exist, with nothing changed; StorageError; CorruptCheckpointError if kstore-topic-settings is damaged:
+            restore or remove it.
+        """
+        with self._mutex:
+            self._check_writable()
+            self._check_topic(topic)
+            config = self._configs.change(topic, changes, reset)
+            for topic_partition, log in self._logs.items():
+                if topic_partition.topic == topic and not log.is_closed and not log.has_failed:
+                    log.update_config(config)
+                    self._maintenance.uncleanable.pop(topic_partition, None)
+            return config
+
+    def settings_damage(self, topic: str) -> CorruptCheckpointError | None:
+        """Return why the settings of a topic are unknown, None if they are known."""
+        return None if self._configs.is_known(topic) else self._configs.damage
+
+    def run_maintenance(
+        self,
+        now_ms: int | None = None,
+        *,
+        max_bytes_per_second: float | None = None,
+        should_stop: Callable[[], bool] | None = None,
+    ) -> MaintenanceReport:
+        """Do now what a broker does in the background, and return what was done.
+
+        In this order: flush the logs that flush_ms makes due; remove deleted directories that are due; forget expired
+        producers; delete old segments of every log; compact the logs that are due, the dirtiest first; write the
+        checkpoints. An error in one log is logged and reported, and does not stop the others; one that compaction would
+        meet again makes the partition uncleanable until its settings change or the store is opened again. Retention and
+        compaction open all logs.
+        Args: now_ms: the time for retention and compaction, None for the clock; max_bytes_per_second, should_stop:
+            as in WritableLog.compact; should_stop is also asked before each log.
+        Raises: LogClosedError; LogLockedError after a fork.
+        Threads: one pass at a time, another call waits; appends and reads go on.
+        Source: Kafka LogManager.startup, LogCleaner.
+        """
+        self._check_writable()
+        return self._maintenance.run(now_ms=now_ms, max_bytes_per_second=max_bytes_per_second, should_stop=should_stop)
+
+    def start_maintenance(
+        self, intervals: MaintenanceIntervals | None = None, *, max_bytes_per_second: float | None = None
+    ) -> None:
+        """Run the tasks of run_maintenance in a thread, each at its interval, until stop_maintenance or close.
+
+        Raises: ValueError if they run already; LogClosedError, LogLockedError.
+        """
+        with self._mutex:
+            self._check_writable()
+            chosen = MaintenanceIntervals() if intervals is None else intervals
+            self._maintenance.start(chosen, max_bytes_per_second=max_bytes_per_second)
+
+    def stop_maintenance(self) -> None:
+        """End the thread, and wait for a pass that is running, which stops where it is."""
+        self._maintenance.stop()
+        self._maintenance.resume()
+
+    def metrics(self) -> dict[str, Metric]:
+        """Return figures of the store by the names of Kafka's metrics; LogStartOffset, LogEndOffset, Size (bytes) and
+        NumLogSegments by partition, for the logs that are open.
+
+        Counts and rates are of the time since the store was opened; docs/store.md lists them.
+        Cost: no system call; a look at each open log and its segments.
+        """
+        with self._mutex:
+            self._check_open()
+            return self._metrics.taken(
+                self._partitions,
+                list(self._logs.values()),
+                self._maintenance,
+                deleted_directories=len(self._deleted),
+                refused=len(self.refused),
+            )
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def open_logs(self) -> list[WritableLog]:
+        """Return the logs that are open."""
+        with self._mutex:
+            return [log for log in self._logs.values() if not log.is_closed]
+
+    def remove_deleted(self) -> list[str]:
+        """Remove the directories of deleted partitions that are due, and return their paths."""
+        with self._mutex:
+            self._check_writable()
+            return self._deleted.remove()
+
     def checkpoint(self) -> None:
         """Write the recovery point, log start offset and high watermark of each log, as a broker does every minute.
 
@@ -468,6 +594,7 @@ class WritableStore(_Logs[WritableLog]):
         and was closed.
         Raises: StorageError, with everything closed and unlocked, and no marker written.
         """
+        self._maintenance.stop()
         with self._mutex:
             if self._is_closed:
                 return
@@ -475,12 +602,25 @@ class WritableStore(_Logs[WritableLog]):
             self._dropping.detach()
             try:
                 self._lock.check_owner()
+                self._deleted.remove(is_due=False)
                 self._close_logs()
             finally:
                 self._lock.release()
+                self._listeners.report(self.root)
 
     def disown(self) -> None:
         self._mutex = threading.RLock()
+
+    def _new_arrivals(self) -> Arrivals:
+        return LiveArrivals()
+
+    def _partitions_now(self) -> dict[TopicPartition, PartitionDirectory]:
+        with self._mutex:
+            self._check_open()
+            return dict(self._directories)
+
+    def _followed_log(self, directory: PartitionDirectory) -> Log:
+        return self.log(*directory.topic_partition)
 
     def _close_logs(self) -> None:
         try:
@@ -519,16 +659,59 @@ class WritableStore(_Logs[WritableLog]):
 
     def _recover(self) -> None:
         """Recover and close each log of a root that was not closed cleanly."""
-        for topic_partition in sorted(self._unclean):
-            try:
-                log = self._open(self._directories[topic_partition])
-            except CorruptLogError as error:
-                _logger.error("%s was not recovered: %s", topic_partition, error)
-                self.refused[topic_partition] = error
-                continue
-            self.recovery_reports[topic_partition] = log.recovery_report
+        unclean = sorted(self._unclean)
+        for topic_partition, log in zip(unclean, _in_threads(self._recovered, unclean, self._threads), strict=True):
+            if isinstance(log, CorruptLogError):
+                self.refused[topic_partition] = log
+            else:
+                self.recovery_reports[topic_partition] = log.recovery_report
+                self._logs[topic_partition] = log
+
+    def _recovered(self, topic_partition: TopicPartition) -> WritableLog | CorruptLogError:
+        try:
+            log = self._open(self._directories[topic_partition])
+        except CorruptLogError as error:
+            _logger.error("%s was not recovered: %s", topic_partition, error)
+            return error
+        log.close()
+        _logger.info("recovered %s: its log ends at offset %d", topic_partition, log.recovery_report.log_end_offset)
+        return log
+
+    def _withdraw(self, topic: str) -> None:
+        """Close the logs of a topic whose deletion has begun, and know it no more. Requires the mutex."""
+        for topic_partition in [one for one in self._directories if one.topic == topic]:
+            self._leaving.add(topic_partition)
+            del self._directories[topic_partition]
+            log = self._logs.pop(topic_partition, None)
+            self.refused.pop(topic_partition, None)
+            self._maintenance.uncleanable.pop(topic_partition, None)
+            if log is not None:
+                self._let_go(log)
+        self._partitions = tuple(sorted(self._directories))
+
+    def _finish_deletion(self, topic: str) -> None:
+        """Carry out what begin_deletion noted, after _withdraw. Requires the mutex."""
+        directories = directories_of_topic(self.root, topic, self._env)
+        self._deleted.take(directories)
+        forget_partitions(self.root, frozenset(one.topic_partition for one in directories), self._env)
+        self._configs.end_deletion(topic)
+        self._leaving = {one for one in self._leaving if one.topic != topic}
+        self._unclean = {one for one in self._unclean if one.topic != topic}
+
+    def _let_go(self, log: WritableLog) -> None:
+        """Close a log that is about to be deleted."""
+        try:
             log.close()
-            self._logs[topic_partition] = log
+        except KStoreError as error:
+            _logger.warning("closing %s before its deletion: %s", log.topic_partition, error)
+        if log.has_failed:
+            self._unclean.add(log.topic_partition)
+        self._metrics.keep(log)
+
+    def _check_topic(self, topic: str) -> None:
+        self._check_open()
+        if topic not in self.topics:
+            raise _no_such_log(join_path(self.root, topic), f"no topic {topic!r} in {self.root}")
 
     def _open(self, directory: PartitionDirectory) -> WritableLog:
         topic_partition = directory.topic_partition
@@ -536,6 +719,8 @@ class WritableStore(_Logs[WritableLog]):
         earlier = self._logs.get(topic_partition)
         if earlier is not None and earlier.has_failed:
             self._unclean.add(topic_partition)
+        if earlier is not None:
+            self._metrics.keep(earlier)
         log = WritableLog.open(
             directory,
             config=self._configs.of(topic_partition.topic),
@@ -544,6 +729,7 @@ class WritableStore(_Logs[WritableLog]):
             lock=self._lock.share(str(topic_partition)),
             is_clean=topic_partition not in self._unclean,
             env=self._env,
+            writers=self._writers,
         )
         self._unclean.discard(topic_partition)
         return log
@@ -553,28 +739,48 @@ class WritableStore(_Logs[WritableLog]):
         forget_partitions(self.root, frozenset(made), self._env)
         try:
             for topic_partition in made:
-                self._create_partition(topic_partition, topic_id)
+                path = join_path(self.root, str(topic_partition))
+                self._env.make_directory(path)
+                self._directories[topic_partition] = PartitionDirectory(topic_partition, path, self.root, self._env)
+            self._env.sync_directory(self.root)
+            create = partial(self._created, topic_id=topic_id)
+            for topic_partition, log in zip(made, _in_threads(create, made, self._threads), strict=True):
+                self._logs[topic_partition] = log
         finally:
             self._partitions = tuple(sorted(self._directories))
+            self._listeners.report(self.root)
 
-    def _create_partition(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None) -> None:
-        path = join_path(self.root, str(topic_partition))
-        self._env.make_directory(path)
+    def _created(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None) -> WritableLog:
+        """Fill the new directory of a partition, and return its log, closed."""
+        directory = self._directories[topic_partition]
         if topic_id is not None:
-            write_partition_metadata(path, topic_id, self._env)
-        self._env.sync_directory(self.root)
-        self._directories[topic_partition] = PartitionDirectory(topic_partition, path, self.root, self._env)
-        self.log(*topic_partition).close()
+            write_partition_metadata(directory.path, topic_id, self._env)
+        log = self._open(directory)
+        log.close()
+        return log
 
     def _write_checkpoints(self) -> None:
         def take_marks() -> dict[TopicPartition, PartitionMarks]:
             return {topic_partition: log.marks() for topic_partition, log in self._logs.items()}
 
-        save_marks(self.root, take_marks, self._env, kept=self._directories)
+        save_marks(self.root, take_marks, self._env, kept={*self._directories, *self._leaving})
 
     def _check_writable(self) -> None:
         self._check_open()
         self._lock.check_held()
+
+
+def _in_threads(function: Callable[[_Item], _Result], items: Sequence[_Item], threads: int) -> Iterator[_Result]:
+    """Yield the result of each item in order; after an error no more are begun."""
+    if min(threads, len(items)) <= 1:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(threads, thread_name_prefix="kstore-recovery") as pool:
+        try:
+            yield from pool.map(function, items)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def _drop(root: str, lock: PartitionLock) -> None:

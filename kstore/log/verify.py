@@ -422,7 +422,12 @@ class Verification:
     def _damage_above_the_end(self, side_files: SideFileCheck) -> Iterator[Damage]:
         """Yield what refers to offsets above the log end, unless a writer may be at work there."""
         found = list(side_files.finish())
-        if not found or not self._is_written():
+        if found and not self._is_written():
+            # A writer may have changed and closed the log since it was listed.
+            self._log.refresh(keeps_known=False)
+            side_files.restore(side_files.state())
+            found = list(side_files.finish())
+        if not self._is_written():
             yield from found
 
     def _segment_of(self, offset: int) -> LogSegment:

@@ -76,7 +76,7 @@ class ProducerMetrics:
         "records-per-request",
         "compression-rate",
     )
-    _TIMES = ("flush", "txn-init", "txn-begin", "txn-commit", "txn-abort")
+    _TIMES = ("flush", "txn-init", "txn-begin", "txn-send-offsets", "txn-commit", "txn-abort")
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock

@@ -5,7 +5,7 @@ ProducerParts creates the objects of one producer and connects them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import TIMEOUT_MAX
 from types import TracebackType
@@ -43,8 +43,9 @@ from kstore.producer.sending.sender import Sender
 from kstore.producer.sending.store_sink import StoreSink
 from kstore.producer.sink import Metadata
 from kstore.producer.transactions.coordinator import TransactionCoordinator, coordinator_of
+from kstore.producer.transactions.group_offsets import checked_group, checked_offsets
 from kstore.producer.transactions.manager import TransactionManager
-from kstore.types import MAGIC_V2, TopicPartition
+from kstore.types import MAGIC_V2, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -538,6 +539,28 @@ class Producer(ProducerCore):
         with self._timed("txn-begin"):
             manager.begin_transaction()
 
+    def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group: str
+    ) -> None:
+        """Commit a group's offsets with the transaction: both become visible together, or neither.
+
+        So a program that reads with a Consumer and writes with this producer does each record's work exactly once.
+        Args: offsets: the next offset to be read of each partition, as of Consumer.position; they go to the store's
+            `__consumer_offsets`, which is created as a broker does if it does not exist.
+        Raises: TransactionStateError without an open transaction; UnknownTopicOrPartitionError, with nothing changed;
+            an error of the append, after which only abort_transaction() is possible; ProducerFencedError;
+            ProducerTimeoutError after max_block_ms; TypeError, ValueError for invalid offsets or an empty group;
+            RuntimeError in a callback.
+        """
+        group, made = checked_group(group), checked_offsets(offsets)
+        self._transaction_manager()
+        for topic, partition in made:
+            self._metadata.cluster_with(topic, partition)
+        if made:
+            self._await_transaction(
+                "send_offsets_to_transaction", lambda manager: manager.send_offsets(group, made), timed="send-offsets"
+            )
+
     def commit_transaction(self) -> None:
         """Send the remaining records and write the markers that make the transaction's records visible together.
 
@@ -560,10 +583,12 @@ class Producer(ProducerCore):
             raise TransactionStateError("transactions need a transactional_id")
         return self._transactions
 
-    def _await_transaction(self, call: str, begin: Callable[[TransactionManager], TransactionalResult]) -> None:
+    def _await_transaction(
+        self, call: str, begin: Callable[[TransactionManager], TransactionalResult], *, timed: str | None = None
+    ) -> None:
         manager = self._transaction_manager()
         self._check_may_wait(f"{call}()")
-        with self._timed(f"txn-{call.partition('_')[0]}"):
+        with self._timed(f"txn-{timed or call.partition('_')[0]}"):
             result = begin(manager)
             self._sender.wakeup()
             result.wait(min(self.config.max_block_ms / _MS_PER_S, TIMEOUT_MAX))

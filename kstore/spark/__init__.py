@@ -9,9 +9,10 @@ except ModuleNotFoundError as error:
         "this part of kstore needs the package pyspark: pip install 'kstore[spark]'", name=error.name
     ) from error
 
-from kstore.spark.exporting import export
+from kstore.spark.jobs.exporting import export
+from kstore.spark.jobs.scanning import scan
 from kstore.spark.options import configure
 from kstore.spark.skipped import damage
 from kstore.spark.source import KStoreDataSource
 
-__all__ = ["KStoreDataSource", "configure", "damage", "export"]
+__all__ = ["KStoreDataSource", "configure", "damage", "export", "scan"]

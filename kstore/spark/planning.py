@@ -76,6 +76,20 @@ def plan_partitions(options: ReadOptions, constraint: Constraint, *, max_partiti
     Cost: lists and opens each selected log once, with minPartitions those after the first 1000 twice. With
         read_committed walks each log, up to 8 large ones at a time. Open files do not grow with the partitions.
     """
+    return selected_partitions(
+        options,
+        lambda directories: plan_directories(directories, options, constraint, max_partition_bytes=max_partition_bytes),
+    )
+
+
+def plan_directories(
+    directories: Sequence[PartitionDirectory],
+    options: ReadOptions,
+    constraint: Constraint,
+    *,
+    max_partition_bytes: int,
+) -> list[ScanPartition]:
+    """Return the tasks that read these partitions; as plan_partitions, which also selects them."""
 
     def resolve(log: Log) -> OffsetRange:
         asked = resolve_offset_range(log.topic_partition, log, options)
@@ -86,20 +100,30 @@ def plan_partitions(options: ReadOptions, constraint: Constraint, *, max_partiti
     def resolve_and_plan(log: Log) -> list[ScanRange]:
         # Of local files the end is cheap to find, and tells a task what a file that it finds shorter has lost.
         if leaves_end and not is_local(log.path) and log.is_read_to_find_its_end(log.log_start_offset):
-            return _evenly(lambda size: list(log.scan_ranges(size)), max_partition_bytes)
+            return list(log.scan_ranges(max_partition_bytes))
         most_records = options.max_records_per_partition
         pieces = split_ranges([resolve(log)], min_partitions=None, max_records_per_partition=most_records)
         return _scan_ranges(log, pieces, options, max_partition_bytes)
 
-    def plan(directories: list[PartitionDirectory]) -> list[ScanPartition]:
-        with Looks(keeps_logs=options.min_partitions is not None) as looks:
-            if options.min_partitions is None:
-                found = look_at_each(directories, resolve_and_plan, options, looks=looks)
-                return _tasks(found, options, max_partition_bytes)
-            ranges = look_at_each(directories, resolve, options, looks=looks)
-            return tasks_between(ranges, directories, options, max_partition_bytes=max_partition_bytes, looks=looks)
+    def plan_listed() -> dict[str, list[ScanRange]]:
+        """Return the plans for which the listing is enough. In one thread: nothing waits, and one log takes memory."""
+        planned = {}
+        for one in directories:
+            if not is_local(one.path):
+                ranges = looks.look_at(one, lambda log: _plan_by_listing(log, max_partition_bytes))
+                if ranges is not None:
+                    planned[one.path] = ranges
+        return planned
 
-    return selected_partitions(options, plan)
+    with Looks(keeps_logs=options.min_partitions is not None) as looks:
+        if options.min_partitions is None:
+            planned = plan_listed() if leaves_end else {}
+            others = [one for one in directories if one.path not in planned]
+            found = look_at_each(others, resolve_and_plan, options, looks=looks)
+            planned |= zip((one.path for one in others), found, strict=True)
+            return _tasks([planned[one.path] for one in directories], options, max_partition_bytes)
+        ranges = look_at_each(directories, resolve, options, looks=looks)
+        return tasks_between(ranges, directories, options, max_partition_bytes=max_partition_bytes, looks=looks)
 
 
 def selected_partitions(options: ReadOptions, use: Callable[[list[PartitionDirectory]], _Result]) -> _Result:
@@ -244,6 +268,14 @@ def _leaves_end(options: ReadOptions, constraint: Constraint) -> bool:
     )
 
 
+def _plan_by_listing(log: Log, max_partition_bytes: int) -> list[ScanRange] | None:
+    """Return the ranges of a whole log, None if they take more than its listing."""
+    is_listed = log.is_read_to_find_its_end(log.log_start_offset)
+    if not is_listed or any(segment.size_in_bytes > max_partition_bytes for segment in log.segments):
+        return None
+    return list(log.scan_ranges(max_partition_bytes))
+
+
 def _scan_ranges(
     log: Log, pieces: Sequence[OffsetRange], options: ReadOptions, max_partition_bytes: int
 ) -> list[ScanRange]:
@@ -313,15 +345,23 @@ def _tasks(found: Iterable[list[ScanRange]], options: ReadOptions, max_partition
 
 def _pack(scans: list[ScanRange], max_partition_bytes: int) -> list[ScanPartition]:
     """Merge adjacent small ranges into tasks if there are many: a task costs Spark about as much as reading 10 MB."""
-    share_bytes = -(-sum(scan.size_in_bytes for scan in scans) // PACK_ABOVE)
-    tasks: list[list[ScanRange]] = []
-    task_bytes = 0
-    for scan in scans:
-        is_room = task_bytes < share_bytes and task_bytes + scan.size_in_bytes <= max_partition_bytes
-        if tasks and is_room and len(scans) > PACK_ABOVE:
-            tasks[-1].append(scan)
-            task_bytes += scan.size_in_bytes
+    runs = packed([scan.size_in_bytes for scan in scans], max_partition_bytes, least_count=PACK_ABOVE)
+    return [ScanPartition(tuple(scans[run.start : run.stop])) for run in runs]
+
+
+def packed(sizes: Sequence[int], most_bytes: int, *, least_count: int) -> list[range]:
+    """Divide sizes in bytes into runs of adjacent ones of at most most_bytes each, if there are more than least_count,
+    and into about so many at least; otherwise, and where one alone has more, a run is one of them.
+    """
+    share_bytes = -(-sum(sizes) // least_count)
+    runs: list[range] = []
+    run_bytes = 0
+    for at, size in enumerate(sizes):
+        is_room = run_bytes < share_bytes and run_bytes + size <= most_bytes
+        if runs and is_room and len(sizes) > least_count:
+            runs[-1] = range(runs[-1].start, at + 1)
+            run_bytes += size
         else:
-            tasks.append([scan])
-            task_bytes = scan.size_in_bytes
-    return [ScanPartition(tuple(task)) for task in tasks]
+            runs.append(range(at, at + 1))
+            run_bytes = size
+    return runs

@@ -6,9 +6,11 @@ from __future__ import annotations
 import base64
 import itertools
 import re
+import threading
 
 import pytest
 
+from kstore import Record
 from kstore.cli import cat, render
 from kstore.cli.render import json_of_plain, json_records
 from kstore.log.opening import open_log
@@ -189,7 +191,7 @@ def test_empty_log_shows_nothing(kstore, tmp_path):
     [
         pytest.param(["--from", "5", "--to", "4"], "--from 5 is greater than --to 4", id="offsets-turned-round"),
         pytest.param(["--since", "5", "--until", "4"], "--since 5 is greater than --until 4", id="times-turned-round"),
-        pytest.param(["--from", "-1"], "--from must be", id="negative-offset"),
+        pytest.param(["--to", "-1"], "--to must be", id="negative-offset"),
         pytest.param(["--since", "noon"], "--since must be", id="no-time"),
         pytest.param(["--topic", "other"], "no partition of topic other", id="topic-not-there"),
     ],
@@ -331,3 +333,54 @@ def test_damage_before_the_first_offset_or_after_the_limit_is_not_met(kstore, tm
     assert (offsets(run), run.status, run.err) == ([2, 3, 4, 5], 0, "")
     run = kstore("cat", "--json", directory, "--skip-damaged", "--since", 0, "--limit", 1)
     assert (offsets(run), run.status) == ([2], 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--from", "-4"], [8, 9, 10, 11]),
+        (["--from=-100"], [*range(12)]),
+        (["--from", "-4", "--to", "10"], [6, 7, 8, 9]),
+        (["--from", "-4", "--skip-damaged"], [8, 9, 10, 11]),
+    ],
+)
+def test_negative_first_offset_counts_from_the_end_of_each_log(kstore, directory, options, expected):
+    assert offsets(kstore("cat", "--json", directory, *options)) == expected
+
+
+def test_follow_goes_on_with_what_comes_until_the_limit(kstore, directory):
+    with open_log(directory, "a") as log:
+        appends = threading.Timer(0.2, lambda: log.append([Record(offset=0, timestamp_ms=1, key=b"k", value=b"new")]))
+        appends.start()
+        run = kstore("cat", "--json", "--follow", directory, "--from", "-2", "--limit", "3")
+        appends.join()
+    assert (offsets(run), run.status, run.err) == ([10, 11, 12], 0, "")
+
+
+def test_follow_picks_up_new_partitions_from_their_start(kstore, tmp_path):
+    write_partition(tmp_path, [[batch(0, 2)]], topic="t", partition=0)
+
+    def add():
+        with open_log(tmp_path / "t-1", "a") as log:
+            log.append([Record(offset=0, timestamp_ms=1, key=b"k", value=b"v")])
+
+    adds = threading.Timer(0.2, add)
+    adds.start()
+    run = kstore("cat", "--json", "-f", tmp_path, "--from", "latest", "--limit", "1")
+    adds.join()
+    assert [(one["partition"], one["offset"]) for one in run.objects()] == [(1, 0)]
+
+
+def test_follow_decodes_and_selects_by_time(kstore, directory):
+    since = str(FIRST_TIMESTAMP_MS + 10)
+    options = ["--since", since, "--limit", "2", "--value-decoder", "bytes"]
+    run = kstore("cat", "--json", "--follow", directory, *options)
+    assert all(one["timestamp"] >= int(since) for one in run.objects())
+    assert len(run.objects()) == 2
+
+
+@pytest.mark.parametrize("option", [["--to", "3"], ["--until", "2024-01-01"], ["--skip-damaged"]])
+def test_follow_refuses_what_would_end_it(kstore, directory, option):
+    run = kstore("cat", "--follow", directory, *option)
+    assert (run.status, run.out) == (2, "")
+    assert "--follow takes no --to" in run.err

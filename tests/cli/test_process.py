@@ -73,6 +73,14 @@ def test_interrupt_ends_the_command_quietly(long_log):
     assert (process.returncode, err) == (130, b"")
 
 
+def test_interrupt_ends_following_quietly(partition):
+    process = start("cat", "--json", "--follow", partition, stdout=PIPE, stderr=PIPE)
+    assert [json.loads(process.stdout.readline())["offset"] for _ in range(3)] == [0, 1, 2]
+    process.send_signal(signal.SIGINT)
+    assert process.communicate() == (b"", b"")
+    assert process.returncode == 130
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"], ids=["stdout", "stderr", "all"])
 def test_closed_streams_are_not_an_error(partition, closed):
     command = [sys.executable, "-m", "kstore", "ls", str(partition)]

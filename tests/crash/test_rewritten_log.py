@@ -21,6 +21,7 @@ from tests.crash.rewritten_log import COMMITTED, Answer, History, Run, Step
 
 ROUND_SECONDS = 4.0
 LONG_SECONDS = 600.0
+MOST_ROUNDS = 5
 MOST_TOLD = 5
 READERS = 2
 
@@ -91,13 +92,21 @@ def test_offsets_of_a_batch_that_a_truncation_split_are_held_only_after_they_are
     assert "holds [(2, 1)] too" in (problem_of(81, 82) or "")
 
 
+def has_seen_enough(outcomes: Counter[str]) -> bool:
+    """Whether there was something to get wrong: on a busy machine a round may have hardly a read."""
+    return outcomes["generations"] > 3 and outcomes["_read: answered"] > 0
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_readers_beside_a_writer_that_rewrites_its_log_get_one_state_of_it(tmp_path: Path, seed: int) -> None:
     outcomes: Counter[str] = Counter()
-    problems = problems_beside_a_writer(tmp_path / "root", seed=seed, seconds=ROUND_SECONDS, outcomes=outcomes)
-    assert problems[:MOST_TOLD] == []
-    assert outcomes["generations"] > 3
-    assert outcomes["_read: answered"]
+    for more in range(MOST_ROUNDS):
+        work = tmp_path / str(more)
+        problems = problems_beside_a_writer(work, seed=seed + 10 * more, seconds=ROUND_SECONDS, outcomes=outcomes)
+        assert problems[:MOST_TOLD] == []
+        if has_seen_enough(outcomes):
+            return
+    raise AssertionError(f"in {MOST_ROUNDS} rounds there was only {dict(sorted(outcomes.items()))}")
 
 
 @pytest.mark.long

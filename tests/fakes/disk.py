@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import errno
 import random
-from itertools import count
+from collections.abc import Callable, Collection, Iterator
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,8 +52,26 @@ class Inode:
             left[start : start + len(page)] = page
         return Inode(bytes(left))
 
+    def after_cut_with(self, kept: Collection[int | None]) -> Inode:
+        """Return what is left if of all that was not synced these pages persist, and None: the size."""
+        old, new = self.durable, bytes(self.content)
+        left = bytearray(len(new) if None in kept else len(old))
+        for page, start in enumerate(range(0, len(left), PAGE_BYTES)):
+            part = (new if page in kept else old)[start : min(start + PAGE_BYTES, len(left))]
+            left[start : start + len(part)] = part
+        return Inode(bytes(left))
+
+    def unsynced(self) -> list[int | None]:
+        """Return the pages that differ from those at the last sync, and None if the size does."""
+        old, new = self.durable, bytes(self.content)
+        starts = range(0, max(len(old), len(new)), PAGE_BYTES)
+        pages = [at for at, start in enumerate(starts) if old[start:][:PAGE_BYTES] != new[start:][:PAGE_BYTES]]
+        return [*pages, *([None] if len(old) != len(new) else [])]
+
 
 _DISKS = count()
+# What a power cut may leave or not, each by itself: a change of a name, or a page or the size of a file.
+Unit = tuple[int, "int | None"]
 NameChange = tuple[str, str, str, "Inode | None"]
 
 
@@ -101,6 +120,34 @@ class SimulatedDisk(LocalEnv):
         disk.directories |= self.directories
         return disk
 
+    def states_after_cut(self, rng: random.Random, *, most_units: int) -> Iterator[SimulatedDisk]:
+        """Yield what may be left after the power failed now: every selection of what was not synced.
+
+        If there are more than most_units of it: none, all, each alone, all but one, all up to one, all from one on, and
+        random selections, 2**most_units altogether. Selections with the same result are yielded once.
+        """
+        inodes = {id(one): one for one in (*self._durable_names.values(), *(c[3] for c in self._pending)) if one}
+        units: list[Unit] = [(-1, at) for at in range(len(self._pending))]
+        units += [(number, page) for number, inode in inodes.items() for page in inode.unsynced()]
+        seen = set()
+        for kept in _selections(units, rng, most_units):
+            names = dict(self._durable_names)
+            for at, change in enumerate(self._pending):
+                if (-1, at) in kept:
+                    _change(names, *change)
+            pages = {number: {page for of, page in kept if of == number} for number in inodes}
+            left = {number: inode.after_cut_with(pages[number]) for number, inode in inodes.items()}
+            disk = SimulatedDisk({path: left[id(inode)] for path, inode in names.items()}, now_ms=self._now_ms)
+            disk.directories |= self.directories
+            state = hash(frozenset((path, bytes(inode.content)) for path, inode in disk.names.items()))
+            if state not in seen:
+                seen.add(state)
+                yield disk
+
+    def files(self) -> dict[str, bytes]:
+        """Return the content of every file by its path."""
+        return {path: bytes(inode.content) for path, inode in sorted(self.names.items())}
+
     def state(self, directory: str) -> dict[str, bytes]:
         """Return the files of a directory by name."""
         found = {path: inode for path, inode in self.names.items() if path.rpartition("/")[0] == directory}
@@ -123,6 +170,11 @@ class SimulatedDisk(LocalEnv):
         return _DiskLock(path=path, number=self._number)
 
     def rename(self, source: str, target: str) -> None:
+        if source in self.directories:
+            self.step()
+            self.directories = {_moved(one, source, target) for one in self.directories}
+            self._rename_now("move", source, target, None)
+            return
         inode = self._inode(source)
         self.step()
         self._rename_now("rename", source, target, inode)
@@ -142,12 +194,25 @@ class SimulatedDisk(LocalEnv):
         self.directories.add(path)
         return is_new
 
+    def remove_directory(self, path: str) -> bool:
+        if path not in self.directories or self.listdir(path):
+            return False
+        self.directories.discard(path)
+        return True
+
     def sync_directory(self, path: str) -> None:
         self.step()
-        synced = [one for one in self._pending if path in (one[1].rpartition("/")[0], one[2].rpartition("/")[0])]
-        for change in synced:
+        left: list[NameChange] = []
+        for change in self._pending:
+            kind, source, target, _ = change
+            if path not in (source.rpartition("/")[0], target.rpartition("/")[0]):
+                left.append(change)
+                continue
             _change(self._durable_names, *change)
-        self._pending = [one for one in self._pending if one not in synced]
+            if kind == "move":
+                # What was not synced in that directory is in the moved one.
+                left = [(*one[:1], *(_moved(name, source, target) for name in one[1:3]), one[3]) for one in left]
+        self._pending = left
 
     def listdir(self, path: str) -> list[str]:
         names = {one[len(path) + 1 :].partition("/")[0] for one in self.names if one.startswith(path + "/")}
@@ -173,6 +238,17 @@ class SimulatedDisk(LocalEnv):
         self._pending.append((kind, source, target, inode))
 
 
+class WatchedDisk(SimulatedDisk):
+    """Calls before_call before each call that changes something."""
+
+    before_call: Callable[[], None] | None = None
+
+    def step(self) -> None:
+        if self.before_call is not None:
+            self.before_call()
+        super().step()
+
+
 class DiskThatForgetsFiles(SimulatedDisk):
     """A planted fault: as if no file were ever synced."""
 
@@ -186,7 +262,32 @@ class DiskThatForgetsNames(SimulatedDisk):
         assert path
 
 
+def _selections(units: list[Unit], rng: random.Random, most_units: int) -> Iterator[set[Unit]]:
+    count_of_all = 1 << most_units
+    if len(units) <= most_units:
+        for number in range(1 << len(units)):
+            yield {unit for at, unit in enumerate(units) if number >> at & 1}
+        return
+    whole = set(units)
+    ends = range(1, len(units))
+    yield from (set(), whole)
+    yield from chain.from_iterable(({unit}, whole - {unit}) for unit in units)
+    yield from chain.from_iterable((set(units[:at]), set(units[at:])) for at in ends)
+    for _ in range(count_of_all - 4 * len(units)):
+        keeps = rng.random()
+        yield {unit for unit in units if rng.random() < keeps}
+
+
+def _moved(path: str, source: str, target: str) -> str:
+    return target + path[len(source) :] if path == source or path.startswith(source + "/") else path
+
+
 def _change(names: dict[str, Inode], kind: str, source: str, target: str, inode: Inode | None) -> None:
+    if kind == "move":
+        # A directory, with all that is in it.
+        for path in [one for one in names if one.startswith(source + "/")]:
+            names[_moved(path, source, target)] = names.pop(path)
+        return
     names.pop(source, None)
     if kind != "unlink" and inode is not None:
         names[target] = inode

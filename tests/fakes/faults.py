@@ -47,6 +47,10 @@ class FaultyEnv(LocalEnv):
         """Let nothing fail from now on."""
         self._fault = None
 
+    def arm(self, fault: Fault) -> None:
+        """Let a call fail whose number counts from now."""
+        self._fault = fault._replace(call_number=self.calls + fault.call_number)
+
     def check(self, call: str, path: str) -> bool:
         """Count a call and raise if it is to fail; return whether a write is to be cut short."""
         self.calls += 1
@@ -98,6 +102,17 @@ class FaultyEnv(LocalEnv):
 
     def _fails_by(self, kind: FaultKind) -> bool:
         return self._fault is not None and self._fault.kind == kind
+
+
+class ClockedEnv(FaultyEnv):
+    """A FaultyEnv whose clock stands still."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now_ms = 0
+
+    def wall_clock_ms(self) -> int:
+        return self._now_ms
 
 
 class _FaultyReads(LocalFile):

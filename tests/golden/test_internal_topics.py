@@ -9,9 +9,9 @@ from collections import Counter
 
 import pytest
 
-from kstore.producer.transactions.coordinator import partition_of
 from kstore.record.schemas.topics import (
     DecodedMessage,
+    coordinator_partition,
     decode_metadata_record,
     decode_transaction_record,
     encode_transaction_record,
@@ -79,7 +79,7 @@ def test_transaction_record_of_version_0_is_written_as_the_broker_wrote_it(parti
         key, value = decode_transaction_record(record.key, record.value)
         if value is None or value.version == 0:
             place = place_of(partition, record.offset)
-            assert partition_of(key.fields["transactionalId"], partition_count=2) == partition.partition, place
+            assert coordinator_partition(key.fields["transactionalId"], partition_count=2) == partition.partition, place
             fields = None if value is None else value.fields
             written = encode_transaction_record(key.fields["transactionalId"], fields)
             assert written == (record.key, record.value), place

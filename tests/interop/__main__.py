@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kstore.record import MemoryRecords
 from tests.fuzz.message_mutator import MessageMutator
-from tests.interop import archive, cleaning, live, producing, staging, store, transactions
+from tests.interop import archive, cleaning, groups, live, producing, staging, store, transactions
 from tests.interop.comparison import Line, bytes_problem, reading_problem, records_difference, records_problem
 from tests.interop.histories import running as histories
 from tests.interop.programs import CLIENTS, Client, Unavailable, build, reports, require_tools
@@ -39,6 +39,7 @@ WITH_A_BROKER = {
     "staging": staging.steps,
     "producer": producing.steps,
     "archive": archive.steps,
+    "groups": groups.steps,
 }
 LIVE = "live"
 

@@ -11,7 +11,8 @@ import pytest
 
 from kstore.log.env import LocalEnv, LockFile
 from kstore.log.files.names import find_partitions
-from kstore.log.store import RecoveredPartition, open_store, recover_partitions
+from kstore.log.store import open_store
+from kstore.log.upkeep.recovering import RecoveredPartition, recover_partitions
 from kstore.record import MemoryRecords
 from tests.making.batches import batch, write_offset_checkpoint
 

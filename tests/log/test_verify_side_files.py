@@ -468,3 +468,24 @@ def test_transaction_index_holds_what_no_cleaner_removed(tmp_path: Path) -> None
     assert [name for name, _, _ in damages(directory)] == [LATER_TXN_INDEX] * 2
     cleaned_segment(directory)
     assert damages(directory) == []
+
+
+class ClosingEnv(LocalEnv):
+    """Beside a writer that removes a snapshot and closes the log just before anybody asks for its lock."""
+
+    def __init__(self, snapshot: Path) -> None:
+        self._snapshot = snapshot
+
+    def is_locked(self, path: str) -> bool:
+        del path
+        self._snapshot.unlink(missing_ok=True)
+        return False
+
+
+def test_snapshot_above_the_end_that_a_writer_removed_as_it_closed_is_no_damage(directory: Path) -> None:
+    snapshot = directory / f"{99:020d}.snapshot"
+    snapshot.write_bytes(encode_snapshot([]))
+    assert reasons(directory) == ["snapshot is above the log end offset 20"]
+    with open_log(directory) as log:
+        assert list(verify(log, env=ClosingEnv(snapshot))) == []
+    assert not snapshot.exists()

@@ -15,6 +15,7 @@ from kstore.log.write.writable_log import WritableLog
 from kstore.record import ControlRecordType, MemoryRecords
 from kstore.record.builder import MemoryRecordsBuilder
 from tests.fakes.disk import SimulatedDisk
+from tests.fakes.power import CuttingEnv
 from tests.reference.compaction import ModelBatch, ModelRecord, Round, aborted_batches, cleaned, replayed
 
 PATH = "/root/t-0"
@@ -84,7 +85,7 @@ class History:
             self.compact(log)
         self.flushed_end = max(self.flushed_end, log.flushed_offset)
 
-    def pass_time(self, disk: SimulatedDisk) -> None:
+    def pass_time(self, disk: SimulatedDisk | CuttingEnv) -> None:
         self.now_ms += self.rng.choice([0, 1, 10, 100, 10_000])
         disk._now_ms = self.now_ms
 
@@ -178,7 +179,7 @@ class History:
 
     def resume(self, log: Log) -> None:
         """Go on from what a crash left, after it was held to the history."""
-        self.appended = [one for one in self.appended if one.base_offset < log.log_end_offset]
+        self.appended = [one for one in self.appended if one.last_offset < log.log_end_offset]
         self.adopt(log)
         self.open = {
             one.producer_id
@@ -203,6 +204,10 @@ class History:
         assert [shown(one) for one in found] == [shown(one) for one in self.batches]
         self.check_history(log, found)
 
+    def uncleaned_from(self, log: Log) -> int:
+        """Return the offset from which on no compaction has removed a record."""
+        return log.segments[-1].base_offset
+
     def check_history(self, log: Log, found: list[ModelBatch]) -> None:
         """No record was invented, doubled, reordered, lost or resurrected."""
         start = log.log_start_offset
@@ -213,15 +218,18 @@ class History:
         end = log.log_end_offset
         assert end >= self.flushed_end
         # With the markers of the whole history: a marker goes only after all data of its transaction.
-        history = [one for one in self.appended if one.base_offset < end]
+        history = [one for one in self.appended if one.last_offset < end]
         gone = aborted_batches(history)
         here = [one for one in found if one.base_offset not in gone]
         assert replayed(here, start_offset=start) == replayed(history, start_offset=start)
-        uncleaned = max(log.segments[-1].base_offset, start)
+        uncleaned = max(self.uncleaned_from(log), start)
         assert {one.offset for one in records if one.offset >= uncleaned} == {
             record.offset for one in history for record in one.records if record.offset >= uncleaned
         }
-        assert committed(log) == [one for one in committed_of(found, history) if one >= start]
+        self.check_committed(log, found, history)
+
+    def check_committed(self, log: Log, found: list[ModelBatch], history: list[ModelBatch]) -> None:
+        assert committed(log) == [one for one in committed_of(found, history) if one >= log.log_start_offset]
 
 
 def committed(log: Log) -> list[int]:
@@ -248,7 +256,7 @@ def shown(batch: ModelBatch) -> ModelBatch:
     return replace(batch, base_offset=base, last_offset=last)
 
 
-def encoded(batch: ModelBatch, *, marker_ms: int = NOW_MS) -> MemoryRecords:
+def encoded(batch: ModelBatch, *, marker_ms: int = NOW_MS, leader_epoch: int = 0) -> MemoryRecords:
     builder = MemoryRecordsBuilder(
         magic=batch.magic,
         compression=batch.codec,
@@ -258,7 +266,7 @@ def encoded(batch: ModelBatch, *, marker_ms: int = NOW_MS) -> MemoryRecords:
         base_sequence=batch.base_sequence,
         is_transactional=batch.is_transactional,
         is_control=batch.ends is not None,
-        partition_leader_epoch=0,
+        partition_leader_epoch=leader_epoch,
     )
     if batch.ends is not None:
         kind = ControlRecordType.ABORT if batch.ends == "abort" else ControlRecordType.COMMIT

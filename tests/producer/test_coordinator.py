@@ -26,10 +26,10 @@ from kstore.producer.transactions.coordinator import (
     TransactionState,
     TransactionStatus,
     coordinator_of,
-    partition_of,
     read_transaction_state,
 )
 from kstore.record import MemoryRecords
+from kstore.record.schemas.topics import coordinator_partition
 from kstore.types import TopicPartition
 from tests.making.batches import record
 from tests.reference.codec import write_batch
@@ -330,7 +330,7 @@ def test_topic_of_states_is_made_as_a_broker_makes_it(store):
     numbers = [number for topic, number in store.partitions if topic == TRANSACTION_STATE_TOPIC]
     assert numbers == list(range(PARTITION_COUNT))
     assert store.topic_id(TRANSACTION_STATE_TOPIC) is not None
-    log = store.log(TRANSACTION_STATE_TOPIC, partition_of("id", partition_count=PARTITION_COUNT))
+    log = store.log(TRANSACTION_STATE_TOPIC, coordinator_partition("id", partition_count=PARTITION_COUNT))
     assert log.config.is_compacted
     states = [read_transaction_state(one.key, one.value) for one in log.read()]
     assert [(transactional_id, state.status) for transactional_id, state in states] == [("id", STATUS.EMPTY)]
@@ -342,7 +342,7 @@ def test_states_of_a_transaction_are_recorded_in_the_order_of_a_broker(coordinat
     coordinator.add_partitions("id", producer, [T1])
     coordinator.add_partitions("id", producer, [T1])
     coordinator.end_transaction("id", producer, is_commit=True)
-    log = store.log(TRANSACTION_STATE_TOPIC, partition_of("id", partition_count=3))
+    log = store.log(TRANSACTION_STATE_TOPIC, coordinator_partition("id", partition_count=3))
     states = [read_transaction_state(one.key, one.value)[1] for one in log.read()]
     assert [state.status.name for state in states] == [
         "EMPTY",
@@ -369,7 +369,7 @@ JAVA_HASHES = {
 @pytest.mark.parametrize(("text", "java_hash"), JAVA_HASHES.values(), ids=JAVA_HASHES)
 def test_partition_of_an_id_is_javas_hash_of_it_without_its_sign(text, java_hash):
     expected = 0 if java_hash == -(2**31) else abs(java_hash) % 50
-    assert partition_of(text, partition_count=50) == expected
+    assert coordinator_partition(text, partition_count=50) == expected
 
 
 def test_one_coordinator_serves_all_producers_of_a_store(store, root):
@@ -383,7 +383,7 @@ def test_topic_that_is_there_keeps_its_partitions(store, partitions):
     store.create_topic(TRANSACTION_STATE_TOPIC, partitions)
     TransactionCoordinator(store).init_producer_id("id")
     assert sum(topic == TRANSACTION_STATE_TOPIC for topic, _ in store.partitions) == partitions
-    log = store.log(TRANSACTION_STATE_TOPIC, partition_of("id", partition_count=partitions))
+    log = store.log(TRANSACTION_STATE_TOPIC, coordinator_partition("id", partition_count=partitions))
     assert log.log_end_offset == 1
 
 

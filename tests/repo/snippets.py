@@ -20,7 +20,10 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOT_RUN = {
     ("docs/urls.md", 'import kstore\n\nurl = "s3://'): "there is no such bucket",
     ("docs/urls.md", "kstore ls 's3://"): "there is no such bucket",
+    ("docs/scale.md", "from pyspark.sql import"): "needs pandas besides kstore[spark]",
+    ("docs/store.md", "from prometheus_client import"): "needs prometheus_client",
     ("docs/cli.md", "kstore dump --offsets-decoder"): "needs a broker's __consumer_offsets, and jq",
+    ("docs/cli.md", "kstore groups /var/lib/kafka"): "needs a broker's directory",
     ("docs/cli.md", "kstore verify --json /var/lib/kafka"): "needs a broker's directory, and jq",
 }
 FENCED = re.compile(r"^```(python|sql)\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)

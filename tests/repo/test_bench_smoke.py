@@ -64,6 +64,11 @@ def test_opening_is_held_against_its_bounds(tmp_path: Path) -> None:
     ]
 
 
+def test_following_is_held_against_its_bounds(tmp_path: Path) -> None:
+    (case,) = run_driver("follow", tmp_path)
+    assert [(bound["unit"], len(bound["values"])) for bound in case["bounds"]] == [("ms", 1)] * 5
+
+
 @pytest.mark.spark
 def test_pipeline_is_held_against_its_bounds(tmp_path: Path) -> None:
     planning, writing, permissive, micro_batches = run_driver("pipeline", tmp_path)

@@ -33,6 +33,7 @@ LAYERS = {
     "log": 5,
     "producer": 5,
     "arrow": 6,
+    "consumer": 6,
     "staging": 6,
     "archive": 7,
     "spark": 8,
@@ -44,8 +45,8 @@ LAYERS = {
 # Inside of these packages: each wing or module imports only from those to its left, and a wing is free of circles.
 WINGS = {
     "log": (
-        "cache < env < damage, files < segment < state, plan < recovery, scan, source < skipping, cleaning < log"
-        " < verify, write"
+        "cache < env < damage, files < segment < state, plan, following < recovery, scan, source < skipping, cleaning"
+        " < log < verify, write < upkeep"
         " < store, opening < maintenance"
     ),
     "producer": (
@@ -53,16 +54,21 @@ WINGS = {
         " < sending < producer"
     ),
     "arrow": "columns, frames < assembler < decoding < scans, packing",
+    "consumer": "group_records, waiting < groups < consumer",
     "staging": "area < sink, committed < commit",
     "archive": "manifest, options < parts, files < target < columns, plan < batches, segments < tasks, tables < run",
 }
 MAX_MODULES = 12
 # (importing file, imported room): each is named in docs/design.md.
-UPWARD_IMPORTS = {("kstore/log/log.py", "arrow"), ("kstore/producer/append_columns.py", "arrow")}
+UPWARD_IMPORTS = {
+    ("kstore/log/following/follower.py", "arrow"),
+    ("kstore/log/log.py", "arrow"),
+    ("kstore/producer/append_columns.py", "arrow"),
+}
 
 OPERATING_SYSTEM = {"fcntl", "mmap", "os", "pathlib", "shutil", "stat", "tempfile"}
 OPERATING_SYSTEM_FILES = {
-    *(f"kstore/log/env/{name}.py" for name in ("base", "files", "local")),
+    *(f"kstore/log/env/{name}.py" for name in ("base", "files", "local", "watching")),
     "kstore/environment.py",
 }
 PYARROW_FS_FILES = {"kstore/log/env/filesystems.py"}

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs
 
+from bench.listed_store import URL, ListedStore
 from kstore.log import find_partitions
 from kstore.log.env.filesystems import ListedObject, Listing, RemoteFileSystem
 from kstore.log.env.remote import RemoteEnv
@@ -115,6 +116,22 @@ def test_listing_gives_back_what_was_listed(sizes: dict[str, int]) -> None:
             for parent, _, name in (path.rpartition("/"),)
             if parent == directory
         }
+
+
+@given(st.dictionaries(NAMES, st.integers(0, 10**12), max_size=12), NAMES)
+def test_object_is_found_by_its_name(sizes: dict[str, int], other: str) -> None:
+    listing = Listing.of((name, ListedObject(size, 1)) for name, size in sizes.items())
+    for name in (*sizes, other):
+        assert listing.object("", name) == (ListedObject(sizes[name], 1) if name in sizes else None)
+
+
+def test_names_of_a_root_are_listed_without_what_is_below_them() -> None:
+    store = ListedStore(60, per_partition=20)
+    found = name_partitions([URL], store.env(), lists_partitions=False)
+    assert [one.path for one in found] == [f"{URL}/topic-{number}" for number in range(3)]
+    assert store.calls == {"list": 1, "stat": 0, "open": 0}
+    assert found[0].env.url_of(f"{URL}/topic-1") == f"{URL}/topic-1"
+    assert store.listed == [False]
 
 
 @given(st.sets(NAMES, min_size=1, max_size=5), st.data())

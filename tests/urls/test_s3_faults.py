@@ -10,9 +10,9 @@ import pytest
 import kstore
 from kstore import Record, open_log
 from kstore.errors import LogReplacedError, StorageError
-from kstore.log.env import filesystems
+from kstore.log.env import filesystems, locate
 from kstore.log.env.filesystems import MOST_ATTEMPTS
-from tests.fakes.s3 import SECRET, Request, S3Server, error, of_kind, silent, times
+from tests.fakes.s3 import SECRET, Fault, Request, S3Server, error, of_kind, silent, times
 from tests.urls.conftest import FLIGHTS
 from tests.urls.test_s3_reads import large_log
 
@@ -85,6 +85,45 @@ def test_body_that_ends_early_is_a_storage_error_with_what_was_expected(server: 
 
     with server.failing(short), pytest.raises(StorageError, match=r"cannot read \d+ bytes at position 0 of s3://"):
         kstore.scan(server.url(KEY)).to_table()
+
+
+def shortened(*, by: int) -> Fault:
+    """Return a fault that leaves out the last bytes of an object's range, and tells a length that fits."""
+    contents = {path.name: path.read_bytes() for path in (FLIGHTS / "flights-lz4-0").glob("*.log")}
+
+    def shorten(request: Request) -> tuple[str, dict[str, str], bytes] | None:
+        name = request.key.rpartition("/")[2]
+        if request.kind != "GET" or name not in contents:
+            return None
+        first, last = (int(bound) for bound in request.range.removeprefix("bytes=").split("-"))
+        headers = {"Content-Range": f"bytes {first}-{last}/{len(contents[name])}"}
+        return "206 Partial Content", headers, contents[name][first : last + 1 - by]
+
+    return shorten
+
+
+@pytest.mark.parametrize("by", [1, 100])
+def test_answer_that_is_shorter_than_it_says_is_asked_for_again(server: S3Server, by: int) -> None:
+    with server.failing(times(MOST_ATTEMPTS - 1, shortened(by=by))):
+        assert kstore.scan(server.url(KEY)).to_table() == kstore.scan(FLIGHTS / "flights-lz4-0").to_table()
+
+
+@pytest.mark.parametrize("by", [1, 100])
+def test_answers_that_stay_shorter_than_they_say_are_a_storage_error(server: S3Server, by: int) -> None:
+    with (
+        server.failing(shortened(by=by)),
+        pytest.raises(StorageError, match=rf"asked {MOST_ATTEMPTS} times for \d+ bytes at position 0") as caught,
+    ):
+        kstore.scan(server.url(KEY)).to_table()
+    assert caught.value.path is not None
+    assert sum(one.kind == "GET" and one.key.endswith(".log") for one in server.requests) == MOST_ATTEMPTS
+
+
+@pytest.mark.parametrize("last", [0xA5, 0x5A])
+def test_last_byte_that_marks_a_missing_one_is_read_like_any_other(server: S3Server, last: int) -> None:
+    server.put("marked/x", b"abc" + bytes([last]))
+    env, path = locate(server.url("marked/x"))
+    assert env.read_file(path, max_bytes=10) == b"abc" + bytes([last])
 
 
 def test_object_that_gets_shorter_before_it_is_read_gives_nothing(server: S3Server) -> None:

@@ -111,7 +111,8 @@ def test_end_of_a_large_segment_takes_its_index_and_one_block(server: S3Server, 
         checkpoint = server.count()
         assert log.log_end_offset == local.log_end_offset
     read = server.requests[checkpoint:]
-    assert [request.kind for request in read] == ["HEAD", "GET", "HEAD"] * 2
+    # pyarrow asks for the size of each object that it opens; an index is a hint, which is not looked at again.
+    assert [request.kind for request in read] == ["HEAD", "GET", "HEAD", "GET", "HEAD"]
     first, _, last = read[-2].range.removeprefix("bytes=").partition("-")
     assert int(last) + 1 - int(first) == BLOCK_BYTES
 

@@ -10,7 +10,7 @@ from kstore.cli.output import LOG_COLUMNS, Column
 from kstore.cli.render import JSON_TEXT
 from kstore.errors import CorruptionError, KStoreError
 from kstore.log.opening import open_log
-from kstore.log.store import recoverable
+from kstore.log.upkeep.recovering import recoverable
 
 if TYPE_CHECKING:
     from kstore.cli.arguments import PartitionSelection
@@ -46,7 +46,7 @@ def run(selection: PartitionSelection, wanted: CompactOptions, out: Output, *, i
     """
     status = EXIT_FINE
     rows: list[list[str]] = []
-    for directory in recoverable(selection.find()):
+    for directory in recoverable(selection.find_topics_of_users()):
         try:
             with open_log(directory.path, "a", wanted.config) as log:
                 if wanted.rolls:

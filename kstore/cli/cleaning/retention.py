@@ -11,7 +11,7 @@ from kstore.errors import CorruptionError, KStoreError
 from kstore.log.cleaning.retention import RetentionBounds, plan_retention
 from kstore.log.env import DEFAULT_ENV
 from kstore.log.opening import open_log
-from kstore.log.store import recoverable
+from kstore.log.upkeep.recovering import recoverable
 
 if TYPE_CHECKING:
     from kstore.cli.arguments import PartitionSelection
@@ -39,7 +39,7 @@ def run(selection: PartitionSelection, config: LogConfig, out: Output, *, is_dry
     status = EXIT_FINE
     rows: list[list[str]] = []
     try:
-        for directory in recoverable(selection.find()):
+        for directory in recoverable(selection.find_topics_of_users()):
             try:
                 due = planned(directory, config) if is_dry else removed(directory, config)
             except CorruptionError as error:

@@ -1,5 +1,5 @@
-"""Cleaner: one round of compaction. It maps the keys of the dirty part, then writes each group of segments anew, beside
-the old ones, as .cleaned files. It changes nothing else: WritableLog puts the new files in place.
+"""Cleaner: one round of compaction. It maps the keys of the dirty part, then writes each group of segments again,
+beside the old ones, as .cleaned files. It changes nothing else: WritableLog puts the new files in place.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Cleaner:
         self._filter = self._made_pass()
 
     def groups(self) -> list[list[LogSegment]]:
-        """Return the segments to be written anew, in groups that become one segment each."""
+        """Return the segments to be written again, in groups that become one segment each."""
         below = [one for one in self._given.segments if one.base_offset < self.end_offset]
         return group_segments(
             below,
@@ -168,6 +168,30 @@ class Cleaner:
             undoing.pop_all()
         target.close()
         return CleanedSegment(base_offset, target.size_in_bytes, target.next_offset, tuple(dropped))
+
+    def measure(self, group: Sequence[LogSegment]) -> int:
+        """Return the bytes that clean would leave of a group, without writing them.
+
+        Raises: as build_map.
+        """
+        records, size = self._filter, 0
+        if records is None:
+            raise ValueError("build_map comes before measure")
+        changed_before = records.totals[3:]
+        for segment in group:
+            keeps_old = modified_ms(segment, self._given.env) > self._old_tombstones_ms
+            for _ in self._run(
+                records, records.filter_records, segment, reads=self._count_read, keeps_old_tombstones=keeps_old
+            ):
+                size += len(records.take_output())
+        if len(group) == 1 and records.totals[3:] == changed_before:
+            return group[0].valid_end_position
+        return size
+
+    @property
+    def key_count(self) -> int:
+        """The number of keys in the map."""
+        return self._map.entry_count
 
     def close(self) -> None:
         """Count the records of the round; the totals have them from then on."""

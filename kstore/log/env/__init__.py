@@ -31,6 +31,7 @@ from kstore.log.env.files import (
     LocalFile,
     LockFile,
     WriteFile,
+    writers_limit,
 )
 from kstore.log.env.local import (
     DEFAULT_ENV,
@@ -42,6 +43,7 @@ from kstore.log.env.local import (
     size_of_open,
 )
 from kstore.log.env.opened import OpenFiles, check_in_place, check_listed, open_listed
+from kstore.log.env.watching import DirectoryWatch, PollInterval
 
 __all__ = [
     "DEFAULT_ENV",
@@ -53,6 +55,7 @@ __all__ = [
     "REWRITTEN_FILES_LIMIT",
     "UNKNOWN_FILE",
     "Closing",
+    "DirectoryWatch",
     "Env",
     "FileIdentity",
     "FileKind",
@@ -64,6 +67,7 @@ __all__ = [
     "LockFile",
     "ObjectIdentity",
     "OpenFiles",
+    "PollInterval",
     "ReadFile",
     "StrPath",
     "WriteFile",
@@ -82,4 +86,5 @@ __all__ = [
     "shown_path",
     "size_of_open",
     "split_path",
+    "writers_limit",
 ]

@@ -10,6 +10,7 @@ from kstore.environment import SystemClock
 from kstore.errors import StorageError
 from kstore.log.env.base import FileKind, FileStatus, ReadFile, StrPath
 from kstore.log.env.files import LockFile, WriteFile
+from kstore.log.env.watching import DirectoryWatch, PollInterval
 
 
 class Env(SystemClock, ABC):
@@ -19,7 +20,8 @@ class Env(SystemClock, ABC):
     Attributes: url (from which locate() makes an equal Env in another process, with its options; None for local paths),
         looks_at_once (how many logs are worth opening at once: more than 1 where an answer takes long to arrive),
         is_rewritten (whether a file can get other bytes in place), answers_slowly (whether an answer takes so long that
-        what a reader can find out by itself is not asked before).
+        what a reader can find out by itself is not asked before), poll_interval (between two looks for changes that
+        are not reported).
     Raises: StorageError, which keeps the errno, from every method.
     Threads: thread-safe.
     """
@@ -28,6 +30,7 @@ class Env(SystemClock, ABC):
     looks_at_once = 1
     is_rewritten = True
     answers_slowly = False
+    poll_interval = PollInterval(least_s=0.005, most_s=0.5)
 
     @abstractmethod
     def absolute_path(self, path: StrPath) -> str:
@@ -56,6 +59,10 @@ class Env(SystemClock, ABC):
     def look_again(self, path: str) -> None:
         """Forget what is remembered of a directory, of what is in it, and of the files beside it."""
 
+    def watch(self) -> DirectoryWatch:
+        """Return a watch of no directory yet, to wait for changes; the caller closes it."""
+        return DirectoryWatch(self.poll_interval, uses_notifications=False)
+
     def is_locked(self, path: str) -> bool:  # noqa: ARG002
         """Whether the lock of a file is held, without taking it; False if that cannot be determined."""
         return False
@@ -66,8 +73,23 @@ class Env(SystemClock, ABC):
             size = file.size()
             content = file.pread(size + 1, position=0) if size <= max_bytes else b""
         if max(size, len(content)) > max_bytes:
-            raise StorageError(f"{path} is larger than the limit of {max_bytes} bytes", path=path)
+            raise too_large(path, max_bytes=max_bytes)
         return content
+
+    def read_hint(self, path: str, *, max_bytes: int) -> bytes | bytearray:
+        """Return what read_file does, of a file of which nothing is believed before it was checked, such as an index.
+
+        Where that saves a request, it is not made sure that all of it is of one file.
+        """
+        return self.read_file(path, max_bytes=max_bytes)
+
+    def url_of(self, path: str) -> str:
+        """Return what leads to a path from another process: a URL with its options, which may be secret."""
+        return path
+
+    def of_names(self) -> Env:
+        """Return an Env for looks at the names in a few directories: it does not list what is below them."""
+        return self
 
     @abstractmethod
     def process_id(self) -> int:
@@ -125,3 +147,8 @@ class Env(SystemClock, ABC):
             path=path,
             errno=errno.EROFS,
         )
+
+
+def too_large(path: str, *, max_bytes: int) -> StorageError:
+    """Return the error for a file that is not read as a whole."""
+    return StorageError(f"{path} is larger than the limit of {max_bytes} bytes", path=path)

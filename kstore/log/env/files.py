@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 OPEN_FILES_LIMIT = 64
 REWRITTEN_FILES_LIMIT = 32
+_MOST_WRITERS = 65536
 _CHUNK_BYTES = 1 << 20
 # The limit of Linux and macOS for one call (IOV_MAX).
 _MOST_PARTS = 1024
@@ -41,6 +42,12 @@ _STATX_BTIME = 0x800
 _AT_FDCWD = -100
 _AT_SYMLINK_NOFOLLOW = 0x100
 _AT_EMPTY_PATH = 0x1000
+
+
+def writers_limit() -> int:
+    """Return how many files that are appended to a store may keep open by default: half of RLIMIT_NOFILE."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST_WRITERS if limit == resource.RLIM_INFINITY else min(max(limit // 2, 1), _MOST_WRITERS)
 
 
 class LocalFile(PositionedFile, ReadFile):

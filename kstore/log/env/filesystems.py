@@ -9,10 +9,12 @@ import errno
 import re
 import threading
 from array import array
+from bisect import bisect_left
 from calendar import timegm
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
@@ -28,6 +30,8 @@ _REQUEST_TIMEOUT_S = 30.0
 # What pyarrow says when an error of a server is longer than the read: then it does not try again.
 _LOST_ANSWER = "Failed to flush response stream"
 _PAUSE_S = 0.2
+# What the last byte of a read is before the answer comes, in turn: one that stays was not in the answer.
+_FILLS = (0xA5, 0x5A)
 _GCS_RETRIES_S = "30"
 _NS = 10**9
 
@@ -50,28 +54,60 @@ class ListedObject(NamedTuple):
         return ObjectIdentity(self.size_in_bytes, self.modified_ns // _NS)
 
 
+class _Objects(NamedTuple):
+    """The objects of a directory, sorted: their names with "/" in between, where each starts, sizes and times."""
+
+    names: str
+    starts: array[int]
+    numbers: array[int]
+
+    @property
+    def object_count(self) -> int:
+        return len(self.starts) - 1
+
+    def name(self, at: int) -> str:
+        return self.names[self.starts[at] : self.starts[at + 1] - 1]
+
+    def listed(self, at: int) -> ListedObject:
+        return ListedObject(*self.numbers[2 * at : 2 * at + 2])
+
+
+_NO_OBJECTS = _Objects("", array("q", [0]), array("q"))
+
+
 class Listing:
     """What is at or below a directory, by one recursive listing; directories are named relative to it, "" is itself.
 
-    Memory: the names and 16 bytes for each object, and a few hundred bytes for each directory.  Threads: thread-safe.
+    Memory: the names and 24 bytes for each object, and a few hundred bytes for each directory.  Threads: thread-safe.
     """
 
     def __init__(self) -> None:
-        self._directories: dict[str, tuple[str, array[int]]] = {}
+        self._directories: dict[str, _Objects] = {}
         self._inner: dict[str, set[str]] = {}
 
     @classmethod
-    def of(cls, found: Iterable[tuple[str, ListedObject]]) -> Listing:
-        """Make a listing of objects and their paths relative to the directory."""
+    def of(cls, found: Iterable[tuple[str, ListedObject]], *, directories: Iterable[str] = ()) -> Listing:
+        """Make a listing of objects and their paths relative to the directory.
+
+        Args: directories: others that are there; what is in them is not known.
+        """
         listing = cls()
-        names: dict[str, list[tuple[str, ListedObject]]] = {}
+        gathered: dict[str, tuple[list[str], array[int]]] = {}
         for path, listed in found:
             directory, _, name = path.rpartition("/")
-            names.setdefault(directory, []).append((name, listed))
-        for directory, objects in names.items():
-            objects.sort()
-            numbers = array("q", [number for _, listed in objects for number in listed])
-            listing._directories[directory] = "/".join(name for name, _ in objects), numbers
+            names, numbers = gathered.setdefault(directory, ([], array("q")))
+            names.append(name)
+            numbers.extend(listed)
+        while gathered:
+            directory, (names, numbers) = gathered.popitem()
+            order = sorted(range(len(names)), key=names.__getitem__)
+            listing._directories[directory] = _Objects(
+                "/".join([names[at] for at in order]),
+                array("q", accumulate([len(names[at]) + 1 for at in order], initial=0)),
+                array("q", [number for at in order for number in numbers[2 * at : 2 * at + 2]]),
+            )
+            listing._add_parents(directory)
+        for directory in directories:
             listing._add_parents(directory)
         return listing
 
@@ -84,14 +120,21 @@ class Listing:
             directory = parent
 
     def is_directory(self, directory: str) -> bool:
-        """Whether anything is below a directory."""
-        return directory in self._directories or directory in self._inner
+        """Whether a directory is there."""
+        parent, _, name = directory.rpartition("/")
+        is_named = bool(directory) and name in self._inner.get(parent, ())
+        return is_named or directory in self._directories or directory in self._inner
 
     def objects(self, directory: str) -> dict[str, ListedObject]:
         """Return the objects in a directory, by name."""
-        joined, numbers = self._directories.get(directory, ("", array("q")))
-        names = joined.split("/") if numbers else []
-        return {name: ListedObject(*numbers[2 * at : 2 * at + 2]) for at, name in enumerate(names)}
+        found = self._directories.get(directory, _NO_OBJECTS)
+        return {found.name(at): found.listed(at) for at in range(found.object_count)}
+
+    def object(self, directory: str, name: str) -> ListedObject | None:
+        """Return one object, None if there is none of that name.  Cost: O(log objects)."""
+        found = self._directories.get(directory, _NO_OBJECTS)
+        at = bisect_left(range(found.object_count), name, key=found.name)
+        return found.listed(at) if at < found.object_count and found.name(at) == name else None
 
     def names(self, directory: str) -> list[str]:
         """Return the names in a directory, sorted."""
@@ -99,8 +142,8 @@ class Listing:
 
     def digest(self, directory: str) -> int:
         """Return a number that changes, in this process, with the names, sizes and times in a directory."""
-        joined, numbers = self._directories.get(directory, ("", array("q")))
-        return hash((joined, numbers.tobytes(), frozenset(self._inner.get(directory, ()))))
+        found = self._directories.get(directory, _NO_OBJECTS)
+        return hash((found.names, found.numbers.tobytes(), frozenset(self._inner.get(directory, ()))))
 
 
 class OpenObject(NamedTuple):
@@ -122,15 +165,20 @@ class RemoteFileSystem:
         self._filesystem = filesystem
         self._secrets = tuple(secret for secret in secrets if secret)
 
-    def list(self, key: str, *, path: str) -> Listing:
-        """Return what is below a directory; nothing if it does not exist.  Cost: 1 request per 1000 objects."""
+    def list(self, key: str, *, path: str, is_recursive: bool = True) -> Listing:
+        """Return what is below a directory, or only what is in it; nothing if it does not exist.
+
+        Cost: 1 request per 1000 objects, or per 1000 names.
+        """
         from pyarrow.fs import FileSelector, FileType
 
         with self._errors("list", path):
-            found = self._filesystem.get_file_info(FileSelector(key, allow_not_found=True, recursive=True))
+            found = self._filesystem.get_file_info(FileSelector(key, allow_not_found=True, recursive=is_recursive))
         start = len(key.rstrip("/")) + 1 if key.strip("/") else len(key)
-        files = (info for info in found if info.type is FileType.File)
-        return Listing.of((info.path[start:], ListedObject(info.size or 0, info.mtime_ns or 0)) for info in files)
+        directories = () if is_recursive else [one.path[start:] for one in found if one.type is FileType.Directory]
+        files = (info for info in _taken_from(found) if info.type is FileType.File)
+        listed = ((info.path[start:], ListedObject(info.size or 0, info.mtime_ns or 0)) for info in files)
+        return Listing.of(listed, directories=directories)
 
     def status(self, key: str, *, path: str) -> ListedObject | bool:
         """Return what an object is, True for a directory, False for nothing.  Cost: 1 request, 2 if it is no object."""
@@ -157,21 +205,43 @@ class RemoteFileSystem:
                 modified_s = (self._filesystem.get_file_info(key).mtime_ns or 0) // _NS
         return OpenObject(handle, ObjectIdentity(size, modified_s, texts.get("etag", "")))
 
-    def read(self, opened: OpenObject, size: int, *, position: int, path: str) -> bytes:
-        """Return up to `size` bytes of an open object.  Cost: 1 request."""
-        for attempt in range(1, MOST_ATTEMPTS):
-            try:
-                return self._read_once(opened, size, position=position, path=path)
-            except StorageError as error:
-                if _LOST_ANSWER not in str(error):
-                    raise
-                threading.Event().wait(_PAUSE_S * attempt)
-        return self._read_once(opened, size, position=position, path=path)
+    def read(self, opened: OpenObject, size: int, *, position: int, path: str) -> bytearray:
+        """Return `size` bytes of an open object, which has so many.
 
-    def _read_once(self, opened: OpenObject, size: int, *, position: int, path: str) -> bytes:
-        with self._errors(f"read {size} bytes at position {position} of", path):
-            data: bytes = opened.handle.read_at(size, position)
-            return data
+        An answer that is shorter than what was asked for is asked for again, a few times: pyarrow does not say that it
+        is, and leaves what was in memory for the rest.
+        Raises: StorageError.
+        Cost: 1 request, and a second one if the last byte happens to be the one that marks it as missing.
+        """
+        for attempt in range(MOST_ATTEMPTS):
+            is_last = attempt == MOST_ATTEMPTS - 1
+            try:
+                found = self._read_once(opened, size, position=position, fill=_FILLS[attempt % 2], path=path)
+                if found is not None:
+                    return found
+            except StorageError as error:
+                if is_last or _LOST_ANSWER not in str(error):
+                    raise
+            if attempt and not is_last:
+                threading.Event().wait(_PAUSE_S * attempt)
+        raise StorageError(
+            f"cannot read {path}: asked {MOST_ATTEMPTS} times for {size} bytes at position {position}, each answer had "
+            "fewer",
+            path=path,
+            errno=errno.EIO,
+        )
+
+    def _read_once(self, opened: OpenObject, size: int, *, position: int, fill: int, path: str) -> bytearray | None:
+        """Return the bytes, None if the last one is as it was before."""
+        data = bytearray(size)
+        data[-1] = fill
+        # Into memory of ours; a stream of a part has a position of its own, so that threads can share the object.
+        with (
+            self._errors(f"read {size} bytes at position {position} of", path),
+            opened.handle.get_stream(position, size) as stream,
+        ):
+            count: int = stream.readinto(data)
+        return data if count == size and data[-1] != fill else None
 
     @contextmanager
     def _errors(self, action: str, path: str) -> Iterator[None]:
@@ -188,6 +258,13 @@ class RemoteFileSystem:
                 number = errno.ENOENT
             # The error of pyarrow may show a secret, so that it is not kept as the cause.
             raise StorageError(f"cannot {action} {path}: {text}", path=path, errno=number) from None
+
+
+def _taken_from(found: list[Any]) -> Iterator[Any]:
+    """Yield the items of a list in order, and release each: pyarrow's take more memory than a listing."""
+    found.reverse()
+    while found:
+        yield found.pop()
 
 
 def _text(value: str | bytes) -> str:

@@ -29,6 +29,7 @@ from kstore.log.env.files import (
     identity_of,
     storage_errors,
 )
+from kstore.log.env.watching import DirectoryWatch
 
 # The errno if the process, or the machine, has reached its limit of open files.
 NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
@@ -172,6 +173,9 @@ class LocalEnv(Env):
             return FileStatus(FileKind.FILE, status.st_size, identity, identity_of(status, path))
         kind = FileKind.DIRECTORY if stat.S_ISDIR(status.st_mode) else FileKind.OTHER
         return FileStatus(kind, 0, identity, identity_of(status, path))
+
+    def watch(self) -> DirectoryWatch:
+        return DirectoryWatch(self.poll_interval)
 
     def process_id(self) -> int:
         return os.getpid()

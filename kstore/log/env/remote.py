@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from kstore.errors import LogClosedError, LogReplacedError, StorageError
 from kstore.log.cache import SharedCache
@@ -28,8 +28,9 @@ from kstore.log.env.base import (
     is_same_file,
     split_path,
 )
-from kstore.log.env.env import Env
+from kstore.log.env.env import Env, too_large
 from kstore.log.env.filesystems import ListedObject, Listing, OpenObject, RemoteFileSystem
+from kstore.log.env.watching import PollInterval
 
 if TYPE_CHECKING:
     from kstore._core import MappedBytes
@@ -51,7 +52,7 @@ class _Block(NamedTuple):
     """Bytes of an object; number: how many requests for bytes of it were answered up to this one."""
 
     start: int
-    data: bytes
+    data: bytearray
     number: int
 
     @property
@@ -131,8 +132,7 @@ class RemoteFile(ReadFile):
     """An object that is read by ranges: lookups in blocks that are kept, reads in order ahead of the reader.
 
     What a request read is handed over only after a later look that found the object as it was opened, by size, time
-    and, where the server tells it, entity tag: of an object that got shorter, pyarrow fills the rest of a read with
-    whatever was in memory.
+    and, where the server tells it, entity tag.
     Raises: LogReplacedError if another object has the name by then, or none; StorageError.
     Cost: a request to open it, and a look after each block unless a later one was made since it arrived; memory of
         2 MiB for lookups, and of 32 MiB while it is read in order.
@@ -176,7 +176,7 @@ class RemoteFile(ReadFile):
     def pread(self, size: int, *, position: int) -> bytes:
         with self._lock:
             parts = self._parts(size, position=position)
-        return parts[0] if len(parts) == 1 and isinstance(parts[0], bytes) else b"".join(parts)
+        return b"".join(parts)
 
     def pread_into(self, buffer: bytearray | memoryview, *, position: int) -> int:
         view = memoryview(buffer).cast("B")
@@ -199,7 +199,7 @@ class RemoteFile(ReadFile):
         _STREAMS.release(self)
         self._kept.clear()
 
-    def _parts(self, size: int, *, position: int) -> list[bytes | memoryview]:
+    def _parts(self, size: int, *, position: int) -> list[memoryview]:
         """Return [position, position + size) in parts, fewer bytes only at the end of the object."""
         size = min(size, self._size - position)
         if size <= 0:
@@ -210,10 +210,10 @@ class RemoteFile(ReadFile):
         if last > self._confirmed:
             self._confirm()
         self._next_position = position + size
-        parts: list[bytes | memoryview] = []
+        parts = []
         for block in found:
             start, end = max(position - block.start, 0), min(position + size, block.end) - block.start
-            parts.append(block.data if end - start == len(block.data) else memoryview(block.data)[start:end])
+            parts.append(memoryview(block.data)[start:end])
         return parts
 
     def _blocks(self, size: int, *, position: int) -> list[_Block]:
@@ -268,11 +268,6 @@ class RemoteFile(ReadFile):
         except StorageError:
             self._confirm()
             raise
-        if len(data) < size:
-            self._confirm()
-            raise StorageError(
-                f"cannot read {self.path}: expected {size} bytes at position {start}, found {len(data)}", path=self.path
-            )
         with self._counting:
             self._answers += 1
             return _Block(start, data, self._answers)
@@ -311,16 +306,22 @@ class RemoteEnv(Env):
     later answers about it and what is in it come from that listing, until look_again.
 
     Args: root: the URL of the directory that was asked for, without options; key: its path in the file system; url: the
-        URL with its options, from which another process makes an equal Env.
+        URL with its options, from which another process makes an equal Env; is_recursive: whether a listing has what is
+        below its directory, or only the names in it.
     Threads: thread-safe.
     """
 
     looks_at_once = LOOKS_AT_ONCE
     is_rewritten = False
     answers_slowly = True
+    # A look is a request, which may cost money.
+    poll_interval = PollInterval(least_s=1, most_s=10)
 
-    def __init__(self, filesystem: RemoteFileSystem, *, url: str, root: str, key: str) -> None:
-        self.url = url
+    def __init__(
+        self, filesystem: RemoteFileSystem, *, url: str, root: str, key: str, is_recursive: bool = True
+    ) -> None:
+        self.url: str = url
+        self._is_recursive = is_recursive
         self._filesystem = filesystem
         self._root = root
         self._key = key
@@ -342,6 +343,13 @@ class RemoteEnv(Env):
             raise StorageError(f"expected a URL that starts with {self._base}, got {text}", path=text)
         return text.partition("?")[0].rstrip("/")
 
+    def url_of(self, path: str) -> str:
+        parts = urlsplit(self.url)._replace(path=urlsplit(self.absolute_path(path)).path)
+        return parts.geturl()
+
+    def of_names(self) -> Env:
+        return RemoteEnv(self._filesystem, url=self.url, root=self._root, key=self._key, is_recursive=False)
+
     def process_id(self) -> int:
         from kstore.log.env.local import DEFAULT_ENV
 
@@ -355,6 +363,17 @@ class RemoteEnv(Env):
         if found is True:
             raise StorageError(f"cannot open {path}: expected an object, found a directory", path=path)
         return RemoteFile(self._filesystem, key, path=path)
+
+    def read_hint(self, path: str, *, max_bytes: int) -> bytes | bytearray:
+        found = self._listed_status(path)
+        key = self._key_of(path)
+        if key is None or isinstance(found, bool):
+            return self.read_file(path, max_bytes=max_bytes)
+        opened = self._filesystem.open(key, path=path)
+        size = opened.identity.size_in_bytes
+        if size > max_bytes:
+            raise too_large(path, max_bytes=max_bytes)
+        return self._filesystem.read(opened, size, position=0, path=path) if size else b""
 
     def listdir(self, path: str) -> list[str]:
         listing, directory = self._listing_of(path)
@@ -395,7 +414,7 @@ class RemoteEnv(Env):
 
     def _take(self, path: str) -> Listing:
         key = self._key_of(path)
-        return Listing() if key is None else self._filesystem.list(key, path=path)
+        return Listing() if key is None else self._filesystem.list(key, path=path, is_recursive=self._is_recursive)
 
     def _covering(self, path: str) -> tuple[Listing, str] | None:
         """Return the listing that tells of a path, and the path relative to where it starts."""
@@ -427,7 +446,7 @@ class RemoteEnv(Env):
         if found is None:
             return None
         listing, inner = found
-        listed = listing.objects(inner.rpartition("/")[0]).get(name) if inner else None
+        listed = listing.object(inner.rpartition("/")[0], name) if inner else None
         return listing.is_directory(inner) if listed is None else listed
 
     def _asked_status(self, path: str) -> ListedObject | bool:

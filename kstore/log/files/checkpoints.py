@@ -264,6 +264,18 @@ def read_checkpoint(root: str, name: str, env: Env) -> dict[TopicPartition, int]
         return {}
 
 
+def cached_checkpoint(root: str, name: str, env: Env) -> Mapping[TopicPartition, int]:
+    """Return what read_checkpoint does, and parse the file only if it is another one than at the last call.
+
+    Raises: StorageError.
+    """
+    try:
+        return checkpoints_of(env).offsets(join_path(root, name)) or {}
+    except CorruptCheckpointError as error:
+        _logger.warning("continuing without a checkpoint: %s", error)
+        return {}
+
+
 def save_offset(root: str, name: str, topic_partition: TopicPartition, offset: int, env: Env) -> None:
     """Durably write one partition's offset to a checkpoint.
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import errno
 import re
+import uuid
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from kstore.config import MAX_INT32
@@ -52,6 +54,8 @@ PARTITION_METADATA = "partition.metadata"
 QUORUM_STATE = "quorum-state"
 # kstore's own file next to the segments; brokers ignore names that they do not know.
 DURABLE_POINT = "kstore-durable-point"
+# kstore's own file in a root: the settings of topics, and the topics whose deletion has begun.
+TOPIC_SETTINGS = "kstore-topic-settings"
 # Where recovery keeps what it removes from a partition; brokers ignore directories.
 QUARANTINE_DIRECTORY = "kstore-quarantine"
 # Where kstore.staging keeps batches until they are committed. It is in a partition directory, since a broker refuses a
@@ -82,6 +86,8 @@ def deleted_paths(path: str) -> list[str]:
     return [path + DELETED_STATE * count for count in range(1, MOST_DELETED_FILES + 1)]
 
 
+# The logs of a root have many names in common, and loading one looks at each of its names several times.
+@lru_cache(maxsize=1024)
 def parse_segment_name(name: str) -> SegmentName | None:
     """Split a segment file's name; None if it is not one, or the number does not fit int64."""
     match = _SEGMENT_NAME.fullmatch(name)
@@ -142,6 +148,18 @@ def retired_state(name: str) -> str | None:
     return match[1] if match is not None else None
 
 
+_MOST_NAME_BYTES = 255
+
+
+def deleted_directory_name(topic_partition: TopicPartition, unique: uuid.UUID) -> str:
+    """Return the name that a partition's directory gets when it is deleted.
+
+    Source: Kafka UnifiedLog.logDeleteDirName.
+    """
+    suffix = f"-{topic_partition.partition}.{unique.hex}-delete"
+    return topic_partition.topic[: _MOST_NAME_BYTES - len(suffix)] + suffix
+
+
 _SHOWN_NAMES = 3
 
 
@@ -179,18 +197,27 @@ def find_partitions(paths: StrPath | Iterable[StrPath], env: Env | None = None) 
 
 
 def name_partitions(
-    paths: Iterable[StrPath], env: Env | None = None, *, among: Collection[TopicPartition] | None = None
+    paths: Iterable[StrPath],
+    env: Env | None = None,
+    *,
+    among: Collection[TopicPartition] | None = None,
+    lists_partitions: bool = True,
 ) -> list[PartitionDirectory]:
     """Return what find_partitions may find at these paths, by names alone; no directory of a partition is looked into.
 
     If one of them turns out to be no partition when it is opened (open_found), find_partitions tells what it is.
     Args: among: the partitions of interest, at least one. A root is then not listed, unless its own name is that of a
-        partition; others that are there may be returned too.
+        partition; others that are there may be returned too. lists_partitions: False if the partitions are looked into
+        elsewhere, so that the listing of a store need not go into them.
     Raises: LogNotFoundError, StorageError as find_partitions, for what the names tell.
     Cost: one listing for each path, or with `among` a stat for each partition.
     """
     located = (locate(path, env) for path in paths)
-    return _each_once(partition for found_in, path in located for partition in _named_at(path, among, found_in))
+    return _each_once(
+        partition
+        for found_in, path in located
+        for partition in _named_at(path, among, found_in if lists_partitions else found_in.of_names())
+    )
 
 
 def _each_once(partitions: Iterable[PartitionDirectory]) -> list[PartitionDirectory]:

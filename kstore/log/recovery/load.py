@@ -192,7 +192,9 @@ class _Loading:
     def _leader_epochs(self, plan: RecoveryPlan) -> LeaderEpochCache:
         path, env = self._context.path_of(LEADER_EPOCH_CHECKPOINT), self._context.env
         try:
-            is_missing = env.stat(path) is None
+            # An empty file has the name, but not the content, that a crash left of a new one.
+            status = env.stat(path)
+            is_missing = status is None or status.size_in_bytes == 0
             cache = LeaderEpochCache(path, env)
         except CorruptCheckpointError as error:
             _logger.warning("rebuilding the leader epochs from the log: %s", error)

@@ -613,8 +613,9 @@ def create_segment(context: RecoveryContext, base_offset: int) -> None:
     """
     for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
         with context.env.open_write(segment_path(context.path, base_offset, suffix=suffix)) as file:
-            file.truncate(0)
-            file.sync()
+            if not file.is_new:
+                file.truncate(0)
+                file.sync()
     context.env.sync_directory(context.path)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -31,6 +31,7 @@ from kstore.log.env import (
     ReadFile,
     StrPath,
     WriteFile,
+    is_same_file,
     split_path,
 )
 from kstore.log.segment.records import HEADER_CHUNK_BYTES, ChunkReader, too_large
@@ -262,6 +263,9 @@ class FileRecords(FileRecordsSlice, Closing):
         self._failure: StorageError | None = None
         self._is_name_durable = not (writer is not None and writer.is_new)
         self._is_closed = False
+        # Of a file whose descriptor was given up; and what is called before it gets another one.
+        self._parked: Identity | None = None
+        self.on_reopen: Callable[[], None] | None = None
 
     @classmethod
     def open(
@@ -299,7 +303,7 @@ class FileRecords(FileRecordsSlice, Closing):
 
     @property
     def is_read_only(self) -> bool:
-        return self._writer is None
+        return self._writer is None and self._parked is None
 
     @property
     def has_failed(self) -> bool:
@@ -379,12 +383,29 @@ class FileRecords(FileRecordsSlice, Closing):
         Cost: two stat calls.
         """
         if not self._writable().is_in_place():
-            raise StorageError(
-                f"{self.path} was removed or replaced while a writer had it open: "
-                "expected the file that is open, found another one or none",
-                path=self.path,
-                errno=ENOENT,
-            )
+            raise self._not_in_place()
+
+    def park(self) -> bool:
+        """Flush the file and give its descriptor up; the next call that needs one opens the file again.
+
+        Returns: whether the file has no descriptor now: False if it failed before.
+        Raises: StorageError, LogFailedError as flush: what was written before must be durable while the file is still
+            open, since a failure to write it back might not be reported to a later descriptor.
+        """
+        if self._is_closed or self._parked is not None:
+            return True
+        writer = self._writer
+        if writer is None or self._failure is not None:
+            return False
+        self.flush()
+        identity = writer.identity()
+        self._parked, self._writer = identity, None
+        writer.close()
+        return True
+
+    def ensure_open(self) -> None:
+        """Give the file a descriptor if it was parked.  Raises: StorageError, LogFailedError."""
+        self._writable()
 
     def start_write_back(self, position: int) -> None:
         """Ask the OS to start writing the records from `position` on to disk; only flush waits for it.
@@ -403,7 +424,7 @@ class FileRecords(FileRecordsSlice, Closing):
         if self._is_closed:
             return
         try:
-            if self._writer is not None:
+            if not self.is_read_only:
                 self._sync()
                 try:
                     self._sync_name()
@@ -447,7 +468,7 @@ class FileRecords(FileRecordsSlice, Closing):
         self.path = self._file.path = target
 
     def _writable(self) -> WriteFile:
-        if self._writer is None:
+        if self.is_read_only:
             raise ValueError(f"{self.path} was opened read-only")
         if self._is_closed:
             raise LogClosedError(f"{self.path} was closed before the call", path=self.path)
@@ -457,7 +478,36 @@ class FileRecords(FileRecordsSlice, Closing):
                 path=self.path,
                 errno=self._failure.errno,
             ) from self._failure
-        return self._writer
+        return self._reopened() if self._writer is None else self._writer
+
+    def _reopened(self) -> WriteFile:
+        """Open a parked file again.  Raises: StorageError; it stays parked."""
+        parked = self._parked
+        if self.on_reopen is not None:
+            self.on_reopen()
+        if parked is None or self._env.stat(self.path, follow_symlinks=False) is None:
+            raise self._not_in_place()
+        writer = self._env.open_write(self.path)
+        try:
+            is_other = writer.is_new or not is_same_file(parked, writer.identity())
+            if is_other or writer.size() < self._size_in_bytes:
+                raise self._not_in_place()
+        except BaseException:
+            writer.close()
+            if writer.is_new:
+                self._env.unlink(self.path)
+            raise
+        self._file = self._writer = writer
+        self._parked = None
+        return writer
+
+    def _not_in_place(self) -> StorageError:
+        return StorageError(
+            f"{self.path} was removed or replaced while a writer had it open: "
+            "expected the file that is open, found another one or none",
+            path=self.path,
+            errno=ENOENT,
+        )
 
     def _sync(self) -> None:
         writer = self._writable()

@@ -58,7 +58,7 @@ class OffsetIndex:
 
     def __init__(
         self,
-        content: bytes | memoryview,
+        content: bytes | bytearray | memoryview,
         *,
         base_offset: int,
         path: str,
@@ -125,7 +125,7 @@ class TimeIndex:
 
     def __init__(
         self,
-        content: bytes | memoryview,
+        content: bytes | bytearray | memoryview,
         *,
         base_offset: int,
         path: str,
@@ -231,7 +231,7 @@ class IndexCache:
     def _read(self, path: str, kind: type[_Index], base_offset: int) -> _Index | None:
         try:
             mapped = self._map(path) if self._is_mapped else None
-            content = self._env.read_file(path, max_bytes=MAX_INDEX_BYTES) if mapped is None else mapped
+            content = self._env.read_hint(path, max_bytes=MAX_INDEX_BYTES) if mapped is None else mapped
         except StorageError as error:
             if error.errno != ENOENT:
                 _logger.warning("continuing without an index: %s", error)
@@ -250,7 +250,7 @@ class IndexCache:
             return None if is_padded else memoryview(file.map(size))
 
 
-def _without_padding(content: bytes | memoryview, entry_size: int) -> bytes | memoryview:
+def _without_padding(content: bytes | bytearray | memoryview, entry_size: int) -> bytes | bytearray | memoryview:
     return content[: index_entry_count(content, entry_size) * entry_size]
 
 

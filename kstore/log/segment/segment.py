@@ -463,6 +463,11 @@ class LogSegment:
             self._tail = tail if tail is not None and is_preallocated else whole
         return self._tail
 
+    @property
+    def is_split_dearly(self) -> bool:
+        """Whether it takes requests to a store to find a place between two batches."""
+        return self._context.files.answers_slowly
+
     def _may_be_preallocated(self) -> bool:
         """Whether it is worth a read to find zeros at the end: where that is slow, only of a file of a round size."""
         return not self._context.files.answers_slowly or any(self.size_in_bytes % size == 0 for size in _ROUND_SIZES)

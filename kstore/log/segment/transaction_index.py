@@ -163,6 +163,13 @@ class TransactionIndexFile:
         finally:
             self.close_handlers()
 
+    def park(self) -> None:
+        """Flush the file and give its descriptor up; the next change opens it again.  Raises: StorageError."""
+        self.flush()
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
     def close_handlers(self) -> None:
         """Close the file without flushing."""
         self._is_closed = True
@@ -175,12 +182,14 @@ class TransactionIndexFile:
         if self._file is None:
             self._file = self._env.open_write(self.path)
             self._is_name_durable = False
+            # Somebody removed the file while it was parked: the next flush writes all of it.
+            self._is_written = not (self._file.is_new and self._entries)
         return self._file
 
     def _keep(self, count: int) -> None:
-        if self._file is not None and count < len(self._entries):
-            self._is_dirty = True
-            self._file.truncate(count * TRANSACTION_INDEX_ENTRY_SIZE)
+        if count < len(self._entries):
+            file, self._is_dirty = self._made_file(), True
+            file.truncate(count * TRANSACTION_INDEX_ENTRY_SIZE)
         del self._entries[count:]
 
 

@@ -72,8 +72,7 @@ class WritableSegment:
         self._offset_index, self._time_index = indexes
         self._config = config
         self._env = env
-        jitter = min(config.segment_jitter_ms, config.max_segment_ms)
-        self._max_age_ms = config.max_segment_ms - (random.randrange(jitter) if jitter else 0)
+        self._max_age_ms = _max_age_ms(config)
         self._created_ms = env.wall_clock_ms()
         self.appender = self._made_appender(timestamp)
         self._is_age_known = records.size_in_bytes == 0
@@ -156,6 +155,7 @@ class WritableSegment:
         Source: Kafka LogSegment.shouldRoll.
         """
         if not self._is_age_known:
+            self.records.ensure_open()
             self.appender.first_timestamp_ms = self._read_first_timestamp()
             self._is_age_known = True
         return self.appender.should_roll(survey, now_ms=now_ms)
@@ -202,6 +202,15 @@ class WritableSegment:
         if self._time_index.last_entry.offset >= offset:
             self._time_index.truncate_to(offset)
 
+    def change_config(self, config: LogConfig) -> None:
+        """Take over the settings by which a segment is rolled; the next append uses them."""
+        self._config = config
+        self._max_age_ms = _max_age_ms(config)
+        self.appender = self._made_appender(
+            TimestampOffset(self.appender.max_timestamp_ms, self.appender.offset_of_max_timestamp)
+        )
+        self._is_age_known = self.records.size_in_bytes == 0
+
     def flush(self) -> None:
         """Wait until the records and the transaction index survive a power cut.
 
@@ -235,6 +244,17 @@ class WritableSegment:
             )
         self._offset_index.trim()
         self._time_index.trim()
+
+    def park(self) -> bool:
+        """Flush the files that are open and give their descriptors up until they are needed; return whether none is
+        open.
+
+        Raises: StorageError, LogFailedError.
+        """
+        if not self.records.park():
+            return False
+        self.transaction_index.park()
+        return True
 
     def close(self) -> None:
         """Finish the indexes, flush and trim everything, and close the files; a second call does nothing.
@@ -345,6 +365,11 @@ class _AppendedSegment(LogSegment):
     @property
     def time_index(self) -> TimeIndex:
         return self._segment.time_index
+
+
+def _max_age_ms(config: LogConfig) -> int:
+    jitter = min(config.segment_jitter_ms, config.max_segment_ms)
+    return config.max_segment_ms - (random.randrange(jitter) if jitter else 0)
 
 
 def _open_index(kind: type[_Index], path: str, base_offset: int, config: LogConfig, env: Env) -> _Index:

@@ -289,6 +289,10 @@ class ProducerStateManager:
             del self._verifications[producer_id]
         return len(expired)
 
+    def change_config(self, config: LogConfig) -> None:
+        """Take over producer_id_expiration_ms."""
+        self._config = config
+
     # Loading and truncation
 
     def truncate_and_reload(

@@ -111,6 +111,10 @@ class LogCompaction:
         self._env = env
         self._running = threading.Lock()
 
+    def change_config(self, config: LogConfig) -> None:
+        """Take over the settings for the next compaction."""
+        self._config = config
+
     def cleanable(self, *, now_ms: int) -> CleanableLog:
         """Return what there is to clean."""
         with self._gate.append_lock:

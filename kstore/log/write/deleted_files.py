@@ -33,6 +33,10 @@ class DeletedFiles:
         self._env = env
         self._waiting: list[_Deleted] = []
 
+    def change_context(self, context: LogContext) -> None:
+        """Take over file_delete_delay_ms for what is renamed from now on."""
+        self._context = context
+
     def rename(self, paths: Iterable[str]) -> list[str]:
         """Rename those of the files that exist, and return their new paths; not durable yet."""
         renamed = []

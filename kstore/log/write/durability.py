@@ -204,11 +204,26 @@ def _copy_of(error: KStoreError) -> KStoreError:
     return copied
 
 
+class FlushTimes:
+    """How many flushes of a log there were, and how long they took: all together and the longest, in milliseconds."""
+
+    __slots__ = ("count", "max_ms", "total_ms")
+
+    def __init__(self) -> None:
+        self.count = self.total_ms = self.max_ms = 0
+
+    def note(self, took_ms: int) -> None:
+        """Count one flush."""
+        self.count += 1
+        self.total_ms += took_ms
+        self.max_ms = max(self.max_ms, took_ms)
+
+
 class Durability:
     """The recovery point of one log, and the flushes that advance it.
 
-    Attributes: flushed_offset (every record below it survives a power cut), needs_no_flush (true if an append with ack
-        "written" has nothing to wait for).
+    Attributes: flushed_offset (every record below it survives a power cut), flushes, needs_no_flush (true if an append
+        with ack "written" has nothing to wait for).
     Threads: thread-safe, except methods documented as requiring the append lock or both locks (flush lock and append
         lock).
     """
@@ -220,21 +235,28 @@ class Durability:
         gate: WriteGate,
         files: WriterFiles,
         flushed_offset: int,
+        on_flush: Callable[[], object],
         config: LogConfig,
         env: Env,
     ) -> None:
         self._local = local
         self._gate = gate
         self._files = files
-        self._config = config
         self._env = env
         self._durable_point = files.durable_point
         self._group = GroupCommit(self._sync)
         self.flushed_offset = flushed_offset
+        self._on_flush = on_flush
         self._flushed_ms = env.monotonic_ms()
         self._rolled_offset: int | None = None
+        self.flushes = FlushTimes()
+        self.change_config(config)
+
+    def change_config(self, config: LogConfig) -> None:
+        """Take over flush_messages and flush_ms. Requires the append lock, once the log is in use."""
+        self._config = config
         self._flushes_by_itself = (config.flush_messages, config.flush_ms) != (MAX_INT64, MAX_INT64)
-        self.needs_no_flush = not self._flushes_by_itself
+        self.needs_no_flush = not self._flushes_by_itself and self._rolled_offset is None
 
     @property
     def recovery_point(self) -> int:
@@ -334,7 +356,7 @@ class Durability:
         return rolled_offset
 
     def _sync(self) -> int:
-        local, gate = self._local, self._gate
+        local, gate, started_ms = self._local, self._gate, self._env.monotonic_ms()
         with gate.flush_lock:
             with gate.append_lock:
                 gate.check()
@@ -353,5 +375,7 @@ class Durability:
                 with gate.append_lock:
                     local.drop_flushed(closed)
             self.flushed_offset, self._flushed_ms = end, self._env.monotonic_ms()
+            self.flushes.note(self._flushed_ms - started_ms)
             self._durable_point.advance(point)
+        self._on_flush()
         return end

@@ -6,14 +6,14 @@ The writer publishes one tuple, replaced in one step after each append; readers 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
 from functools import partial
 
 from kstore.errors import KStoreError, LogReplacedError, OffsetOutOfRangeError
 from kstore.log.env import Env
+from kstore.log.following.arrivals import Arrivals, Listeners, LiveArrivals
 from kstore.log.segment.replaced import ERRORS_OF_A_CHANGE
 from kstore.log.segment.segment import LogContext, LogSegment
-from kstore.log.source import Found, SettledLog, Watch, closed_error, out_of_range
+from kstore.log.source import Followed, Found, SettledLog, Watch, closed_error, out_of_range
 from kstore.log.state.transactions import (
     NOTHING_SETTLED,
     AbortedTransaction,
@@ -22,47 +22,7 @@ from kstore.log.state.transactions import (
     settle_transactions,
 )
 from kstore.log.write.local_log import LocalLog, Published
-
-
-class Truncations:
-    """A counter of truncations since the log was opened. Each one is counted twice, before and after the files change,
-    so that a reader that overlaps it always sees the counter move.
-
-    Attributes: count, lowest ((count, offset) of each truncation that no later one undercut).
-    Threads: one writer, any number of readers.
-    """
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.lowest: tuple[tuple[int, int], ...] = ()
-        self._is_running = False
-
-    @contextmanager
-    def running(self, offset: int) -> Iterator[None]:
-        """Announce that records from `offset` on are being removed."""
-        self._is_running = True
-        self.note(offset)
-        try:
-            yield
-        finally:
-            # Count again for readers that started during the truncation.
-            self.note(offset)
-            self._is_running = False
-
-    def note(self, offset: int) -> None:
-        """Count a truncation to `offset`."""
-        below = tuple(one for one in self.lowest if one[1] < offset)
-        # Publish the offset before the counter: a reader that sees the counter must find the offset.
-        self.lowest = (*below, (self.count, offset))
-        self.count += 1
-
-    def lowest_since(self, known: int) -> int | None:
-        """Return the lowest offset truncated to since `count` was `known`, or None."""
-        return min((offset for number, offset in self.lowest if number >= known), default=None)
-
-    def may_have_changed(self, known: int) -> bool:
-        """True if a truncation started, or is running, since `count` was `known`."""
-        return self._is_running or self.count != known
+from kstore.log.write.truncations import LiveHistory, Truncations
 
 
 class LiveSource:
@@ -70,8 +30,8 @@ class LiveSource:
 
     What was published stays valid while the log grows. The writer announces a truncation first: a reader that continues
     either gets its records or OffsetOutOfRangeError, but never bytes from before and after it.
-    Attributes: truncations (the writer announces each one there), replaced_count (how often segments were replaced by
-        cleaned ones: what was found of them is found again).
+    Attributes: truncations (the writer announces each one there), listeners (its followers), replaced_count (how often
+        segments were replaced by cleaned ones: what was found of them is found again).
     """
 
     def __init__(self, local: LocalLog, *, context: LogContext, env: Env) -> None:
@@ -80,6 +40,7 @@ class LiveSource:
         self.is_closed = False
         self.listing_number = 0
         self.truncations = Truncations()
+        self.listeners = Listeners()
         self.replaced_count = 0
         self._local = local
         self._aborted_state: tuple[Published, tuple[AbortedTransaction, ...]] | None = None
@@ -94,9 +55,21 @@ class LiveSource:
         self.replaced_count += 1
 
     def close(self) -> None:
-        """Close the files that readers have open."""
+        """Close the files that readers have open. Followers end with LogClosedError."""
         self.is_closed = True
         self.context.close()
+        self.tell()
+
+    def tell(self) -> None:
+        """Wake the followers of the log: there may be something new."""
+        if self.listeners.any:
+            self.listeners.report(self.context.directory)
+
+    def followed(self, arrivals: Arrivals | None, *, sees_root: bool) -> Followed:
+        del sees_root
+        waking = LiveArrivals() if arrivals is None else arrivals
+        self.listeners.add(waking)
+        return Followed(self, LiveHistory(self.truncations), waking)
 
     @property
     def segments(self) -> tuple[LogSegment, ...]:

@@ -6,7 +6,7 @@ it is published.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TypeAlias
 
@@ -42,6 +42,7 @@ class LocalLog:
         self._context = context
         self._env = env
         self.deleted = DeletedFiles(context, env)
+        self._on_reopen: Callable[[], None] | None = None
         *sealed, last = loaded.segments
         self.sealed = tuple(
             LogSegment(
@@ -58,20 +59,16 @@ class LocalLog:
         self.active.drop_entries_from(last.next_offset)
         self._epochs = loaded.leader_epochs
         self._producers = loaded.producer_state
-        self.appender = LogAppender(
-            LogAppendInfo,
-            assigner=rules.assigner,
-            max_batch_bytes=context.config.max_batch_bytes,
-            log_start_offset=loaded.log_start_offset,
-            leader_epoch=self._epochs.latest_epoch,
-            producers=self._producers.table,
-        )
+        self.appender = self._made_appender(rules, log_start_offset=loaded.log_start_offset)
         # The offset of the last truncation, and the offset after the last batch that it left.
         self._truncated = _NOT_TRUNCATED
         # None while the high watermark is the log end offset.
         self._high_watermark: int | None = None
         self._viewed: tuple[Published, tuple[LogSegment, ...]] | None = None
         self.publish(loaded.log_end_offset)
+        # What was appended since the log was opened is what there is more than at these bounds.
+        self._counted_from = self.log_end_offset
+        self._bytes_before = -self.active.size_in_bytes
 
     # Bounds, and what readers see
 
@@ -146,7 +143,39 @@ class LocalLog:
             viewed = self._viewed = published, (*sealed, view)
         return viewed[1]
 
+    @property
+    def appended(self) -> tuple[int, int]:
+        """How many offsets and bytes were appended since the log was opened; truncations take nothing from them."""
+        return self.log_end_offset - self._counted_from, self._bytes_before + self.active.size_in_bytes
+
+    def recount(self, appended: tuple[int, int]) -> None:
+        """Keep `appended` as it was before a change of the bounds that is no append."""
+        self._counted_from = self.log_end_offset - appended[0]
+        self._bytes_before = appended[1] - self.active.size_in_bytes
+
     # Changes
+
+    def on_reopen(self, callback: Callable[[], None]) -> None:
+        """Have a function called before the file of the active segment, whose descriptor was given up, is opened."""
+        self._on_reopen = self.active.records.on_reopen = callback
+
+    def park(self) -> bool:
+        """Flush the active segment and give its descriptors up until they are needed; return whether none is open.
+
+        Requires both locks.  Raises: StorageError, LogFailedError.
+        """
+        return not self.unflushed and self.active.park()
+
+    def change_config(self, context: LogContext, rules: LeaderRules) -> None:
+        """Take over the settings of the log for the next append, roll and deletion."""
+        self._context = context
+        self.deleted.change_context(context)
+        self.active.change_config(context.config)
+        start, end = self.log_start_offset, self.log_end_offset
+        # In one step, for readers.
+        appender = self._made_appender(rules, log_start_offset=start)
+        appender.publish(self.sealed, self.active, self.active.appender, log_end_offset=end)
+        self.appender = appender
 
     @property
     def first_base_offset(self) -> int:
@@ -159,7 +188,7 @@ class LocalLog:
         segments would end the log for a broker.
         Raises: StorageError, with the segments unchanged.  Source: Kafka LocalLog.roll.
         """
-        old = self.active
+        old, appended = self.active, self.appended
         old.seal()
         old.records.flush()
         active = self._opened(base_offset, is_new=True)
@@ -175,6 +204,7 @@ class LocalLog:
         self.unflushed = (*self.unflushed, old)
         self.active = active
         self._truncated = _NOT_TRUNCATED
+        self.recount(appended)
 
     def truncate(
         self, last: LogSegment, *, offset: int, position: int, timestamp: TimestampOffset, written_end_offset: int
@@ -340,10 +370,20 @@ class LocalLog:
             self._context.files.forget(path)
             self._context.indexes.forget(path)
 
+    def _made_appender(self, rules: LeaderRules, *, log_start_offset: int) -> LogAppender:
+        return LogAppender(
+            LogAppendInfo,
+            assigner=rules.assigner,
+            max_batch_bytes=self._context.config.max_batch_bytes,
+            log_start_offset=log_start_offset,
+            leader_epoch=self._epochs.latest_epoch,
+            producers=self._producers.table,
+        )
+
     def _opened(
         self, base_offset: int, *, is_new: bool = False, timestamp: TimestampOffset = NO_TIMESTAMP_OFFSET
     ) -> WritableSegment:
-        return WritableSegment.open(
+        segment = WritableSegment.open(
             self._context.directory,
             base_offset=base_offset,
             is_new=is_new,
@@ -351,3 +391,5 @@ class LocalLog:
             config=self._context.config,
             env=self._env,
         )
+        segment.records.on_reopen = self._on_reopen
+        return segment

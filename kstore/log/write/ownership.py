@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from kstore.config import LogConfig
 from kstore.errors import LogClosedError, LogFailedError, StorageError
 from kstore.log.env import Env, split_path
-from kstore.log.files.checkpoints import PartitionMarks, read_checkpoint, save_offset
+from kstore.log.files.checkpoints import PartitionMarks, cached_checkpoint, save_offset
 from kstore.log.files.durable_point import DurablePointFile, remove_durable_point
 from kstore.log.files.lock import PartitionLock, disown_in_child
 from kstore.log.files.names import (
@@ -242,6 +242,23 @@ class WriterFiles:
         if cleaned is not None and cleaned > offset:
             self.save_cleaned_offset(offset)
 
+    def settle_cleaned_offset(self, *, log_start_offset: int, log_end_offset: int) -> None:
+        """Durably reset a cleaner's checkpoint above the log end to the log start: what will be appended below it is
+        dirty.
+
+        Raises: StorageError.  Source: Kafka LogCleanerManager.cleanableOffsets.
+        """
+        cleaned = self.cleaned_offset()
+        if cleaned is not None and cleaned > log_end_offset:
+            _logger.warning(
+                "resetting the cleaner's checkpoint of %s from %d to the log start %d, since the log ends at %d",
+                self._directory.path,
+                cleaned,
+                log_start_offset,
+                log_end_offset,
+            )
+            self.save_cleaned_offset(log_start_offset)
+
     def close(self, marks: PartitionMarks | None) -> None:
         """Write the files of a clean shutdown, unless `marks` is None, and release the lock.
 
@@ -306,7 +323,7 @@ class WriterFiles:
         return [name for name in names if parse_partition_directory_name(name) is not None]
 
     def _checkpointed(self, name: str) -> int | None:
-        return read_checkpoint(self._directory.root, name, self._env).get(self._directory.topic_partition)
+        return cached_checkpoint(self._directory.root, name, self._env).get(self._directory.topic_partition)
 
     def _save(self, name: str, offset: int) -> None:
         save_offset(self._directory.root, name, self._directory.topic_partition, offset, self._env)

@@ -1,13 +1,17 @@
-"""What retention of an open log heeds: RetentionHold, a follower's place, and TrustedClock, a clock without jumps."""
+"""What an open log keeps beside its state: RetentionHold, a follower's place; TrustedClock, a clock without jumps;
+CleanedBelow, for its readers; LogCounts, for metrics.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from kstore.config import MAX_INT64
+from kstore.config import MAX_INT64, LogConfig
 from kstore.environment import Clock
 from kstore.errors import checked_int
+from kstore.log.recovery.context import RecoveryContext
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -71,3 +75,28 @@ class TrustedClock:
         """Return the milliseconds since 1970, at most CLOCK_TOLERANCE_MS after what the monotonic clock tells."""
         expected_ms = self._wall_ms + self._clock.monotonic_ms() - self._monotonic_ms
         return min(self._clock.wall_clock_ms(), expected_ms + CLOCK_TOLERANCE_MS)
+
+
+class LogCounts(NamedTuple):
+    """What happened to a log since it was opened: appended offsets and bytes, flushes and how long they took."""
+
+    offsets_in: int
+    bytes_in: int
+    flushes: int
+    flush_total_ms: int
+    flush_max_ms: int
+
+
+class CleanedBelow:
+    """Returns the offset below which a cleaner has cleaned a log that is open, or may have by its configuration."""
+
+    def __init__(self, context: RecoveryContext) -> None:
+        self._context = context
+
+    def note(self, config: LogConfig) -> None:
+        """Heed a change of cleanup_policy. What was compacted once may have gaps as long as the log is open."""
+        if config.is_compacted:
+            self._context = replace(self._context, config=config)
+
+    def __call__(self) -> int:
+        return self._context.cleaned_below()

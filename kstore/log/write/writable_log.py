@@ -35,8 +35,9 @@ from kstore.log.write.compaction import CompactionReport, LogCompaction, Throttl
 from kstore.log.write.durability import Durability
 from kstore.log.write.live_source import LiveSource
 from kstore.log.write.local_log import LocalLog
+from kstore.log.write.open_writers import OpenWriters, WriterSlot
 from kstore.log.write.ownership import WriteGate, WriterFiles
-from kstore.log.write.retaining import RetentionHold, TrustedClock
+from kstore.log.write.retaining import CleanedBelow, LogCounts, RetentionHold, TrustedClock
 from kstore.log.write.rules import (
     LeaderRules,
     LogAppendInfo,
@@ -71,15 +72,23 @@ class WritableLog(Log):
     """
 
     def __init__(
-        self, directory: PartitionDirectory, *, config: LogConfig, loaded: LoadedLog, files: WriterFiles, env: Env
+        self,
+        directory: PartitionDirectory,
+        *,
+        config: LogConfig,
+        loaded: LoadedLog,
+        files: WriterFiles,
+        env: Env,
+        writers: OpenWriters | None = None,
     ) -> None:
-        context = LogContext(
+        self._cleaned_below = CleanedBelow(RecoveryContext(directory, config, env, 0))
+        self._context = context = LogContext(
             directory.topic_partition,
             directory.path,
             config,
             OpenFiles(env),
             IndexCache(env, is_mapped=config.index_access == "map"),
-            RecoveryContext(directory, config, env, 0).cleaned_below,
+            self._cleaned_below,
             is_live=True,
         )
         self._rules = rules = LeaderRules(config)
@@ -91,9 +100,16 @@ class WritableLog(Log):
         self.producer_state = loaded.producer_state
         self.recovery_report: RecoveryReport = loaded.report
         self._writer_files = files
+        self._listeners = self._live.listeners
         self._gate = gate = WriteGate(self.topic_partition, self.path, files=files)
         self._durability = Durability(
-            local, gate=gate, files=files, flushed_offset=loaded.recovery_point, config=config, env=env
+            local,
+            gate=gate,
+            files=files,
+            flushed_offset=loaded.recovery_point,
+            on_flush=self._live.tell,
+            config=config,
+            env=env,
         )
         self._compaction = LogCompaction(
             local,
@@ -105,6 +121,10 @@ class WritableLog(Log):
             config=config,
             env=env,
         )
+        if writers is not None:
+            slot = WriterSlot(local, gate, writers)
+            local.on_reopen(slot.reopening)
+            writers.add(slot)
         self._holds: dict[int, int] = {}
         self._clock = TrustedClock(env)
         self._dropping = weakref.finalize(self, _drop, self.path, local, files)
@@ -122,22 +142,52 @@ class WritableLog(Log):
         lock: PartitionLock | None = None,
         is_clean: bool | None = None,
         env: Env = DEFAULT_ENV,
+        writers: OpenWriters | None = None,
     ) -> WritableLog:
         """Lock, load and, if necessary, recover the log; see kstore.open_log.
 
         Args: lock: the partition's lock, released by close(), from a caller that maintains the root's checkpoints and
             marker itself; None to take the lock and maintain them here. is_clean: with a lock, whether the log was
-            closed cleanly; None to decide by the marker.
+            closed cleanly; None to decide by the marker. writers: limits how many logs have a file open.
         """
         files = WriterFiles.acquire(directory, lock=lock, env=env)
         try:
             loaded = files.load(
                 config=config, mode=recovery, trusts_recovery_point=trusts_recovery_point, is_clean=is_clean
             )
-            return cls(directory, config=config, loaded=loaded, files=files, env=env)
+            files.settle_cleaned_offset(log_start_offset=loaded.log_start_offset, log_end_offset=loaded.log_end_offset)
+            return cls(directory, config=config, loaded=loaded, files=files, env=env, writers=writers)
         except BaseException:
             files.release()
             raise
+
+    def update_config(self, config: LogConfig) -> None:
+        """Change the settings of the open log; appends and deletions that begin later follow them.
+
+        Those of reading (max_batch_bytes and so on), index_access and the size of the indexes change when the log is
+        next opened, preallocate with the next segment.
+        Raises: TypeError.
+        Source: Kafka UnifiedLog.updateConfig.
+        """
+        config = LogConfig.or_default(config)
+        with self._gate.flush_lock, self._gate.append_lock:
+            self._gate.check()
+            self.config = config
+            self._context = self._context._replace(config=config)
+            self._cleaned_below.note(config)
+            self._rules = LeaderRules(config)
+            self._local.change_config(self._context, self._rules)
+            self._durability.change_config(config)
+            self._compaction.change_config(config)
+            self.producer_state.change_config(config)
+
+    @property
+    def counts(self) -> LogCounts:
+        """What happened since the log was opened."""
+        with self._gate.append_lock:
+            offsets, size_in_bytes = self._local.appended
+            flushes = self._durability.flushes
+            return LogCounts(offsets, size_in_bytes, flushes.count, flushes.total_ms, flushes.max_ms)
 
     def _shown(self) -> dict[str, object]:
         bounds = {"log_start_offset": self.log_start_offset, "log_end_offset": self.log_end_offset}
@@ -221,6 +271,8 @@ class WritableLog(Log):
                 done = self._append_as_leader(
                     sent, done, leader_epoch=partition_leader_epoch, origin=origin, now_ms=now_ms, guard=guard
                 )
+        if self._listeners.any:
+            self._live.tell()
         if ack == "flushed" or not self._durability.needs_no_flush:
             self._durability.flush_for_ack(done.last_offset, ack)
         return done
@@ -243,6 +295,7 @@ class WritableLog(Log):
             if not gate.is_open:
                 gate.check()
             done = self._append_each(batches, now_ms=self._env.wall_clock_ms())
+        self._live.tell()
         if ack != "flushed" and self._durability.needs_no_flush:
             return done
         appended = [info for info in done if not isinstance(info, KStoreError)]
@@ -277,6 +330,7 @@ class WritableLog(Log):
                 raise
             if isinstance(done, AppendSurvey):
                 done = self._append_fetched(done)
+        self._live.tell()
         if ack == "flushed" or not self._durability.needs_no_flush:
             self._durability.flush_for_ack(done.last_offset, ack)
         return done
@@ -362,6 +416,7 @@ class WritableLog(Log):
             producers.delete_snapshots_between(written_end, end_offset=base_offset)
             producers.update_map_end_offset(base_offset)
             producers.take_snapshot()
+        _logger.info("rolled %s: the new segment begins at offset %d", self.path, base_offset)
 
     def _fail_unless_undone(self, error: BaseException) -> None:
         """Shut the gate after an error that may leave something in the files: any storage error except lack of space,
@@ -507,7 +562,9 @@ class WritableLog(Log):
         offset = checked_int("offset", offset)
         with self._gate.append_lock:
             self._gate.check()
-            return self._local.update_high_watermark(offset)
+            mark = self._local.update_high_watermark(offset)
+        self._live.tell()
+        return mark
 
     def truncate_to(self, offset: int) -> bool:
         """Durably remove every batch that holds an offset >= `offset`, and return whether there was any.
@@ -738,12 +795,17 @@ class WritableLog(Log):
     @contextmanager
     def _truncating(self, offset: int) -> Iterator[None]:
         """Announce a truncation at `offset` to readers, and shut the gate if it fails."""
-        with self._live.truncations.running(offset):
-            try:
-                yield
-            except BaseException as error:
-                self._gate.fail(error)
-                raise
+        appended = self._local.appended
+        try:
+            with self._live.truncations.running(offset):
+                try:
+                    yield
+                except BaseException as error:
+                    self._gate.fail(error)
+                    raise
+            self._local.recount(appended)
+        finally:
+            self._live.tell()
 
     def close(self) -> None:
         """Flush, write snapshot, indexes and checkpoints as a clean shutdown does, close the files, and release the

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -28,6 +28,7 @@ from kstore.errors import (
 )
 from kstore.producer.batches.ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch, random_producer_id
 from kstore.producer.store import ProducerLog, ProducerStore
+from kstore.producer.transactions.group_offsets import GroupOffsets
 from kstore.record import (
     ControlRecordType,
     EndTransactionMarker,
@@ -35,9 +36,14 @@ from kstore.record import (
     MemoryRecordsBuilder,
     with_end_transaction_marker,
 )
-from kstore.record.schemas.topics import DecodedMessage, decode_transaction_record, encode_transaction_record
+from kstore.record.schemas.topics import (
+    DecodedMessage,
+    coordinator_partition,
+    decode_transaction_record,
+    encode_transaction_record,
+)
 from kstore.record.validation import AppendOrigin
-from kstore.types import NO_TIMESTAMP, Ack, TopicPartition
+from kstore.types import NO_TIMESTAMP, Ack, OffsetAndMetadata, TopicPartition
 
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 
@@ -135,23 +141,6 @@ def _partitions(topics: Iterable[dict[str, Any]]) -> Iterable[TopicPartition]:
     return (TopicPartition(one["topic"], number) for one in topics for number in one["partitionIds"])
 
 
-def partition_of(transactional_id: str, *, partition_count: int) -> int:
-    """Return the partition of `__transaction_state` for a transactional id: its Java hash code modulo partition_count.
-
-    Source: Kafka TransactionStateManager.partitionFor.
-    """
-    return abs(_java_hash(transactional_id)) % 2**31 % partition_count
-
-
-def _java_hash(text: str) -> int:
-    """Return Java String.hashCode: over UTF-16 code units, as a signed 32-bit number."""
-    data = text.encode("utf-16-be", "surrogatepass")
-    value = 0
-    for at in range(0, len(data), 2):
-        value = (value * 31 + (data[at] << 8 | data[at + 1])) & 0xFFFFFFFF
-    return value - 2**32 if value >= 2**31 else value
-
-
 # Kafka's defaults of transaction.state.log.num.partitions, transaction.state.log.segment.bytes and
 # transaction.max.timeout.ms.
 PARTITION_COUNT = 50
@@ -197,6 +186,7 @@ class TransactionCoordinator:
     ) -> None:
         self._store = store
         self._clock = clock
+        self._group_offsets = GroupOffsets(store, clock=clock)
         self._new_partition_count = partition_count
         self._partition_count: int | None = None
         self._lock = threading.Lock()
@@ -292,6 +282,29 @@ class TransactionCoordinator:
                     f"transaction of {transactional_id!r}: expected an open one, found {state.status.name}"
                 )
             self._end(entry, state, is_commit=is_commit, ack=ack)
+
+    def offsets_partition(self, group: str) -> TopicPartition:
+        """Return the partition of `__consumer_offsets` for a group; the topic is created if it does not exist.
+
+        Raises: StorageError.
+        """
+        return self._group_offsets.partition_of(group)
+
+    def commit_offsets(
+        self,
+        producer: ProducerIdAndEpoch,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        ack: Ack = "written",
+    ) -> None:
+        """Write a group's offsets as part of the producer's transaction, to which offsets_partition() was added.
+
+        Raises: UnknownTopicOrPartitionError for an offset of an unknown partition; as appending().
+        Source: Kafka's request TxnOffsetCommit.
+        """
+        with self.appending(producer, (self.offsets_partition(group),)):
+            self._group_offsets.commit(group, offsets, producer=producer, ack=ack)
 
     @contextmanager
     def appending(self, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]) -> Iterator[None]:
@@ -412,7 +425,7 @@ class TransactionCoordinator:
     def _partition(self, transactional_id: str) -> int:
         if self._partition_count is None:
             self._partition_count = self._found_partition_count()
-        return partition_of(transactional_id, partition_count=self._partition_count)
+        return coordinator_partition(transactional_id, partition_count=self._partition_count)
 
     def _found_partition_count(self) -> int:
         """Return the number of partitions of the topic, which is created if it does not exist.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kstore._core import OpenTransaction, OwnedLock
 from kstore.errors import (
@@ -15,6 +16,7 @@ from kstore.errors import (
     OutOfOrderSequenceError,
     ProducerClosedError,
     ProducerFencedError,
+    TransactionAbortedError,
     TransactionStateError,
 )
 from kstore.producer.batches.ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch, random_producer_id
@@ -22,7 +24,7 @@ from kstore.producer.batches.sequences import SequenceTracker, is_sequence_after
 from kstore.producer.batches.waiting import TransactionalResult
 from kstore.producer.sink import ProduceResponse
 from kstore.producer.store import is_retriable
-from kstore.types import NO_SEQUENCE, Ack, TopicPartition
+from kstore.types import NO_SEQUENCE, Ack, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from kstore.producer.batches.batch import ProducerBatch
@@ -91,6 +93,25 @@ class Coordinator(Protocol):
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, is_commit: bool, ack: Ack
     ) -> None: ...
 
+    def offsets_partition(self, group: str) -> TopicPartition: ...
+
+    def commit_offsets(
+        self,
+        producer: ProducerIdAndEpoch,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        ack: Ack,
+    ) -> None: ...
+
+
+class _OffsetCommit(NamedTuple):
+    """Offsets to be committed with the transaction, and the outcome of writing them."""
+
+    group: str
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    result: TransactionalResult
+
 
 class TransactionManager(SequenceTracker):
     """Assigns sequences to batches and drives a transactional producer through its states.
@@ -105,7 +126,7 @@ class TransactionManager(SequenceTracker):
     Args: timeout_ms: Kafka's transaction.timeout.ms; ack: for the coordinator's own records and markers.
     Threads: the user's calls, the state properties and close() are thread-safe; methods about sequences and batches are
         for the Sender's thread.
-    Source: Kafka TransactionManager, without FindCoordinator and consumer offsets.
+    Source: Kafka TransactionManager, without FindCoordinator.
     """
 
     def __init__(
@@ -134,6 +155,7 @@ class TransactionManager(SequenceTracker):
         self.open_transaction = OpenTransaction()
         self._partitions: set[TopicPartition] = set()
         self._new_partitions: set[TopicPartition] = set()
+        self._offset_commits: deque[_OffsetCommit] = deque()
         # The operation of a user's call, until a caller has seen its outcome.
         self._pending: TransactionalResult | None = None
         self._init: TransactionalResult | None = None
@@ -185,6 +207,22 @@ class TransactionManager(SequenceTracker):
 
         return self._begin("commit_transaction", start)
 
+    def send_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> TransactionalResult:
+        """Request that the group's offsets are committed with the transaction.
+
+        Raises: TransactionStateError without an open transaction; the error that the producer is in.
+        """
+        operation = "send_offsets_to_transaction"
+        with self._lock:
+            self._check_transactional(operation)
+            self._check_not_pending(operation)
+            self.raise_error()
+            if self._state is not _S.IN_TRANSACTION:
+                raise TransactionStateError(f"{operation}: expected state IN_TRANSACTION, found {self._state.name}")
+            result = TransactionalResult(operation)
+            self._offset_commits.append(_OffsetCommit(group, offsets, result))
+            return result
+
     def begin_abort(self) -> TransactionalResult:
         """Request an abort; batches that were not passed to the sink fail.
 
@@ -196,6 +234,7 @@ class TransactionManager(SequenceTracker):
                 self.raise_error()
             result = self._begin_end("abort_transaction", _S.ABORTING_TRANSACTION)
             self._new_partitions.clear()
+            self._drop_offset_commits(TransactionAbortedError("the transaction of these offsets was aborted"))
             return result
 
         return self._begin("abort_transaction", start)
@@ -278,12 +317,12 @@ class TransactionManager(SequenceTracker):
     @property
     def has_pending_requests(self) -> bool:
         """Whether any request to the coordinator is outstanding."""
-        return self._init is not None or self._end is not None or bool(self._new_partitions)
+        return bool(self._init or self._end or self._new_partitions or self._offset_commits)
 
     @property
     def has_new_partitions(self) -> bool:
-        """Whether partitions still have to be added to the transaction."""
-        return bool(self._new_partitions)
+        """Whether partitions, or offsets of a group, still have to be added to the transaction."""
+        return bool(self._new_partitions or self._offset_commits)
 
     @property
     def is_held_here(self) -> bool:
@@ -378,6 +417,11 @@ class TransactionManager(SequenceTracker):
                 result.complete(error)
         self._init = self._end = None
         self._new_partitions.clear()
+        self._drop_offset_commits(error)
+
+    def _drop_offset_commits(self, error: KStoreError) -> None:
+        while self._offset_commits:
+            self._offset_commits.popleft().result.complete(error)
 
     # Calls of the Sender
 
@@ -398,6 +442,8 @@ class TransactionManager(SequenceTracker):
                 return self._run_init(self._init)
             if self._new_partitions:
                 return self._run_add(frozenset(self._new_partitions))
+            if self._offset_commits:
+                return self._run_offset_commit(self._offset_commits[0])
             if self._end is not None and is_over:
                 return self._run_end(self._end)
         return False
@@ -442,6 +488,33 @@ class TransactionManager(SequenceTracker):
             self._new_partitions -= partitions
             self._is_started = True
         return True
+
+    def _run_offset_commit(self, commit: _OffsetCommit) -> bool:
+        group, offsets, result = commit
+        failure: KStoreError | None = None
+        try:
+            self._write_offsets(group, offsets)
+        except KStoreError as error:
+            _raise_if_retriable(error, of=result)
+            failure = error
+        self._offset_commits.popleft()
+        if isinstance(failure, ProducerFencedError | TransactionStateError):
+            self._fail(failure)
+        elif failure is not None:
+            self._fail_transaction(failure)
+        result.complete(failure)
+        return True
+
+    def _write_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        coordinator, transactional_id, producer = self._coordinator, self.transactional_id, self.producer_id_and_epoch
+        if coordinator is None or transactional_id is None:
+            raise TransactionStateError("offsets of a transaction need a coordinator")
+        partition = coordinator.offsets_partition(group)
+        if partition not in self._partitions:
+            coordinator.add_partitions(transactional_id, producer, (partition,), ack=self._ack)
+            self._partitions.add(partition)
+            self._is_started = True
+        coordinator.commit_offsets(producer, group, offsets, ack=self._ack)
 
     def _run_end(self, result: TransactionalResult) -> bool:
         is_commit = self._state is _S.COMMITTING_TRANSACTION

@@ -1,8 +1,10 @@
 """Decoding of the records in internal topics of brokers and controllers, as in Kafka's DumpLogSegments.
 
-`__consumer_offsets`: decode_group_record; `__transaction_state`: decode_transaction_record, encode_transaction_record;
-`__share_group_state`: decode_share_state_record; `__cluster_metadata`: decode_metadata_record; `__remote_log_metadata`:
-decode_remote_log_record. Names are Kafka's, so that users find them by search.
+`__consumer_offsets`: decode_group_record, encode_group_record, encode_offset_commit;
+`__transaction_state`: decode_transaction_record, encode_transaction_record;
+`__share_group_state`: decode_share_state_record; `__cluster_metadata`: decode_metadata_record;
+`__remote_log_metadata`: decode_remote_log_record; coordinator_partition: where a group or transactional id is stored.
+Names are Kafka's, so that users find them by search.
 """
 
 from __future__ import annotations
@@ -26,8 +28,10 @@ from kstore.record.schemas.coordinator import (
 from kstore.record.schemas.metadata import METADATA_RECORDS, REMOTE_LOG_METADATA_RECORDS
 from kstore.record.schemas.protocol import INT16, ProtocolReader
 from kstore.record.schemas.schema import Schema, decode_message, encode_message, parse_schemas
+from kstore.types import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP, OffsetAndMetadata, TopicPartition
 
 _FRAME_VERSION = 1
+_OFFSET_COMMIT = 1
 _GROUP_METADATA = 2
 _CONSUMER_PROTOCOL_TYPE = "consumer"
 _MEMBER_FIELDS = {"subscription": 0, "assignment": 1}
@@ -67,6 +71,24 @@ class CoordinatorRecord(NamedTuple):
     value: InternalMessage | None
 
 
+def coordinator_partition(name: str, *, partition_count: int) -> int:
+    """Return the partition of an internal topic for a group or a transactional id: its Java hash code modulo
+    partition_count.
+
+    Source: Kafka GroupMetadataManager.partitionFor, TransactionStateManager.partitionFor.
+    """
+    return abs(_java_hash(name)) % 2**31 % partition_count
+
+
+def _java_hash(text: str) -> int:
+    """Return Java String.hashCode: over UTF-16 code units, as a signed 32-bit number."""
+    data = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for at in range(0, len(data), 2):
+        value = (value * 31 + (data[at] << 8 | data[at + 1])) & 0xFFFFFFFF
+    return value - 2**32 if value >= 2**31 else value
+
+
 @cache
 def _schemas(table: str) -> dict[int, Schema]:
     return parse_schemas(table)
@@ -83,6 +105,48 @@ def decode_group_record(key: bytes | None, value: bytes | None) -> CoordinatorRe
     if isinstance(group, DecodedMessage) and group.type_id == _GROUP_METADATA:
         _decode_members(group.fields)
     return record
+
+
+def encode_group_record(
+    key: Mapping[str, Any], value: Mapping[str, Any] | None, *, type_id: int, version: int
+) -> tuple[bytes, bytes | None]:
+    """Return key and value of a record of `__consumer_offsets`; the value is None if `value` is.
+
+    Args: key, value: in the form that decode_group_record returns, with the members' subscriptions and assignments as
+        bytes; type_id: of the key; version: of the value.
+    Raises: ValueError for an unknown type or version, and for a field that is missing or out of range for its type.
+    """
+    schema = _schemas(GROUP_KEYS).get(type_id)
+    if schema is None:
+        raise ValueError(f"type_id: expected one of {sorted(_schemas(GROUP_KEYS))}, got {type_id}")
+    key_bytes = INT16.pack(type_id) + encode_message(schema, key, version=type_id)
+    if value is None:
+        return key_bytes, None
+    return key_bytes, INT16.pack(version) + encode_message(_schemas(GROUP_VALUES)[type_id], value, version=version)
+
+
+def encode_offset_commit(
+    group: str, topic_partition: TopicPartition, offset: OffsetAndMetadata | None, *, version: int = 3
+) -> tuple[bytes, bytes | None]:
+    """Return key and value of the record by which a group commits an offset; the value is None if `offset` is.
+
+    Args: version: of the value: 1 has expire_timestamp_ms; 3, which brokers of Kafka 2.1 and newer read, the leader
+        epoch; 4, which those of Kafka 4.4 write, the leader epoch and the topic id.
+    Raises: ValueError as encode_group_record.
+    """
+    key = {"group": group, "topic": topic_partition.topic, "partition": topic_partition.partition}
+    if offset is None:
+        return encode_group_record(key, None, type_id=_OFFSET_COMMIT, version=version)
+    value: dict[str, Any] = {
+        "offset": offset.offset,
+        "leaderEpoch": NO_PARTITION_LEADER_EPOCH if offset.leader_epoch is None else offset.leader_epoch,
+        "metadata": offset.metadata,
+        "commitTimestamp": NO_TIMESTAMP if offset.commit_timestamp_ms is None else offset.commit_timestamp_ms,
+        "expireTimestamp": NO_TIMESTAMP if offset.expire_timestamp_ms is None else offset.expire_timestamp_ms,
+    }
+    if offset.topic_id is not None:
+        value["topicId"] = offset.topic_id
+    return encode_group_record(key, value, type_id=_OFFSET_COMMIT, version=version)
 
 
 def decode_transaction_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord:

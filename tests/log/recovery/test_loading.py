@@ -420,6 +420,13 @@ def test_control_batch_that_can_not_be_read_ends_no_transaction(tmp_path: Path) 
     assert (loaded.log_end_offset, loaded.producer_state.first_unstable_offset) == (4, 0)
 
 
+def test_leader_epochs_are_made_anew_from_the_whole_log_when_their_file_is_empty(tmp_path: Path) -> None:
+    path = write_partition(tmp_path, [batches(0, 2, partition_leader_epoch=3), batches(2, 2, partition_leader_epoch=5)])
+    (path / LEADER_EPOCH_CHECKPOINT).write_text("")
+    loaded = load(path, recovery_point=4)
+    assert [tuple(one) for one in loaded.leader_epochs.entries] == [(3, 0), (5, 2)]
+
+
 def test_leader_epochs_are_made_anew_from_the_whole_log_when_their_file_is_damaged(tmp_path: Path) -> None:
     path = write_partition(tmp_path, [batches(0, 2, partition_leader_epoch=3), batches(2, 2, partition_leader_epoch=5)])
     (path / LEADER_EPOCH_CHECKPOINT).write_text("no checkpoint")

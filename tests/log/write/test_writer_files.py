@@ -370,9 +370,9 @@ import os, resource, sys
 from kstore.errors import StorageError
 from kstore.log import open_store
 from kstore.record import Record
-root, wanted, partitions = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+root, wanted, partitions, most = sys.argv[1], *map(int, sys.argv[2:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, wanted))
-store = open_store(root, "a")
+store = open_store(root, "a", max_open_files=most)
 logs = []
 try:
     for number in range(partitions):
@@ -398,8 +398,8 @@ print(os.path.exists(root + "/.kafka_cleanshutdown") if not spare else "closed")
 """
 
 
-def open_many(root: Path, *, limit: int, partitions: int) -> list[str]:
-    command = (sys.executable, "-c", MANY_PARTITIONS, str(root), str(limit), str(partitions))
+def open_many(root: Path, *, limit: int, partitions: int, max_open_files: int = 1000) -> list[str]:
+    command = (sys.executable, "-c", MANY_PARTITIONS, str(root), str(limit), str(partitions), str(max_open_files))
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -410,6 +410,14 @@ def test_log_that_is_written_holds_one_descriptor_beside_the_shared_ones(tmp_pat
     logs, descriptors = map(int, counts.split())
     assert logs == 120
     assert descriptors <= 120 + OPEN_FILES_LIMIT + REWRITTEN_FILES_LIMIT + 10
+    assert is_clean == "True"
+
+
+def test_store_of_more_logs_than_descriptors_keeps_few_open(tmp_path: Path) -> None:
+    counts, is_clean = open_many(tmp_path, limit=128, partitions=200, max_open_files=10)
+    logs, descriptors = map(int, counts.split())
+    assert logs == 200
+    assert descriptors <= 10 + OPEN_FILES_LIMIT + REWRITTEN_FILES_LIMIT + 10
     assert is_clean == "True"
 
 

@@ -19,8 +19,10 @@ import org.apache.kafka.clients.admin.ListOffsetsOptions;
 import org.apache.kafka.clients.admin.ListOffsetsResult.ListOffsetsResultInfo;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
@@ -35,7 +37,11 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * the last has the case "done". Its argument is the broker's address.
  *
  * <p>create TOPIC PARTITIONS NAME=VALUE... | delete TOPIC | consume TOPIC PARTITION ISOLATION | offsets TOPIC PARTITION
- * ISOLATION TIME... | produce TOPIC PARTITION CODEC COUNT plain|commit|abort [KEYS VALUE_BYTES [LABEL FIRST]]
+ * ISOLATION TIME... | produce TOPIC PARTITION CODEC COUNT plain|commit|abort [KEYS VALUE_BYTES [LABEL FIRST]] | group TOPIC
+ * PARTITION GROUP PROTOCOL COUNT close|leave | committed TOPIC PARTITION GROUP | transact TOPIC PARTITION GROUP OFFSET
+ * commit|abort | forget TOPIC PARTITION GROUP
+ *
+ * <p>A group polls up to COUNT records and commits; its member closes, or is left without a word.
  *
  * <p>With a label, each value repeats the label and a number that counts from FIRST; it is an error if the broker does
  * not give each record that number as its offset.
@@ -47,6 +53,7 @@ public final class BrokerClient {
     private final Properties properties = new Properties();
     private final Admin admin;
     private final Report report;
+    private final List<KafkaConsumer<byte[], byte[]>> left = new ArrayList<>();
 
     private BrokerClient(String address, PrintStream output) throws NoSuchAlgorithmException {
         properties.put("bootstrap.servers", address);
@@ -83,6 +90,10 @@ public final class BrokerClient {
         switch (fields[0]) {
             case "consume" -> consume(partition, fields[3]);
             case "offsets" -> offsets(partition, fields);
+            case "group" -> group(partition, fields[3], fields[4], Integer.parseInt(fields[5]), fields[6].equals("leave"));
+            case "committed" -> committed(partition, fields[3]);
+            case "transact" -> transact(partition, fields[3], Long.parseLong(fields[4]), fields[5].equals("commit"));
+            case "forget" -> admin.deleteConsumerGroups(List.of(fields[3])).all().get();
             default -> produce(
                     partition,
                     fields[3],
@@ -126,6 +137,66 @@ public final class BrokerClient {
                 }
             }
             report.begin("end").put("end", end).end();
+        }
+    }
+
+    private void group(TopicPartition partition, String group, String protocol, int count, boolean leaves) {
+        Properties consumer = new Properties();
+        consumer.putAll(properties);
+        consumer.put("group.id", group);
+        consumer.put("group.protocol", protocol);
+        consumer.put("auto.offset.reset", "earliest");
+        consumer.put("enable.auto.commit", "false");
+        consumer.put("max.poll.records", "1");
+        ByteArrayDeserializer bytes = new ByteArrayDeserializer();
+        KafkaConsumer<byte[], byte[]> records = new KafkaConsumer<>(consumer, bytes, bytes);
+        records.subscribe(List.of(partition.topic()));
+        long first = -1;
+        long started = System.nanoTime();
+        for (int found = 0; found < count; ) {
+            for (ConsumerRecord<byte[], byte[]> record : records.poll(POLL)) {
+                first = found == 0 ? record.offset() : first;
+                found++;
+            }
+            if (System.nanoTime() - started > PATIENCE_NANOS) {
+                throw new IllegalStateException("got " + found + " of " + count);
+            }
+        }
+        records.commitSync();
+        report.begin("group").put("first", first).put("position", records.position(partition)).end();
+        if (leaves) {
+            left.add(records);
+        } else {
+            records.close();
+        }
+    }
+
+    private void committed(TopicPartition partition, String group) throws ExecutionException, InterruptedException {
+        OffsetAndMetadata found = admin.listConsumerGroupOffsets(group)
+                .partitionsToOffsetAndMetadata()
+                .get()
+                .get(partition);
+        report.begin("committed")
+                .put("offset", found == null ? -1 : found.offset())
+                .putText("metadata", found == null ? "" : found.metadata())
+                .end();
+    }
+
+    private void transact(TopicPartition partition, String group, long offset, boolean commits) {
+        Properties producer = new Properties();
+        producer.putAll(properties);
+        producer.put("transactional.id", "transact-" + group);
+        ByteArraySerializer bytes = new ByteArraySerializer();
+        try (KafkaProducer<byte[], byte[]> records = new KafkaProducer<>(producer, bytes, bytes)) {
+            records.initTransactions();
+            records.beginTransaction();
+            records.sendOffsetsToTransaction(
+                    Map.of(partition, new OffsetAndMetadata(offset)), new ConsumerGroupMetadata(group));
+            if (commits) {
+                records.commitTransaction();
+            } else {
+                records.abortTransaction();
+            }
         }
     }
 

@@ -1,0 +1,131 @@
+"""`kstore groups`: the groups of a root, their members, committed offsets and lag."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kstore.cli import EXIT_FINE
+from kstore.cli.arguments import WrongUseError
+from kstore.cli.output import Column, printable
+from kstore.cli.render import JSON_TEXT, plain_value, time_text
+from kstore.consumer.groups import read_groups
+from kstore.log.env import shown_path
+from kstore.log.store import open_store
+from kstore.types import GROUP_OFFSETS_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kstore.cli.output import Output
+    from kstore.consumer.groups import Group, GroupMember, GroupOffset
+    from kstore.errors import KStoreError
+    from kstore.types import OffsetAndMetadata, TopicPartition
+
+COLUMNS = (
+    Column("group"),
+    Column("state"),
+    Column("topic"),
+    Column("partition", is_number=True),
+    Column("offset", is_number=True),
+    Column("log end", is_number=True),
+    Column("lag", is_number=True),
+    Column("committed"),
+    Column("member"),
+    Column("host"),
+)
+
+
+def run(directory: str, groups: Sequence[str], out: Output, *, is_json: bool) -> int:
+    """Show the groups of a root, all of them if `groups` is empty, and return the exit status.
+
+    A partition that can't be read is reported, and what it would tell is left out.
+    """
+    status = EXIT_FINE
+
+    def on_error(error: KStoreError) -> None:
+        nonlocal status
+        status = max(status, out.failure(error))
+
+    with open_store(directory) as store:
+        if GROUP_OFFSETS_TOPIC not in store.topics:
+            raise WrongUseError(f"{shown_path(directory)} has no topic {GROUP_OFFSETS_TOPIC}, which holds the groups")
+        found = read_groups(store, groups=groups or None, on_error=on_error)
+    missing = sorted(set(groups) - {group.group_id for group in found})
+    if is_json:
+        for group in found:
+            out.line(json_of(group))
+    elif found:
+        out.table(COLUMNS, [row for group in found for row in rows_of(group)])
+    if missing:
+        raise WrongUseError(f"no group {' or '.join(missing)} in {shown_path(directory)}")
+    return status
+
+
+def rows_of(group: Group) -> list[list[str]]:
+    """Return the table cells of a group, in the order of COLUMNS: a row for each offset and assigned partition."""
+    owners = {partition: member for member in group.members for partition in member.assignment}
+    idle = [member for member in group.members if not member.assignment]
+    partitions = sorted(group.offsets.keys() | group.pending.keys() | owners.keys())
+    rows = [_row(group, one, group.offsets.get(one), owners.get(one)) for one in partitions]
+    rows += [_row(group, None, None, member) for member in idle]
+    return rows or [_row(group, None, None, None)]
+
+
+def _row(
+    group: Group, partition: TopicPartition | None, offset: GroupOffset | None, member: GroupMember | None
+) -> list[str]:
+    place = ["-", "-"] if partition is None else [printable(partition.topic), str(partition.partition)]
+    numbers = ["-"] * 4
+    if offset is not None:
+        numbers = [
+            str(offset.committed.offset),
+            "-" if offset.log_end_offset is None else str(offset.log_end_offset),
+            "-" if offset.lag is None else str(offset.lag),
+            time_text(offset.committed.commit_timestamp_ms),
+        ]
+    who = ["-", "-"] if member is None else [printable(member.member_id), printable(member.host)]
+    return [printable(group.group_id), group.state, *place, *numbers, *who]
+
+
+def json_of(group: Group) -> str:
+    """Return the JSON object of a group."""
+    shown = {
+        "group": group.group_id,
+        "type": group.type,
+        "state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol": group.protocol,
+        "leader": group.leader,
+        "epoch": group.epoch,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "host": member.host,
+                "epoch": member.epoch,
+                "topics": member.topics,
+                "assignment": [one._asdict() for one in member.assignment],
+            }
+            for member in group.members
+        ],
+        "offsets": [
+            _offset(partition, offset.committed) | {"log_end_offset": offset.log_end_offset, "lag": offset.lag}
+            for partition, offset in group.offsets.items()
+        ],
+        "pending": [_offset(partition, offset) for partition, offset in group.pending.items()],
+    }
+    # Names from the files need not be UTF-8.
+    return JSON_TEXT(plain_value(shown))
+
+
+def _offset(partition: TopicPartition, offset: OffsetAndMetadata) -> dict[str, object]:
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "offset": offset.offset,
+        "leader_epoch": offset.leader_epoch,
+        "metadata": offset.metadata,
+        "commit_timestamp": offset.commit_timestamp_ms,
+        "expire_timestamp": offset.expire_timestamp_ms,
+    }

@@ -1,0 +1,259 @@
+"""`kstore stat`: what partitions weigh: sizes, rates, codecs, the largest keys, and what compaction would save."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kstore.cli import EXIT_FINE
+from kstore.cli.arguments import log_size_in_bytes
+from kstore.cli.describing.statistics import LargestKeys, LogStatistics
+from kstore.cli.output import Column, Progress
+from kstore.cli.render import JSON_TEXT, bytes_text, plain_value, time_text
+from kstore.config import LogConfig
+from kstore.errors import KStoreError
+from kstore.log.cleaning.savings import compaction_savings
+from kstore.log.opening import open_found
+
+if TYPE_CHECKING:
+    from kstore.cli.arguments import PartitionSelection
+    from kstore.cli.output import Output
+    from kstore.log.cleaning.savings import CompactionSavings
+    from kstore.log.env import Env
+    from kstore.log.log import Log
+    from kstore.types import TopicPartition
+
+COUNTED_KEYS = 10_000
+COLUMNS = (
+    Column("topic"),
+    Column("partition", is_number=True),
+    Column("segments", is_number=True),
+    Column("bytes", is_number=True),
+    Column("batches", is_number=True),
+    Column("records", is_number=True),
+    Column("records/s", is_number=True),
+    Column("bytes/s", is_number=True),
+    Column("codecs"),
+    Column("keys", is_number=True),
+    Column("compaction saves", is_number=True),
+)
+KEY_COLUMNS = (
+    Column("topic"),
+    Column("partition", is_number=True),
+    Column("key"),
+    Column("records", is_number=True),
+    Column("bytes", is_number=True),
+)
+RATE_COLUMNS = (
+    Column("topic"),
+    Column("partition", is_number=True),
+    Column("from"),
+    Column("seconds", is_number=True),
+    Column("records", is_number=True),
+    Column("records/s", is_number=True),
+    Column("bytes/s", is_number=True),
+)
+_PASSES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatOptions:
+    """The options of `stat`.
+
+    decodes: whether also records are read, or only headers; top: how many keys are shown; shows_rates: in a table;
+    map_bytes: of the key map.
+    """
+
+    decodes: bool
+    top: int
+    shows_rates: bool
+    map_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weighed:
+    """One partition and what was found of it; savings: None where only headers were read."""
+
+    topic_partition: TopicPartition
+    segments: int
+    size_in_bytes: int
+    found: LogStatistics
+    savings: CompactionSavings | None
+
+    @property
+    def seconds(self) -> float:
+        """From the first to the last timestamp; 0 for less than two different ones."""
+        found = self.found
+        if found.first_timestamp_ms is None or found.last_timestamp_ms is None:
+            return 0
+        return (found.last_timestamp_ms - found.first_timestamp_ms) / 1000
+
+    @property
+    def saved_bytes(self) -> int | None:
+        """What compaction would save, None where it is not known: a compacted topic has no record without a key."""
+        if self.savings is None or self.found.records_without_key:
+            return None
+        return self.savings.bytes_before - self.savings.bytes_after
+
+    def row(self) -> list[str]:
+        """Return the table cells, in the order of COLUMNS."""
+        found, savings = self.found, self.savings
+        codecs = (name + ("" if one.ratio is None else f" {one.ratio:.2f}") for name, one in found.codecs.items())
+        numbers = (self.segments, self.size_in_bytes, found.batches, found.records)
+        at_least = "" if savings is None or savings.is_whole else ">="
+        return [
+            self.topic_partition.topic,
+            str(self.topic_partition.partition),
+            *map(_number, numbers),
+            _number(self._per_second(found.records)),
+            _number(self._per_second(sum(one.size_in_bytes for one in found.codecs.values()))),
+            ", ".join(codecs) or "-",
+            "-" if savings is None else f"{at_least}{savings.unique_keys}",
+            "-" if self.saved_bytes is None else f"{at_least}{self.saved_bytes}",
+        ]
+
+    def key_rows(self, top: int) -> list[list[str]]:
+        """Return the table cells of the largest keys, in the order of KEY_COLUMNS."""
+        topic, partition = self.topic_partition
+        rows = []
+        for one in self.found.keys.top(top):
+            more = "..." if len(one.key) < one.key_size else ""
+            shown = bytes_text(one.key) + more
+            rows.append([topic, str(partition), shown, str(one.records), str(one.size_in_bytes)])
+        return rows
+
+    def rate_rows(self) -> list[list[str]]:
+        """Return the table cells of each interval with data, in the order of RATE_COLUMNS."""
+        topic, partition = self.topic_partition
+        seconds = self.found.rates.bucket_ms / 1000
+        return [
+            [
+                topic,
+                str(partition),
+                time_text(start),
+                *map(_number, (seconds, records, records / seconds, size / seconds)),
+            ]
+            for start, (records, size) in sorted(self.found.rates.buckets.items())
+        ]
+
+    def json(self, top: int) -> str:
+        """Return the JSON object."""
+        found, rates = self.found, self.found.rates
+        return JSON_TEXT(
+            {
+                "topic": self.topic_partition.topic,
+                "partition": self.topic_partition.partition,
+                "segments": self.segments,
+                "size_in_bytes": self.size_in_bytes,
+                "batches": found.batches,
+                "control_batches": found.control_batches,
+                "records": found.records,
+                "first_timestamp": found.first_timestamp_ms,
+                "last_timestamp": found.last_timestamp_ms,
+                "records_per_second": self._per_second(found.records),
+                "rates": {
+                    "bucket_ms": rates.bucket_ms,
+                    "buckets": [[start, *rates.buckets[start]] for start in sorted(rates.buckets)],
+                },
+                "codecs": {name: vars(one) | {"ratio": one.ratio} for name, one in found.codecs.items()},
+            }
+            | ({} if self.savings is None else self._decoded(self.savings, top))
+        )
+
+    def _decoded(self, savings: CompactionSavings, top: int) -> dict[str, object]:
+        found = self.found
+        return {
+            "tombstones": found.tombstones,
+            "records_without_key": found.records_without_key,
+            "largest_record_bytes": found.largest_record_bytes,
+            "unique_keys": savings.unique_keys,
+            "unique_keys_are_exact": savings.is_whole,
+            "largest_keys": [
+                {
+                    "key": plain_value(one.key),
+                    "key_size": one.key_size,
+                    "records": one.records,
+                    "bytes": one.size_in_bytes,
+                    "bytes_at_most": one.at_most_bytes,
+                }
+                for one in found.keys.top(top)
+            ],
+            "compaction": None if self.saved_bytes is None else savings._asdict() | {"saved_bytes": self.saved_bytes},
+        }
+
+    def _per_second(self, count: int | None) -> float | None:
+        return None if count is None or not self.seconds else float(f"{count / self.seconds:.6g}")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else str(value) if isinstance(value, int) else f"{value:.4g}"
+
+
+def run(selection: PartitionSelection, wanted: StatOptions, out: Output, *, is_json: bool) -> int:
+    """Weigh the selected partitions and return the exit status. One that can't be read is reported and left out."""
+    status = EXIT_FINE
+    partitions = selection.find()
+    progress = Progress()
+    weighed: list[Weighed] = []
+    passes = _PASSES if wanted.decodes else 1
+    with out.progress(progress, total_bytes=lambda: passes * log_size_in_bytes(partitions)):
+        for partition in partitions:
+            progress.label = str(partition.topic_partition)
+            try:
+                with open_found(partition, LogConfig(cleaner_dedupe_buffer_bytes=wanted.map_bytes)) as log:
+                    one = weigh(log, wanted, progress, env=partition.env)
+            except KStoreError as error:
+                status = max(status, out.failure(error))
+                continue
+            if is_json:
+                out.line(one.json(wanted.top))
+            else:
+                weighed.append(one)
+    if weighed:
+        out.table(COLUMNS, [one.row() for one in weighed])
+        keys = [row for one in weighed for row in one.key_rows(wanted.top)]
+        if keys:
+            out.line("")
+            out.table(KEY_COLUMNS, keys)
+        rates = [row for one in weighed for row in one.rate_rows()] if wanted.shows_rates else []
+        if rates:
+            out.line("")
+            out.table(RATE_COLUMNS, rates)
+    return status
+
+
+def weigh(log: Log, wanted: StatOptions, progress: Progress, *, env: Env) -> Weighed:
+    """Read a log and return what was found.
+
+    Raises: CorruptRecordError and the other errors of a read.
+    """
+
+    def count(size: int) -> None:
+        progress.done_bytes += size
+
+    found = LogStatistics(LargestKeys(COUNTED_KEYS))
+    add = partial(found.add, config=log.config if wanted.decodes else None)
+    for batch in log.batches():
+        add(batch)
+        count(batch.size_in_bytes)
+    savings = None
+    if wanted.decodes:
+        transactions = log.transactions()
+        savings = compaction_savings(
+            log.segments,
+            log_start_offset=log.log_start_offset,
+            end_offset=transactions.last_stable_offset,
+            aborted=transactions.aborted,
+            now_ms=env.wall_clock_ms(),
+            config=log.config,
+            env=env,
+            on_read=count,
+        )
+    return Weighed(
+        topic_partition=log.topic_partition,
+        segments=len(log.segments),
+        size_in_bytes=log.size_in_bytes,
+        found=found,
+        savings=savings,
+    )

@@ -1,0 +1,100 @@
+"""`kstore cat --follow`: the records of the selected partitions as they come."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kstore.cli import EXIT_FINE
+from kstore.cli.arguments import WrongUseError
+from kstore.cli.cat import groups_of, prefix_of, show
+from kstore.cli.render import json_of_plain
+from kstore.errors import LogNotFoundError
+from kstore.log.following.follower import Feed
+from kstore.log.following.partitions import ManyLogs
+from kstore.log.following.tail import FollowOptions, LogTail, Part
+from kstore.log.opening import open_found
+
+if TYPE_CHECKING:
+    from kstore.cli.arguments import PartitionSelection
+    from kstore.cli.cat import CatOptions
+    from kstore.cli.output import Output
+    from kstore.log.files.names import PartitionDirectory
+    from kstore.log.following.arrivals import Arrivals
+    from kstore.types import TopicPartition
+
+
+def run(selection: PartitionSelection, wanted: CatOptions, out: Output, *, is_json: bool) -> int:
+    """Print the selected records, and those that come, until the limit or an interrupt; return the exit status.
+
+    A log that was truncated, or lost records before they were printed, is followed on with a warning.
+    """
+    found = selection.find()
+    env = found[0].env
+    arrivals = env.watch()
+    parts = ManyLogs(
+        found[0].root,
+        find=partial(_found_now, selection),
+        open_tail=partial(_tail, wanted=wanted, arrivals=arrivals),
+        arrivals=arrivals,
+        from_offset=wanted.start_offset,
+        sees_root=False,
+    )
+    feed = Feed(parts, arrivals, timeout_s=None, clock=env)
+    left = wanted.limit
+    try:
+        while left is None or left > 0:
+            part = feed.next_part()
+            if part is None:
+                out.flush()
+                part = feed.wait()
+            if part is not None:
+                left = _show(part, wanted, out, left, is_json=is_json)
+    finally:
+        feed.close()
+    return EXIT_FINE
+
+
+def _found_now(selection: PartitionSelection) -> dict[TopicPartition, PartitionDirectory]:
+    try:
+        return {one.topic_partition: one for one in selection.find()}
+    except (LogNotFoundError, WrongUseError):
+        return {}
+
+
+def _tail(directory: PartitionDirectory, offset: int | None, *, wanted: CatOptions, arrivals: Arrivals) -> LogTail:
+    """Return the tail of a log; offset None is the start of one that was found later."""
+    options = FollowOptions(
+        isolation="read_committed" if wanted.only_committed else "read_uncommitted", auto_offset_reset="earliest"
+    )
+    with open_found(directory) as log:
+        start = None
+        if offset is not None:
+            wanted = wanted.resolved(log)
+            end = log.readable_end(isolation=options.isolation).offset
+            start, _ = log.held_offsets(wanted.start_offset, since_ms=wanted.since_ms, isolation=options.isolation)
+            start = min(start, max(end, log.log_start_offset))
+        # A log of its own, which does not end with this one.
+        return open_found(directory).tail(start, options=options, arrivals=arrivals)[0]
+
+
+def _show(part: Part, wanted: CatOptions, out: Output, left: int | None, *, is_json: bool) -> int | None:
+    """Print the records of a batch; return how many more may be printed, None for any number."""
+    batch, start_offset = part
+    topic_partition = batch.topic_partition
+    if topic_partition is None:
+        return left
+    prefix = prefix_of(topic_partition, is_json=is_json)
+    show_batch = None
+    if is_json and wanted.prints_whole_batches:
+        show_batch = partial(json_of_plain, prefix=prefix, separator="\n")
+    for group in groups_of(batch, wanted, start_offset=start_offset, show_batch=show_batch):
+        records = group.records if left is None else group.records[:left]
+        decoders = None if group.is_control else wanted.decoders
+        decoded = None if decoders is None else partial(decoders.decoded, topic_partition=topic_partition)
+        show(records, group, out, prefix=prefix, is_json=is_json, decoded=decoded)
+        if left is not None:
+            left -= len(records)
+            if left == 0:
+                break
+    return left

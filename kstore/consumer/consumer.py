@@ -1,0 +1,463 @@
+"""Consumer: reads the partitions of a store from where its group stands, and commits how far it came."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Literal, TypeAlias
+
+from kstore.consumer.group_records import GroupRecords, decoded, is_offset_commit_of
+from kstore.consumer.groups import committed_offsets
+from kstore.consumer.waiting import wait_for
+from kstore.environment import SYSTEM_CLOCK, Clock
+from kstore.errors import (
+    ConsumerClosedError,
+    KStoreError,
+    LogClosedError,
+    LogReplacedError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+    UnstableOffsetCommitError,
+    checked_index,
+    checked_int,
+)
+from kstore.log.env import Closing
+from kstore.log.log import Isolation, Log
+from kstore.log.store import Store, WritableStore
+from kstore.producer.transactions.group_offsets import GroupOffsets, checked_group, checked_offsets
+from kstore.record import Record
+from kstore.record.decoding import Decoder, decoded_records, decoder_of
+from kstore.record.schemas.topics import coordinator_partition
+from kstore.types import GROUP_OFFSETS_TOPIC, Ack, OffsetAndMetadata, TopicPartition
+
+AutoOffsetReset: TypeAlias = Literal["earliest", "latest", "none"]
+
+_RESETS = ("earliest", "latest", "none")
+_ISOLATIONS = ("read_uncommitted", "read_committed")
+_MS_PER_S = 1000
+
+
+class _Partition:
+    """Where the consumer stands in one partition.
+
+    Attributes: position (the next offset to be read, None until it is looked up), held (a record that was read and not
+        returned yet), error (what to raise at the next poll).
+    """
+
+    __slots__ = ("_end_offset", "_isolation", "_records", "_store", "held", "name", "position")
+
+    def __init__(self, name: TopicPartition, store: Store | WritableStore, isolation: Isolation) -> None:
+        self.name = name
+        self.position: int | None = None
+        self.held: Record | None = None
+        self._store = store
+        self._isolation: Isolation = isolation
+        self._records: Iterator[Record] | None = None
+        self._end_offset = 0
+
+    @property
+    def log(self) -> Log:
+        """The open log, which the store may have closed and opened again."""
+        return self._store.log(*self.name)
+
+    def seek(self, offset: int | None) -> None:
+        self.position, self.held, self._records = offset, None, None
+
+    def has_news(self) -> bool:
+        """Whether there is something to read at the position, or the log does not have it."""
+        log = self.log
+        log.refresh()
+        position = self.position
+        return position is not None and (
+            self.end_offset() > position or not log.log_start_offset <= position <= log.log_end_offset
+        )
+
+    def end_offset(self) -> int:
+        """Return where the records end that the consumer may read."""
+        return self.log.readable_end(isolation=self._isolation).offset
+
+    def next(self) -> Record | None:
+        """Return the next record without moving the position, None at the end for now.
+
+        Raises: as Log.read; the next call begins at the position again.
+        """
+        if self.held is not None or self.position is None:
+            return self.held
+        while True:
+            try:
+                records = self._records
+                if records is None:
+                    if self.end_offset() <= self.position and not self.has_news():
+                        return None
+                    self._end_offset = self.end_offset()
+                    records = self._records = self.log.read(self.position, isolation=self._isolation)
+                for record in records:
+                    if record.offset >= self.position:
+                        self.held = record
+                        return record
+            except BaseException:
+                self._records = None
+                raise
+            self._records = None
+            # What is between the last record and the end are markers, aborted records and gaps.
+            self.position = max(self.position, self._end_offset)
+
+    def passed(self, record: Record) -> None:
+        self.position, self.held = record.offset + 1, None
+
+
+class Consumer(Closing):
+    """Reads the partitions of topics in a store, as a Kafka consumer that all of them are assigned to.
+
+    There is no group membership: two consumers of one group both read everything. A group makes their progress last:
+    commit() writes the offsets to the store's `__consumer_offsets` as a broker does, committed() reads them, whoever
+    wrote them. Nothing is committed by itself. As a context manager it closes itself; the store stays open.
+    Args: store: from kstore.open_store, in mode "a" to commit; group: Kafka's group.id, None to commit nothing; topics:
+        all of their partitions, also those that are added later; partitions: these. auto_offset_reset: where to begin
+        without a committed offset, or with one that the log does not have. isolation: as in Log.read.
+        key_deserializer, value_deserializer: callables or names, as in Log.read. max_poll_records: of one poll().
+    Raises: TypeError, ValueError for other arguments; UnknownTopicOrPartitionError. All methods but close() raise
+        ConsumerClosedError once it is closed.
+    Threads: one at a time.  Source: Kafka KafkaConsumer.
+    """
+
+    def __init__(
+        self,
+        store: Store | WritableStore,
+        *,
+        group: str | None = None,
+        topics: Collection[str] = (),
+        partitions: Iterable[tuple[str, int]] = (),
+        auto_offset_reset: AutoOffsetReset = "latest",
+        isolation: Isolation = "read_uncommitted",
+        key_deserializer: Decoder | str | None = None,
+        value_deserializer: Decoder | str | None = None,
+        max_poll_records: int = 500,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        if not isinstance(store, Store | WritableStore):
+            raise TypeError(f"a consumer needs a store from kstore.open_store, got {store!r}")
+        if auto_offset_reset not in _RESETS:
+            raise ValueError(f"auto_offset_reset must be one of {', '.join(_RESETS)}, got {auto_offset_reset!r}")
+        if isolation not in _ISOLATIONS:
+            raise ValueError(f"isolation must be one of {', '.join(_ISOLATIONS)}, got {isolation!r}")
+        self.group = None if group is None else checked_group(group)
+        self._store = store
+        self._reset = auto_offset_reset
+        self._isolation: Isolation = isolation
+        self._decoders = decoder_of(key_deserializer), decoder_of(value_deserializer)
+        self._max_poll_records = checked_int("max_poll_records", max_poll_records, least=1)
+        self._clock = clock
+        self._offsets = GroupOffsets(store, clock=clock) if isinstance(store, WritableStore) else None
+        self._group_records: tuple[TopicPartition, GroupRecords] | None = None
+        self._is_closed = False
+        self._topics: tuple[str, ...] = ()
+        self._known: tuple[TopicPartition, ...] = ()
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self.assign(topics=topics, partitions=partitions)
+
+    def __repr__(self) -> str:
+        return f"Consumer(group={self.group!r}, partitions={len(self._partitions)})"
+
+    def close(self) -> None:
+        """Forget the partitions; a second call does nothing."""
+        self._is_closed = True
+        self._partitions.clear()
+
+    # Assignment and positions
+
+    def assign(self, *, topics: Collection[str] = (), partitions: Iterable[tuple[str, int]] = ()) -> None:
+        """Read these topics and partitions, and no others; what was assigned before keeps its position.
+
+        Raises: UnknownTopicOrPartitionError, with nothing changed.
+        """
+        self._check_open()
+        if isinstance(topics, str):
+            raise TypeError(f"topics must be a collection of names, got the str {topics!r}")
+        wanted = {TopicPartition(*one) for one in partitions}
+        unknown = wanted - set(self._store.partitions)
+        missing = set(topics) - set(self._store.topics)
+        if unknown or missing:
+            name = f"partition {min(unknown)}" if unknown else f"topic {min(missing)!r}"
+            raise UnknownTopicOrPartitionError(f"the store has no {name}")
+        self._topics = tuple(topics)
+        self._known = ()
+        kept = {one: self._partitions[one] for one in wanted & self._partitions.keys()}
+        kept |= {one: self._partitions[one] for one in self._partitions if one.topic in self._topics}
+        self._partitions = kept
+        for one in sorted(wanted - kept.keys()):
+            self._add(one)
+        self._take_new_partitions()
+
+    def assignment(self) -> tuple[TopicPartition, ...]:
+        """Return the partitions that are read, sorted."""
+        self._check_open()
+        self._take_new_partitions()
+        return tuple(sorted(self._partitions))
+
+    def seek(self, partition: tuple[str, int], offset: int) -> None:
+        """Read a partition from an offset on; one that the log does not have is handled by auto_offset_reset."""
+        self._assigned(partition).seek(checked_index("offset", offset))
+
+    def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
+        """Read partitions, all of them by default, from their log starts on."""
+        for one in self._several(partitions):
+            one.log.refresh()
+            one.seek(one.log.log_start_offset)
+
+    def seek_to_end(self, *partitions: tuple[str, int]) -> None:
+        """Read partitions, all of them by default, from their present ends on."""
+        for one in self._several(partitions):
+            one.log.refresh()
+            one.seek(one.end_offset())
+
+    def position(self, partition: tuple[str, int]) -> int:
+        """Return the offset of the next record to be returned: after the last one, or as committed, or as reset.
+
+        Raises: NoOffsetForPartitionError; UnstableOffsetCommitError; as committed().
+        """
+        one = self._assigned(partition)
+        if one.position is None:
+            self._look_up({TopicPartition(*partition): one})
+        if one.position is None:
+            raise UnstableOffsetCommitError(
+                f"group {self.group!r} has an offset of {TopicPartition(*partition)} in a transaction that is not "
+                "decided"
+            )
+        return one.position
+
+    # Records
+
+    def poll(self, timeout: float = 0.0) -> list[Record]:
+        """Return the next records, at most max_poll_records; wait for the first one up to `timeout` seconds.
+
+        Records of one partition are in the order of their offsets. After an error the positions are as they were, so
+        that the same call meets it again: seek() passes over a record.
+        Returns: an empty list after the timeout.
+        Raises: RecordDeserializationError; OffsetOutOfRangeError, NoOffsetForPartitionError with auto_offset_reset
+            "none"; CorruptRecordError and the other errors of Log.read; LogReplacedError if a log was deleted.
+        """
+        self._check_open()
+        if timeout < 0:
+            raise ValueError(f"timeout must not be negative, got {timeout}")
+        deadline_ms = self._clock.monotonic_ms() + timeout * _MS_PER_S
+        while True:
+            found = self._take_records()
+            left_ms = deadline_ms - self._clock.monotonic_ms()
+            if found or left_ms <= 0 or not wait_for(self._has_news, timeout_ms=left_ms, clock=self._clock):
+                return found
+
+    def _take_records(self) -> list[Record]:
+        self._take_new_partitions()
+        self._look_up({name: one for name, one in self._partitions.items() if one.position is None})
+        found: list[Record] = []
+        before: list[tuple[_Partition, int | None]] = []
+        try:
+            for name in list(self._partitions):
+                one = self._partitions[name]
+                before.append((one, one.position))
+                try:
+                    self._take_from(one, found)
+                except KStoreError:
+                    if found:
+                        # The error comes again with the next call.
+                        break
+                    raise
+                if len(found) >= self._max_poll_records:
+                    # The others come first in the next poll.
+                    self._partitions[name] = self._partitions.pop(name)
+                    break
+        except BaseException:
+            # An interrupt must not let a later commit pass over records that nobody got.
+            for one, position in before if found else ():
+                one.seek(position)
+            raise
+        return found
+
+    def _take_from(self, one: _Partition, found: list[Record]) -> None:
+        """Add the next records of a partition, as long as there is room."""
+        key_decoder, value_decoder = self._decoders
+        while len(found) < self._max_poll_records:
+            record = self._next(one)
+            if record is None:
+                return
+            made = record
+            if key_decoder is not None or value_decoder is not None:
+                (made,) = decoded_records(
+                    (record,),
+                    topic_partition=one.name,
+                    key_decoder=key_decoder,
+                    value_decoder=value_decoder,
+                )
+            one.passed(record)
+            found.append(made)
+
+    def _next(self, one: _Partition) -> Record | None:
+        try:
+            return one.next()
+        except (LogReplacedError, LogClosedError):
+            # Files went while an iterator ran, or the store opened the log again: it begins again where it stopped.
+            one.log.refresh()
+        except OffsetOutOfRangeError as error:
+            self._reset_after(one, error)
+        try:
+            return one.next()
+        except OffsetOutOfRangeError as error:
+            self._reset_after(one, error)
+            return one.next()
+
+    def _reset_after(self, one: _Partition, error: OffsetOutOfRangeError) -> None:
+        """Set the position by auto_offset_reset, unless the log has the present one after a look at its files."""
+        one.log.refresh()
+        position = one.position
+        if position is not None and one.log.log_start_offset <= position <= one.log.log_end_offset:
+            return
+        if self._reset == "none":
+            raise error
+        one.seek(self._reset_offset(one))
+
+    def _has_news(self) -> bool:
+        """Whether a partition has something after the position, or a new one is there."""
+        if self._take_new_partitions():
+            return True
+        waiting = {name for name, one in self._partitions.items() if one.position is None}
+        if waiting and waiting - self._unstable():
+            return True
+        return any(one.has_news() for one in self._partitions.values())
+
+    # Committed offsets
+
+    def committed(
+        self, partitions: Iterable[tuple[str, int]] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return the group's committed offset in each partition, None for none; those of undecided transactions not.
+
+        Args: partitions: by default those that are assigned.
+        Raises: ValueError without a group; CorruptRecordError and the other errors of a read.
+        Cost: reads what was written to the group's partition of `__consumer_offsets` since the last call.
+        """
+        self._check_open()
+        wanted = self.assignment() if partitions is None else [TopicPartition(*one) for one in partitions]
+        found = self._committed()
+        return {one: found.get(one) for one in wanted}
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None, *, ack: Ack = "written"
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Commit offsets, by default the positions of all partitions that have one, and return them.
+
+        In a transaction, use Producer.send_offsets_to_transaction. The topic `__consumer_offsets` is created as a
+        broker does if it does not exist.
+        Args: ack: as in WritableLog.append.
+        Raises: ValueError without a group, for a store that is only read, and for an invalid offset;
+            UnknownTopicOrPartitionError; StorageError and the other errors of an append.
+        """
+        self._check_open()
+        group = self._checked_group()
+        if self._offsets is None:
+            raise ValueError('commit needs a store that is open for writing, by kstore.open_store(root, "a")')
+        if offsets is None:
+            offsets = {name: one.position for name, one in self._partitions.items() if one.position is not None}
+        made = checked_offsets(offsets)
+        if made:
+            self._offsets.commit(group, made, ack=ack)
+        return made
+
+    def _committed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        records = self._updated_records()
+        if records is None:
+            return {}
+        found, log = records
+        return committed_offsets(decoded(found.current(), log))
+
+    def _unstable(self) -> set[TopicPartition]:
+        """Return the partitions whose committed offset a transaction is about to change, if that matters."""
+        if self.group is None or self._isolation != "read_committed":
+            return set()
+        records = self._updated_records()
+        if records is None:
+            return set()
+        found, log = records
+        return set(committed_offsets(decoded(found.pending(), log)))
+
+    def _updated_records(self) -> tuple[GroupRecords, Log] | None:
+        group = self._checked_group()
+        numbers = [number for topic, number in self._store.partitions if topic == GROUP_OFFSETS_TOPIC]
+        if not numbers:
+            return None
+        place = TopicPartition(GROUP_OFFSETS_TOPIC, coordinator_partition(group, partition_count=max(numbers) + 1))
+        if self._group_records is None or self._group_records[0] != place:
+            self._group_records = place, GroupRecords(is_offset_commit_of(group))
+        log = self._store.log(*place)
+        log.refresh()
+        records = self._group_records[1]
+        records.update(log)
+        return records, log
+
+    def _checked_group(self) -> str:
+        if self.group is None:
+            raise ValueError("committed offsets belong to a group: create the consumer with group=...")
+        return self.group
+
+    # Inside
+
+    def _look_up(self, partitions: Mapping[TopicPartition, _Partition]) -> None:
+        """Set the position of partitions without one: as committed, else as auto_offset_reset says.
+
+        It stays None where a transaction is about to commit another one.
+        """
+        if not partitions:
+            return
+        committed = {} if self.group is None else self._committed()
+        unstable = self._unstable()
+        for name, one in partitions.items():
+            if name in unstable:
+                continue
+            offset = committed.get(name)
+            if offset is not None:
+                one.seek(offset.offset)
+            elif self._reset == "none":
+                raise NoOffsetForPartitionError(
+                    f'group {self.group!r} has no offset of {name}, and auto_offset_reset is "none"',
+                    topic=name.topic,
+                    partition=name.partition,
+                )
+            else:
+                one.log.refresh()
+                one.seek(self._reset_offset(one))
+
+    def _reset_offset(self, one: _Partition) -> int:
+        return one.log.log_start_offset if self._reset == "earliest" else one.end_offset()
+
+    def _take_new_partitions(self) -> bool:
+        """Add the partitions that the topics have got, and drop those that are gone; return whether any were added."""
+        known = self._store.partitions
+        if known is self._known:
+            return False
+        self._known, there = known, set(known)
+        for one in [one for one in self._partitions if one.topic in self._topics and one not in there]:
+            del self._partitions[one]
+        new = [one for one in known if one.topic in self._topics and one not in self._partitions]
+        for one in new:
+            self._add(one)
+        return bool(new)
+
+    def _add(self, name: TopicPartition) -> None:
+        self._partitions[name] = _Partition(name, self._store, self._isolation)
+
+    def _several(self, partitions: Iterable[tuple[str, int]]) -> list[_Partition]:
+        self._check_open()
+        self._take_new_partitions()
+        return [self._assigned(one) for one in partitions] or list(self._partitions.values())
+
+    def _assigned(self, partition: tuple[str, int]) -> _Partition:
+        self._check_open()
+        self._take_new_partitions()
+        one = self._partitions.get(TopicPartition(*partition))
+        if one is None:
+            raise ValueError(f"partition {TopicPartition(*partition)} is not assigned to this consumer")
+        return one
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ConsumerClosedError("the consumer was closed")

@@ -1,0 +1,179 @@
+"""DirectoryWatch: waits until something may have changed in directories, by notifications or by looking from time to
+time.
+
+Linux reports changes of local files (inotify). Of files that another machine may change (NFS, CIFS, FUSE) it reports
+only some, and a user can have only so many watches: such directories are looked at from time to time.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import struct
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from kstore._core import add_watch, is_watchable, open_watches, remove_watch
+from kstore.log.env.base import Closing
+
+# struct inotify_event: watch, mask, cookie, size of the name, which follows.
+_EVENT = struct.Struct("iIII")
+_OVERFLOW = 0x4000
+_EVENT_BYTES = 64 * 1024
+
+
+class PollInterval:
+    """How long to wait between two looks: a tenth of the time in which nothing came, within these bounds."""
+
+    def __init__(self, *, least_s: float, most_s: float) -> None:
+        self._least_s = least_s
+        self._most_s = most_s
+
+    def after(self, idle_s: float) -> float:
+        return min(max(idle_s / 10, self._least_s), self._most_s)
+
+
+class DirectoryWatch(Closing):
+    """Tells in which of several directories something may have changed since it was asked before.
+
+    Args: interval: between looks at directories that are not watched; uses_notifications: False to watch none.
+    Attributes: is_notified (whether every directory is watched, so that a wait costs nothing).
+    Threads: add, remove, wait and take from one thread at a time; report, wake and close from any.
+    """
+
+    def __init__(self, interval: PollInterval, *, uses_notifications: bool = True) -> None:
+        self._interval = interval
+        self._lock = threading.Lock()
+        self._watch_of: dict[str, int] = {}
+        self._directory_of: dict[int, str] = {}
+        self._looked_at: set[str] = set()
+        self._reported: set[str] = set()
+        self._is_closed = False
+        self._wake_end, self._woken_end = _pipe()
+        self._fd = -1
+        if uses_notifications:
+            with suppress(OSError):
+                self._fd = open_watches()
+        self._polled = select.poll()
+        for fd in self.descriptors:
+            self._polled.register(fd, select.POLLIN)
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """The descriptors that become readable when take() has something to return, or wake() was called."""
+        return (self._wake_end,) if self._fd < 0 else (self._wake_end, self._fd)
+
+    @property
+    def is_notified(self) -> bool:
+        return not self._looked_at
+
+    def add(self, directory: str) -> None:
+        """Watch a directory too; what changed before this call is not reported."""
+        if self._fd >= 0 and directory not in self._watch_of:
+            with suppress(OSError):
+                name = os.fsencode(directory)
+                if is_watchable(name):
+                    watch = add_watch(self._fd, name)
+                    self._watch_of[directory] = watch
+                    self._directory_of[watch] = directory
+                    self._looked_at.discard(directory)
+                    return
+        if directory not in self._watch_of:
+            self._looked_at.add(directory)
+
+    def remove(self, directory: str) -> None:
+        """Watch a directory no longer."""
+        self._looked_at.discard(directory)
+        watch = self._watch_of.pop(directory, None)
+        if watch is not None and self._directory_of.pop(watch, None) is not None:
+            with suppress(OSError):
+                remove_watch(self._fd, watch=watch)
+
+    def poll_s(self, idle_s: float) -> float | None:
+        """Return after how many seconds to look at what is not watched; None if there is no such directory.
+
+        Args: idle_s: how long nothing has come.
+        """
+        return self._interval.after(idle_s) if self._looked_at else None
+
+    def wait(self, timeout_s: float | None, *, idle_s: float) -> frozenset[str]:
+        """Wait for a change, a wake-up or the end of the time; return take().
+
+        Args: timeout_s: in seconds, None for any time.
+        """
+        poll_s = self.poll_s(idle_s)
+        bounds = [one for one in (timeout_s, poll_s) if one is not None]
+        # One more millisecond, since poll() may return before its time.
+        self._polled.poll(min(bounds) * 1000 + 1 if bounds else None)
+        return self.take()
+
+    def take(self) -> frozenset[str]:
+        """Return the directories in which something may have changed: all that are not watched, and of the others
+        those with a change since the last call.
+        """
+        with self._lock:
+            if self._is_closed:
+                return frozenset()
+            with suppress(BlockingIOError):
+                os.read(self._wake_end, _EVENT_BYTES)
+            reported, self._reported = self._reported, set()
+            return frozenset(self._looked_at | reported | self._changed())
+
+    def report(self, directory: str) -> None:
+        """Let the next take() return this directory too, and end a wait."""
+        with self._lock:
+            self._reported.add(directory)
+        self.wake()
+
+    def wake(self) -> None:
+        """End the wait that is running, or else the next one."""
+        with self._lock:
+            if not self._is_closed:
+                with suppress(BlockingIOError):
+                    os.write(self._woken_end, b"!")
+
+    def call_on_news(self, wake: Callable[[], object] | None) -> None:
+        """Does nothing: the descriptors show all."""
+
+    def close(self) -> None:
+        """End the watches; a second call does nothing. A wait that is running must be woken before."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            for fd in (*self.descriptors, self._woken_end):
+                os.close(fd)
+
+    def __del__(self) -> None:
+        if getattr(self, "_fd", None) is not None:
+            self.close()
+
+    def _changed(self) -> set[str]:
+        """Read the notifications. Requires the lock."""
+        found: set[str] = set()
+        if self._fd < 0:
+            return found
+        with suppress(BlockingIOError):
+            while events := os.read(self._fd, _EVENT_BYTES):
+                found |= self._directories_in(events)
+        return found
+
+    def _directories_in(self, events: bytes) -> set[str]:
+        at, found = 0, set()
+        while at < len(events):
+            watch, mask, _, name_size = _EVENT.unpack_from(events, at)
+            at += _EVENT.size + name_size
+            if mask & _OVERFLOW:
+                # Notifications were lost.
+                found |= set(self._watch_of)
+            elif watch in self._directory_of:
+                found.add(self._directory_of[watch])
+        return found
+
+
+def _pipe() -> tuple[int, int]:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    return reading, writing

@@ -1,0 +1,335 @@
+"""Follower: what a caller iterates: records, batches or Arrow record batches, as they come."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+
+from kstore.config import LogConfig
+from kstore.environment import Clock
+from kstore.log.env import Closing
+from kstore.log.following.arrivals import Arrivals
+from kstore.log.following.tail import Part
+from kstore.record import Record, RecordBatch
+from kstore.record.decoding import Decoder, decoded_records
+from kstore.types import TopicPartition
+
+if TYPE_CHECKING:
+    import asyncio
+
+    import pyarrow
+
+Item = TypeVar("Item", covariant=True)
+# What a lock can wait.
+_MOST_SECONDS = 4_000_000
+# Makes items of a batch, and perhaps of more that there are: Feed.more().
+Convert = Callable[[Part], Sequence[Item]]
+
+
+class Parts(Protocol):
+    """The batches of one log or several, as far as there are any.
+
+    Attributes: positions (the offset that is read next, by partition).
+    """
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]: ...
+
+    def next_part(self) -> Part | None: ...
+
+    def look_at(self, directories: frozenset[str]) -> None:
+        """Look for new batches in these directories."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Feed:
+    """Waits for batches.
+
+    Args: timeout_s: how long at most; None for any time.
+    Threads: one at a time, except close().
+    """
+
+    def __init__(self, parts: Parts, arrivals: Arrivals, *, timeout_s: float | None, clock: Clock) -> None:
+        self._parts = parts
+        self._arrivals = arrivals
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._came_ms = clock.monotonic_ms()
+        # Held while files are read, and by close().
+        self._reads = threading.Lock()
+        self._use = threading.Lock()
+        self._is_waiting = False
+        # What a worker thread reads for an iteration by `async for`: it outlives a cancelled one.
+        self._reading: asyncio.Future[Part | None] | None = None
+        self.is_closed = False
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        return self._parts.positions
+
+    def close(self) -> None:
+        """End the wait that is running, and close the log unless it was open before; a second call does nothing."""
+        with self._use:
+            if self.is_closed:
+                return
+            self.is_closed = True
+            is_waiting = self._is_waiting
+            self._arrivals.wake()
+        with self._reads:
+            self._parts.close()
+        if not is_waiting:
+            self._arrivals.close()
+
+    def next_part(self) -> Part | None:
+        """Return the next batch; None if there is none now, and after close()."""
+        with self._reads:
+            part = None if self.is_closed else self._parts.next_part()
+        if part is not None:
+            self._came_ms = self._clock.monotonic_ms()
+        return part
+
+    def wait(self) -> Part | None:
+        """Return the next batch; None after the timeout, and after close()."""
+        with self._waiting():
+            until_ms = self._until_ms()
+            part = self.next_part()
+            if part is None:
+                # Of what came before this call the parts know nothing yet.
+                self._parts.look_at(self._arrivals.take())
+            while part is None and (part := self.next_part()) is None and not self.is_closed:
+                left_s = self._left_s(until_ms)
+                if left_s is not None and left_s <= 0:
+                    return None
+                self._parts.look_at(self._arrivals.wait(left_s, idle_s=self._idle_s()))
+            return part
+
+    async def wait_async(self) -> Part | None:
+        """Return what wait() does. Files are read in a worker thread."""
+        with self._waiting():
+            until_ms = self._until_ms()
+            part = await self._read_in_thread()
+            if part is None:
+                self._parts.look_at(self._arrivals.take())
+            while part is None and (part := await self._read_in_thread()) is None and not self.is_closed:
+                left_s = self._left_s(until_ms)
+                if left_s is not None and left_s <= 0:
+                    return None
+                self._parts.look_at(await self._arrived(left_s))
+            return part
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        with self._use:
+            if self._is_waiting:
+                raise RuntimeError("a follower is iterated by one thread or task at a time")
+            self._is_waiting = not self.is_closed
+        try:
+            yield
+        finally:
+            with self._use:
+                is_last, self._is_waiting = self._is_waiting and self.is_closed, False
+            if is_last:
+                self._arrivals.close()
+
+    def _until_ms(self) -> float | None:
+        return None if self._timeout_s is None else self._clock.monotonic_ms() + self._timeout_s * 1000
+
+    def _left_s(self, until_ms: float | None) -> float | None:
+        return None if until_ms is None else (until_ms - self._clock.monotonic_ms()) / 1000
+
+    def _idle_s(self) -> float:
+        return (self._clock.monotonic_ms() - self._came_ms) / 1000
+
+    async def _read_in_thread(self) -> Part | None:
+        import asyncio
+
+        if self._reading is None:
+            self._reading = asyncio.ensure_future(asyncio.to_thread(self.next_part))
+        reading = self._reading
+        part = await asyncio.shield(reading)
+        self._reading = None
+        return part
+
+    async def _arrived(self, timeout_s: float | None) -> frozenset[str]:
+        import asyncio
+
+        arrivals, loop, woken = self._arrivals, asyncio.get_running_loop(), asyncio.Event()
+        bounds = [one for one in (timeout_s, arrivals.poll_s(self._idle_s())) if one is not None]
+
+        def wake() -> None:
+            # A writer must not fail because a loop has ended.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(woken.set)
+
+        descriptors = arrivals.descriptors
+        for descriptor in descriptors:
+            loop.add_reader(descriptor, woken.set)
+        arrivals.call_on_news(wake)
+        try:
+            changed = arrivals.take()
+            if changed or self.is_closed:
+                return changed
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(woken.wait(), min(bounds) if bounds else None)
+        finally:
+            arrivals.call_on_news(None)
+            for descriptor in descriptors:
+                loop.remove_reader(descriptor)
+        return arrivals.take()
+
+
+class Follower(Closing, Generic[Item]):
+    """The records of a log, or of several, as they come: an iterator, also for `async for`, and a context manager.
+
+    An iteration waits for what comes next; it ends after the timeout, and after close(). The next iteration goes on
+    where it ended. batches() and to_arrow_batches() return followers of the same log that give something else; use one
+    of them at a time.
+    Raises: while iterating OffsetOutOfRangeError, LogTruncationError for records that are gone, see kstore.Log.follow;
+        LogReplacedError if the directory was removed or replaced; LogClosedError after the log was closed; otherwise as
+        Log.read.
+    Threads: one at a time, except close().  Cost: nothing while nothing comes, where the system tells of changes.
+    """
+
+    def __init__(self, feed: Feed, convert: Convert[Item], *, config: LogConfig) -> None:
+        self._feed = feed
+        self._convert = convert
+        self._config = config
+        self._ready: deque[Any] = deque()
+        self._before: dict[TopicPartition, int] = {}
+
+    @property
+    def is_closed(self) -> bool:
+        return self._feed.is_closed
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """The offset after the last item, by partition: where another follower would go on.
+
+        Of several Arrow record batches that were made at once, those before the first until the last was returned.
+        """
+        positions = self._feed.positions
+        if self._ready:
+            positions |= self._before
+            first = self._ready[0]
+            if isinstance(first, Record) and first.topic_partition is not None:
+                positions[first.topic_partition] = first.offset
+        return positions
+
+    @property
+    def position(self) -> int:
+        """The offset after the last item of a follower of one log.  Raises: ValueError if there are several logs."""
+        (position,) = self.positions.values()
+        return position
+
+    def close(self) -> None:
+        """End the iteration that is running, also in another thread; a second call does nothing."""
+        self._feed.close()
+
+    def __iter__(self) -> Iterator[Item]:
+        return self
+
+    def __next__(self) -> Item:
+        while not self._ready:
+            part = self._feed.wait()
+            if part is None:
+                raise StopIteration
+            self._take(part)
+        item: Item = self._ready.popleft()
+        return item
+
+    def __aiter__(self) -> Follower[Item]:
+        return self
+
+    async def __anext__(self) -> Item:
+        while not self._ready:
+            part = await self._feed.wait_async()
+            if part is None:
+                raise StopAsyncIteration
+            self._take(part)
+        item: Item = self._ready.popleft()
+        return item
+
+    def _take(self, part: Part) -> None:
+        self._before = self._feed.positions
+        if part.batch.topic_partition is not None:
+            self._before[part.batch.topic_partition] = part.start_offset
+        self._ready.extend(self._convert(part))
+
+    def batches(self) -> Follower[RecordBatch]:
+        """Return a follower that gives whole batches, control batches too, as Log.batches.
+
+        The first one may begin below the offset from which the log is followed.
+        Raises: ValueError if some of the records of a batch were returned.
+        """
+        return self._giving(lambda part: (part.batch,))
+
+    def to_arrow_batches(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        binary: Literal["copy", "view"] = "copy",
+        batch_bytes: int = 1024 * 1024,
+    ) -> Follower[pyarrow.RecordBatch]:
+        """Return a follower that gives Arrow record batches, as Log.to_arrow_batches: of what there is, up to about
+        batch_bytes, each of one partition.
+
+        Raises: ImportError without pyarrow; ValueError as kstore.scan, and as batches().
+        """
+        from kstore.arrow import PartDecoder
+
+        decoder = PartDecoder(columns=columns, binary=binary, batch_bytes=batch_bytes, config=self._config)
+
+        def convert(part: Part) -> Sequence[pyarrow.RecordBatch]:
+            found = [part]
+            size = part.batch.size_in_bytes
+            while size < batch_bytes and (more := self._feed.next_part()) is not None:
+                found.append(more)
+                size += more.batch.size_in_bytes
+            return decoder.record_batches(found)
+
+        return self._giving(convert)
+
+    def _giving(self, convert: Convert[Any]) -> Follower[Any]:
+        if self._ready:
+            raise ValueError("some records of a batch were returned, and the others were not: take them first")
+        return Follower(self._feed, convert, config=self._config)
+
+
+def checked_timeout(timeout: float | None) -> float | None:
+    """Return a timeout in seconds, None for none.  Raises: ValueError, TypeError."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise TypeError(f"timeout must be a number of seconds or None, got {timeout!r}")
+    if not 0 <= timeout < _MOST_SECONDS:
+        raise ValueError(f"timeout must be from 0 to {_MOST_SECONDS} seconds, or None, got {timeout}")
+    return float(timeout)
+
+
+def records_of(key_decoder: Decoder | None, value_decoder: Decoder | None) -> Convert[Record]:
+    """Return the function that makes records of a batch."""
+
+    def convert(part: Part) -> Sequence[Record]:
+        batch, start = part
+        if batch.is_control:
+            return ()
+        records = list(batch)
+        if records and records[0].offset < start:
+            records = [record for record in records if record.offset >= start]
+        if (key_decoder is None and value_decoder is None) or batch.topic_partition is None:
+            return records
+        return list(
+            decoded_records(
+                records,
+                topic_partition=batch.topic_partition,
+                key_decoder=key_decoder,
+                value_decoder=value_decoder,
+            )
+        )
+
+    return convert

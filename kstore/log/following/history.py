@@ -1,0 +1,266 @@
+"""Whether a log still holds what a follower was given: History, the interface, and DirectoryHistory, for a directory
+that another process writes.
+
+A truncation removes batches from the end of a log, and others can take their offsets; retention and compaction remove
+records of which a follower needs to know nothing. All of them change files under a reader. So a follower remembers the
+last batch of the log, and some of the last batches that it was given, and looks for them again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader
+from kstore.errors import KStoreError, LogReplacedError, StorageError
+from kstore.log.env import Env, Identity, is_same_file
+from kstore.log.segment.records import BatchPlace
+from kstore.log.segment.segment import LogSegment
+from kstore.record import RecordBatch
+
+Found = TypeVar("Found")
+
+# How many of the last batches that were given are remembered, to find where a truncated log differs from them.
+REMEMBERED_BATCHES = 1024
+_MAGIC_WITH_COUNT = 2
+
+
+class Look(NamedTuple):
+    """What a look at a log found.
+
+    position: the offset to go on from; not below what is still in the log and was given; is_truncated: records that
+    were given were removed from the end of the log since: others may have their offsets; truncated_to: from which
+    offset on, None if that is not known.
+    """
+
+    position: int
+    is_truncated: bool = False
+    truncated_to: int | None = None
+
+
+class History(Protocol):
+    """Compares a log with what a follower was given.  Threads: not thread-safe."""
+
+    def start(self, position: int) -> None:
+        """Take everything below an offset for given."""
+        ...
+
+    def look(self, position: int) -> Look | None:
+        """See what was appended, and compare; None if the log is being truncated now, and will report that.
+
+        Args: position: the offset that would be read next.
+        Raises: LogReplacedError if the log was removed; StorageError.
+        """
+        ...
+
+    @property
+    def is_current(self) -> bool:
+        """Whether what is read now is of the log that the last look compared."""
+        ...
+
+    def note(self, batch: RecordBatch) -> None:
+        """Remember a batch that is being given.  Requires: is_current since it was read."""
+        ...
+
+
+class ListedSource(Protocol):
+    """What DirectoryHistory needs of a directory as it was listed."""
+
+    @property
+    def env(self) -> Env: ...
+
+    @property
+    def segments(self) -> tuple[LogSegment, ...]: ...
+
+    @property
+    def listing_number(self) -> int: ...
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    def last_batch(self) -> BatchPlace | None: ...
+
+    def refresh(self) -> bool: ...
+
+    def answer(self, read: Callable[[], Found]) -> Found: ...
+
+
+class Given(NamedTuple):
+    """A batch that a follower was given: its header, its bytes up to the end of that, and the file it was in."""
+
+    header: BatchHeader
+    place: BatchPlace
+
+    @property
+    def next_offset(self) -> int:
+        return self.header.last_offset + 1
+
+
+class DirectoryHistory:
+    """The History of a directory.
+
+    A batch that was given is still there if its first 61 bytes are where they were, or elsewhere in a log whose files
+    were replaced; a cleaner may have removed some of its records, or all.
+    Cost: of a look, that of a refresh and a read of 61 bytes, if the log only grew.
+    """
+
+    def __init__(self, source: ListedSource) -> None:
+        self._source = source
+        self._given: deque[Given] = deque(maxlen=REMEMBERED_BATCHES)
+        self._last: BatchPlace | None = None
+        self._number = -1
+        self._identities: dict[str, Identity] = {}
+
+    def start(self, position: int) -> None:
+        def find() -> tuple[int, BatchPlace | None, Given | None]:
+            source = self._source
+            return source.listing_number, source.last_batch(), self._given_before(position)
+
+        self._number, self._last, before = self._source.answer(find)
+        self._given.clear()
+        if before is not None:
+            self._given.append(before)
+
+    def look(self, position: int) -> Look:
+        source = self._source
+        source.refresh()
+
+        def find() -> tuple[int, BatchPlace | None, Look, dict[str, Identity]]:
+            # The last batch first: while it stands, what is compared now and read later is of one history.
+            last = source.last_batch()
+            look = Look(position) if self._has_only_grown() else self._compared(position)
+            identities = {one.path: one.listed.identity for one in source.segments if one.listed is not None}
+            return source.listing_number, last, look, identities
+
+        self._number, self._last, found, self._identities = source.answer(find)
+        if found.is_truncated:
+            kept = found.truncated_to or 0
+            while self._given and self._given[-1].header.last_offset >= kept:
+                self._given.pop()
+        return found
+
+    @property
+    def is_current(self) -> bool:
+        return self._source.listing_number == self._number
+
+    def note(self, batch: RecordBatch) -> None:
+        path = batch.path or ""
+        head = bytes(batch)[:RECORD_BATCH_OVERHEAD]
+        place = BatchPlace(path, self._identities.get(path), batch.position, head)
+        self._given.append(Given(batch.header, place))
+
+    def _given_before(self, position: int) -> Given | None:
+        """Return the last batch with an offset below `position`, as if it had been given."""
+        for segment in reversed(self._source.segments):
+            header = _last_below(segment, position) if segment.base_offset < position else None
+            if header is not None:
+                size = min(header.size_in_bytes, RECORD_BATCH_OVERHEAD)
+                head = segment.records.read_bytes(size, position=header.position)
+                return Given(header, BatchPlace(segment.path, segment.file_identity(), header.position, head))
+        return None
+
+    def _has_only_grown(self) -> bool:
+        return self._last is not None and self._is_standing(self._last)
+
+    def _is_standing(self, place: BatchPlace) -> bool:
+        """Whether a batch is where it was."""
+        segment = next((one for one in self._source.segments if one.path == place.path), None)
+        if segment is None or not self._source.env.is_rewritten:
+            return False
+        try:
+            segment.records.check_standing(place)
+        except (LogReplacedError, StorageError):
+            return False
+        return True
+
+    def _compared(self, position: int) -> Look:
+        start = self._source.log_start_offset
+        for number, given in enumerate(reversed(self._given)):
+            if not self._holds(given, start):
+                continue
+            if number == 0:
+                # What follows it was not given, and may have been replaced.
+                return Look(min(position, max(given.next_offset, start)))
+            return Look(position, is_truncated=True, truncated_to=given.next_offset)
+        if not self._given:
+            return Look(position)
+        return Look(position, is_truncated=True)
+
+    def _holds(self, given: Given, log_start_offset: int) -> bool:
+        """Whether a batch is in the log, or was removed from it otherwise than by a truncation."""
+        if given.header.last_offset < log_start_offset or self._is_standing(given.place):
+            return True
+        found = self._batch_at(given.header.last_offset)
+        if found is None:
+            return False
+        segment, header = found
+        if _is_same_batch(header, given.header):
+            return True
+        if not self._is_replaced(given.place):
+            return False
+        try:
+            first_offset = segment.records.first_offset(header)
+        except KStoreError:
+            return False
+        return first_offset > given.header.last_offset or _is_cleaned(header, given.header)
+
+    def _batch_at(self, offset: int) -> tuple[LogSegment, BatchHeader] | None:
+        """Return the first batch that ends at an offset or above it."""
+        for segment in _from(self._source.segments, offset):
+            header = segment.translate_offset(offset)
+            if header is not None:
+                return segment, header
+        return None
+
+    def _is_replaced(self, place: BatchPlace) -> bool:
+        """Whether a batch's file is another one now, or gone, as after a compaction."""
+        if not self._source.env.is_rewritten:
+            return True
+        for segment in self._source.segments:
+            if segment.path == place.path and segment.listed is not None and place.identity is not None:
+                return not is_same_file(segment.listed.identity, place.identity)
+        return True
+
+
+def _last_below(segment: LogSegment, position: int) -> BatchHeader | None:
+    """Return the last batch of a segment with an offset below `position`."""
+    end, records = segment.valid_end_position, segment.records
+    for start in (segment.floor_position(position - 1, end_position=end), 0):
+        walk = records.walk(position=start, end_position=end, stop_offset=position - 1)
+        if walk.found is not None and records.first_offset(walk.found) < position:
+            return walk.found
+        if walk.last_offset >= 0:
+            return records.walk(position=start, end_position=end, stop_offset=walk.last_offset).found
+    return None
+
+
+def _from(segments: Sequence[LogSegment], offset: int) -> Sequence[LogSegment]:
+    """Return the segments that may hold an offset or a later one."""
+    at = next((n for n, one in enumerate(segments) if one.base_offset > offset), len(segments))
+    return segments[max(at - 1, 0) :]
+
+
+def _is_same_batch(found: BatchHeader, given: BatchHeader) -> bool:
+    return (found.last_offset, found.size_in_bytes, found.crc, found.magic) == (
+        given.last_offset,
+        given.size_in_bytes,
+        given.crc,
+        given.magic,
+    )
+
+
+def _is_cleaned(found: BatchHeader, given: BatchHeader) -> bool:
+    """Whether a batch can be what a cleaner left of another one: with fewer records, or with a delete horizon."""
+    if found.last_offset != given.last_offset or found.magic != given.magic:
+        return False
+    if found.magic < _MAGIC_WITH_COUNT:
+        return True
+    if any(getattr(found, name) != getattr(given, name) for name in _KEPT_BY_CLEANERS):
+        return False
+    has_horizon = found.has_delete_horizon and not given.has_delete_horizon
+    return has_horizon or (found.record_count or 0) < (given.record_count or 0)
+
+
+# What a cleaner keeps of the header of a batch (V2).
+_KEPT_BY_CLEANERS = ("base_offset", "partition_leader_epoch", "producer_id", "producer_epoch", "base_sequence")

@@ -1,0 +1,154 @@
+"""The partitions that a follower reads: one log, or those of a root, with what is added to it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from errno import ENOENT, ENOTDIR
+from typing import TypeAlias
+
+from kstore.errors import LogClosedError, LogReplacedError, StorageError
+from kstore.log.files.names import PartitionDirectory
+from kstore.log.following.arrivals import Arrivals
+from kstore.log.following.tail import LogTail, Part
+from kstore.types import TopicPartition
+
+FromOffset: TypeAlias = int | Mapping[TopicPartition, int] | None
+
+_logger = logging.getLogger("kstore.log")
+
+
+class OneLog:
+    """The batches of one log."""
+
+    def __init__(self, tail: LogTail) -> None:
+        self._tail = tail
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        return {self._tail.log.topic_partition: self._tail.position}
+
+    def next_part(self) -> Part | None:
+        return self._tail.next_part()
+
+    def look_at(self, directories: frozenset[str]) -> None:
+        """Does nothing: next_part always looks."""
+
+    def close(self) -> None:
+        self._tail.close()
+
+
+class ManyLogs:
+    """The batches of the partitions of a root, a batch of each in turn.
+
+    A partition that is deleted is left out; one that is added, or created again, is followed from its start.
+    Args: find: returns the partitions that are followed, as they are now; open_tail: opens a log at an offset, None for
+        its start; from_offset: of the partitions that there are at first, for all of them or by partition; sees_root:
+        whether a change of the root, as of its checkpoints, may be news for every partition.
+    Raises: as LogTail; from next_part LogClosedError after the store was closed.
+    Threads: not thread-safe.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        find: Callable[[], dict[TopicPartition, PartitionDirectory]],
+        open_tail: Callable[[PartitionDirectory, int | None], LogTail],
+        arrivals: Arrivals,
+        from_offset: FromOffset,
+        sees_root: bool,
+    ) -> None:
+        self._root = root
+        self._find = find
+        self._open_tail = open_tail
+        self._arrivals = arrivals
+        self._sees_root = sees_root
+        self._tails: dict[TopicPartition, LogTail] = {}
+        self._partition_of: dict[str, TopicPartition] = {}
+        # In which batches may be found, in the order in which they are asked.
+        self._ready: dict[TopicPartition, None] = {}
+        arrivals.add(root)
+        self._is_stale = False
+        self._follow_new(from_offset)
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        return {partition: tail.position for partition, tail in self._tails.items()}
+
+    def look_at(self, directories: frozenset[str]) -> None:
+        if self._root in directories:
+            self._is_stale = True
+            if self._sees_root:
+                self._ready |= dict.fromkeys(self._tails)
+        for directory in directories:
+            partition = self._partition_of.get(directory)
+            if partition is not None:
+                self._ready[partition] = None
+
+    def next_part(self) -> Part | None:
+        if self._is_stale:
+            self._follow_new(None)
+        while self._ready:
+            partition = next(iter(self._ready))
+            del self._ready[partition]
+            tail = self._tails.get(partition)
+            part = None if tail is None else self._next_of(partition, tail)
+            if part is not None:
+                # After the others that have something.
+                self._ready[partition] = None
+                return part
+        return None
+
+    def close(self) -> None:
+        for tail in self._tails.values():
+            tail.close()
+
+    def _next_of(self, partition: TopicPartition, tail: LogTail) -> Part | None:
+        try:
+            return tail.next_part()
+        except LogReplacedError as error:
+            _logger.warning("%s is followed no longer: %s", partition, error)
+            self._drop(partition)
+            self._follow_new(None)
+        except LogClosedError:
+            # Raises if the store was closed.
+            directory = self._find().get(partition)
+            self._drop(partition)
+            if directory is not None:
+                self._open(directory, tail.position)
+        return None
+
+    def _follow_new(self, from_offset: FromOffset) -> None:
+        """Drop the partitions that are gone, and open those that are new."""
+        self._is_stale = False
+        there = self._find()
+        for partition in [*self._tails]:
+            if partition not in there:
+                self._drop(partition)
+        for partition, directory in there.items():
+            if partition not in self._tails:
+                offset = from_offset.get(partition) if isinstance(from_offset, Mapping) else from_offset
+                self._open(directory, offset)
+
+    def _open(self, directory: PartitionDirectory, offset: int | None) -> None:
+        partition = directory.topic_partition
+        try:
+            self._tails[partition] = self._open_tail(directory, offset)
+        except (StorageError, LogReplacedError) as error:
+            if isinstance(error, StorageError) and error.errno not in (ENOENT, ENOTDIR):
+                raise
+            # It is being deleted, or created: the root tells when that is done.
+            _logger.info("%s is not followed now: %s", partition, error)
+            self._arrivals.remove(directory.path)
+            self._is_stale = True
+            return
+        self._partition_of[directory.path] = partition
+        self._ready[partition] = None
+
+    def _drop(self, partition: TopicPartition) -> None:
+        tail = self._tails.pop(partition)
+        self._arrivals.remove(tail.log.path)
+        self._partition_of.pop(tail.log.path, None)
+        self._ready.pop(partition, None)
+        tail.close()

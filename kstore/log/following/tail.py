@@ -1,0 +1,290 @@
+"""LogTail: the batches of one log as they come, each once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+from kstore.errors import (
+    CorruptionError,
+    KStoreError,
+    LogClosedError,
+    LogReplacedError,
+    LogTruncationError,
+    OffsetOutOfRangeError,
+    StorageError,
+    UnsupportedError,
+    checked_index,
+)
+from kstore.log.env import ENOENT, Env
+from kstore.log.following.history import History
+from kstore.log.segment.replaced import MOST_LOOKS
+from kstore.record import RecordBatch
+from kstore.types import EARLIEST, LATEST, TopicPartition
+
+_Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
+EndOffsets: TypeAlias = Literal["written", "flushed", "high_watermark"]
+AutoOffsetReset: TypeAlias = Literal["none", "earliest", "latest"]
+
+# An append in another process may be half visible: so often, and so long, damage at the end may be one.
+_PATIENCE_MS = (1, 10, 50, 100, 250, 500)
+# After looks at a log that changed too often during them.
+_PAUSES_MS = (1, 10, 50)
+_MOST_CHANGES = 1000
+
+_logger = logging.getLogger("kstore.log")
+
+
+class FollowOptions(NamedTuple):
+    """How a log is followed; see kstore.Log.follow."""
+
+    isolation: _Isolation = "read_uncommitted"
+    end_offsets: EndOffsets = "written"
+    auto_offset_reset: AutoOffsetReset = "none"
+
+    def check(self) -> None:
+        """Raise ValueError for a value that is not one of those."""
+        for name, allowed in _ALLOWED.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} must be {', '.join(allowed)}, got {getattr(self, name)!r}")
+
+
+_ALLOWED = {
+    "isolation": ("read_uncommitted", "read_committed"),
+    "end_offsets": ("written", "flushed", "high_watermark"),
+    "auto_offset_reset": ("none", "earliest", "latest"),
+}
+
+
+class LogEnd(Protocol):
+    """Where the records of a log end."""
+
+    @property
+    def offset(self) -> int: ...
+
+
+class FollowedLog(Protocol):
+    """What a follower needs of a Log."""
+
+    topic_partition: TopicPartition
+    path: str
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    @property
+    def high_watermark(self) -> int | None: ...
+
+    @property
+    def flushed_offset(self) -> int: ...
+
+    def readable_end(self, *, isolation: _Isolation = ...) -> LogEnd: ...
+
+    def batches(
+        self, start_offset: int | None = ..., end_offset: int | None = ..., *, isolation: _Isolation = ...
+    ) -> Iterator[RecordBatch]: ...
+
+    def close(self) -> None: ...
+
+
+class Part(NamedTuple):
+    """A batch, of which the records from an offset on are given."""
+
+    batch: RecordBatch
+    start_offset: int
+
+
+class LogTail:
+    """Reads the batches of a log from an offset on, as far as there are any, each once.
+
+    Args: is_owner: whether close() closes the log.
+    Attributes: log, position (the offset that is read next).
+    Raises: from the constructor and next_part OffsetOutOfRangeError, LogTruncationError unless the options say where to
+        go on; LogReplacedError if the directory was removed or replaced; otherwise as Log.batches.
+    Threads: not thread-safe.
+    """
+
+    def __init__(
+        self,
+        log: FollowedLog,
+        history: History,
+        from_offset: int | None,
+        *,
+        options: FollowOptions,
+        env: Env,
+        is_owner: bool,
+    ) -> None:
+        self.log = log
+        self._history = history
+        self._options = options
+        self._env = env
+        self._is_owner = is_owner
+        self._round: Iterator[RecordBatch] | None = None
+        self._round_end = 0
+        # The last offset of a batch that is given only when all of it may be read.
+        self._withheld_offset = -1
+        self._error: OffsetOutOfRangeError | None = None
+        self.position = self._start_of(from_offset)
+        history.start(self.position)
+
+    def next_part(self) -> Part | None:
+        """Return the next batch; None if there is none now."""
+        failures = 0
+        while True:
+            if self._round is None and not self._look_patiently():
+                return None
+            try:
+                if self._round is None and not self._begin():
+                    return None
+                part = self._read()
+            except (CorruptionError, UnsupportedError, StorageError, LogReplacedError, OffsetOutOfRangeError) as error:
+                self._round = None
+                self._endure(error, failures)
+                failures += 1
+                continue
+            if part is not None:
+                return part
+
+    def close(self) -> None:
+        """Close the log if it was opened for this."""
+        self._round = None
+        if self._is_owner:
+            self.log.close()
+
+    def _look_patiently(self) -> bool:
+        """Do what _look does; again if the log changed too often while it was looked at, which a removed directory
+        does not show.
+        """
+        for pause_ms in _PAUSES_MS:
+            try:
+                return self._look()
+            except LogReplacedError:
+                self._env.sleep_ms(pause_ms)
+        return self._look()
+
+    def _look(self) -> bool:
+        """Compare the log with what was given, and go to where it goes on; False if it is being truncated now."""
+        if self._error is not None:
+            raise self._error
+        if self.log.is_closed:
+            path = self.log.path
+            raise LogClosedError(f"the log of {self.log.topic_partition} in {path} was closed", path=path)
+        look = self._history.look(self.position)
+        if look is None:
+            return False
+        if look.position != self.position or look.is_truncated:
+            self._withheld_offset = -1
+        self.position = look.position
+        log = self.log
+        start = log.log_start_offset
+        if look.is_truncated:
+            end = log.log_end_offset
+            message = (
+                f"{log.topic_partition} in {log.path} was truncated below offset {self.position}, up to which it was "
+                f"followed: expected at least that end, found the records of [{start}, {end}); to go on with what is "
+                "in their place, set auto_offset_reset"
+            )
+            bounds = {"log_start_offset": start, "log_end_offset": end}
+            error = LogTruncationError(
+                message, path=log.path, offset=self.position, truncated_to=look.truncated_to, **bounds
+            )
+            self._move(error, None if look.truncated_to is None else max(look.truncated_to, start))
+        elif self.position < start:
+            is_latest = self._options.auto_offset_reset == "latest"
+            self._move(self._out_of_range(self.position), None if is_latest else start)
+        elif self.position > log.log_end_offset and self._history.is_current:
+            self._move(self._out_of_range(self.position), None)
+        return True
+
+    def _begin(self) -> bool:
+        """Begin to read what is new; return whether there may be something."""
+        self._round_end = end = self._end()
+        if max(self.position, self._withheld_offset) >= end:
+            return not self._history.is_current
+        self._round = self.log.batches(self.position, end, isolation=self._options.isolation)
+        return True
+
+    def _read(self) -> Part | None:
+        """Return the next batch of what was begun; None if that is read, or if the log has changed."""
+        batch = None if self._round is None else next(self._round, None)
+        is_current = self._history.is_current
+        if batch is not None and is_current and batch.last_offset < self._round_end:
+            part = Part(batch, self.position)
+            self._history.note(batch)
+            self.position = batch.next_offset
+            return part
+        if batch is not None and is_current:
+            self._withheld_offset = batch.last_offset
+        elif is_current:
+            self.position = max(self.position, self._round_end)
+        self._round = None
+        return None
+
+    def _endure(self, error: KStoreError, failures: int) -> None:
+        """Return if a look at the log may show that it has changed, or that an append was half visible, else raise."""
+        is_gone = isinstance(error, StorageError) and error.errno == ENOENT
+        is_change = is_gone or isinstance(error, LogReplacedError | OffsetOutOfRangeError)
+        if isinstance(error, StorageError) and not is_gone:
+            raise error
+        if failures >= (_MOST_CHANGES if is_change else len(_PATIENCE_MS)):
+            raise error
+        if not is_change:
+            self._env.sleep_ms(_PATIENCE_MS[failures])
+        elif failures >= MOST_LOOKS:
+            # A writer that changes the log faster than it can be read must pause some time.
+            self._env.sleep_ms(_PAUSES_MS[-1])
+
+    def _start_of(self, from_offset: int | None) -> int:
+        log = self.log
+        if from_offset is None or from_offset == EARLIEST:
+            return log.log_start_offset
+        if from_offset == LATEST:
+            return self._end()
+        from_offset = checked_index("from_offset", from_offset)
+        self.position = from_offset
+        if not log.log_start_offset <= from_offset <= log.log_end_offset:
+            self._move(self._out_of_range(from_offset), None)
+        return self.position
+
+    def _end(self) -> int:
+        """Return the offset before which records may be given now."""
+        log, end_offsets = self.log, self._options.end_offsets
+        end = log.readable_end(isolation=self._options.isolation).offset
+        if end_offsets == "flushed":
+            end = min(end, log.flushed_offset)
+        elif end_offsets == "high_watermark":
+            mark = log.high_watermark
+            end = end if mark is None else min(end, mark)
+        return max(end, log.log_start_offset)
+
+    def _move(self, error: OffsetOutOfRangeError, offset: int | None) -> None:
+        """Go on at an offset, None for where auto_offset_reset says; raise the error if that is "none"."""
+        reset = self._options.auto_offset_reset
+        if reset == "none":
+            self._error = error
+            raise error
+        self.position = offset if offset is not None else self._reset_offset()
+        _logger.warning("%s; following goes on at offset %d", error, self.position)
+        if offset is None:
+            self._history.start(self.position)
+
+    def _reset_offset(self) -> int:
+        return self.log.log_start_offset if self._options.auto_offset_reset == "earliest" else self._end()
+
+    def _out_of_range(self, offset: int) -> OffsetOutOfRangeError:
+        log = self.log
+        bounds = {"log_start_offset": log.log_start_offset, "log_end_offset": log.log_end_offset}
+        return OffsetOutOfRangeError(
+            f"offset {offset} is out of range of {log.topic_partition} in {log.path}: expected "
+            f"{bounds['log_start_offset']} to {bounds['log_end_offset']}",
+            path=log.path,
+            offset=offset,
+            **bounds,
+        )

@@ -1,0 +1,350 @@
+"""Maintenance: what Kafka's LogManager and LogCleaner do in the background, by hand or in a thread of its own.
+
+Each task takes one log after the other. An error in one is logged and reported, and does not stop the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, Protocol
+
+from kstore.errors import CorruptCheckpointError, CorruptionError, KStoreError, LogClosedError, UnsupportedError
+from kstore.log.cleaning.cleanable import CleanableLog
+from kstore.log.cleaning.retention import DueSegment
+from kstore.log.env import Env
+from kstore.log.files.lock import disown_in_child
+from kstore.log.write.compaction import CompactionReport
+from kstore.log.write.writable_log import WritableLog
+from kstore.types import TopicPartition
+
+_logger = logging.getLogger("kstore.log")
+
+
+class MaintenanceReport(NamedTuple):
+    """What a pass of maintenance did.
+
+    flushed: the logs that flush_ms made due. deleted_segments, compactions: by partition, of those where there was
+    something to do. expired_producers: how many were forgotten. removed_directories: paths of deleted partitions.
+    failures: the first error of each partition. is_stopped: the store was closed, or the caller stopped it.
+    """
+
+    flushed: tuple[TopicPartition, ...] = ()
+    deleted_segments: dict[TopicPartition, list[DueSegment]] = {}  # noqa: RUF012
+    compactions: dict[TopicPartition, CompactionReport] = {}  # noqa: RUF012
+    expired_producers: int = 0
+    removed_directories: tuple[str, ...] = ()
+    failures: dict[TopicPartition, KStoreError] = {}  # noqa: RUF012
+    is_stopped: bool = False
+
+
+class MaintenanceIntervals(NamedTuple):
+    """How often a background thread does each task, in milliseconds; the defaults are Kafka's where it has the setting.
+
+    flush_ms: looks for logs that flush_ms makes due (log.flush.scheduler.interval.ms, which is endless in Kafka);
+    remove_ms: removes deleted directories; checkpoint_ms: log.flush.offset.checkpoint.interval.ms; retain_ms:
+    log.retention.check.interval.ms; compact_ms: log.cleaner.backoff.ms; expire_ms:
+    producer.id.expiration.check.interval.ms.
+    """
+
+    flush_ms: int = 1_000
+    remove_ms: int = 30_000
+    expire_ms: int = 600_000
+    retain_ms: int = 300_000
+    compact_ms: int = 15_000
+    checkpoint_ms: int = 60_000
+
+
+# In the order of a pass; each is also the name of its method and, with "_ms", of its interval.
+TASKS = ("flush", "remove", "expire", "retain", "compact", "checkpoint")
+
+
+class MaintainedStore(Protocol):
+    """What maintenance needs of a WritableStore."""
+
+    @property
+    def partitions(self) -> tuple[TopicPartition, ...]: ...
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    def open_logs(self) -> list[WritableLog]: ...
+
+    def log(self, topic: str, partition: int = 0) -> WritableLog: ...
+
+    def checkpoint(self) -> None: ...
+
+    def remove_deleted(self) -> list[str]: ...
+
+    def settings_damage(self, topic: str) -> CorruptCheckpointError | None: ...
+
+
+class CleaningStats(NamedTuple):
+    """Of the last look for logs to compact: the largest dirty part in percent; how long the longest compaction took."""
+
+    max_dirty_percent: int = 0
+    max_clean_time_ms: int = 0
+    last_run_ms: int = 0
+
+
+class Maintenance:
+    """The passes over one store, and the thread that runs them.
+
+    Attributes: uncleanable (the error that ended the compaction of a partition, which is not tried again until its
+        settings change or the store is opened again: Kafka's uncleanable partitions), stats.
+    Threads: one pass at a time; others wait.
+    """
+
+    def __init__(self, store: MaintainedStore, env: Env) -> None:
+        self._store = weakref.ref(store)
+        self._env = env
+        self._running = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.uncleanable: dict[TopicPartition, KStoreError] = {}
+        self.stats = CleaningStats(last_run_ms=env.monotonic_ms())
+        disown_in_child(self)
+
+    def run(
+        self,
+        *,
+        now_ms: int | None,
+        tasks: Iterable[str] = TASKS,
+        max_bytes_per_second: float | None = None,
+        should_stop: Callable[[], bool] | None = None,
+    ) -> MaintenanceReport:
+        """Do the tasks, and return what was done."""
+        store = self._store()
+        if store is None:
+            return MaintenanceReport(is_stopped=True)
+        with self._running:
+            one = _Pass(
+                store,
+                self,
+                env=self._env,
+                now_ms=now_ms,
+                max_bytes_per_second=max_bytes_per_second,
+                should_stop=lambda: self._stopping.is_set() or (should_stop is not None and should_stop()),
+            )
+            return one.run(tasks)
+
+    @property
+    def is_started(self) -> bool:
+        """Whether a thread of this process runs the tasks."""
+        thread = self._thread
+        return thread is not None and thread.is_alive()
+
+    def start(self, intervals: MaintenanceIntervals, *, max_bytes_per_second: float | None) -> None:
+        """Start the thread.  Raises: ValueError if it runs, or for an interval below 1."""
+        if min(intervals) < 1:
+            raise ValueError(f"intervals must be at least 1 ms, got {intervals}")
+        if self.is_started:
+            raise ValueError("maintenance runs in the background already")
+        self._stopping.clear()
+        arguments = weakref.ref(self), self._stopping, intervals, max_bytes_per_second, self._env
+        self._thread = threading.Thread(target=_run_in_background, args=arguments, name="kstore-upkeep", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop a pass that is running, and the thread; return when both have ended."""
+        self._stopping.set()
+        thread, self._thread = self._thread, None
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        with self._running:
+            pass
+
+    def resume(self) -> None:
+        """Let passes that are run by hand do something again after stop."""
+        self._stopping.clear()
+
+    def disown(self) -> None:
+        self._running = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = None
+
+
+class _Pass:
+    """One pass over a store."""
+
+    def __init__(
+        self,
+        store: MaintainedStore,
+        owner: Maintenance,
+        *,
+        env: Env,
+        now_ms: int | None,
+        max_bytes_per_second: float | None,
+        should_stop: Callable[[], bool],
+    ) -> None:
+        self._store = store
+        self._owner = owner
+        self._env = env
+        self._now_ms = now_ms
+        self._rate = max_bytes_per_second
+        self._should_stop = should_stop
+        self._flushed: list[TopicPartition] = []
+        self._deleted: dict[TopicPartition, list[DueSegment]] = {}
+        self._compactions: dict[TopicPartition, CompactionReport] = {}
+        self._failures: dict[TopicPartition, KStoreError] = {}
+        self._expired = 0
+        self._removed: list[str] = []
+
+    def run(self, tasks: Iterable[str]) -> MaintenanceReport:
+        is_stopped = False
+        for name in tasks:
+            getattr(self, f"_{name}")()
+            is_stopped = is_stopped or self._is_over()
+        return MaintenanceReport(
+            tuple(self._flushed),
+            self._deleted,
+            self._compactions,
+            self._expired,
+            tuple(self._removed),
+            self._failures,
+            is_stopped,
+        )
+
+    def _is_over(self) -> bool:
+        return self._should_stop() or self._store.is_closed
+
+    def _each_open(self) -> Iterator[WritableLog]:
+        for log in self._store.open_logs():
+            if self._is_over():
+                return
+            yield log
+
+    @contextmanager
+    def _reporting(self, task: str, topic_partition: TopicPartition) -> Iterator[None]:
+        """Note an error of one partition, unless that, or the store, was closed or deleted."""
+        try:
+            yield
+        except KStoreError as error:
+            if self._is_over() or topic_partition not in self._store.partitions:
+                return
+            if isinstance(error, LogClosedError):
+                return
+            _logger.error("%s of %s failed: %s", task, topic_partition, error)
+            self._failures.setdefault(topic_partition, error)
+
+    # The tasks
+
+    def _flush(self) -> None:
+        for log in self._each_open():
+            with self._reporting("a flush", log.topic_partition):
+                if log.flush_if_due():
+                    self._flushed.append(log.topic_partition)
+
+    def _remove(self) -> None:
+        if not self._is_over():
+            self._removed += self._store.remove_deleted()
+
+    def _expire(self) -> None:
+        for log in self._each_open():
+            with self._reporting("the expiration of producers", log.topic_partition):
+                self._expired += log.remove_expired_producers()
+
+    def _retain(self) -> None:
+        for topic_partition in self._store.partitions:
+            if self._is_over():
+                return
+            with self._reporting("retention", topic_partition):
+                self._check_settings(topic_partition)
+                due = self._store.log(*topic_partition).delete_old_segments(self._now_ms)
+                if due:
+                    self._deleted[topic_partition] = due
+
+    def _compact(self) -> None:
+        candidates = self._candidates()
+        # The dirtiest first, as Kafka's cleaner picks them.
+        candidates.sort(key=lambda one: one[1].dirty_ratio, reverse=True)
+        longest_ms = 0
+        for log, _ in candidates:
+            if self._is_over():
+                break
+            started_ms = self._env.monotonic_ms()
+            with self._reporting("compaction", log.topic_partition), self._marking(log.topic_partition):
+                report = log.compact(
+                    now_ms=self._now_ms, max_bytes_per_second=self._rate, should_stop=self._should_stop
+                )
+                self._compactions[log.topic_partition] = report
+            longest_ms = max(longest_ms, self._env.monotonic_ms() - started_ms)
+        self._owner.stats = self._owner.stats._replace(
+            max_clean_time_ms=longest_ms, last_run_ms=self._env.monotonic_ms()
+        )
+
+    def _candidates(self) -> list[tuple[WritableLog, CleanableLog]]:
+        """Return the logs that are due for compaction, with what is dirty of them."""
+        found = []
+        largest = 0.0
+        for topic_partition in self._store.partitions:
+            if self._is_over():
+                break
+            if topic_partition in self._owner.uncleanable:
+                continue
+            with self._reporting("a look for dirty records", topic_partition), self._marking(topic_partition):
+                log = self._store.log(*topic_partition)
+                if not log.config.is_compacted:
+                    continue
+                self._check_settings(topic_partition)
+                cleanable = log.cleanable(self._now_ms)
+                largest = max(largest, cleanable.dirty_ratio)
+                if cleanable.is_due(log.config):
+                    found.append((log, cleanable))
+        self._owner.stats = self._owner.stats._replace(max_dirty_percent=int(100 * largest))
+        return found
+
+    @contextmanager
+    def _marking(self, topic_partition: TopicPartition) -> Iterator[None]:
+        """Mark a partition as uncleanable for an error that the next try would meet again."""
+        try:
+            yield
+        except (CorruptionError, UnsupportedError) as error:
+            if not isinstance(error, CorruptCheckpointError):
+                _logger.warning("marking %s as uncleanable", topic_partition)
+                self._owner.uncleanable[topic_partition] = error
+            raise
+
+    def _check_settings(self, topic_partition: TopicPartition) -> None:
+        damage = self._store.settings_damage(topic_partition.topic)
+        if damage is not None:
+            raise damage
+
+    def _checkpoint(self) -> None:
+        if self._is_over():
+            return
+        try:
+            self._store.checkpoint()
+        except LogClosedError:
+            return
+        except KStoreError as error:
+            _logger.error("the checkpoints were not written: %s", error)
+            for log in self._store.open_logs()[:1]:
+                self._failures.setdefault(log.topic_partition, error)
+
+
+def _run_in_background(
+    of: weakref.ref[Maintenance],
+    stopping: threading.Event,
+    intervals: MaintenanceIntervals,
+    max_bytes_per_second: float | None,
+    env: Env,
+) -> None:
+    every = {task: getattr(intervals, f"{task}_ms") for task in TASKS}
+    start_ms = env.monotonic_ms()
+    next_ms = {task: start_ms + every[task] for task in TASKS}
+    while not stopping.wait(max(min(next_ms.values()) - env.monotonic_ms(), 0) / 1000):
+        now_ms = env.monotonic_ms()
+        due: Sequence[str] = [task for task in TASKS if next_ms[task] <= now_ms]
+        maintenance = of()
+        if maintenance is None:
+            return
+        try:
+            maintenance.run(now_ms=None, tasks=due, max_bytes_per_second=max_bytes_per_second)
+        except Exception:
+            _logger.exception("a pass of maintenance ended early; the next one tries again")
+        del maintenance
+        next_ms |= {task: env.monotonic_ms() + every[task] for task in due}

@@ -1,0 +1,149 @@
+"""recover_partitions: the recovery of partitions of a root, whether or not it was shut down cleanly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from kstore.config import LogConfig
+from kstore.errors import CorruptLogError
+from kstore.log.env import DEFAULT_ENV, Env
+from kstore.log.files.checkpoints import PartitionMarks, read_checkpoint, save_marks
+from kstore.log.files.lock import PartitionLock
+from kstore.log.files.names import (
+    CLUSTER_METADATA_TOPIC,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    PartitionDirectory,
+    partitions_of_root,
+)
+from kstore.log.files.root_files import (
+    CleanShutdown,
+    read_clean_shutdown,
+    remove_clean_shutdown,
+    write_clean_shutdown,
+)
+from kstore.log.recovery.context import LoadedLog, RecoveryMode, RecoveryReport, check_recovery
+from kstore.log.recovery.load import load_log
+from kstore.log.write.writable_log import WritableLog
+from kstore.types import TopicPartition
+
+
+class RecoveredPartition(NamedTuple):
+    """The outcome for one partition: its report, or the error with which strict recovery refused it, unchanged."""
+
+    directory: PartitionDirectory
+    report: RecoveryReport | None
+    refusal: CorruptLogError | None = None
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self.directory.topic_partition
+
+
+def recoverable(directories: Iterable[PartitionDirectory]) -> list[PartitionDirectory]:
+    """Return the partitions without __cluster_metadata, which only a broker recovers."""
+    return [one for one in directories if one.topic_partition.topic != CLUSTER_METADATA_TOPIC]
+
+
+def recover_partitions(
+    directories: Sequence[PartitionDirectory],
+    mode: RecoveryMode,
+    *,
+    config: LogConfig | None = None,
+    dry_run: bool = False,
+    keeps_copies: bool = True,
+    trusts_recovery_point: bool = False,
+    on_read: Callable[[int], None] | None = None,
+    env: Env | None = None,
+) -> Iterator[RecoveredPartition]:
+    """Recover partitions of one root, whether or not it was shut down cleanly, and yield the outcome of each.
+
+    At the end, the root is marked as closed cleanly if these are all of its partitions and none was refused.
+    Args: keeps_copies, trusts_recovery_point, on_read, dry_run: as in load_log; a dry run takes no lock.
+    Raises: LogLockedError, StorageError; ValueError for partitions of two roots, and as load_log.
+    """
+    check_recovery(mode, trusts_recovery_point=trusts_recovery_point)
+    roots = {directory.root for directory in directories}
+    if len(roots) > 1:
+        raise ValueError(f"expected partitions of one root, got those of {', '.join(sorted(roots))}")
+    settings = LogConfig() if config is None else config
+    env = next((one.env for one in directories), DEFAULT_ENV) if env is None else env
+    if not dry_run:
+        for root in roots:
+            env.check_writable(root)
+    for root in roots:
+        load = partial(
+            load_log,
+            config=settings,
+            env=env,
+            mode=mode,
+            keeps_copies=keeps_copies,
+            trusts_recovery_point=trusts_recovery_point,
+            on_read=on_read,
+        )
+        recovery = _Recovery(root, load, config=settings, env=env)
+        yield from recovery.look(directories) if dry_run else recovery.run(directories)
+
+
+class _Recovery:
+    def __init__(self, root: str, load: Callable[..., LoadedLog], *, config: LogConfig, env: Env) -> None:
+        self._root = root
+        self._load_log = load
+        self._config = config
+        self._env = env
+        self._points: dict[TopicPartition, int] = {}
+        self._starts: dict[TopicPartition, int] = {}
+        self._marks: dict[TopicPartition, PartitionMarks] = {}
+
+    def look(self, directories: Sequence[PartitionDirectory]) -> Iterator[RecoveredPartition]:
+        self._read_checkpoints()
+        for directory in directories:
+            yield self._load(directory, dry_run=True)
+
+    def run(self, directories: Sequence[PartitionDirectory]) -> Iterator[RecoveredPartition]:
+        lock = PartitionLock.acquire(self._root, None, self._env)
+        try:
+            self._read_checkpoints()
+            marker = read_clean_shutdown(self._root, self._env) or CleanShutdown()
+            remove_clean_shutdown(self._root, self._env)
+            for directory in directories:
+                recovered = self._load(directory, dry_run=False)
+                if recovered.report is not None:
+                    self._settle(directory, lock)
+                yield recovered
+            self._finish(marker)
+        finally:
+            lock.release()
+
+    def _read_checkpoints(self) -> None:
+        self._points = read_checkpoint(self._root, RECOVERY_POINT_CHECKPOINT, self._env)
+        self._starts = read_checkpoint(self._root, LOG_START_OFFSET_CHECKPOINT, self._env)
+
+    def _load(self, directory: PartitionDirectory, *, dry_run: bool) -> RecoveredPartition:
+        topic_partition = directory.topic_partition
+        try:
+            loaded = self._load_log(
+                directory,
+                recovery_point=self._points.get(topic_partition),
+                log_start_offset=self._starts.get(topic_partition),
+                dry_run=dry_run,
+            )
+        except CorruptLogError as error:
+            return RecoveredPartition(directory, None, error)
+        return RecoveredPartition(directory, loaded.report)
+
+    def _settle(self, directory: PartitionDirectory, lock: PartitionLock) -> None:
+        """Flush a recovered log and leave its files as a clean close does."""
+        name = str(directory.topic_partition)
+        log = WritableLog.open(directory, config=self._config, lock=lock.share(name), is_clean=True, env=self._env)
+        log.close()
+        self._marks[directory.topic_partition] = log.marks()
+
+    def _finish(self, marker: CleanShutdown) -> None:
+        there = {one.topic_partition for one in partitions_of_root(self._root, self._env)}
+        save_marks(self._root, lambda: self._marks, self._env, kept=there)
+        # KRaft's own log is loaded by the broker, and the marker does not cover it.
+        if self._marks.keys() >= {one for one in there if one.topic != CLUSTER_METADATA_TOPIC}:
+            write_clean_shutdown(self._root, marker, self._env)

@@ -1,0 +1,167 @@
+"""kstore.spark.scan: a read whose logs Spark tasks list and plan, for roots that are too large for one driver.
+
+A Python data source cannot do this: Spark asks it for its partitions in a process without a session.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from kstore.log import PartitionDirectory
+from kstore.log.env import StrPath, locate, path_list
+from kstore.log.files.names import name_partitions
+from kstore.spark.offsets import check_partitions_listed
+from kstore.spark.options import Assign, Bound, EveryTopic, ReadOptions, parse_read_options
+from kstore.spark.planning import PACK_ABOVE, ScanPartition, packed, plan_directories, select_partitions
+from kstore.spark.pushdown import Constraint
+from kstore.spark.readers import read_rows, settle_worker, task_bytes
+from kstore.spark.schema import UserSchema, source_schema
+from kstore.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+# Partitions that one task lists and plans, if there are more than there can be tasks at a time.
+PARTITIONS_PER_TASK = 16
+_PLAN_COLUMNS = "number BIGINT, size BIGINT, plan BINARY"
+
+
+def scan(
+    spark: SparkSession,
+    path: StrPath | Sequence[StrPath],
+    *,
+    schema: StructType | str | None = None,
+    **options: Any,
+) -> DataFrame:
+    """Return what spark.read.format("kstore").schema(schema).options(**options).load(path) returns, planned by a job.
+
+    The driver lists the names of the partitions. Tasks list each partition by itself, resolve its offsets and plan it;
+    the driver gets the compressed plans, about 60 bytes for each segment, and hands each task its own. Unlike with
+    load(), the plan is made by this call, and its errors are those of a Spark job. All actions on the DataFrame read
+    the same offsets.
+    Args: schema: a projection, as for load(); options: as for load(), without minPartitions, pushFilters and rows.
+    Raises: ValueError, LogNotFoundError, StorageError before the job; pyspark's errors for a task that cannot plan,
+        whose message has the error of kstore.
+    Cost: a listing of the root's names; in tasks one recursive listing of each partition, and per task 4 requests for
+        the root's checkpoint.
+    """
+    paths = [str(one) for one in path_list(path)]
+    texts = {name: str(value) for name, value in options.items()}
+    found = parse_read_options({**texts, "paths": json.dumps(paths)})
+    _check_plannable_apart(found)
+    shown = source_schema(include_headers=found.include_headers) if schema is None else _struct_type(schema)
+    user_schema = UserSchema.of(shown)
+    plans = _planned(spark, found, max_partition_bytes=task_bytes(found, user_schema))
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for joined in batch.column("plan").to_pylist():
+                for plan in pickle.loads(joined):
+                    partition: ScanPartition = pickle.loads(zlib.decompress(plan))
+                    yield from read_rows(partition, found, user_schema, Constraint())
+
+    rows = spark.createDataFrame(plans)
+    # One row for each task, whatever the plan's size: Spark sends a task no other rows.
+    return rows.repartitionById(max(plans.num_rows, 1), "number").select("plan").mapInArrow(read, shown)
+
+
+def _planned(spark: SparkSession, options: ReadOptions, *, max_partition_bytes: int) -> pa.Table:
+    """Return the number and the plans of each task, from a job whose tasks list and plan partitions."""
+    import pyarrow as pa
+
+    parts = _parts(_selected(options))
+
+    def plan(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle_worker()
+        for batch in batches:
+            for number in batch.column("id").to_pylist():
+                tasks = _plan_part(parts[number], options, max_partition_bytes=max_partition_bytes)
+                sizes = [sum(scan.size_in_bytes for scan in task.ranges) for task in tasks]
+                plans = [zlib.compress(pickle.dumps(task), 1) for task in tasks]
+                columns = pa.array([number] * len(tasks), pa.int64()), pa.array(sizes, pa.int64())
+                yield pa.RecordBatch.from_arrays(
+                    [*columns, pa.array(plans, pa.binary())], names=["number", "size", "plan"]
+                )
+
+    found = spark.range(0, len(parts), 1, max(len(parts), 1)).mapInArrow(plan, _PLAN_COLUMNS).toArrow()
+    # Stable, so that the tasks of a part stay in order.
+    found = found.sort_by("number")
+    plans, sizes = found.column("plan"), found.column("size").to_pylist()
+    runs = [range(at, at + 1) for at in range(len(sizes))]
+    if options.max_records_per_partition is None:
+        runs = packed(sizes, max_partition_bytes, least_count=PACK_ABOVE)
+    joined = [pickle.dumps(plans[run.start : run.stop].to_pylist()) for run in runs]
+    return pa.table({"number": pa.array(range(len(runs)), pa.int32()), "plan": pa.array(joined, pa.binary())})
+
+
+def _check_plannable_apart(options: ReadOptions) -> None:
+    refused = {
+        "minPartitions": options.min_partitions is not None,
+        "pushFilters": options.push_filters,
+        "rows": options.gives_damage,
+    }
+    for name, is_given in refused.items():
+        if is_given:
+            raise ValueError(f'{name}: not possible where tasks plan; use spark.read.format("kstore")')
+
+
+def _struct_type(schema: StructType | str) -> StructType:
+    from pyspark.sql.types import StructType
+
+    if not isinstance(schema, str):
+        return schema
+    parsed = StructType.fromDDL(schema)
+    if not isinstance(parsed, StructType):
+        raise ValueError(f"schema: expected columns such as offset BIGINT, got {schema}")
+    return parsed
+
+
+def _selected(options: ReadOptions) -> list[PartitionDirectory]:
+    """Return the partitions that the options select, from the names in the roots alone."""
+    assigned = options.topics.partitions if isinstance(options.topics, Assign) else None
+    named = name_partitions(options.paths, among=assigned or None, lists_partitions=False)
+    selected = select_partitions(named, options.topics, [locate(path).path for path in options.paths])
+    check_partitions_listed(options, {one.topic_partition for one in selected})
+    return selected
+
+
+# Topic, partition, path and the URL of the root, which leads there from another process.
+_Part = list[tuple[TopicPartition, str, str]]
+
+
+def _parts(directories: Sequence[PartitionDirectory]) -> list[_Part]:
+    named = [(one.topic_partition, one.path, one.env.url_of(one.root)) for one in directories]
+    size = min(PARTITIONS_PER_TASK, -(-len(named) // PACK_ABOVE)) or 1
+    return [named[at : at + size] for at in range(0, len(named), size)]
+
+
+def _plan_part(part: _Part, options: ReadOptions, *, max_partition_bytes: int) -> list[ScanPartition]:
+    """List some partitions, each by itself, and return the tasks that read them."""
+    located = {url: locate(url) for _, _, url in part}
+    directories = []
+    for topic_partition, path, url in part:
+        env, root = located[url]
+        # First, so that what is asked of the directory is answered from its listing.
+        env.listdir(path)
+        directories.append(PartitionDirectory(topic_partition, path, root, env))
+    here = {one.topic_partition for one in directories}
+    bounded = replace(
+        options,
+        topics=EveryTopic(),
+        starting=_bound_of(options.starting, here),
+        ending=_bound_of(options.ending, here),
+    )
+    return plan_directories(directories, bounded, Constraint(), max_partition_bytes=max_partition_bytes)
+
+
+def _bound_of(bound: Bound, partitions: set[TopicPartition]) -> Bound:
+    if bound.by_partition is None:
+        return bound
+    return replace(bound, by_partition={one: value for one, value in bound.by_partition.items() if one in partitions})

@@ -1,0 +1,73 @@
+"""The lanes of `python -m tests.crash`: what a case of each does, and how many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from tests.crash import bit_flips, side_files
+from tests.crash.commit_states import states_of_commits
+from tests.crash.crash_states import PAIRS, states_of_history, states_of_pair
+from tests.crash.power_cuts import CUTS, cut_again_and_again
+from tests.fakes.power import FILE_SYSTEMS
+
+# The same few histories before each pair.
+_BEGINNINGS = 7
+_CASES_OF_COMMITS = 100
+_CUTS_OF_EACH_FILE_SYSTEM = 50
+
+
+class Lane(NamedTuple):
+    """run: does the case of a seed and a number, and returns how many states it looked at; raises if one is wrong.
+
+    case_count: None for a lane without end; is_alone: run only if asked for, one case at a time.
+    """
+
+    name: str
+    run: Callable[[int, int], int]
+    case_count: int | None = None
+    unit: str = "states"
+    target: str = "crash"
+    is_alone: bool = False
+    counts_as_crash: bool = True
+
+
+def pair(seed: int, number: int) -> int:
+    return states_of_pair(f"{seed}-{number % _BEGINNINGS}", *PAIRS[number])
+
+
+def history(seed: int, number: int) -> int:
+    return states_of_history(f"{seed}-{number}")
+
+
+def cut(file_system: str, seed: int, number: int) -> int:
+    return cut_again_and_again(f"{seed}-{number}", file_system)
+
+
+def commits(seed: int, number: int) -> int:
+    return states_of_commits(f"{seed}-{number}")
+
+
+def damage_side_files(seed: int, number: int) -> int:
+    del seed
+    return side_files.check_part(number)
+
+
+def flip_bits(seed: int, number: int) -> int:
+    del seed
+    return bit_flips.check_part(number)
+
+
+_FOUND = (
+    Lane("side-files", damage_side_files, len(side_files.LOGS) * side_files.PARTS, "damages", counts_as_crash=False),
+    Lane("bits", flip_bits, bit_flips.CASES, "bits", counts_as_crash=False),
+    Lane("pairs", pair, len(PAIRS)),
+    Lane("commits", commits, _CASES_OF_COMMITS),
+    Lane("histories", history),
+    *(
+        Lane(name, partial(cut, name), _CUTS_OF_EACH_FILE_SYSTEM // CUTS, "cuts", "powercut", True, False)
+        for name in FILE_SYSTEMS
+    ),
+)
+LANES = {lane.name: lane for lane in _FOUND}

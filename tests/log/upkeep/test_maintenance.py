@@ -1,0 +1,327 @@
+"""Goal: one pass, by hand or in a thread, does what a broker does in the background, and one bad log stops no other.
+Method: small roots with short settings, and logs that fail or are damaged."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kstore.config import LogConfig
+from kstore.errors import CorruptRecordError, LogClosedError
+from kstore.log.store import WritableStore, open_store
+from kstore.log.upkeep.maintenance import MaintenanceIntervals
+from kstore.log.upkeep.prometheus import StoreCollector, prometheus_name
+from kstore.record import Record
+from kstore.types import TopicPartition
+from tests.fakes.faults import Fault, FaultyEnv
+from tests.making.batches import flip_bit
+
+DAY_MS = 24 * 60 * 60 * 1000
+NOW_MS = 100 * DAY_MS
+COMPACTED = LogConfig(cleanup_policy="compact", segment_bytes=300, min_cleanable_dirty_ratio=0.01)
+A, B, C = (TopicPartition(name, 0) for name in "abc")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "root"
+
+
+def put(store: WritableStore, topic_partition: TopicPartition, count: int, *, timestamp_ms: int = NOW_MS) -> None:
+    log = store.log(*topic_partition)
+    for number in range(count):
+        log.append([Record(offset=0, timestamp_ms=timestamp_ms, key=b"k%d" % (number % 2), value=b"v" * 100)])
+
+
+def test_pass_deletes_compacts_flushes_and_writes_checkpoints(root: Path) -> None:
+    with open_store(root, "a", LogConfig(segment_bytes=300)) as store:
+        store.create_topic("a")
+        store.create_topic("b", config=COMPACTED)
+        store.create_topic("c", config=LogConfig(flush_ms=0, segment_bytes=10_000))
+        put(store, A, 6, timestamp_ms=NOW_MS - 30 * DAY_MS)
+        put(store, B, 10)
+        put(store, C, 1)
+        store.log("a").close()
+        report = store.run_maintenance(NOW_MS)
+        assert list(report.deleted_segments) == [A]
+        assert store.log("a").log_start_offset == 6
+        assert list(report.compactions) == [B]
+        assert len(list(store.log("b").read())) < 10
+        assert {one.key for one in store.log("b").read()} == {b"k0", b"k1"}
+        assert not report.failures
+        assert not report.is_stopped
+        assert "a 0 6" in (root / "log-start-offset-checkpoint").read_text().splitlines()
+        again = store.run_maintenance(NOW_MS)
+        assert (again.deleted_segments, again.compactions) == ({}, {})
+
+
+def test_pass_flushes_what_flush_ms_makes_due(root: Path) -> None:
+    with open_store(root, "a", LogConfig(flush_ms=1)) as store:
+        store.create_topic("a")
+        put(store, A, 1)
+        store.log("a").update_config(LogConfig(flush_ms=10**9))
+        put(store, A, 1)
+        assert store.log("a").flushed_offset < 2
+        assert store.run_maintenance(NOW_MS).flushed == ()
+        store.log("a").update_config(LogConfig(flush_ms=0))
+        assert store.run_maintenance(NOW_MS).flushed == (A,)
+        assert store.log("a").flushed_offset == 2
+
+
+def test_dirtiest_log_is_compacted_first(root: Path) -> None:
+    with open_store(root, "a", COMPACTED) as store:
+        for topic_partition, count in ((A, 8), (B, 8), (C, 8)):
+            store.create_topic(topic_partition.topic)
+            put(store, topic_partition, count)
+        store.log("a").compact(now_ms=NOW_MS, is_forced=True)
+        store.log("c").compact(now_ms=NOW_MS, is_forced=True)
+        put(store, A, 3)
+        put(store, C, 9)
+        ratios = {one: store.log(*one).cleanable(NOW_MS).dirty_ratio for one in store.partitions}
+        report = store.run_maintenance(NOW_MS)
+        assert list(report.compactions) == sorted(ratios, key=ratios.__getitem__, reverse=True)
+        assert list(report.compactions) == [B, C, A]
+        assert store.metrics()["max-dirty-percent"] == 100
+
+
+def test_damaged_log_is_uncleanable_until_its_settings_change_and_stops_no_other(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_store(root, "a", COMPACTED) as store:
+        for topic_partition in (A, B):
+            store.create_topic(topic_partition.topic)
+            put(store, topic_partition, 8)
+            store.log(*topic_partition).flush()
+        flip_bit(root / "a-0" / "00000000000000000000.log", 100, bit=3)
+        with caplog.at_level(logging.ERROR):
+            report = store.run_maintenance(NOW_MS)
+        assert list(report.compactions) == [B]
+        assert isinstance(report.failures[A], CorruptRecordError)
+        assert any("a-0" in message for message in caplog.messages)
+        assert store.metrics()["uncleanable-partitions-count"] == 1
+        assert not store.run_maintenance(NOW_MS).failures
+        store.change_topic_config("a", {"min_cleanable_dirty_ratio": 0.02})
+        assert store.metrics()["uncleanable-partitions-count"] == 0
+        assert list(store.run_maintenance(NOW_MS).failures) == [A]
+
+
+def test_failed_log_is_reported_and_the_others_go_on(root: Path) -> None:
+    env = FaultyEnv()
+    with open_store(root, "a", LogConfig(segment_bytes=300), env=env) as store:
+        for topic_partition in (A, B):
+            store.create_topic(topic_partition.topic)
+            put(store, topic_partition, 6, timestamp_ms=NOW_MS - 30 * DAY_MS)
+        store.log("a")._gate.fail(OSError("a call failed"))
+        report = store.run_maintenance(NOW_MS)
+        assert list(report.failures) == [A]
+        assert list(report.deleted_segments) == [B]
+        assert store.metrics()["OfflineReplicaCount"] == 1
+
+
+def test_pass_under_an_nth_call_that_fails_loses_nothing_that_is_not_due(root: Path, tmp_path: Path) -> None:
+    """Retention and compaction with one call that fails: the next opening finds what is due gone or there, no more."""
+    config = LogConfig(segment_bytes=300, file_delete_delay_ms=0)
+    number, step = 1, 31
+    while True:
+        place = tmp_path / f"root-{number}"
+        env = FaultyEnv()
+        store = open_store(place, "a", config, env=env)
+        store.create_topic("a")
+        store.create_topic("b", config=COMPACTED)
+        put(store, A, 4, timestamp_ms=NOW_MS - 30 * DAY_MS)
+        put(store, A, 2)
+        put(store, B, 6)
+        first = env.calls
+        env._fault = Fault(first + number, "EIO", False)
+        report = store.run_maintenance(NOW_MS)
+        was_met = env.calls >= first + number
+        env.heal()
+        store.close()
+        with open_store(place, "a", config) as again:
+            assert not again.refused
+            kept = [one.offset for one in again.log("a").read()]
+            assert kept[-2:] == [4, 5]
+            assert kept == list(range(kept[0], 6))
+            newest = {one.key: one.offset for one in again.log("b").read()}
+            assert newest == {b"k0": 4, b"k1": 5}
+            after = again.run_maintenance(NOW_MS)
+            assert not after.failures
+            assert again.log("a").log_start_offset == 4
+        if not was_met:
+            assert not report.failures
+            break
+        number += step
+
+
+def test_closed_store_runs_nothing(root: Path) -> None:
+    store = open_store(root, "a")
+    store.start_maintenance()
+    store.close()
+    with pytest.raises(LogClosedError):
+        store.run_maintenance()
+    with pytest.raises(LogClosedError):
+        store.metrics()
+    assert not [one for one in threading.enumerate() if one.name == "kstore-upkeep"]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def test_thread_does_the_tasks_at_their_intervals_until_it_is_stopped(root: Path) -> None:
+    soon = MaintenanceIntervals(*[1] * len(MaintenanceIntervals._fields))
+    with open_store(root, "a", LogConfig(segment_bytes=300, file_delete_delay_ms=0)) as store:
+        store.create_topic("a")
+        put(store, A, 6, timestamp_ms=1000)
+        store.create_topic("b")
+        store.start_maintenance(soon)
+        with pytest.raises(ValueError, match="already"):
+            store.start_maintenance()
+        wait_for(lambda: store.log("a").log_start_offset == 6)
+        store.delete_topic("b")
+        wait_for(lambda: not list(root.glob("*-delete")))
+        store.stop_maintenance()
+        put(store, A, 3, timestamp_ms=1000)
+        time.sleep(0.05)
+        assert store.log("a").log_start_offset == 6
+        assert store.run_maintenance().deleted_segments
+        with pytest.raises(ValueError, match="at least 1"):
+            store.start_maintenance(MaintenanceIntervals(flush_ms=0))
+
+
+def test_close_stops_a_compaction_that_is_throttled(root: Path) -> None:
+    store = open_store(root, "a", COMPACTED)
+    store.create_topic("a")
+    put(store, A, 30)
+    store.start_maintenance(MaintenanceIntervals(compact_ms=1), max_bytes_per_second=1)
+    time.sleep(0.1)
+    started = time.monotonic()
+    store.close()
+    assert time.monotonic() - started < 10
+    with open_store(root) as reader:
+        assert len(list(reader.log("a").read())) == 30
+
+
+def test_checkpoint_of_the_cleaner_above_the_log_end_is_reset_when_a_log_is_opened(root: Path) -> None:
+    with open_store(root, "a", COMPACTED) as store:
+        store.create_topic("a")
+        put(store, A, 4)
+    (root / "cleaner-offset-checkpoint").write_text("0\n1\na 0 400\n")
+    with open_store(root, "a", COMPACTED) as store:
+        store.log("a")
+        assert (root / "cleaner-offset-checkpoint").read_text() == "0\n1\na 0 0\n"
+        put(store, A, 8)
+        assert store.log("a").cleanable(NOW_MS).first_dirty_offset == 0
+
+
+# Metrics
+
+
+def test_metrics_count_what_was_appended_and_flushed(root: Path) -> None:
+    with open_store(root, "a", LogConfig(segment_bytes=400)) as store:
+        store.create_topic("a")
+        store.create_topic("b")
+        put(store, A, 6)
+        log = store.log("a")
+        flushes = store.metrics()["LogFlushRateAndTimeMs.Count"]
+        log.flush()
+        found = store.metrics()
+        assert found["LogEndOffset"] == {A: 6}
+        assert found["NumLogSegments"] == {A: len(log.segments)}
+        assert found["Size"] == {A: log.size_in_bytes}
+        assert found["MessagesInPerSec.Count"] == 6
+        assert found["BytesInPerSec.Count"] == log.size_in_bytes
+        assert found["LogFlushRateAndTimeMs.Count"] == flushes + 1
+        assert found["PartitionCount"] == 2
+        size = log.size_in_bytes
+        log.truncate_to(3)
+        log.close()
+        put(store, A, 1)
+        assert store.metrics()["MessagesInPerSec.Count"] == 7
+        assert store.metrics()["BytesInPerSec.Count"] > size
+        store.delete_topic("a")
+        assert store.metrics()["MessagesInPerSec.Count"] == 7
+        assert store.metrics()["LogEndOffset"] == {}
+
+
+def test_metrics_are_exported_to_prometheus(root: Path) -> None:
+    prometheus = pytest.importorskip("prometheus_client")
+    registry = prometheus.CollectorRegistry()
+    with open_store(root, "a") as store:
+        store.create_topic("a")
+        put(store, A, 3)
+        registry.register(StoreCollector(store))
+        text = prometheus.generate_latest(registry).decode()
+        assert 'kstore_log_end_offset{partition="0",topic="a"} 3.0' in text
+        assert "kstore_messages_in_per_sec_total 3.0" in text
+        assert "kstore_uncleanable_partitions_count 0.0" in text
+    assert prometheus.generate_latest(registry) == b""
+
+
+def test_names_in_prometheus() -> None:
+    names = ["LogFlushRateAndTimeMs.Max", "max-dirty-percent", "BytesInPerSec.Count"]
+    assert [prometheus_name(name) for name in names] == [
+        "kstore_log_flush_rate_and_time_ms_max",
+        "kstore_max_dirty_percent",
+        "kstore_bytes_in_per_sec",
+    ]
+
+
+# Descriptors
+
+
+def test_logs_beyond_the_limit_give_their_descriptors_up_and_go_on(root: Path) -> None:
+    with open_store(root, "a", LogConfig(segment_bytes=2000), max_open_files=2) as store:
+        store.create_topic("a", 6)
+        logs = [store.log("a", number) for number in range(6)]
+        for turn in range(8):
+            for log in logs:
+                log.append([Record(offset=0, timestamp_ms=NOW_MS, key=b"k", value=b"v" * 200)])
+                assert log.log_end_offset == turn + 1
+            assert sum(log._local.active.records._writer is not None for log in logs) <= 2
+        logs[0].truncate_to(5)
+        assert [len(list(log.read())) for log in logs] == [5, 8, 8, 8, 8, 8]
+    with open_store(root) as reader:
+        assert [reader.log("a", number).log_end_offset for number in range(6)] == [5, 8, 8, 8, 8, 8]
+
+
+def test_parked_log_whose_file_was_replaced_takes_no_append(root: Path) -> None:
+    with open_store(root, "a", max_open_files=1) as store:
+        store.create_topic("a", 2)
+        put(store, A, 1)
+        first, second = store.log("a"), store.log("a", 1)
+        second.append([Record(offset=0, timestamp_ms=1, value=b"v")])
+        path = Path(first.segments[-1].path)
+        content = path.read_bytes()
+        path.rename(path.with_suffix(".away"))
+        path.write_bytes(content)
+        with pytest.raises(Exception, match="removed or replaced"):
+            first.append([Record(offset=0, timestamp_ms=1, value=b"v")])
+        assert path.read_bytes() == content
+        path.with_suffix(".away").rename(path)
+
+
+def test_log_is_flushed_before_its_descriptor_is_given_up(root: Path) -> None:
+    class CountingEnv(FaultyEnv):
+        synced: list[str] = []  # noqa: RUF012
+
+        def check(self, call: str, path: str) -> bool:
+            if call == "sync" and path.endswith(".log"):
+                self.synced.append(path)
+            return super().check(call, path)
+
+    env = CountingEnv()
+    with open_store(root, "a", max_open_files=1, env=env) as store:
+        store.create_topic("a", 2)
+        put(store, A, 1)
+        env.synced.clear()
+        store.log("a", 1).append([Record(offset=0, timestamp_ms=1, value=b"v")])
+        assert [Path(path).parent.name for path in env.synced] == ["a-0"]

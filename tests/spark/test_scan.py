@@ -1,0 +1,119 @@
+"""Goal: a read that tasks plan gives the rows of one that the driver plans, and asks a store for each partition once.
+Method: the flights and golden directories, on disk and in an S3 server on loopback, read in both ways."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import kstore.spark
+from kstore.errors import LogNotFoundError
+from kstore.spark.jobs.scanning import PACK_ABOVE
+from tests.fakes.s3 import S3Server
+from tests.making.batches import batch, write_root
+from tests.urls.conftest import FLIGHTS, running_server, server
+
+__all__ = ["running_server", "server"]
+
+pytestmark = pytest.mark.spark
+
+TOPIC = "flights-lz4"
+
+
+def rows_of(frame: Any) -> list[tuple[object, ...]]:
+    return sorted(tuple(row) for row in frame.select("topic", "partition", "offset", "key", "value").collect())
+
+
+def both(spark: SparkSession, path: str, **options: str) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
+    loaded = spark.read.format("kstore").options(**options).load(path)
+    scanned = kstore.spark.scan(spark, path, **options)
+    assert scanned.schema == loaded.schema
+    return rows_of(scanned), rows_of(loaded)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"subscribe": TOPIC, "maxPartitionBytes": "100000"},
+        {"assign": f'{{"{TOPIC}":[1]}}', "startingOffsets": f'{{"{TOPIC}":{{"1":1000}}}}'},
+        {"maxRecordsPerPartition": "9000", "includeHeaders": "true", "kafka.isolation.level": "read_committed"},
+    ],
+)
+def test_rows_are_those_of_a_read_that_the_driver_plans(spark: SparkSession, options: dict[str, str]) -> None:
+    found, wanted = both(spark, str(FLIGHTS), **options)
+    assert found == wanted
+    assert found
+
+
+def test_rows_of_a_url_are_those_of_the_files(spark: SparkSession, server: S3Server) -> None:
+    assert rows_of(kstore.spark.scan(spark, server.url("flights"))) == both(spark, str(FLIGHTS))[1]
+
+
+def test_driver_lists_the_names_and_a_task_lists_each_partition_once(spark: SparkSession, server: S3Server) -> None:
+    frame = kstore.spark.scan(spark, server.url("flights"))
+    # In this process and in the workers: the names, then each of 3 partitions, and per task the root's checkpoint.
+    assert server.count("LIST") == 1 + 3
+    assert server.count() <= 1 + 3 + 3 * 4
+    server.requests.clear()
+    assert frame.count() == 110_000
+    assert server.count("LIST") == 0
+
+
+def test_each_task_gets_its_own_plan(spark: SparkSession) -> None:
+    frame = kstore.spark.scan(spark, FLIGHTS, schema="offset BIGINT", maxPartitionBytes="300000")
+    tasks = frame.rdd.getNumPartitions()
+    assert (
+        tasks
+        == spark.read.format("kstore").option("maxPartitionBytes", "300000").load(str(FLIGHTS)).rdd.getNumPartitions()
+    )
+    counts = frame.rdd.mapPartitions(lambda rows: [sum(1 for _ in rows)]).collect()
+    assert len(counts) == tasks > 3
+    assert all(counts)
+
+
+def test_small_partitions_are_read_by_few_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    write_root(tmp_path, {f"t-{number}": [[batch(0, 3)]] for number in range(2 * PACK_ABOVE)})
+    frame = kstore.spark.scan(spark, tmp_path)
+    assert frame.count() == 3 * 2 * PACK_ABOVE
+    assert frame.rdd.getNumPartitions() == PACK_ABOVE
+
+
+def test_schema_is_a_projection(spark: SparkSession) -> None:
+    frame = kstore.spark.scan(spark, FLIGHTS, schema="offset BIGINT, value STRING")
+    wanted = spark.read.format("kstore").schema("offset BIGINT, value STRING").load(str(FLIGHTS))
+    assert sorted(map(tuple, frame.collect())) == sorted(map(tuple, wanted.collect()))
+
+
+def test_offsets_are_those_of_the_call(spark: SparkSession, tmp_path: Path) -> None:
+    with kstore.open_log(tmp_path / "t-0", "a") as log:
+        log.append([kstore.Record(value=b"1")])
+    frame = kstore.spark.scan(spark, tmp_path)
+    with kstore.open_log(tmp_path / "t-0", "a") as log:
+        log.append([kstore.Record(value=b"2")])
+    assert frame.count() == 1
+
+
+def test_empty_root_has_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+    with kstore.open_log(tmp_path / "t-0", "a"):
+        pass
+    assert kstore.spark.scan(spark, tmp_path).collect() == []
+
+
+@pytest.mark.parametrize("option", ["minPartitions", "pushFilters", "rows"])
+def test_options_that_need_all_partitions_are_refused(spark: SparkSession, option: str) -> None:
+    value = {"minPartitions": "4", "pushFilters": "true", "rows": "damage"}[option]
+    with pytest.raises(ValueError, match=f"{option}: not possible"):
+        kstore.spark.scan(spark, FLIGHTS, **{option: value})
+
+
+def test_missing_topic_is_told_before_the_job_and_a_missing_offset_by_it(spark: SparkSession) -> None:
+    with pytest.raises(LogNotFoundError, match="topic nothing"):
+        kstore.spark.scan(spark, FLIGHTS, subscribe="nothing")
+    bounds = f'{{"{TOPIC}":{{"0":99999999,"1":-2,"2":-2}}}}'
+    with pytest.raises(PySparkException, match="OffsetOutOfRange"):
+        kstore.spark.scan(spark, FLIGHTS, subscribe=TOPIC, startingOffsets=bounds)
