@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Literal, TypeAlias
+from weakref import WeakSet
 
 from kstore.consumer.group_records import GroupRecords, decoded, is_offset_commit_of
 from kstore.consumer.groups import committed_offsets
-from kstore.consumer.waiting import wait_for
 from kstore.environment import SYSTEM_CLOCK, Clock
 from kstore.errors import (
     ConsumerClosedError,
@@ -22,6 +21,8 @@ from kstore.errors import (
     checked_int,
 )
 from kstore.log.env import Closing
+from kstore.log.following.arrivals import Arrivals
+from kstore.log.following.tail import AutoOffsetReset, FollowOptions
 from kstore.log.log import Isolation, Log
 from kstore.log.store import Store, WritableStore
 from kstore.producer.transactions.group_offsets import GroupOffsets, checked_group, checked_offsets
@@ -30,10 +31,6 @@ from kstore.record.decoding import Decoder, decoded_records, decoder_of
 from kstore.record.schemas.topics import coordinator_partition
 from kstore.types import GROUP_OFFSETS_TOPIC, Ack, OffsetAndMetadata, TopicPartition
 
-AutoOffsetReset: TypeAlias = Literal["earliest", "latest", "none"]
-
-_RESETS = ("earliest", "latest", "none")
-_ISOLATIONS = ("read_uncommitted", "read_committed")
 _MS_PER_S = 1000
 
 
@@ -41,7 +38,7 @@ class _Partition:
     """Where the consumer stands in one partition.
 
     Attributes: position (the next offset to be read, None until it is looked up), held (a record that was read and not
-        returned yet), error (what to raise at the next poll).
+        returned yet).
     """
 
     __slots__ = ("_end_offset", "_isolation", "_records", "_store", "held", "name", "position")
@@ -107,11 +104,12 @@ class _Partition:
 
 
 class Consumer(Closing):
-    """Reads the partitions of topics in a store, as a Kafka consumer that all of them are assigned to.
+    """Reads the partitions of topics in a store, as a Kafka consumer to which all of them are assigned.
 
     There is no group membership: two consumers of one group both read everything. A group makes their progress last:
-    commit() writes the offsets to the store's `__consumer_offsets` as a broker does, committed() reads them, whoever
-    wrote them. Nothing is committed by itself. As a context manager it closes itself; the store stays open.
+    commit() writes the offsets to the store's `__consumer_offsets` as a broker does, and committed() reads them, those
+    of a broker's consumers too. Nothing is committed by itself. As a context manager it closes itself; the store stays
+    open.
     Args: store: from kstore.open_store, in mode "a" to commit; group: Kafka's group.id, None to commit nothing; topics:
         all of their partitions, also those that are added later; partitions: these. auto_offset_reset: where to begin
         without a committed offset, or with one that the log does not have. isolation: as in Log.read.
@@ -137,10 +135,7 @@ class Consumer(Closing):
     ) -> None:
         if not isinstance(store, Store | WritableStore):
             raise TypeError(f"a consumer needs a store from kstore.open_store, got {store!r}")
-        if auto_offset_reset not in _RESETS:
-            raise ValueError(f"auto_offset_reset must be one of {', '.join(_RESETS)}, got {auto_offset_reset!r}")
-        if isolation not in _ISOLATIONS:
-            raise ValueError(f"isolation must be one of {', '.join(_ISOLATIONS)}, got {isolation!r}")
+        FollowOptions(isolation, auto_offset_reset=auto_offset_reset).check()
         self.group = None if group is None else checked_group(group)
         self._store = store
         self._reset = auto_offset_reset
@@ -154,6 +149,9 @@ class Consumer(Closing):
         self._topics: tuple[str, ...] = ()
         self._known: tuple[TopicPartition, ...] = ()
         self._partitions: dict[TopicPartition, _Partition] = {}
+        # What a waiting poll is woken by, and the logs that tell it.
+        self._arrivals: Arrivals | None = None
+        self._telling: WeakSet[Log] = WeakSet()
         self.assign(topics=topics, partitions=partitions)
 
     def __repr__(self) -> str:
@@ -163,6 +161,8 @@ class Consumer(Closing):
         """Forget the partitions; a second call does nothing."""
         self._is_closed = True
         self._partitions.clear()
+        if self._arrivals is not None:
+            self._arrivals.close()
 
     # Assignment and positions
 
@@ -244,8 +244,34 @@ class Consumer(Closing):
         while True:
             found = self._take_records()
             left_ms = deadline_ms - self._clock.monotonic_ms()
-            if found or left_ms <= 0 or not wait_for(self._has_news, timeout_ms=left_ms, clock=self._clock):
+            if found or left_ms <= 0 or not self._wait(deadline_ms):
                 return found
+
+    def _wait(self, deadline_ms: float) -> bool:
+        """Wait until there is something to return, and return whether there is before the deadline."""
+        start_ms = self._clock.monotonic_ms()
+        if self._arrivals is None:
+            self._arrivals = self._store.new_arrivals()
+        while True:
+            # Before the look, so that nothing comes between the two.
+            self._have_told(self._arrivals)
+            if self._has_news():
+                return True
+            now_ms = self._clock.monotonic_ms()
+            if now_ms >= deadline_ms:
+                return False
+            self._arrivals.wait((deadline_ms - now_ms) / _MS_PER_S, idle_s=(now_ms - start_ms) / _MS_PER_S)
+
+    def _have_told(self, arrivals: Arrivals) -> None:
+        """Have the logs tell when something comes: those that are read, and that with the offsets of the group."""
+        logs = [one.log for one in self._partitions.values()]
+        place = None if self.group is None else self._group_place(self.group)
+        if place is not None:
+            logs.append(self._store.log(*place))
+        for log in logs:
+            if log not in self._telling:
+                log.report_to(arrivals)
+                self._telling.add(log)
 
     def _take_records(self) -> list[Record]:
         self._take_new_partitions()
@@ -382,10 +408,9 @@ class Consumer(Closing):
 
     def _updated_records(self) -> tuple[GroupRecords, Log] | None:
         group = self._checked_group()
-        numbers = [number for topic, number in self._store.partitions if topic == GROUP_OFFSETS_TOPIC]
-        if not numbers:
+        place = self._group_place(group)
+        if place is None:
             return None
-        place = TopicPartition(GROUP_OFFSETS_TOPIC, coordinator_partition(group, partition_count=max(numbers) + 1))
         if self._group_records is None or self._group_records[0] != place:
             self._group_records = place, GroupRecords(is_offset_commit_of(group))
         log = self._store.log(*place)
@@ -393,6 +418,13 @@ class Consumer(Closing):
         records = self._group_records[1]
         records.update(log)
         return records, log
+
+    def _group_place(self, group: str) -> TopicPartition | None:
+        """Return the partition that has the offsets of a group, None before the first commit to a store."""
+        numbers = [number for topic, number in self._store.partitions if topic == GROUP_OFFSETS_TOPIC]
+        if not numbers:
+            return None
+        return TopicPartition(GROUP_OFFSETS_TOPIC, coordinator_partition(group, partition_count=max(numbers) + 1))
 
     def _checked_group(self) -> str:
         if self.group is None:

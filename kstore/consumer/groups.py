@@ -46,7 +46,7 @@ class GroupMember(NamedTuple):
 
     instance_id: group.instance.id, None for a dynamic member. epoch: None in a classic group. topics: those that it
     subscribes to. assignment: its partitions; a topic of which the root has no partition is named by its id. Both are
-    empty where they can't be told: of clients with protocols of their own, and of the tasks of Kafka Streams.
+    empty where they are unknown: of clients with protocols of their own, and of the tasks of Kafka Streams.
     """
 
     member_id: str

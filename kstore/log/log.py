@@ -209,6 +209,10 @@ class Log(Closing):
         feed = Feed(OneLog(tail), arrivals, timeout_s=timeout_s, clock=self._env)
         return Follower(feed, convert, config=self.config)
 
+    def report_to(self, arrivals: Arrivals) -> None:
+        """Have `arrivals` told when there may be something new, for a reader that calls refresh() then."""
+        self._source.report_to(arrivals)
+
     def tail(
         self, from_offset: int | None, *, options: FollowOptions, arrivals: Arrivals | None = None
     ) -> tuple[LogTail, Arrivals]:

@@ -182,6 +182,10 @@ class LogSource(Protocol):
         """Look at the files again if a change of them caused an error of a read, else raise it."""
         ...
 
+    def report_to(self, arrivals: Arrivals) -> None:
+        """Have `arrivals` told when there may be something new in the log."""
+        ...
+
     def followed(self, arrivals: Arrivals | None, *, sees_root: bool) -> Followed:
         """Return what a follower reads.
 
@@ -329,19 +333,21 @@ class DirectorySource:
             one.close()
         self._listeners.report(self.context.directory)
 
+    def report_to(self, arrivals: Arrivals) -> None:
+        arrivals.add(self.context.directory)
+        self._listeners.add(arrivals)
+
     def followed(self, arrivals: Arrivals | None, *, sees_root: bool) -> Followed:
         self._check_open()
-        path = self.context.directory
         waking = self.env.watch() if arrivals is None else arrivals
         # Before the directory is listed, so that nothing is missed.
-        waking.add(path)
+        self.report_to(waking)
         if sees_root:
             waking.add(self._root)
         source = DirectorySource(self._place, config=self.context.config)
         source._check_directory(self._directory, self._removed())
         with self._renewing:
             self._followers.add(source)
-        self._listeners.add(waking)
         return Followed(source, DirectoryHistory(source), waking)
 
     @property

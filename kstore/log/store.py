@@ -62,7 +62,7 @@ from kstore.log.recovery.context import RecoveryMode, RecoveryReport, check_reco
 from kstore.log.source import DirectorySource
 from kstore.log.upkeep.maintenance import Maintenance, MaintenanceIntervals, MaintenanceReport
 from kstore.log.upkeep.metrics import Metric, StoreMetrics
-from kstore.log.upkeep.removal import DeletedDirectories, directories_of_topic
+from kstore.log.upkeep.removal import DeletedDirectories, directories_of_topic, removed
 from kstore.log.upkeep.settings import TopicSettings
 from kstore.log.write.open_writers import OpenWriters
 from kstore.log.write.writable_log import WritableLog
@@ -269,8 +269,7 @@ class _Logs(Closing, Generic[_SomeLog]):
         convert = records_of(decoder_of(key_decoder), decoder_of(value_decoder))
         chosen = None if topics is None else frozenset([topics] if isinstance(topics, str) else topics)
         named = None if partitions is None else frozenset(partitions)
-        arrivals = self._new_arrivals()
-        self._listeners.add(arrivals)
+        arrivals = self.new_arrivals()
 
         def find() -> dict[TopicPartition, PartitionDirectory]:
             return {
@@ -293,9 +292,18 @@ class _Logs(Closing, Generic[_SomeLog]):
         feed = Feed(parts, arrivals, timeout_s=timeout_s, clock=self._env)
         return Follower(feed, convert, config=self._config)
 
+    def new_arrivals(self) -> Arrivals:
+        """Return what wakes a reader of several logs when partitions are added or deleted, and when Log.report_to has
+        something to tell it. The caller closes it.
+        """
+        arrivals = self._made_arrivals()
+        arrivals.add(self.root)
+        self._listeners.add(arrivals)
+        return arrivals
+
     @abstractmethod
-    def _new_arrivals(self) -> Arrivals:
-        """Return what wakes a follower of the store."""
+    def _made_arrivals(self) -> Arrivals:
+        """Return what can be told of the logs of the store."""
 
     @abstractmethod
     def _partitions_now(self) -> dict[TopicPartition, PartitionDirectory]:
@@ -338,7 +346,7 @@ class Store(_Logs[Log]):
         config = self._topic_configs.get(directory.topic_partition.topic, self._config)
         return Log(DirectorySource(directory, config=config))
 
-    def _new_arrivals(self) -> Arrivals:
+    def _made_arrivals(self) -> Arrivals:
         return self._env.watch()
 
     def _partitions_now(self) -> dict[TopicPartition, PartitionDirectory]:
@@ -575,7 +583,11 @@ class WritableStore(_Logs[WritableLog]):
         """Remove the directories of deleted partitions that are due, and return their paths."""
         with self._mutex:
             self._check_writable()
-            return self._deleted.remove()
+            due = self._deleted.taken()
+        gone, left = removed(due, self._env)
+        with self._mutex:
+            self._deleted.keep(left)
+        return gone
 
     def checkpoint(self) -> None:
         """Write the recovery point, log start offset and high watermark of each log, as a broker does every minute.
@@ -602,7 +614,7 @@ class WritableStore(_Logs[WritableLog]):
             self._dropping.detach()
             try:
                 self._lock.check_owner()
-                self._deleted.remove(is_due=False)
+                removed(self._deleted.taken(is_due=False), self._env)
                 self._close_logs()
             finally:
                 self._lock.release()
@@ -611,7 +623,7 @@ class WritableStore(_Logs[WritableLog]):
     def disown(self) -> None:
         self._mutex = threading.RLock()
 
-    def _new_arrivals(self) -> Arrivals:
+    def _made_arrivals(self) -> Arrivals:
         return LiveArrivals()
 
     def _partitions_now(self) -> dict[TopicPartition, PartitionDirectory]:

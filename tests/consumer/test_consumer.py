@@ -1,9 +1,10 @@
 """Goal: a Consumer reads each record of its partitions once, from where its group stands, and commits as a broker does.
-Method: stores that kstore writes, read by their writer and beside it; logs that are truncated and deleted meanwhile."""
+Method: stores that kstore writes, read by their writer and beside it; logs that are truncated and deleted."""
 
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -17,6 +18,7 @@ from kstore.errors import (
     UnknownTopicOrPartitionError,
     UnstableOffsetCommitError,
 )
+from kstore.log.env import DEFAULT_ENV
 from kstore.producer.transactions import group_offsets
 from kstore.producer.transactions.group_offsets import MAX_METADATA_BYTES
 from kstore.record import Record
@@ -139,25 +141,32 @@ def test_poll_waits_for_a_record(store):
         timer.join()
 
 
-class SteppingClock:
-    """Moves on by a second each time it is asked."""
-
-    def __init__(self):
-        self.now_ms = 0
-
-    def wall_clock_ms(self):
-        return 0
-
-    def monotonic_ms(self):
-        self.now_ms += 1000
-        return self.now_ms
-
-
 def test_poll_returns_nothing_after_the_timeout(store):
-    clock = SteppingClock()
-    with Consumer(store, topics=["t"], clock=clock) as consumer:
-        assert consumer.poll(3) == []
-    assert clock.now_ms < 20_000
+    with Consumer(store, topics=["t"]) as consumer:
+        start = time.monotonic()
+        assert consumer.poll(0.2) == []
+    assert time.monotonic() - start >= 0.2
+
+
+@pytest.mark.parametrize("mode", ["a", "r"])
+def test_poll_that_waits_asks_only_when_something_came(store, root, mode, monkeypatch):
+    looks = []
+    has_news = Consumer._has_news
+    monkeypatch.setattr(Consumer, "_has_news", lambda self: looks.append(1) or has_news(self))
+    with store if mode == "a" else open_store(root) as read, Consumer(read, topics=["t"]) as consumer:
+        with DEFAULT_ENV.watch() as watch:
+            watch.add(str(root))
+            if not watch.is_notified:
+                pytest.skip("the file system of the temporary folder reports no changes")
+        consumer.poll()
+        timer = threading.Timer(0.5, fill, (store,), {"count": 1})
+        start = time.monotonic()
+        timer.start()
+        assert values(consumer.poll(60)) == [b"0"]
+        assert time.monotonic() - start < 30
+        timer.join()
+    # A few more, for an append changes several files.
+    assert 1 < len(looks) < 10
 
 
 def test_seek_moves_the_position(store):
@@ -319,7 +328,7 @@ def test_wrong_arguments_are_refused(store):
         Consumer(store, group=7)
     with pytest.raises(ValueError, match="must not be empty"):
         Consumer(store, group="")
-    with pytest.raises(ValueError, match="auto_offset_reset must be one of earliest"):
+    with pytest.raises(ValueError, match="auto_offset_reset must be one of none, earliest"):
         Consumer(store, auto_offset_reset="oldest")
     with pytest.raises(ValueError, match="isolation must be one of"):
         Consumer(store, isolation="serializable")

@@ -127,6 +127,7 @@ def write_offset_checkpoint(path: str, offsets: Mapping[TopicPartition, int], en
             raise ValueError(f"expected a topic name, got {topic!r}")
         lines.append(f"{topic} {_in_range(partition, limit=MAX_PARTITION)} {_in_range(offset, limit=MAX_OFFSET)}")
     _write_lines(path, lines, env)
+    checkpoints_of(env).forget(path)
 
 
 class OffsetCheckpoints:
@@ -157,6 +158,11 @@ class OffsetCheckpoints:
                     self._kept.clear()
                 self._kept[path] = status, offsets
             return offsets
+
+    def forget(self, path: str) -> None:
+        """Read a file again: the clock of its times may be too coarse to tell that it was replaced."""
+        with self._lock:
+            self._kept.pop(path, None)
 
 
 _OF_ENV: WeakKeyDictionary[Env, OffsetCheckpoints] = WeakKeyDictionary()
@@ -252,20 +258,8 @@ class PartitionMarks(NamedTuple):
     log_end_offset: int
 
 
-def read_checkpoint(root: str, name: str, env: Env) -> dict[TopicPartition, int]:
-    """Return the offsets in a checkpoint; an empty dict if it is missing, or malformed (which is logged).
-
-    Raises: StorageError.
-    """
-    try:
-        return read_offset_checkpoint(join_path(root, name), env) or {}
-    except CorruptCheckpointError as error:
-        _logger.warning("continuing without a checkpoint: %s", error)
-        return {}
-
-
-def cached_checkpoint(root: str, name: str, env: Env) -> Mapping[TopicPartition, int]:
-    """Return what read_checkpoint does, and parse the file only if it is another one than at the last call.
+def read_checkpoint(root: str, name: str, env: Env) -> Mapping[TopicPartition, int]:
+    """Return the offsets in a checkpoint, possibly cached; none if it is missing, or malformed (which is logged).
 
     Raises: StorageError.
     """

@@ -47,7 +47,7 @@ class FollowOptions(NamedTuple):
         """Raise ValueError for a value that is not one of those."""
         for name, allowed in _ALLOWED.items():
             if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} must be {', '.join(allowed)}, got {getattr(self, name)!r}")
+                raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
 
 
 _ALLOWED = {

@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from kstore.errors import CorruptCheckpointError, CorruptionError, KStoreError, LogClosedError, UnsupportedError
@@ -24,20 +25,23 @@ from kstore.types import TopicPartition
 _logger = logging.getLogger("kstore.log")
 
 
-class MaintenanceReport(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceReport:
     """What a pass of maintenance did.
 
     flushed: the logs that flush_ms made due. deleted_segments, compactions: by partition, of those where there was
     something to do. expired_producers: how many were forgotten. removed_directories: paths of deleted partitions.
-    failures: the first error of each partition. is_stopped: the store was closed, or the caller stopped it.
+    failures: the first error of each partition. checkpoint_failure: why the checkpoints of the root were not written.
+    is_stopped: the store was closed, or the caller stopped it.
     """
 
     flushed: tuple[TopicPartition, ...] = ()
-    deleted_segments: dict[TopicPartition, list[DueSegment]] = {}  # noqa: RUF012
-    compactions: dict[TopicPartition, CompactionReport] = {}  # noqa: RUF012
+    deleted_segments: Mapping[TopicPartition, list[DueSegment]] = field(default_factory=dict)
+    compactions: Mapping[TopicPartition, CompactionReport] = field(default_factory=dict)
     expired_producers: int = 0
     removed_directories: tuple[str, ...] = ()
-    failures: dict[TopicPartition, KStoreError] = {}  # noqa: RUF012
+    failures: Mapping[TopicPartition, KStoreError] = field(default_factory=dict)
+    checkpoint_failure: KStoreError | None = None
     is_stopped: bool = False
 
 
@@ -190,6 +194,7 @@ class _Pass:
         self._deleted: dict[TopicPartition, list[DueSegment]] = {}
         self._compactions: dict[TopicPartition, CompactionReport] = {}
         self._failures: dict[TopicPartition, KStoreError] = {}
+        self._checkpoint_failure: KStoreError | None = None
         self._expired = 0
         self._removed: list[str] = []
 
@@ -199,13 +204,14 @@ class _Pass:
             getattr(self, f"_{name}")()
             is_stopped = is_stopped or self._is_over()
         return MaintenanceReport(
-            tuple(self._flushed),
-            self._deleted,
-            self._compactions,
-            self._expired,
-            tuple(self._removed),
-            self._failures,
-            is_stopped,
+            flushed=tuple(self._flushed),
+            deleted_segments=self._deleted,
+            compactions=self._compactions,
+            expired_producers=self._expired,
+            removed_directories=tuple(self._removed),
+            failures=self._failures,
+            checkpoint_failure=self._checkpoint_failure,
+            is_stopped=is_stopped,
         )
 
     def _is_over(self) -> bool:
@@ -322,8 +328,7 @@ class _Pass:
             return
         except KStoreError as error:
             _logger.error("the checkpoints were not written: %s", error)
-            for log in self._store.open_logs()[:1]:
-                self._failures.setdefault(log.topic_partition, error)
+            self._checkpoint_failure = error
 
 
 def _run_in_background(
@@ -345,6 +350,7 @@ def _run_in_background(
         try:
             maintenance.run(now_ms=None, tasks=due, max_bytes_per_second=max_bytes_per_second)
         except Exception:
+            # As Kafka's scheduler: one fault, of whatever kind, must not end all maintenance unnoticed.
             _logger.exception("a pass of maintenance ended early; the next one tries again")
         del maintenance
         next_ms |= {task: env.monotonic_ms() + every[task] for task in due}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -93,8 +93,8 @@ class _Recovery:
         self._load_log = load
         self._config = config
         self._env = env
-        self._points: dict[TopicPartition, int] = {}
-        self._starts: dict[TopicPartition, int] = {}
+        self._points: Mapping[TopicPartition, int] = {}
+        self._starts: Mapping[TopicPartition, int] = {}
         self._marks: dict[TopicPartition, PartitionMarks] = {}
 
     def look(self, directories: Sequence[PartitionDirectory]) -> Iterator[RecoveredPartition]:

@@ -22,7 +22,9 @@ from kstore.log.files.names import (
 _logger = logging.getLogger("kstore.log")
 
 
-class _Deleted(NamedTuple):
+class DeletedDirectory(NamedTuple):
+    """A directory that was renamed, and when it may go, by the monotonic clock."""
+
     path: str
     due_ms: int
 
@@ -49,7 +51,7 @@ class DeletedDirectories:
         self._delay_ms = delay_ms
         due_ms = env.monotonic_ms() + delay_ms
         names = [name for name in env.listdir(root) if retired_state(name) == "delete"]
-        self._waiting = [_Deleted(join_path(root, name), due_ms) for name in names]
+        self._waiting = [DeletedDirectory(join_path(root, name), due_ms) for name in names]
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -60,30 +62,34 @@ class DeletedDirectories:
             target = join_path(self._root, deleted_directory_name(directory.topic_partition, uuid.uuid4()))
             self._env.rename(directory.path, target)
             _logger.info("deleted %s: it is %s until its removal", directory.topic_partition, target)
-            self._waiting.append(_Deleted(target, self._env.monotonic_ms() + self._delay_ms))
+            self._waiting.append(DeletedDirectory(target, self._env.monotonic_ms() + self._delay_ms))
         self._env.sync_directory(self._root)
 
-    def remove(self, *, is_due: bool = True) -> list[str]:
-        """Remove the directories that are due, or all of them, and return their paths.
-
-        One that cannot be removed is logged, and tried again by the next call.
-        """
+    def taken(self, *, is_due: bool = True) -> list[DeletedDirectory]:
+        """Return the directories that are due, or all of them, for removed(); they no longer wait."""
         now_ms = self._env.monotonic_ms()
-        waiting, self._waiting = self._waiting, []
-        removed = []
-        for one in waiting:
-            if is_due and one.due_ms > now_ms:
-                self._waiting.append(one)
-                continue
-            try:
-                remove_tree(one.path, self._env)
-            except StorageError as error:
-                _logger.warning("%s is left for the next removal: %s", one.path, error)
-                self._waiting.append(one)
-                continue
-            _logger.info("removed %s", one.path)
-            removed.append(one.path)
-        return removed
+        taken = [one for one in self._waiting if not is_due or one.due_ms <= now_ms]
+        self._waiting = [one for one in self._waiting if one not in taken]
+        return taken
+
+    def keep(self, left: Iterable[DeletedDirectory]) -> None:
+        """Let directories wait again that could not be removed."""
+        self._waiting += left
+
+
+def removed(directories: Iterable[DeletedDirectory], env: Env) -> tuple[list[str], list[DeletedDirectory]]:
+    """Remove directories; return the paths of those that are gone, and the others, of which it is logged why not."""
+    gone, left = [], []
+    for one in directories:
+        try:
+            remove_tree(one.path, env)
+        except StorageError as error:
+            _logger.warning("%s is left for the next removal: %s", one.path, error)
+            left.append(one)
+            continue
+        _logger.info("removed %s", one.path)
+        gone.append(one.path)
+    return gone, left
 
 
 def remove_tree(path: str, env: Env) -> None:

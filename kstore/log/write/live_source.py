@@ -65,10 +65,13 @@ class LiveSource:
         if self.listeners.any:
             self.listeners.report(self.context.directory)
 
+    def report_to(self, arrivals: Arrivals) -> None:
+        self.listeners.add(arrivals)
+
     def followed(self, arrivals: Arrivals | None, *, sees_root: bool) -> Followed:
         del sees_root
         waking = LiveArrivals() if arrivals is None else arrivals
-        self.listeners.add(waking)
+        self.report_to(waking)
         return Followed(self, LiveHistory(self.truncations), waking)
 
     @property

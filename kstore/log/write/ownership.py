@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from kstore.config import LogConfig
 from kstore.errors import LogClosedError, LogFailedError, StorageError
 from kstore.log.env import Env, split_path
-from kstore.log.files.checkpoints import PartitionMarks, cached_checkpoint, save_offset
+from kstore.log.files.checkpoints import PartitionMarks, read_checkpoint, save_offset
 from kstore.log.files.durable_point import DurablePointFile, remove_durable_point
 from kstore.log.files.lock import PartitionLock, disown_in_child
 from kstore.log.files.names import (
@@ -323,7 +323,7 @@ class WriterFiles:
         return [name for name in names if parse_partition_directory_name(name) is not None]
 
     def _checkpointed(self, name: str) -> int | None:
-        return cached_checkpoint(self._directory.root, name, self._env).get(self._directory.topic_partition)
+        return read_checkpoint(self._directory.root, name, self._env).get(self._directory.topic_partition)
 
     def _save(self, name: str, offset: int) -> None:
         save_offset(self._directory.root, name, self._directory.topic_partition, offset, self._env)

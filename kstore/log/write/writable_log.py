@@ -169,7 +169,8 @@ class WritableLog(Log):
         Raises: TypeError.
         Source: Kafka UnifiedLog.updateConfig.
         """
-        config = LogConfig.or_default(config)
+        if not isinstance(config, LogConfig):
+            raise TypeError(f"config must be a LogConfig, got {config!r}")
         with self._gate.flush_lock, self._gate.append_lock:
             self._gate.check()
             self.config = config

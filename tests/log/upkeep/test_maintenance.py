@@ -137,7 +137,7 @@ def test_pass_under_an_nth_call_that_fails_loses_nothing_that_is_not_due(root: P
         put(store, A, 2)
         put(store, B, 6)
         first = env.calls
-        env._fault = Fault(first + number, "EIO", False)
+        env.arm(Fault(number, "EIO", is_for_good=False))
         report = store.run_maintenance(NOW_MS)
         was_met = env.calls >= first + number
         env.heal()
@@ -311,7 +311,9 @@ def test_parked_log_whose_file_was_replaced_takes_no_append(root: Path) -> None:
 
 def test_log_is_flushed_before_its_descriptor_is_given_up(root: Path) -> None:
     class CountingEnv(FaultyEnv):
-        synced: list[str] = []  # noqa: RUF012
+        def __init__(self) -> None:
+            super().__init__()
+            self.synced: list[str] = []
 
         def check(self, call: str, path: str) -> bool:
             if call == "sync" and path.endswith(".log"):

@@ -20,7 +20,7 @@ from kstore.log.store import WritableStore, open_store
 from kstore.log.upkeep.settings import SettingsFile, write_settings
 from kstore.record import Record
 from kstore.types import TopicPartition
-from tests.fakes.faults import Fault, FaultyEnv
+from tests.fakes.faults import Fault, FaultKind, FaultyEnv
 
 SETTINGS = "kstore-topic-settings"
 
@@ -112,7 +112,9 @@ def test_reader_of_a_deleted_log_is_told(root: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["EIO", "EMFILE"])
-def test_deletion_under_an_nth_call_that_fails_is_all_or_completed_later(root: Path, tmp_path: Path, kind: str) -> None:
+def test_deletion_under_an_nth_call_that_fails_is_all_or_completed_later(
+    root: Path, tmp_path: Path, kind: FaultKind
+) -> None:
     """Whatever call fails, the other topic is whole, and the topic either has all its records or goes completely."""
     failures = 0
     for number in range(1, 200):
@@ -123,7 +125,7 @@ def test_deletion_under_an_nth_call_that_fails_is_all_or_completed_later(root: P
         store = open_store(copy, "a", env=env)
         store.log("gone")
         first = env.calls
-        env._fault = Fault(first + number, kind, False)  # type: ignore[arg-type]
+        env.arm(Fault(number, kind, is_for_good=False))
         has_begun = False
         try:
             store.delete_topic("gone")
@@ -275,7 +277,9 @@ def test_partitions_are_added_to_a_topic_with_settings(root: Path) -> None:
 
 def test_renames_are_durable_before_the_note_of_the_deletion_goes(tmp_path: Path) -> None:
     class RecordingEnv(FaultyEnv):
-        calls_made: list[tuple[str, str]] = []  # noqa: RUF012
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls_made: list[tuple[str, str]] = []
 
         def rename(self, source: str, target: str) -> None:
             self.calls_made.append(("rename", Path(target).name))
