@@ -111,3 +111,19 @@ def test_retention_without_limits_removes_nothing(kstore, root):
     assert {path: data for path, data in tree(root).items() if path.suffix == ".log"} == {
         path: data for path, data in before.items() if path.suffix == ".log"
     }
+
+
+@pytest.mark.parametrize("command", ["compact", "retention"])
+def test_internal_topics_are_left_alone_unless_they_are_named(kstore, tmp_path, command):
+    root, topic = tmp_path / "internal", "__consumer_offsets"
+    with open_store(root, "a", LogConfig(segment_ms=2**62)) as store:
+        store.create_topic(topic)
+        for _ in range(3):
+            store.log(topic).append(Record(timestamp_ms=1000, key=b"a", value=b"v"))
+            store.log(topic).roll()
+    options = ["--retention-ms", "1"] if command == "retention" else []
+    before = tree(root / f"{topic}-0")
+    assert kstore(command, root, *options).status == 0
+    assert tree(root / f"{topic}-0") == before
+    assert kstore(command, root, "--topic", topic, *options).status == 0
+    assert tree(root / f"{topic}-0") != before

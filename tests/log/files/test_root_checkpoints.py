@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kstore.log.env import DEFAULT_ENV
+from kstore.log.env import DEFAULT_ENV, FileStatus, LocalEnv
 from kstore.log.files.checkpoints import (
     PartitionMarks,
     read_checkpoint,
@@ -107,3 +107,18 @@ def test_threads_that_save_at_once_lose_nothing(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert offsets(tmp_path, START) == {TopicPartition("t", number): number + 1 for number in range(40)}
+
+
+class CoarseEnv(LocalEnv):
+    """A file system on which every file looks the same as the one before it."""
+
+    def stat(self, path: str, *, follow_symlinks: bool = True) -> FileStatus | None:
+        found = super().stat(path, follow_symlinks=follow_symlinks)
+        return None if found is None else FileStatus(found.kind, 0, (0, 0, 0))
+
+
+def test_checkpoint_that_was_written_is_read_again_however_coarse_the_times_of_files_are(tmp_path: Path) -> None:
+    env = CoarseEnv()
+    for offset in (3, 4):
+        save_offset(str(tmp_path), START, T0, offset, env)
+        assert read_checkpoint(str(tmp_path), START, env) == {T0: offset}

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from kstore.config import LogConfig
-from kstore.errors import CorruptRecordError, LogClosedError
+from kstore.errors import CorruptRecordError, LogClosedError, StorageError
+from kstore.log.env import LocalEnv
 from kstore.log.store import WritableStore, open_store
 from kstore.log.upkeep.maintenance import MaintenanceIntervals
 from kstore.log.upkeep.prometheus import StoreCollector, prometheus_name
@@ -327,3 +328,28 @@ def test_log_is_flushed_before_its_descriptor_is_given_up(root: Path) -> None:
         env.synced.clear()
         store.log("a", 1).append([Record(offset=0, timestamp_ms=1, value=b"v")])
         assert [Path(path).parent.name for path in env.synced] == ["a-0"]
+
+
+class UnwritableEnv(LocalEnv):
+    """No checkpoint can be replaced."""
+
+    is_armed = False
+
+    def rename(self, source: str, target: str) -> None:
+        if self.is_armed and target.endswith("recovery-point-offset-checkpoint"):
+            raise StorageError(f"cannot rename {source}", path=source, errno=5)
+        super().rename(source, target)
+
+
+def test_checkpoints_that_cannot_be_written_are_reported_as_the_failure_of_no_partition(root: Path) -> None:
+    env = UnwritableEnv()
+    with open_store(root, "a", env=env) as store:
+        store.create_topic("a")
+        assert store.run_maintenance(NOW_MS).checkpoint_failure is None
+        put(store, A, 1)
+        store.log("a").flush()
+        env.is_armed = True
+        report = store.run_maintenance(NOW_MS)
+        assert "cannot rename" in str(report.checkpoint_failure)
+        assert report.failures == {}
+        env.is_armed = False

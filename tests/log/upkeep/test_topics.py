@@ -8,12 +8,14 @@ import logging
 import os
 import re
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
 
 from kstore.config import LogConfig
 from kstore.errors import CorruptCheckpointError, LogClosedError, LogNotFoundError, RecordTooLargeError, StorageError
+from kstore.log.env import LocalEnv
 from kstore.log.files.names import deleted_directory_name, retired_state
 from kstore.log.files.root_files import random_id
 from kstore.log.store import WritableStore, open_store
@@ -319,3 +321,26 @@ def test_topics_of_brokers_and_of_the_sink_are_kept_as_they_need_unless_they_are
     with open_store(root, "a", short) as store:
         assert store.topic_config("__consumer_offsets").cleanup_policy == "delete"
         assert store.change_topic_config("__consumer_offsets", {}, reset=["cleanup_policy"]).cleanup_policy == "compact"
+
+
+def test_logs_are_opened_while_the_directories_of_deleted_topics_are_removed(root: Path) -> None:
+    class RemovingEnv(LocalEnv):
+        store: WritableStore | None = None
+
+        def unlink(self, path: str) -> bool:
+            if "-delete/" in path and self.store is not None:
+                opening = threading.Thread(target=self.store.log, args=("kept",))
+                opening.start()
+                opening.join(30)
+                met.append(not opening.is_alive())
+            return super().unlink(path)
+
+    met: list[bool] = []
+    env = RemovingEnv()
+    with open_store(root, "a", LogConfig(file_delete_delay_ms=0), env=env) as store:
+        store.delete_topic("gone")
+        env.store = store
+        assert len(store.run_maintenance().removed_directories) == 2
+        env.store = None
+    assert met
+    assert all(met)
