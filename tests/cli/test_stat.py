@@ -164,19 +164,32 @@ def test_a_record_without_a_key_leaves_compaction_out(kstore, root):
 
 
 def test_an_open_transaction_is_left_out_of_what_compaction_saves(kstore, tmp_path):
-    with open_store(tmp_path / "root", "a") as store:
+    with open_store(tmp_path / "root", "a", LogConfig(segment_ms=2**62)) as store:
         store.create_topic("t")
         store.create_topic("__transaction_state", 1)
         for _ in range(3):
             store.log("t").append(record(1, b"k"))
         store.log("t").roll()
+        # In the segment of the transaction, which stays whole.
+        store.log("t").append(record(1, b"k"))
         with Producer(store, transactional_id="x") as producer:
             producer.init_transactions()
             producer.begin_transaction()
             producer.send("t", b"v", key=b"k")
             producer.flush()
             (shown,) = kstore("stat", tmp_path / "root", "--topic", "t", "--json").objects()
-    assert (shown["records"], shown["compaction"]["records"], shown["compaction"]["records_kept"]) == (4, 3, 1)
+    assert (shown["records"], shown["compaction"]["records"], shown["compaction"]["records_kept"]) == (5, 3, 1)
+
+
+def test_a_segment_in_which_nothing_is_replaced_keeps_its_bytes(kstore, tmp_path):
+    with open_store(tmp_path / "root", "a") as store:
+        store.create_topic("t")
+        for number in range(3):
+            store.log("t").append(record(1, b"%d" % number))
+    (shown,) = kstore("stat", tmp_path / "root", "--topic", "t", "--json").objects()
+    said = shown["compaction"]
+    assert (said["records_kept"], said["saved_bytes"]) == (3, 0)
+    assert said["bytes_after"] == said["bytes_before"] == shown["size_in_bytes"]
 
 
 NOW_MS = 1_800_000_000_000
