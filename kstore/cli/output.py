@@ -181,10 +181,9 @@ class Output:
     def abandon(self) -> None:
         """Drop buffered output and close standard output, after a write to it failed."""
         self._pending.clear()
-        try:
+        # Python still has what could not be written, and tries again; it closes the file nevertheless.
+        with suppress(OSError):
             self._stdout.close()
-        except BrokenPipeError:
-            return
 
     def _rich(self) -> Console:
         if self._console is None:

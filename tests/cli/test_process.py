@@ -93,7 +93,9 @@ def test_closed_streams_are_not_an_error(partition, closed):
 @pytest.mark.parametrize(
     "arguments", [["cat", "--json"], ["ls", "--help"], ["--version"]], ids=["cat", "help", "version"]
 )
-def test_full_disk_under_standard_output_is_one_line(partition, arguments):
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+def test_full_disk_under_standard_output_is_one_line(partition, arguments, unbuffered, monkeypatch):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     with open("/dev/full", "wb") as full:
         process = start(*arguments, partition, stdout=full, stderr=PIPE)
         _, err = process.communicate()
