@@ -54,7 +54,7 @@ WINGS = {
         " < sending < producer"
     ),
     "arrow": "columns, frames < assembler < decoding < scans, packing",
-    "consumer": "group_records, waiting < groups < consumer",
+    "consumer": "group_records < groups < consumer",
     "staging": "area < sink, committed < commit",
     "archive": "manifest, options < parts, files < target < columns, plan < batches, segments < tasks, tables < run",
 }
