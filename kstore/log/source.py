@@ -9,6 +9,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import zip_longest
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -344,8 +345,9 @@ class DirectorySource:
         self.report_to(waking)
         if sees_root:
             waking.add(self._root)
-        source = DirectorySource(self._place, config=self.context.config)
-        source._check_directory(self._directory, self._removed())
+        with self._raising_if_gone():
+            source = DirectorySource(self._place, config=self.context.config)
+        source._check_directory(self._directory)
         with self._renewing:
             self._followers.add(source)
         return Followed(source, DirectoryHistory(source), waking)
@@ -478,7 +480,7 @@ class DirectorySource:
             raise change from error
         with self._renewing:
             if self._listing is listing:
-                self._renew(change)
+                self._renew()
 
     def _change_that_caused(self, error: KStoreError) -> LogReplacedError | None:
         """Return the change of a listed file that caused an error, None if the error means what it says."""
@@ -500,11 +502,11 @@ class DirectorySource:
         with self._renewing:
             before = self._listing
             if not keeps_known:
-                self._renew(self._removed())
+                self._renew()
                 return True
             self.env.look_again(self.context.directory)
             status = self.env.stat(self.context.directory)
-            self._check_directory(status, self._removed())
+            self._check_directory(status)
             if before.is_settled and status == before.directory and self._is_as_listed(before):
                 self._listing = now = _Listing(before.segments, before.number, directory=status, is_settled=True)
                 now.last_batch, now.knows_last_batch = before.last_batch, before.knows_last_batch
@@ -526,7 +528,7 @@ class DirectorySource:
 
     def _grown_from(self, before: _Listing) -> _Listing:
         """Return a new listing that keeps of an earlier one what still holds.  Requires the lock."""
-        now = self._listed_again(self._removed())
+        now = self._listed_again()
         old = {segment.base_offset: segment for segment in before.segments}
         stands = before.last_batch is not None and self._keep_reached(before.last_batch, now)
         segments = []
@@ -564,36 +566,38 @@ class DirectorySource:
             return True
         return False
 
-    def _removed(self) -> LogReplacedError:
-        path = self.context.directory
-        return LogReplacedError(f"{path} was removed or replaced: open the log again", path=path)
-
-    def _check_directory(self, status: FileStatus | None, change: LogReplacedError) -> None:
-        """Raise `change` unless a status is that of the directory that was opened."""
+    def _check_directory(self, status: FileStatus | None) -> None:
+        """Raise LogReplacedError unless a status is that of the directory that was opened."""
         before = self._directory
         if before is None or status is None or not is_same_file(before.file, status.file):
-            raise change
+            raise _removed(self.context.directory)
 
-    def _renew(self, change: LogReplacedError) -> None:
-        """List the directory again. Requires the lock.
-
-        Raises: the change, if the directory was removed or replaced.
-        """
-        self.env.look_again(self.context.directory)
-        self._check_directory(self.env.stat(self.context.directory), change)
-        for segment in self.segments:
-            segment.forget_files()
-        self._listing = self._listed_again(change)
-
-    def _listed_again(self, change: LogReplacedError) -> _Listing:
+    @contextmanager
+    def _raising_if_gone(self) -> Iterator[None]:
+        """Raise LogReplacedError in place of the error that the directory is not there."""
         try:
-            listing = self._listed(self._listing.number + 1)
+            yield
         except StorageError as error:
             if error.errno == ENOENT:
-                raise change from error
+                raise _removed(self.context.directory) from error
             raise
+
+    def _renew(self) -> None:
+        """List the directory again. Requires the lock.
+
+        Raises: LogReplacedError if the directory was removed or replaced.
+        """
+        self.env.look_again(self.context.directory)
+        self._check_directory(self.env.stat(self.context.directory))
+        for segment in self.segments:
+            segment.forget_files()
+        self._listing = self._listed_again()
+
+    def _listed_again(self) -> _Listing:
+        with self._raising_if_gone():
+            listing = self._listed(self._listing.number + 1)
         # It may have been made again since its status was compared.
-        self._check_directory(listing.directory, change)
+        self._check_directory(listing.directory)
         return listing
 
     def _listed(self, number: int) -> _Listing:
@@ -651,6 +655,10 @@ def _is_same(one: LogSegment, other: LogSegment) -> bool:
 def last_batch(segments: Sequence[LogSegment]) -> BatchPlace | None:
     """Return the place of the last batch of a log, None if there is none."""
     return next(filter(None, (segment.last_batch() for segment in reversed(segments))), None)
+
+
+def _removed(directory: str) -> LogReplacedError:
+    return LogReplacedError(f"{directory} was removed or replaced: open the log again", path=directory)
 
 
 def closed_error(context: LogContext) -> LogClosedError:

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader
 from kstore.errors import KStoreError, LogReplacedError, StorageError
 from kstore.log.env import Env, Identity, is_same_file
-from kstore.log.segment.records import BatchPlace
+from kstore.log.segment.records import BatchPlace, is_same_batch
 from kstore.log.segment.segment import LogSegment
 from kstore.record import RecordBatch
 
@@ -195,7 +195,7 @@ class DirectoryHistory:
         if found is None:
             return False
         segment, header = found
-        if _is_same_batch(header, given.header):
+        if is_same_batch(header, given.header):
             return True
         if not self._is_replaced(given.place):
             return False
@@ -239,15 +239,6 @@ def _from(segments: Sequence[LogSegment], offset: int) -> Sequence[LogSegment]:
     """Return the segments that may hold an offset or a later one."""
     at = next((n for n, one in enumerate(segments) if one.base_offset > offset), len(segments))
     return segments[max(at - 1, 0) :]
-
-
-def _is_same_batch(found: BatchHeader, given: BatchHeader) -> bool:
-    return (found.last_offset, found.size_in_bytes, found.crc, found.magic) == (
-        given.last_offset,
-        given.size_in_bytes,
-        given.crc,
-        given.magic,
-    )
 
 
 def _is_cleaned(found: BatchHeader, given: BatchHeader) -> bool:

@@ -220,6 +220,24 @@ def check_batch(place: BatchPlace, file: ReadFile) -> None:
         raise changed_batch(place.path, place.position)
 
 
+def is_same_batch(one: BatchHeader, other: BatchHeader) -> bool:
+    """Whether two headers are those of the same batch, wherever they were read."""
+    return (one.last_offset, one.size_in_bytes, one.crc, one.magic) == (
+        other.last_offset,
+        other.size_in_bytes,
+        other.crc,
+        other.magic,
+    )
+
+
+def is_header_of(header: BatchHeader, data: bytes) -> bool:
+    """Whether the first bytes of a batch are those that a header was read from."""
+    try:
+        return is_same_batch(read_header(data, position=header.position), header)
+    except (CorruptRecordError, UnsupportedMagicError):
+        return False
+
+
 def changed_batch(path: str, position: int) -> LogReplacedError:
     """Return the error for a batch that differs from the one read before."""
     return LogReplacedError(

@@ -31,7 +31,14 @@ from kstore.errors import CorruptionError, KStoreError, UnsupportedError
 from kstore.log.env import Identity, OpenFiles
 from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_path
 from kstore.log.segment.indexes import MAX_INDEX_BYTES, IndexCache, OffsetIndex, TimeIndex
-from kstore.log.segment.records import HEADER_CHUNK_BYTES, BatchPlace, SegmentRecords, is_preallocated
+from kstore.log.segment.records import (
+    HEADER_CHUNK_BYTES,
+    BatchPlace,
+    SegmentRecords,
+    changed_batch,
+    is_header_of,
+    is_preallocated,
+)
 from kstore.log.segment.replaced import ListedFile
 from kstore.log.segment.sound import FileRange, SoundParts, is_sound, sound_parts
 from kstore.record.batches import SIZE_UP_TO_MAGIC
@@ -260,15 +267,26 @@ class LogSegment:
     def last_batch(self) -> BatchPlace | None:
         """Return the place of the last batch, None if there is none.
 
+        Raises: LogReplacedError if the file was written again in the meantime.
         Cost: a header walk from the last valid index entry, and a read.
         """
         end_position = self.scan_end_position
         start = self._tail_start or self._floor_batch(MAX_OFFSET, end_position=end_position)
         last_offset = self.tail.last_offset if self.is_last else self._walk_from(start).last_offset
-        last = self._walk_from(start, stop_offset=last_offset).found if last_offset >= 0 else None
-        if last is None:
-            return None
+        return None if last_offset < 0 else self._place_of(last_offset, start)
+
+    def _place_of(self, last_offset: int, start: BatchHeader | None) -> BatchPlace:
+        """Return the place of the last batch, of which a walk from `start` found the last offset.
+
+        Its bytes are read once more: they must be of the batch that was found, and that one must be the last one still.
+        """
+        last = self._walk_from(start, stop_offset=last_offset).found
+        if last is None or last.last_offset != last_offset:
+            raise changed_batch(self.path, self.size_in_bytes if last is None else last.position)
         header = self.records.read_bytes(min(last.size_in_bytes, RECORD_BATCH_OVERHEAD), position=last.position)
+        end_position = last.position + last.size_in_bytes
+        if not is_header_of(last, header) or (self.is_last and end_position != self.tail.valid_end_position):
+            raise changed_batch(self.path, last.position)
         return BatchPlace(self.path, self.file_identity(), last.position, header)
 
     @property

@@ -506,6 +506,8 @@ def test_a_directory_that_is_removed_or_created_again_raises(log: WritableLog, p
         with pytest.raises(LogReplacedError):
             next(follower)
         thread.join()
+        with pytest.raises(LogReplacedError):
+            reader.follow()
         shutil.copytree(gone, path)
         with pytest.raises(LogReplacedError):
             next(follower)
