@@ -49,6 +49,9 @@ from kstore.log.state.transactions import NOTHING_SETTLED, AbortedTransaction, T
 
 Found = TypeVar("Found")
 
+# The longest pause between two looks at a directory that changes.
+_MOST_PAUSE_MS = 20
+
 _logger = logging.getLogger("kstore.log")
 
 
@@ -432,8 +435,7 @@ class DirectorySource:
             if self._listing is listing:
                 return found
             if looks_left <= 0:
-                path = self.context.directory
-                raise LogReplacedError(f"{path} changes too often: open the log again", path=path)
+                raise _changing(self.context.directory)
 
     def watch(self) -> Watch:
         return self._watched
@@ -657,6 +659,10 @@ def last_batch(segments: Sequence[LogSegment]) -> BatchPlace | None:
     return next(filter(None, (segment.last_batch() for segment in reversed(segments))), None)
 
 
+def _changing(directory: str) -> LogReplacedError:
+    return LogReplacedError(f"{directory} changes too often: open the log again", path=directory)
+
+
 def _removed(directory: str) -> LogReplacedError:
     return LogReplacedError(f"{directory} was removed or replaced: open the log again", path=directory)
 
@@ -673,13 +679,19 @@ def _open_segments(
     """Return the segments of a directory at one moment, and the status of the directory.
 
     A listing that overlaps a change of the directory may miss segments that existed before and after it: Kafka's
-    cleaner renames the files that it replaces before the replacements (LocalLog.replaceSegments). So it is repeated.
+    cleaner renames the files that it replaces before the replacements (LocalLog.replaceSegments). So it is repeated,
+    with pauses, since the cleaner may have to wait for a processor.
+    Raises: LogReplacedError if the directory changes during each of the looks; StorageError.
     """
-    for _ in range(MOST_LOOKS):
+    for look in range(MOST_LOOKS):
+        if look:
+            env.sleep_ms(min(look, _MOST_PAUSE_MS))
         before = env.stat(context.directory)
         found, is_whole = _listed_files(context.directory, env, lock_path=lock_path)
         if is_whole and env.stat(context.directory) == before:
             break
+    else:
+        raise _changing(context.directory)
     bases = [one.base_offset for one in found]
     segments = tuple(
         LogSegment(

@@ -104,7 +104,7 @@ class Following:
                     return True
 
     def _fail(self, error: BaseException) -> None:
-        self.deliveries.append(Delivery(time.monotonic_ns(), (), problem="".join(__import__("traceback").format_exception(error))))
+        self.deliveries.append(Delivery(time.monotonic_ns(), (), problem=f"{type(error).__name__}: {error}"))
 
     def _keep(self, records: tuple[tuple[int, bytes], ...], *, begins_again: bool = False) -> None:
         self.deliveries.append(Delivery(time.monotonic_ns(), records, begins_again))

@@ -55,7 +55,7 @@ def problems_of_rewritten(deliveries: list[Delivery], history: History, *, is_co
     if is_committed:
         final = [one for one in final if one[0] < state.stable_offset]
     # Of a truncation a follower tells only when it gives what came in place of what was removed.
-    end = min(state.held_end, state.stable_offset) if is_committed else state.held_end
+    end = final[-1][0] + 1 if final else state.start_offset
     seen = [(offset, written) for offset, written in sorted(view.items()) if state.start_offset <= offset < end]
     if seen != final:
         missed, wrong = [one for one in final if one not in seen], [one for one in seen if one not in final]

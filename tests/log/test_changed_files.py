@@ -254,6 +254,44 @@ def test_swap_that_a_crash_left_holds_no_reader_up(directory: Path) -> None:
     assert env.calls < 40
 
 
+class CleanerThatWaits(LocalEnv):
+    """A cleaner that has removed a segment, and renames its replacement after so many looks at the directory."""
+
+    def __init__(self, directory: Path, *, looks: int) -> None:
+        self._directory = directory
+        self._left = looks
+
+    def listdir(self, path: str) -> list[str]:
+        if path == str(self._directory):
+            self._left -= 1
+            swap = self._directory / f"{10:020d}.log.swap"
+            if not self._left:
+                swap.rename(swap.with_suffix(""))
+        return super().listdir(path)
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        pass
+
+
+@pytest.mark.parametrize("looks", [2, 60])
+def test_log_is_listed_when_a_running_cleaner_has_renamed_its_files(directory: Path, looks: int) -> None:
+    log_file(directory, 10).rename(directory / f"{10:020d}.log.swap")
+    lock = LocalEnv().lock_file(str(directory.parent / ".lock"))
+    assert lock is not None
+    with open_log(directory, env=CleanerThatWaits(directory, looks=looks)) as log:
+        assert [record.offset for record in log.read()] == [*range(COUNT)]
+    lock.close()
+
+
+def test_log_whose_cleaner_does_not_go_on_is_not_read_in_part(directory: Path) -> None:
+    log_file(directory, 10).rename(directory / f"{10:020d}.log.swap")
+    lock = LocalEnv().lock_file(str(directory.parent / ".lock"))
+    assert lock is not None
+    with pytest.raises(LogReplacedError, match="changes too often"):
+        open_log(directory, env=CleanerThatWaits(directory, looks=-1))
+    lock.close()
+
+
 def test_file_that_gets_the_inode_of_another_one_is_not_taken_for_it() -> None:
     first = FileIdentity(1, 100, 5)
     assert is_same_file(first, FileIdentity(1, 100, 5))

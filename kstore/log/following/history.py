@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader
+from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, read_header
 from kstore.errors import KStoreError, LogReplacedError, StorageError
 from kstore.log.env import Env, Identity, is_same_file
 from kstore.log.segment.records import BatchPlace, is_same_batch
@@ -109,6 +109,8 @@ class DirectoryHistory:
         self._source = source
         self._given: deque[Given] = deque(maxlen=REMEMBERED_BATCHES)
         self._last: BatchPlace | None = None
+        # The offset after the last batch, or the log start; None if it is not known.
+        self._end_offset: int | None = None
         self._number = -1
         self._identities: dict[str, Identity] = {}
 
@@ -118,6 +120,7 @@ class DirectoryHistory:
             return source.listing_number, source.last_batch(), self._given_before(position)
 
         self._number, self._last, before = self._source.answer(find)
+        self._end_offset = self._end_after(self._last)
         self._given.clear()
         if before is not None:
             self._given.append(before)
@@ -129,11 +132,12 @@ class DirectoryHistory:
         def find() -> tuple[int, BatchPlace | None, Look, dict[str, Identity]]:
             # The last batch first: while it stands, what is compared now and read later is of one history.
             last = source.last_batch()
-            look = Look(position) if self._has_only_grown() else self._compared(position)
+            look = self._grown(position) if self._has_only_grown() else self._compared(position)
             identities = {one.path: one.listed.identity for one in source.segments if one.listed is not None}
             return source.listing_number, last, look, identities
 
         self._number, self._last, found, self._identities = source.answer(find)
+        self._end_offset = self._end_after(self._last)
         if found.is_truncated:
             kept = found.truncated_to or 0
             while self._given and self._given[-1].header.last_offset >= kept:
@@ -160,6 +164,24 @@ class DirectoryHistory:
                 return Given(header, BatchPlace(segment.path, segment.file_identity(), header.position, head))
         return None
 
+    def _end_after(self, last: BatchPlace | None) -> int | None:
+        if not self._source.env.is_rewritten:
+            return None
+        start = self._source.log_start_offset
+        if last is None:
+            return start
+        header: BatchHeader = read_header(last.header, position=last.position, path=last.path)
+        return max(header.last_offset + 1, start)
+
+    def _grown(self, position: int) -> Look:
+        """Return where to go on in a log that holds all that it held at the last look.
+
+        That is not above the last batch of that time: the end of a new segment without a batch may have been above it,
+        and fallen again without a trace.
+        """
+        start = self._source.log_start_offset
+        return Look(position if self._end_offset is None else min(position, max(self._end_offset, start)))
+
     def _has_only_grown(self) -> bool:
         return self._last is not None and self._is_standing(self._last)
 
@@ -176,19 +198,27 @@ class DirectoryHistory:
 
     def _compared(self, position: int) -> Look:
         start = self._source.log_start_offset
-        for number, given in enumerate(reversed(self._given)):
-            if not self._holds(given, start):
-                continue
-            if number == 0:
-                # What follows it was not given, and may have been replaced.
-                return Look(min(position, max(given.next_offset, start)))
-            return Look(position, is_truncated=True, truncated_to=given.next_offset)
         if not self._given:
-            return Look(position)
-        return Look(position, is_truncated=True)
+            # All that is there now is new.
+            return Look(min(position, start))
+        is_truncated = False
+        for given in reversed(self._given):
+            is_held = self._is_held(given, start)
+            if is_held and is_truncated:
+                return Look(position, is_truncated=True, truncated_to=given.next_offset)
+            if is_held:
+                break
+            # What a cleaner may have removed is decided by the batch before it.
+            is_truncated = is_truncated or is_held is False
+        if is_truncated:
+            return Look(position, is_truncated=True)
+        # What follows the last batch was not given, and may have been replaced.
+        return Look(min(position, max(self._given[-1].next_offset, start)))
 
-    def _holds(self, given: Given, log_start_offset: int) -> bool:
-        """Whether a batch is in the log, or was removed from it otherwise than by a truncation."""
+    def _is_held(self, given: Given, log_start_offset: int) -> bool | None:
+        """Whether a batch is in the log, or was removed from its start, or in part by a cleaner; None if there is no
+        batch with its offsets, as after a cleaner, or after a truncation inside of a batch that took its offsets.
+        """
         if given.header.last_offset < log_start_offset or self._is_standing(given.place):
             return True
         found = self._batch_at(given.header.last_offset)
@@ -203,7 +233,7 @@ class DirectoryHistory:
             first_offset = segment.records.first_offset(header)
         except KStoreError:
             return False
-        return first_offset > given.header.last_offset or _is_cleaned(header, given.header)
+        return None if first_offset > given.header.last_offset else _is_cleaned(header, given.header)
 
     def _batch_at(self, offset: int) -> tuple[LogSegment, BatchHeader] | None:
         """Return the first batch that ends at an offset or above it."""

@@ -149,7 +149,8 @@ class LogTail:
                 self._endure(error, failures)
                 failures += 1
                 continue
-            if part is not None:
+            if part is not None or self._history.is_current:
+                # What came after the look will be reported.
                 return part
 
     def close(self) -> None:

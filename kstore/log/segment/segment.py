@@ -273,6 +273,8 @@ class LogSegment:
         end_position = self.scan_end_position
         start = self._tail_start or self._floor_batch(MAX_OFFSET, end_position=end_position)
         last_offset = self.tail.last_offset if self.is_last else self._walk_from(start).last_offset
+        if last_offset < 0 and start is not None:
+            raise changed_batch(self.path, start.position)
         return None if last_offset < 0 else self._place_of(last_offset, start)
 
     def _place_of(self, last_offset: int, start: BatchHeader | None) -> BatchPlace:
@@ -516,6 +518,8 @@ class LogSegment:
     def _tail_from(self, start: BatchHeader | None) -> SegmentTail:
         self._tail_start = start
         scan = self._walk_from(start, end_position=self.size_in_bytes)
+        if start is not None and scan.last_offset < 0:
+            raise changed_batch(self.path, start.position)
         tail = SegmentTail(
             scan.status, scan.position, scan.last_offset, scan.error if scan.status == "corrupt" else None
         )

@@ -25,6 +25,7 @@ from kstore.errors import (
     OffsetOutOfRangeError,
 )
 from kstore.log import Follower, Log, WritableLog
+from kstore.log.env import FileStatus, LocalEnv
 from kstore.log.following import history
 from kstore.log.following.tail import AutoOffsetReset
 from kstore.record import AppendOrigin, ControlRecordType, EndTransactionMarker, with_end_transaction_marker
@@ -47,6 +48,20 @@ def append_each(log: WritableLog, count: int, tag: str = "") -> None:
 
 def values(follower: Follower[Record]) -> list[str]:
     return [(record.value or b"").decode() for record in follower]
+
+
+class UnchangedFiles(LocalEnv):
+    """Files that are replaced, never written again, as the objects of a store."""
+
+    is_rewritten = False
+
+    def __init__(self) -> None:
+        self._calls = 0
+
+    def stat(self, path: str, *, follow_symlinks: bool = True) -> FileStatus | None:
+        self._calls += 1
+        assert self._calls < 500
+        return super().stat(path, follow_symlinks=follow_symlinks)
 
 
 @pytest.fixture
@@ -336,6 +351,30 @@ def test_truncation_of_what_was_not_given_yet_is_not_noticed(log: WritableLog, f
     assert values(follower) == ["3", "4new", "5new"]
 
 
+def test_truncation_of_an_end_without_records_is_not_noticed(log: WritableLog, followed: Log) -> None:
+    append_each(log, 3)
+    append(log, "3", "4")
+    log.truncate_to(4)
+    log.roll()
+    follower = followed.follow(timeout=0)
+    assert values(follower) == ["0", "1", "2"]
+    log.truncate_to(3)
+    append_each(log, 3, "new")
+    assert values(follower) == ["3new", "4new", "5new"]
+
+
+@pytest.mark.parametrize("appended", [1, 3])
+def test_log_that_began_again_without_records_is_followed_from_where_it_begins_then(
+    log: WritableLog, followed: Log, appended: int
+) -> None:
+    follower = followed.follow(timeout=0, auto_offset_reset="earliest")
+    log.truncate_fully_and_start_at(2)
+    assert values(follower) == []
+    log.truncate_fully_and_start_at(0)
+    append_each(log, appended, "new")
+    assert values(follower) == [f"{offset}new" for offset in range(appended)]
+
+
 def test_truncation_of_what_was_left_out_is_not_noticed(log: WritableLog, followed: Log) -> None:
     append(log, "a")
     append_in_transaction(log, 7, "b")
@@ -493,6 +532,34 @@ def test_truncation_and_other_batches_are_told_from_compaction(path: Path) -> No
         log.roll()
         with pytest.raises(LogTruncationError):
             values(follower)
+
+
+def test_offsets_that_no_batch_has_after_a_truncation_are_not_those_that_a_cleaner_removed(
+    log: WritableLog, path: Path
+) -> None:
+    append_each(log, 2)
+    log.roll()
+    append_each(log, 3)
+    with open_log(path) as reader:
+        follower = reader.follow(timeout=0, auto_offset_reset="earliest")
+        assert values(follower) == ["0", "1", "2", "3", "4"]
+        log.truncate_to(1)
+        append(log, "1new", "2new", "3new")
+        append(log, "4new", "5new")
+        log.truncate_to(5)
+        append_each(log, 1, "new")
+        assert values(follower) == ["1new", "2new", "3new", "5new"]
+
+
+def test_a_round_that_gives_nothing_ends_where_batches_cannot_be_looked_for_again(log: WritableLog) -> None:
+    append(log, "a")
+    append_in_transaction(log, 7, "b")
+    append_marker(log, 7, ControlRecordType.ABORT)
+    with open_log(log.path, env=UnchangedFiles()) as reader:
+        follower = reader.follow(timeout=0, isolation="read_committed")
+        assert values(follower) == ["a"]
+        append(log, "c")
+        assert values(follower) == ["c"]
 
 
 def test_a_directory_that_is_removed_or_created_again_raises(log: WritableLog, path: Path) -> None:
