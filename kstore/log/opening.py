@@ -63,8 +63,8 @@ def open_log(
         once; lock: this partition's lock, held by the caller and released by close(); None to acquire it.
     Raises: LogNotFoundError if there is no partition directory at the path, and in mode "a" none can be created;
         LogReplacedError if the directory changes during each of many looks, as while a cleaner that replaces segments
-        does not go on; StorageError; SegmentTooLargeError for a .log above 2147483647 bytes; ValueError for an unknown mode or
-        recovery, or salvage with trusts_recovery_point.
+        does not go on; StorageError; SegmentTooLargeError for a .log above 2147483647 bytes; ValueError for an unknown
+        mode or recovery, or salvage with trusts_recovery_point.
         Mode "a" also: LogLockedError; CorruptLogError if strict recovery refuses the log.
     Cost: one listing and one stat per segment; mode "r" opens no file, and mode "a" only those of the last segment if
         the log was closed.

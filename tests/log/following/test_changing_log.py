@@ -156,6 +156,7 @@ def test_a_batch_that_was_replaced_is_no_start_of_the_walk_to_the_end(tmp_path: 
     append_to_the_end(directory)
     with open_log(directory) as log:
         *_, last = log.batches()
+    with open_log(directory) as log:
         segment = log.segments[-1]
         segment.continue_from(last.header)
         replace_last_batch(directory)
