@@ -303,7 +303,7 @@ class _Logs(Closing, Generic[_SomeLog]):
 
     @abstractmethod
     def _made_arrivals(self) -> Arrivals:
-        """Return what can be told of the logs of the store."""
+        """Return the state of the logs of the store as metrics."""
 
     @abstractmethod
     def _partitions_now(self) -> dict[TopicPartition, PartitionDirectory]:

@@ -109,8 +109,6 @@ class DirectoryHistory:
         self._source = source
         self._given: deque[Given] = deque(maxlen=REMEMBERED_BATCHES)
         self._last: BatchPlace | None = None
-        # The offset after the last batch, or the log start; None if it is not known.
-        self._end_offset: int | None = None
         self._number = -1
         self._identities: dict[str, Identity] = {}
 
@@ -120,7 +118,6 @@ class DirectoryHistory:
             return source.listing_number, source.last_batch(), self._given_before(position)
 
         self._number, self._last, before = self._source.answer(find)
-        self._end_offset = self._end_after(self._last)
         self._given.clear()
         if before is not None:
             self._given.append(before)
@@ -132,12 +129,11 @@ class DirectoryHistory:
         def find() -> tuple[int, BatchPlace | None, Look, dict[str, Identity]]:
             # The last batch first: while it stands, what is compared now and read later is of one history.
             last = source.last_batch()
-            look = self._grown(position) if self._has_only_grown() else self._compared(position)
+            look = self._grown(position) or self._compared(position)
             identities = {one.path: one.listed.identity for one in source.segments if one.listed is not None}
             return source.listing_number, last, look, identities
 
         self._number, self._last, found, self._identities = source.answer(find)
-        self._end_offset = self._end_after(self._last)
         if found.is_truncated:
             kept = found.truncated_to or 0
             while self._given and self._given[-1].header.last_offset >= kept:
@@ -164,26 +160,17 @@ class DirectoryHistory:
                 return Given(header, BatchPlace(segment.path, segment.file_identity(), header.position, head))
         return None
 
-    def _end_after(self, last: BatchPlace | None) -> int | None:
-        if not self._source.env.is_rewritten:
-            return None
-        start = self._source.log_start_offset
-        if last is None:
-            return start
-        header: BatchHeader = read_header(last.header, position=last.position, path=last.path)
-        return max(header.last_offset + 1, start)
-
-    def _grown(self, position: int) -> Look:
-        """Return where to go on in a log that holds all that it held at the last look.
+    def _grown(self, position: int) -> Look | None:
+        """Return where to go on in a log that holds all that it held at the last look, else None.
 
         That is not above the last batch of that time: the end of a new segment without a batch may have been above it,
         and fallen again without a trace.
         """
-        start = self._source.log_start_offset
-        return Look(position if self._end_offset is None else min(position, max(self._end_offset, start)))
-
-    def _has_only_grown(self) -> bool:
-        return self._last is not None and self._is_standing(self._last)
+        last = self._last
+        if last is None or not self._is_standing(last):
+            return None
+        header: BatchHeader = read_header(last.header, position=last.position, path=last.path)
+        return Look(min(position, max(header.last_offset + 1, self._source.log_start_offset)))
 
     def _is_standing(self, place: BatchPlace) -> bool:
         """Whether a batch is where it was."""
