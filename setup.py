@@ -31,11 +31,15 @@ def long_description() -> str:
     return RELATIVE_LINK.sub(absolute, Path(__file__).with_name("README.md").read_text(encoding="utf-8"))
 
 
+BUILD = "debug" if DEBUG else "fast" if FAST else "release"
+MACROS = [("KS_BUILD", f'"{BUILD}"')]
+MACROS += [("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")] if DEBUG else [("NDEBUG", "1")]
+
 core = Extension(
     "kstore._core",
     ["kstore/_core.pyx"],
     depends=["kstore/_core_cpu.h"],
-    define_macros=[("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")] if DEBUG else [("NDEBUG", "1")],
+    define_macros=MACROS,
     extra_compile_args=["-O1", "-g", *SANITIZE] if DEBUG else OPTIMIZE,
     extra_link_args=SANITIZE if DEBUG else [],
 )

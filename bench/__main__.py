@@ -12,7 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench import report
-from bench.common import DirtyTreeError, Settings, commit, print_case, write_results
+from bench.common import (
+    DirtyTreeError,
+    Settings,
+    SlowBuildError,
+    commit,
+    print_case,
+    require_release_build,
+    write_results,
+)
 from bench.limit import compile_limit
 from bench.other_languages import MAIN_CLASSES, RUST, programs
 
@@ -94,7 +102,9 @@ def main() -> int:
         return report.write(arguments.results)
     try:
         commit(allows_dirty=arguments.dirty or arguments.action == "prepare")
-    except DirtyTreeError as error:
+        if not arguments.tiny:
+            require_release_build()
+    except (DirtyTreeError, SlowBuildError) as error:
         print(error, file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory() as scratch:

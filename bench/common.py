@@ -16,6 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from kstore._core import BUILD
+
 Clock: TypeAlias = Literal["wall", "cpu"]
 
 BENCH_DIRECTORY = Path(__file__).parent
@@ -40,6 +42,10 @@ GENERATED = ("bench/results", "README.md", "bench/README.md", "docs/pictures/spe
 
 class DirtyTreeError(Exception):
     """The measured files differ from the commit, so that the measurement could not be repeated."""
+
+
+class SlowBuildError(Exception):
+    """The extension was compiled for developers; the users of a wheel have a faster one."""
 
 
 class OutputsDifferError(Exception):
@@ -321,6 +327,15 @@ def versions() -> dict[str, str]:
         if version is not None:
             found[package] = version
     return found
+
+
+def require_release_build() -> None:
+    """Raise SlowBuildError if the extension was compiled with KSTORE_FAST=1 or KSTORE_DEBUG=1."""
+    if BUILD != "release":
+        raise SlowBuildError(
+            f"the extension is a {BUILD} build, whose figures are not those of a wheel; build it as a wheel is built: "
+            "python setup.py build_ext --inplace --force"
+        )
 
 
 def commit(*, allows_dirty: bool) -> str:

@@ -41,6 +41,12 @@ from kstore.errors import (
 from kstore.types import OffsetAndTimestamp as _AnswerType
 from kstore.types import TimestampType
 
+# How the extension was compiled: "release", or for developers "fast" (-O1) and "debug" (sanitizers); see setup.py.
+cdef extern from *:
+    const char* KS_BUILD
+
+BUILD = (<bytes>KS_BUILD).decode()
+
 include "core/format.pxi"
 include "core/crc.pxi"
 include "core/batch.pxi"

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from bench import common, report
+from bench.__main__ import main as bench_main
 from bench.common import Case, DirtyTreeError, Samples, Settings, write_results
 
 
@@ -110,3 +112,13 @@ def test_results_of_a_changed_tree_are_refused_or_marked(checkout: Path, name: s
     allowed = Settings(results_directory=settings.results_directory, allows_dirty=True)
     path = write_results("crc", [case_of(1.0, target=None)], allowed, load_before=(0.0,))
     assert json.loads(path.read_text())["commit"].endswith("-dirty")
+
+
+@pytest.mark.parametrize("build", ["fast", "debug"])
+def test_a_build_that_no_user_gets_is_not_measured(
+    build: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(common, "BUILD", build)
+    monkeypatch.setattr(sys, "argv", ["bench", "--only", "crc", "--dirty"])
+    assert bench_main() == 2
+    assert f"{build} build" in capsys.readouterr().err
