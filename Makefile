@@ -64,8 +64,8 @@ fuzz: build  ## run the parsers on damaged bytes, with many examples
 	@$(BIN)/python -m pytest -m "long or not long" --timeout=3600 -o faulthandler_timeout=0 --hypothesis-profile=long tests/fuzz tests/property tests/differential
 	@$(BIN)/python -m tests.fuzz --minutes 5
 
-crash: build  ## crash states on a simulated disk, damaged side files, flipped bits; STATES=20000 SEED=1, or SEED=LANE-SEED-NUMBER for one case
-	@$(BIN)/python -m tests.crash --jobs $(WORKERS) --states $(or $(STATES),20000) --seed $(or $(SEED),1)
+crash: build  ## crash states on a simulated disk, damaged side files, flipped bits; STATES=40000 SEED=1, or SEED=LANE-SEED-NUMBER for one case
+	@$(BIN)/python -m tests.crash --jobs $(WORKERS) --states $(or $(STATES),40000) --seed $(or $(SEED),1)
 
 powercut: build  ## cut the power of ext4 and XFS on loop images 200 times; needs root; ends with 77 where that can't be done
 	@$(BIN)/python -m tests.crash ext4 ext4-writeback ext4-nodelalloc xfs --seed $(or $(SEED),1)

@@ -4,6 +4,7 @@ CPU time of one that waits."""
 from __future__ import annotations
 
 import json
+import queue
 import subprocess
 import sys
 import tempfile
@@ -56,6 +57,23 @@ def own_latencies(log: WritableLog, count: int) -> list[float]:
     return found
 
 
+def bare_latencies(count: int) -> list[float]:
+    """Return the latencies of a thread that takes the time itself from a queue, with nothing of kstore."""
+    given, found = queue.SimpleQueue[float](), list[float]()
+
+    def take() -> None:
+        found.extend(time.monotonic() - began for began in iter(given.get, -1.0))
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    for _ in range(count):
+        given.put(time.monotonic())
+        time.sleep(PAUSE_SECONDS)
+    given.put(-1.0)
+    thread.join()
+    return found
+
+
 def answer_of(process: subprocess.Popen[str]) -> list[float]:
     """Return what the other process says after "end" or "idle"."""
     assert process.stdout is not None
@@ -67,10 +85,18 @@ def percentile_ms(latencies: Sequence[float], percent: float) -> float:
     return 1000 * sorted(latencies)[min(int(len(latencies) * percent / 100), len(latencies) - 1)]
 
 
-def bounds_of(name: str, rounds: Sequence[Sequence[float]], *, at_most_ms: float) -> Iterator[Bound]:
+def bounds_of(
+    name: str, rounds: Sequence[Sequence[float]], *, at_most_ms: float, bare: Sequence[Sequence[float]] = ()
+) -> Iterator[Bound]:
     for percent in (50, 99):
-        values = [percentile_ms(one, percent) for one in rounds]
-        yield Bound(name=f"{name}, {percent} % of records within", unit="ms", values=values, at_most=at_most_ms)
+        yield Bound(
+            name=f"{name}, {percent} % of records within",
+            unit="ms",
+            values=[percentile_ms(one, percent) for one in rounds],
+            at_most=at_most_ms,
+            bare="a bare queue.SimpleQueue" if bare else "",
+            bare_values=[percentile_ms(one, percent) for one in bare],
+        )
 
 
 def run(settings: Settings) -> Iterator[Case]:
@@ -82,7 +108,7 @@ def run(settings: Settings) -> Iterator[Case]:
         unit="record",
         bytes_per_unit=0,
     )
-    own, others, idle = list[list[float]](), list[list[float]](), list[float]()
+    own, others, bare, idle = list[list[float]](), list[list[float]](), list[list[float]](), list[float]()
     with tempfile.TemporaryDirectory() as directory, open_log(Path(directory) / "t-0", "a") as log:
         command = [sys.executable, "-m", "bench.follow_process", log.path, str(idle_seconds)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -93,6 +119,7 @@ def run(settings: Settings) -> Iterator[Case]:
                 send(log, b"end")
                 others.append(answer_of(process))
                 own.append(own_latencies(log, count))
+                bare.append(bare_latencies(count))
                 # The other process was given these too.
                 given = {"own": len(own[-1]), "other process": len(others[-1]), "and": len(answer_of(process))}
                 require_equal("records", {"sent": count} | given)
@@ -102,7 +129,7 @@ def run(settings: Settings) -> Iterator[Case]:
     # A tiny run shows that all of this works; nothing about its times is a claim.
     slack = 10_000 if is_tiny else 1
     case.bounds += bounds_of("kstore, in another process", others, at_most_ms=AT_MOST_MS_OF_PROCESS * slack)
-    case.bounds += bounds_of("kstore, in the writer's process", own, at_most_ms=AT_MOST_MS_OF_THREAD * slack)
+    case.bounds += bounds_of("kstore, in the writer's process", own, at_most_ms=AT_MOST_MS_OF_THREAD * slack, bare=bare)
     case.bounds.append(
         Bound(
             name=f"kstore, CPU time of a follower that waits for {idle_seconds:.0f} s",

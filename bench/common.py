@@ -132,16 +132,27 @@ class Ratio:
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """A measured quantity with an upper bound, such as memory."""
+    """A measured quantity with an upper bound, such as memory.
+
+    bare, bare_values: what the machine alone took in the same rounds, with nothing of kstore.
+    """
 
     name: str
     unit: str
     values: list[float]
     at_most: float
+    bare: str = ""
+    bare_values: list[float] = field(default_factory=list)
 
     @property
     def is_met(self) -> bool:
         return max(self.values) <= self.at_most
+
+    @property
+    def told(self) -> str:
+        """The greatest value, that of the machine alone, and whether the bound is met."""
+        bare = f", {self.bare} {max(self.bare_values):.3g}" if self.bare_values else ""
+        return f"{max(self.values):.3g} {self.unit}{bare}, at most {self.at_most:g}"
 
 
 @dataclass(kw_only=True)
@@ -268,7 +279,7 @@ def print_case(case: Case) -> None:
         print(f"    {ratio.of} / {ratio.to} = {ratio.ratio:.2f}  ({spread}){verdict}")
     for bound in case.bounds:
         spread = f"{min(bound.values):.0f} - {max(bound.values):.0f}"
-        verdict = f"at most {bound.at_most:g}: {'met' if bound.is_met else 'MISSED'}"
+        verdict = f"{bound.told}: {'met' if bound.is_met else 'MISSED'}"
         print(f"  {bound.name:52} {statistics.median(bound.values):8.0f} {bound.unit}  ({spread})  {verdict}")
     for note in case.notes:
         print(f"    {note}")

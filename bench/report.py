@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from bench.chart import Bar, Group, drawn
-from bench.common import BENCH_DIRECTORY
+from bench.common import BENCH_DIRECTORY, Bound
 
 RESULTS = BENCH_DIRECTORY / "results"
 README, BENCH_README = BENCH_DIRECTORY.parent / "README.md", BENCH_DIRECTORY / "README.md"
@@ -499,8 +499,8 @@ def target_rows(results: Results) -> list[tuple[str, str, str, str]]:
                 if ratio["target"] is not None:
                     rows.append((workload, title, f"{ratio['of']} / {ratio['to']}", figure(ratio)))
             for bound in case["bounds"]:
-                told = f"{max(bound['values']):.3g} {bound['unit']}, at most {bound['at_most']:g}"
-                rows.append((workload, title, bound["name"], f"{told}: {'met' if bound['met'] else MISSED}"))
+                found = Bound(**{name: it for name, it in bound.items() if name != "met"})
+                rows.append((workload, title, found.name, f"{found.told}: {'met' if found.is_met else MISSED}"))
     return rows
 
 

@@ -102,7 +102,7 @@ def again(lane: Lane, seed: int, number: int) -> str:
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
     parser.add_argument("lanes", nargs="*", choices=[[], *LANES], help="default: all but the power cuts")
-    parser.add_argument("--states", type=int, default=20_000, help="crash states at least (default %(default)s)")
+    parser.add_argument("--states", type=int, default=40_000, help="crash states at least (default %(default)s)")
     parser.add_argument("--seed", default="1", help="a number, or LANE-SEED-NUMBER for that one case (default 1)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default %(default)s)")
     return parser.parse_args()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from tests.crash import bit_flips, side_files
+from tests.crash import bit_flips, side_files, topic_states
 from tests.crash.commit_states import states_of_commits
 from tests.crash.crash_states import PAIRS, states_of_history, states_of_pair
 from tests.crash.power_cuts import CUTS, cut_again_and_again
@@ -15,6 +15,7 @@ from tests.fakes.power import FILE_SYSTEMS
 # The same few histories before each pair.
 _BEGINNINGS = 7
 _CASES_OF_COMMITS = 100
+_CASES_OF_TOPICS = 400
 _CUTS_OF_EACH_FILE_SYSTEM = 50
 
 
@@ -49,6 +50,14 @@ def commits(seed: int, number: int) -> int:
     return states_of_commits(f"{seed}-{number}")
 
 
+def topics(seed: int, number: int) -> int:
+    return topic_states.states_of_topics(f"{seed}-{number}")
+
+
+def topic_pair(seed: int, number: int) -> int:
+    return topic_states.states_of_topic_pair(f"{seed}-{number % _BEGINNINGS}", *topic_states.PAIRS[number])
+
+
 def damage_side_files(seed: int, number: int) -> int:
     del seed
     return side_files.check_part(number)
@@ -64,6 +73,8 @@ _FOUND = (
     Lane("bits", flip_bits, bit_flips.CASES, "bits", counts_as_crash=False),
     Lane("pairs", pair, len(PAIRS)),
     Lane("commits", commits, _CASES_OF_COMMITS),
+    Lane("topic-pairs", topic_pair, len(topic_states.PAIRS)),
+    Lane("topics", topics, _CASES_OF_TOPICS),
     Lane("histories", history),
     *(
         Lane(name, partial(cut, name), _CUTS_OF_EACH_FILE_SYSTEM // CUTS, "cuts", "powercut", True, False)

@@ -106,10 +106,7 @@ class SimulatedDisk(LocalEnv):
     def after_cut(self, rng: random.Random, *, cut_at: int | None = None) -> SimulatedDisk:
         """Return a disk with what may be left after the power failed now."""
         keeps = rng.choice([0.0, 0.1, 0.5, 0.9, 1.0])
-        names = dict(self._durable_names)
-        for kind, source, target, inode in self._pending:
-            if rng.random() < keeps:
-                _change(names, kind, source, target, inode)
+        names = _names_with(self._durable_names, self._pending, [rng.random() < keeps for _ in self._pending])
         left: dict[int, Inode] = {}
         for inode in names.values():
             if id(inode) not in left:
@@ -131,10 +128,8 @@ class SimulatedDisk(LocalEnv):
         units += [(number, page) for number, inode in inodes.items() for page in inode.unsynced()]
         seen = set()
         for kept in _selections(units, rng, most_units):
-            names = dict(self._durable_names)
-            for at, change in enumerate(self._pending):
-                if (-1, at) in kept:
-                    _change(names, *change)
+            kept_changes = [(-1, at) in kept for at in range(len(self._pending))]
+            names = _names_with(self._durable_names, self._pending, kept_changes)
             pages = {number: {page for of, page in kept if of == number} for number in inodes}
             left = {number: inode.after_cut_with(pages[number]) for number, inode in inodes.items()}
             disk = SimulatedDisk({path: left[id(inode)] for path, inode in names.items()}, now_ms=self._now_ms)
@@ -208,7 +203,7 @@ class SimulatedDisk(LocalEnv):
             if path not in (source.rpartition("/")[0], target.rpartition("/")[0]):
                 left.append(change)
                 continue
-            _change(self._durable_names, *change)
+            _change(self._durable_names, *_unmoved(change, left))
             if kind == "move":
                 # What was not synced in that directory is in the moved one.
                 left = [(*one[:1], *(_moved(name, source, target) for name in one[1:3]), one[3]) for one in left]
@@ -280,6 +275,26 @@ def _selections(units: list[Unit], rng: random.Random, most_units: int) -> Itera
 
 def _moved(path: str, source: str, target: str) -> str:
     return target + path[len(source) :] if path == source or path.startswith(source + "/") else path
+
+
+def _unmoved(change: NameChange, moves: list[NameChange]) -> NameChange:
+    """Return a change by the names that it has as long as directories were not moved."""
+    kind, source, target, inode = change
+    for one, moved_from, moved_to, _ in reversed(moves):
+        if one == "move":
+            source, target = _moved(source, moved_to, moved_from), _moved(target, moved_to, moved_from)
+    return kind, source, target, inode
+
+
+def _names_with(durable: dict[str, Inode], pending: list[NameChange], kept: list[bool]) -> dict[str, Inode]:
+    """Return what is left if of the pending changes those persist that are kept."""
+    names, lost = dict(durable), list[NameChange]()
+    for change, is_kept in zip(pending, kept, strict=True):
+        if is_kept:
+            _change(names, *_unmoved(change, lost))
+        else:
+            lost.append(change)
+    return names
 
 
 def _change(names: dict[str, Inode], kind: str, source: str, target: str, inode: Inode | None) -> None:

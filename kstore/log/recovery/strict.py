@@ -53,6 +53,9 @@ class _Strict:
                 end_offset=first.damage_end_offset,
             )
         for segment, following in zip_longest(segments, segments[1:]):
+            if following is not None and following.base_offset <= self.context.log_start_offset:
+                # A crash in the middle of a deletion may leave any of the files that it removes.
+                continue
             if segment.next_offset < self.point and (segment.is_walked or following is None):
                 reason = self._lost(segment, following)
                 if reason:

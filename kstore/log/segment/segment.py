@@ -121,8 +121,7 @@ class LogSegment:
         self.base_offset = base_offset
         self.next_base_offset = next_base_offset
         self.size_in_bytes = size_in_bytes
-        stem = segment_path(context.directory, base_offset, suffix="")
-        self.path = stem + LOG_SUFFIX
+        self.path = segment_path(context.directory, base_offset, suffix=LOG_SUFFIX) if listed is None else listed.path
         self.listed = listed
         self.records = SegmentRecords(
             context.files,
@@ -143,7 +142,6 @@ class LogSegment:
         self._scan_end_position: int | None = None
         self._largest_timestamp_ms: int | None = None
         self._walked_timestamp_ms: int | None = None
-        self._index_paths = stem + OFFSET_INDEX_SUFFIX, stem + TIME_INDEX_SUFFIX
         self._prefix_searches = 0
         self._lookup: SegmentLookup | None = None
 
@@ -215,18 +213,21 @@ class LogSegment:
     def forget_files(self) -> None:
         """Drop the open files and indexes, since other files may have the same names now."""
         self._context.files.forget(self.path)
-        for path in self._index_paths:
-            self._context.indexes.forget(path)
+        for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            self._context.indexes.forget(self._index_path(suffix))
 
     @property
     def offset_index(self) -> OffsetIndex | None:
         """The offset index, None if it is missing or cannot be read."""
-        return self._context.indexes.offset_index(self._index_paths[0], base_offset=self.base_offset)
+        return self._context.indexes.offset_index(self._index_path(OFFSET_INDEX_SUFFIX), base_offset=self.base_offset)
 
     @property
     def time_index(self) -> TimeIndex | None:
         """The time index, None if it is missing or cannot be read."""
-        return self._context.indexes.time_index(self._index_paths[1], base_offset=self.base_offset)
+        return self._context.indexes.time_index(self._index_path(TIME_INDEX_SUFFIX), base_offset=self.base_offset)
+
+    def _index_path(self, suffix: str) -> str:
+        return self.path.removesuffix(LOG_SUFFIX) + suffix
 
     @property
     def tail(self) -> SegmentTail:

@@ -76,6 +76,20 @@ def without_last_batch(path: Path) -> int:
     return position
 
 
+@pytest.mark.parametrize("start", [9, 10])
+def test_segment_that_is_missing_below_the_log_start_is_no_loss(tmp_path: Path, start: int) -> None:
+    """As a crash leaves it while the segments 0 and 5 are deleted, if only the removal of the second persists."""
+    path = write_partition(tmp_path, [batches(0, 5), batches(5, 5), batches(10, 5)])
+    (path / f"{5:020d}.snapshot").write_bytes(b"")
+    (path / f"{5:020d}.log").unlink()
+    if start < 10:
+        reason = "segment 5 is missing, but its producer snapshot exists"
+        size = (path / f"{0:020d}.log").stat().st_size
+        expect_refusal(path, reason, position=size, offset=5, recovery_point=15, log_start_offset=start)
+    else:
+        assert load(path, recovery_point=15, log_start_offset=start).log_end_offset == 15
+
+
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_index_entry_of_a_batch_exactly_behind_the_end_tells_that_it_is_missing(path: Path, suffix: str) -> None:
     load(path)
