@@ -6,10 +6,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from kstore.config import LogConfig
 from kstore.environment import Clock
+from kstore.errors import KStoreError
 from kstore.log.env import Closing
 from kstore.log.following.arrivals import Arrivals
 from kstore.log.following.tail import Part
@@ -25,8 +26,22 @@ if TYPE_CHECKING:
 Item = TypeVar("Item", covariant=True)
 # What a lock can wait.
 _MOST_SECONDS = 4_000_000
-# Makes items of a batch, and perhaps of more that there are: Feed.more().
-Convert = Callable[[Part], Sequence[Item]]
+
+
+class Made(NamedTuple):
+    """What was made of the first batches that were read: the items, and of how many batches they are all.
+
+    If the next item could not be made: error says why, and resume_offset is where its batch is begun again.
+    """
+
+    items: Sequence[Any]
+    part_count: int
+    error: Exception | None = None
+    resume_offset: int = 0
+
+
+# Makes items of the first of these batches, and perhaps of more, for which it may read on.
+Convert = Callable[[deque[Part]], Made]
 
 
 class Parts(Protocol):
@@ -195,11 +210,14 @@ class Follower(Closing, Generic[Item]):
     Threads: one at a time, except close().  Cost: nothing while nothing comes, where the system tells of changes.
     """
 
-    def __init__(self, feed: Feed, convert: Convert[Item], *, config: LogConfig) -> None:
+    def __init__(self, feed: Feed, convert: Convert, *, config: LogConfig, parts: Sequence[Part] = ()) -> None:
         self._feed = feed
         self._convert = convert
         self._config = config
+        # The batches that were read, and of which not all was made.
+        self._parts = deque(parts)
         self._ready: deque[Any] = deque()
+        self._error: Exception | None = None
         self._before: dict[TopicPartition, int] = {}
 
     @property
@@ -212,7 +230,7 @@ class Follower(Closing, Generic[Item]):
 
         Of several Arrow record batches that were made at once, those before the first until the last was returned.
         """
-        positions = self._feed.positions
+        positions = self._read_positions()
         if self._ready:
             positions |= self._before
             first = self._ready[0]
@@ -235,10 +253,12 @@ class Follower(Closing, Generic[Item]):
 
     def __next__(self) -> Item:
         while not self._ready:
-            part = self._feed.wait()
-            if part is None:
-                raise StopIteration
-            self._take(part)
+            if not self._parts:
+                part = self._feed.wait()
+                if part is None:
+                    raise StopIteration
+                self._parts.append(part)
+            self._make()
         item: Item = self._ready.popleft()
         return item
 
@@ -247,18 +267,36 @@ class Follower(Closing, Generic[Item]):
 
     async def __anext__(self) -> Item:
         while not self._ready:
-            part = await self._feed.wait_async()
-            if part is None:
-                raise StopAsyncIteration
-            self._take(part)
+            if not self._parts:
+                part = await self._feed.wait_async()
+                if part is None:
+                    raise StopAsyncIteration
+                self._parts.append(part)
+            self._make()
         item: Item = self._ready.popleft()
         return item
 
-    def _take(self, part: Part) -> None:
-        self._before = self._feed.positions
-        if part.batch.topic_partition is not None:
-            self._before[part.batch.topic_partition] = part.start_offset
-        self._ready.extend(self._convert(part))
+    def _make(self) -> None:
+        """Make items of what was read. What could not be made is tried again by the next iteration."""
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        made = self._convert(self._parts)
+        self._before = self._read_positions()
+        for _ in range(made.part_count):
+            self._parts.popleft()
+        self._ready.extend(made.items)
+        if made.error is not None:
+            self._parts[0] = self._parts[0]._replace(start_offset=made.resume_offset)
+            self._error = made.error
+
+    def _read_positions(self) -> dict[TopicPartition, int]:
+        """Return the offset of what is made next, by partition."""
+        positions = self._feed.positions
+        for part in reversed(self._parts):
+            if part.batch.topic_partition is not None:
+                positions[part.batch.topic_partition] = part.start_offset
+        return positions
 
     def batches(self) -> Follower[RecordBatch]:
         """Return a follower that gives whole batches, control batches too, as Log.batches.
@@ -266,7 +304,7 @@ class Follower(Closing, Generic[Item]):
         The first one may begin below the offset from which the log is followed.
         Raises: ValueError if some of the records of a batch were returned.
         """
-        return self._giving(lambda part: (part.batch,))
+        return self._giving(lambda parts: Made([parts[0].batch], 1))
 
     def to_arrow_batches(
         self,
@@ -284,20 +322,26 @@ class Follower(Closing, Generic[Item]):
 
         decoder = PartDecoder(columns=columns, binary=binary, batch_bytes=batch_bytes, config=self._config)
 
-        def convert(part: Part) -> Sequence[pyarrow.RecordBatch]:
-            found = [part]
-            size = part.batch.size_in_bytes
-            while size < batch_bytes and (more := self._feed.next_part()) is not None:
-                found.append(more)
-                size += more.batch.size_in_bytes
-            return decoder.record_batches(found)
+        def convert(parts: deque[Part]) -> Made:
+            size = sum(part.batch.size_in_bytes for part in parts)
+            # What is wrong is raised by the next read, after the batches before it.
+            with suppress(KStoreError):
+                while size < batch_bytes and (more := self._feed.next_part()) is not None:
+                    parts.append(more)
+                    size += more.batch.size_in_bytes
+            try:
+                return Made(decoder.record_batches(parts), len(parts))
+            except KStoreError:
+                if len(parts) == 1:
+                    raise
+                return Made(decoder.record_batches([parts[0]]), 1)
 
         return self._giving(convert)
 
-    def _giving(self, convert: Convert[Any]) -> Follower[Any]:
+    def _giving(self, convert: Convert) -> Follower[Any]:
         if self._ready:
             raise ValueError("some records of a batch were returned, and the others were not: take them first")
-        return Follower(self._feed, convert, config=self._config)
+        return Follower(self._feed, convert, config=self._config, parts=self._parts)
 
 
 def checked_timeout(timeout: float | None) -> float | None:
@@ -311,25 +355,28 @@ def checked_timeout(timeout: float | None) -> float | None:
     return float(timeout)
 
 
-def records_of(key_decoder: Decoder | None, value_decoder: Decoder | None) -> Convert[Record]:
-    """Return the function that makes records of a batch."""
+def records_of(key_decoder: Decoder | None, value_decoder: Decoder | None) -> Convert:
+    """Return the function that makes records of a batch, up to the first that cannot be made."""
+    is_decoded = key_decoder is not None or value_decoder is not None
 
-    def convert(part: Part) -> Sequence[Record]:
+    def records_from(part: Part) -> Iterator[Record]:
         batch, start = part
-        if batch.is_control:
-            return ()
-        records = list(batch)
-        if records and records[0].offset < start:
-            records = [record for record in records if record.offset >= start]
-        if (key_decoder is None and value_decoder is None) or batch.topic_partition is None:
+        records = iter(batch) if batch.base_offset >= start else (one for one in batch if one.offset >= start)
+        if not is_decoded or batch.topic_partition is None:
             return records
-        return list(
-            decoded_records(
-                records,
-                topic_partition=batch.topic_partition,
-                key_decoder=key_decoder,
-                value_decoder=value_decoder,
-            )
+        return decoded_records(
+            records, topic_partition=batch.topic_partition, key_decoder=key_decoder, value_decoder=value_decoder
         )
+
+    def convert(parts: deque[Part]) -> Made:
+        part = parts[0]
+        if part.batch.is_control:
+            return Made((), 1)
+        found: list[Record] = []
+        try:
+            found.extend(records_from(part))
+        except Exception as error:  # noqa: BLE001 - a decoder of the user raises what it likes
+            return Made(found, 0, error, found[-1].offset + 1 if found else part.start_offset)
+        return Made(found, 1)
 
     return convert

@@ -70,6 +70,8 @@ class ManyLogs:
         self._ready: dict[TopicPartition, None] = {}
         arrivals.add(root)
         self._is_stale = False
+        # Where partitions are followed on that could not be opened again.
+        self._left_at: dict[TopicPartition, int] = {}
         self._follow_new(from_offset)
 
     @property
@@ -93,7 +95,12 @@ class ManyLogs:
             partition = next(iter(self._ready))
             del self._ready[partition]
             tail = self._tails.get(partition)
-            part = None if tail is None else self._next_of(partition, tail)
+            try:
+                part = None if tail is None else self._next_of(partition, tail)
+            except BaseException:
+                # Asked again after the others.
+                self._ready[partition] = None
+                raise
             if part is not None:
                 # After the others that have something.
                 self._ready[partition] = None
@@ -116,20 +123,28 @@ class ManyLogs:
             directory = self._find().get(partition)
             self._drop(partition)
             if directory is not None:
-                self._open(directory, tail.position)
+                self._left_at[partition] = tail.position
+                self._is_stale = True
+                self._follow_new(None)
         return None
 
     def _follow_new(self, from_offset: FromOffset) -> None:
         """Drop the partitions that are gone, and open those that are new."""
         self._is_stale = False
-        there = self._find()
-        for partition in [*self._tails]:
-            if partition not in there:
-                self._drop(partition)
-        for partition, directory in there.items():
-            if partition not in self._tails:
-                offset = from_offset.get(partition) if isinstance(from_offset, Mapping) else from_offset
-                self._open(directory, offset)
+        try:
+            there = self._find()
+            for partition in [*self._tails]:
+                if partition not in there:
+                    self._drop(partition)
+            self._left_at = {partition: at for partition, at in self._left_at.items() if partition in there}
+            for partition, directory in there.items():
+                if partition not in self._tails:
+                    offset = from_offset.get(partition) if isinstance(from_offset, Mapping) else from_offset
+                    self._open(directory, self._left_at.get(partition, offset))
+                    self._left_at.pop(partition, None)
+        except BaseException:
+            self._is_stale = True
+            raise
 
     def _open(self, directory: PartitionDirectory, offset: int | None) -> None:
         partition = directory.topic_partition
