@@ -664,7 +664,12 @@ def _changing(directory: str) -> LogReplacedError:
 
 
 def _removed(directory: str) -> LogReplacedError:
-    return LogReplacedError(f"{directory} was removed or replaced: open the log again", path=directory)
+    return LogReplacedError(
+        f"{directory} was removed or replaced: open the log again",
+        path=directory,
+        expected="the directory that was opened",
+        found="no such directory, or another one",
+    )
 
 
 def closed_error(context: LogContext) -> LogClosedError:

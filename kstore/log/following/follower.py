@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
@@ -19,8 +20,6 @@ from kstore.record.decoding import Decoder, decoded_records
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
-    import asyncio
-
     import pyarrow
 
 Item = TypeVar("Item", covariant=True)
@@ -75,12 +74,13 @@ class Feed:
         self._timeout_s = timeout_s
         self._clock = clock
         self._came_ms = clock.monotonic_ms()
-        # Held while files are read, and by close().
-        self._reads = threading.Lock()
-        self._use = threading.Lock()
+        # Held while files are read, and by close(), which a signal handler may call in the middle of either.
+        self._reads = threading.RLock()
+        self._use = threading.RLock()
+        self._is_reading = False
         self._is_waiting = False
-        # What a worker thread reads for an iteration by `async for`: it outlives a cancelled one.
-        self._reading: asyncio.Future[Part | None] | None = None
+        # What a worker thread reads for an iteration by `async for`: it outlives a cancelled one, and its loop.
+        self._reading: futures.Future[Part | None] | None = None
         self.is_closed = False
 
     @property
@@ -96,23 +96,34 @@ class Feed:
             is_waiting = self._is_waiting
             self._arrivals.wake()
         with self._reads:
-            self._parts.close()
+            # Held here and reading: this interrupts the read, which then closes.
+            if not self._is_reading:
+                self._parts.close()
         if not is_waiting:
             self._arrivals.close()
 
     def next_part(self) -> Part | None:
         """Return the next batch; None if there is none now, and after close()."""
         with self._reads:
-            part = None if self.is_closed else self._parts.next_part()
+            part = None if self.is_closed else self._read()
         if part is not None:
             self._came_ms = self._clock.monotonic_ms()
         return part
+
+    def _read(self) -> Part | None:
+        self._is_reading = True
+        try:
+            return self._parts.next_part()
+        finally:
+            self._is_reading = False
+            if self.is_closed:
+                self._parts.close()
 
     def wait(self) -> Part | None:
         """Return the next batch; None after the timeout, and after close()."""
         with self._waiting():
             until_ms = self._until_ms()
-            part = self.next_part()
+            part = self._begun_in_thread() or self.next_part()
             if part is None:
                 # Of what came before this call the parts know nothing yet.
                 self._parts.look_at(self._arrivals.take())
@@ -163,12 +174,25 @@ class Feed:
     async def _read_in_thread(self) -> Part | None:
         import asyncio
 
-        if self._reading is None:
-            self._reading = asyncio.ensure_future(asyncio.to_thread(self.next_part))
         reading = self._reading
-        part = await asyncio.shield(reading)
+        if reading is None:
+            reading = self._reading = futures.Future()
+            asyncio.get_running_loop().run_in_executor(None, _complete, reading, self.next_part)
+        try:
+            part = await asyncio.shield(asyncio.wrap_future(reading))
+        except asyncio.CancelledError:
+            # The next iteration takes what was read.
+            raise
+        except BaseException:
+            self._reading = None
+            raise
         self._reading = None
         return part
+
+    def _begun_in_thread(self) -> Part | None:
+        """Return what a worker thread reads, or None if none does."""
+        reading, self._reading = self._reading, None
+        return None if reading is None else reading.result()
 
     async def _arrived(self, timeout_s: float | None) -> frozenset[str]:
         import asyncio
@@ -196,6 +220,13 @@ class Feed:
             for descriptor in descriptors:
                 loop.remove_reader(descriptor)
         return arrivals.take()
+
+
+def _complete(reading: futures.Future[Part | None], read: Callable[[], Part | None]) -> None:
+    try:
+        reading.set_result(read())
+    except BaseException as error:  # noqa: BLE001 - raised by the task that waits
+        reading.set_exception(error)
 
 
 class Follower(Closing, Generic[Item]):

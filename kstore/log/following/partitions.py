@@ -42,7 +42,8 @@ class ManyLogs:
     """The batches of the partitions of a root, a batch of each in turn.
 
     A partition that is deleted is left out; one that is added, or created again, is followed from its start.
-    Args: find: returns the partitions that are followed, as they are now; open_tail: opens a log at an offset, None for
+    Args: find: returns the partitions that are followed, as they are now; of a store that this process writes, the same
+        objects until they are deleted; open_tail: opens a log at an offset, None for
         its start; from_offset: of the partitions that there are at first, for all of them or by partition; sees_root:
         whether a change of the root, as of its checkpoints, may be news for every partition.
     Raises: as LogTail; from next_part LogClosedError after the store was closed.
@@ -65,6 +66,7 @@ class ManyLogs:
         self._arrivals = arrivals
         self._sees_root = sees_root
         self._tails: dict[TopicPartition, LogTail] = {}
+        self._directories: dict[TopicPartition, PartitionDirectory] = {}
         self._partition_of: dict[str, TopicPartition] = {}
         # In which batches may be found, in the order in which they are asked.
         self._ready: dict[TopicPartition, None] = {}
@@ -115,17 +117,18 @@ class ManyLogs:
         try:
             return tail.next_part()
         except LogReplacedError as error:
+            if not _is_gone(error, tail.log.path):
+                # The log changes too often.
+                raise
             _logger.warning("%s is followed no longer: %s", partition, error)
             self._drop(partition)
-            self._follow_new(None)
         except LogClosedError:
             # Raises if the store was closed.
             directory = self._find().get(partition)
-            self._drop(partition)
-            if directory is not None:
+            if directory is self._directories[partition]:
                 self._left_at[partition] = tail.position
-                self._is_stale = True
-                self._follow_new(None)
+            self._drop(partition)
+        self._follow_new(None)
         return None
 
     def _follow_new(self, from_offset: FromOffset) -> None:
@@ -141,7 +144,6 @@ class ManyLogs:
                 if partition not in self._tails:
                     offset = from_offset.get(partition) if isinstance(from_offset, Mapping) else from_offset
                     self._open(directory, self._left_at.get(partition, offset))
-                    self._left_at.pop(partition, None)
         except BaseException:
             self._is_stale = True
             raise
@@ -153,17 +155,27 @@ class ManyLogs:
         except (StorageError, LogReplacedError) as error:
             if isinstance(error, StorageError) and error.errno not in (ENOENT, ENOTDIR):
                 raise
+            if isinstance(error, StorageError) or _is_gone(error, directory.path):
+                self._left_at.pop(partition, None)
             # It is being deleted, or created: the root tells when that is done.
             _logger.info("%s is not followed now: %s", partition, error)
             self._arrivals.remove(directory.path)
             self._is_stale = True
             return
+        self._left_at.pop(partition, None)
+        self._directories[partition] = directory
         self._partition_of[directory.path] = partition
         self._ready[partition] = None
 
     def _drop(self, partition: TopicPartition) -> None:
         tail = self._tails.pop(partition)
+        del self._directories[partition]
         self._arrivals.remove(tail.log.path)
         self._partition_of.pop(tail.log.path, None)
         self._ready.pop(partition, None)
         tail.close()
+
+
+def _is_gone(error: LogReplacedError, directory: str) -> bool:
+    """Whether the directory of a log was removed or replaced, and not only changed too often."""
+    return error.path == directory and error.found is not None

@@ -149,6 +149,10 @@ class LogTail:
                 self._endure(error, failures)
                 failures += 1
                 continue
+            except BaseException:
+                # An interrupted read says nothing of what is there.
+                self._round = None
+                raise
             if part is not None or self._history.is_current:
                 # What came after the look will be reported.
                 return part
