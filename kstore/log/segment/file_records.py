@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -265,6 +266,8 @@ class FileRecords(FileRecordsSlice, Closing):
         self._is_closed = False
         # Of a file whose descriptor was given up; and what is called before it gets another one.
         self._parked: Identity | None = None
+        # A flush and an append may both find it parked.
+        self._reopening = threading.Lock()
         self.on_reopen: Callable[[], None] | None = None
 
     @classmethod
@@ -482,9 +485,13 @@ class FileRecords(FileRecordsSlice, Closing):
 
     def _reopened(self) -> WriteFile:
         """Open a parked file again.  Raises: StorageError; it stays parked."""
-        parked = self._parked
         if self.on_reopen is not None:
             self.on_reopen()
+        with self._reopening:
+            return self._open_parked() if self._writer is None else self._writer
+
+    def _open_parked(self) -> WriteFile:
+        parked = self._parked
         if parked is None or self._env.stat(self.path, follow_symlinks=False) is None:
             raise self._not_in_place()
         writer = self._env.open_write(self.path)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import NamedTuple
 
 from kstore.config import LogConfig
-from kstore.errors import CorruptIndexError, StorageError
+from kstore.errors import CorruptIndexError, LogReplacedError, StorageError
 from kstore.log.cleaning.cleanable import CleanableLog, LogBounds, find_cleanable
 from kstore.log.cleaning.cleaner import CleanedSegment, Cleaner, CleanerInput, CleanerTotals, CleaningStoppedError
 from kstore.log.env import ENOENT, Env
@@ -109,7 +109,10 @@ class LogCompaction:
         self._flush = flush
         self._config = config
         self._env = env
-        self._running = threading.Lock()
+        self._running = threading.RLock()
+        self._is_running = False
+        # The count of truncations when what is cleaned was found.
+        self._truncations = 0
 
     def change_config(self, config: LogConfig) -> None:
         """Take over the settings for the next compaction."""
@@ -131,15 +134,22 @@ class LogCompaction:
         """Compact until nothing is due, or the throttle stops it.
 
         Args: is_forced: also if the dirty ratio is not above min_cleanable_dirty_ratio.
-        Raises: CorruptRecordError and other errors for damage, with the segments that have it unchanged; StorageError.
+        Raises: CorruptRecordError and other errors for damage, with the segments that have it unchanged; StorageError;
+            RuntimeError if should_stop of a compaction of this log calls it.
         """
         with self._running:
-            return self._run(now_ms, throttle, is_forced=is_forced)
+            if self._is_running:
+                raise RuntimeError(f"{self._live.context.directory} is being compacted by the caller")
+            self._is_running = True
+            try:
+                return self._run(now_ms, throttle, is_forced=is_forced)
+            finally:
+                self._is_running = False
 
     def _run(self, now_ms: int, throttle: Throttle, *, is_forced: bool) -> CompactionReport:
         totals = CleanerTotals()
         before = self._size()
-        found = self.cleanable(now_ms=now_ms)
+        found = self._found(now_ms)
         start, end, rounds, replaced, is_stopped = found.first_dirty_offset, found.first_dirty_offset, 0, 0, False
         while found.is_due(self._config) or (is_forced and found.cleanable_bytes):
             rounds += 1
@@ -151,7 +161,7 @@ class LogCompaction:
             replaced += count
             if end <= found.first_dirty_offset:
                 break
-            found = self.cleanable(now_ms=now_ms)
+            found = self._found(now_ms)
         with self._gate.append_lock:
             if self._gate.failure is None:
                 self._local.deleted.remove_due()
@@ -172,6 +182,10 @@ class LogCompaction:
         if rounds:
             _logger.info("compacted %s: %s", self._live.context.directory, report)
         return report
+
+    def _found(self, now_ms: int) -> CleanableLog:
+        self._truncations = self._live.truncations.count
+        return self.cleanable(now_ms=now_ms)
 
     def _size(self) -> int:
         return sum(one.size_in_bytes for one in self._local.segments)
@@ -198,29 +212,44 @@ class LogCompaction:
         )
         replaced = 0
         with closing(cleaner):
-            cleaner.build_map()
+            with self._stopping_if_changed(segments):
+                cleaner.build_map()
             for group in cleaner.groups():
-                cleaned = cleaner.clean(group)
+                with self._stopping_if_changed(group):
+                    cleaned = cleaner.clean(group)
                 if cleaned is not None:
                     self._swap(group, cleaned)
                     replaced += len(group)
         with self._gate.flush_lock, self._gate.append_lock:
             self._gate.check()
-            self._check_there(segments[-1:], cleaner.end_offset)
+            if self._is_truncated() or cleaner.end_offset > self._local.active.base_offset:
+                raise CleaningStoppedError
             self._gate.check_lock_and_file(self._local.active.records)
             self._files.save_cleaned_offset(cleaner.end_offset)
         return cleaner.end_offset, replaced
 
-    def _check_there(self, segments: Sequence[LogSegment], end_offset: int) -> None:
-        """Raise CleaningStoppedError if a truncation has removed what was cleaned: the offsets may be in use again."""
-        if end_offset > self._local.active.base_offset or not segments:
-            raise CleaningStoppedError
+    def _is_truncated(self) -> bool:
+        """Whether the log was truncated since the round began: the key map knows records that are gone."""
+        return self._live.truncations.may_have_changed(self._truncations)
+
+    @contextmanager
+    def _stopping_if_changed(self, segments: Sequence[LogSegment]) -> Iterator[None]:
+        """Raise CleaningStoppedError for an error that a truncation or deletion of the segments caused."""
+        try:
+            yield
+        except (LogReplacedError, StorageError) as error:
+            if isinstance(error, StorageError) and error.errno != ENOENT:
+                raise
+            with self._gate.append_lock:
+                if self._local.has_all(segments) and not self._is_truncated():
+                    raise
+            raise CleaningStoppedError from error
 
     def _swap(self, group: Sequence[LogSegment], cleaned: CleanedSegment) -> None:
         gate, local = self._gate, self._local
         with gate.flush_lock, gate.append_lock:
             gate.check()
-            if not local.has_all(group):
+            if self._is_truncated() or not local.has_all(group):
                 self._remove_cleaned(cleaned)
                 raise CleaningStoppedError
             gate.check_lock_and_file(local.active.records)

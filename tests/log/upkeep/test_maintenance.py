@@ -13,7 +13,8 @@ import pytest
 
 from kstore.config import LogConfig
 from kstore.errors import CorruptRecordError, LogClosedError, StorageError
-from kstore.log.env import LocalEnv
+from kstore.log.env import LocalEnv, WriteFile
+from kstore.log.segment.file_records import FileRecords
 from kstore.log.store import WritableStore, open_store
 from kstore.log.upkeep.maintenance import MaintenanceIntervals
 from kstore.log.upkeep.prometheus import StoreCollector, prometheus_name
@@ -308,6 +309,32 @@ def test_parked_log_whose_file_was_replaced_takes_no_append(root: Path) -> None:
             first.append([Record(offset=0, timestamp_ms=1, value=b"v")])
         assert path.read_bytes() == content
         path.with_suffix(".away").rename(path)
+
+
+def test_parked_file_that_a_flush_and_an_append_open_at_once_is_opened_once(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(root, "a", max_open_files=1) as store:
+        store.create_topic("a", 2)
+        put(store, A, 1)
+        log = store.log("a")
+        store.log("a", 1).append([Record(offset=0, timestamp_ms=1, value=b"v")])
+        records = log._local.active.records
+        assert records._writer is None
+        open_again = type(records)._reopened
+        appends = [threading.Thread(target=put, args=(store, A, 1))]
+
+        def reopened(self: FileRecords) -> WriteFile:
+            for thread in appends[:]:
+                appends.clear()
+                thread.start()
+                thread.join()
+            return open_again(self)
+
+        monkeypatch.setattr(FileRecords, "_reopened", reopened)
+        assert log.flush() >= 1
+        put(store, A, 1)
+        assert (log.log_end_offset, log.has_failed) == (3, False)
 
 
 def test_log_is_flushed_before_its_descriptor_is_given_up(root: Path) -> None:

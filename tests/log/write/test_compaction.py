@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import string
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -276,6 +278,60 @@ def test_damage_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
         assert not list((tmp_path / "t-0").glob("*.cleaned"))
         assert not log.has_failed
         put(log, "c")
+
+
+def call_at(count: int, call: Callable[[], object]) -> Callable[[], bool]:
+    """Return a should_stop that calls something once, when it is asked for the n-th time."""
+    asked = itertools.count(1)
+
+    def should_stop() -> bool:
+        if next(asked) == count:
+            call()
+        return False
+
+    return should_stop
+
+
+@pytest.mark.parametrize("count", range(1, 40, 2))
+def test_a_truncation_during_a_compaction_takes_no_record_that_it_left(tmp_path: Path, count: int) -> None:
+    with opened(tmp_path) as log:
+        put(log, string.ascii_letters * 4)
+        left, is_truncated = set[bytes | None](), False
+
+        def truncate() -> None:
+            nonlocal is_truncated
+            log.truncate_to(150)
+            is_truncated = True
+            left.update(record.key for record in log.read())
+            put(log, "0123456789" * 10)
+
+        report = log.compact(is_forced=True, should_stop=call_at(count, truncate))
+        found = [record.key for record in log.read() if record.offset < 150]
+        assert left <= set(found)
+        assert report.is_stopped == is_truncated
+        assert not list((tmp_path / "t-0").glob("*.cleaned"))
+        log.compact(is_forced=True)
+        assert {record.key for record in log.read()} >= left
+
+
+@pytest.mark.parametrize("count", range(1, 40, 2))
+def test_a_deletion_during_a_compaction_stops_it_without_an_error(tmp_path: Path, count: int) -> None:
+    with opened(tmp_path) as log:
+        put(log, "abcdefgh" * 20)
+        log.compact(is_forced=True, should_stop=call_at(count, lambda: log.delete_records(60)))
+        assert not log.has_failed
+        assert not list((tmp_path / "t-0").glob("*.cleaned"))
+        log.compact(is_forced=True)
+        newest = [one for one in offsets(log) if one < log.segments[-1].base_offset]
+        assert len(newest) <= 8 + 1
+
+
+def test_a_compaction_by_its_own_should_stop_is_refused(tmp_path: Path) -> None:
+    with opened(tmp_path) as log:
+        put(log, "abcdefgh" * 20)
+        with pytest.raises(RuntimeError, match="is being compacted by the caller"):
+            log.compact(is_forced=True, should_stop=call_at(2, log.compact))
+        assert not log.compact(is_forced=True).is_stopped
 
 
 def test_a_truncation_makes_what_follows_dirty_again(tmp_path: Path) -> None:
