@@ -16,7 +16,7 @@ from functools import partial
 
 from kstore._core import AppendSurvey
 from kstore.config import MAX_INT32, MAX_INT64, LogConfig
-from kstore.errors import KStoreError, StorageError, checked_int
+from kstore.errors import KStoreError, LogReplacedError, StorageError, checked_int
 from kstore.log.cleaning.cleanable import CleanableLog
 from kstore.log.cleaning.retention import DueSegment, RetentionBounds, plan_retention
 from kstore.log.env import DEFAULT_ENV, Env, OpenFiles
@@ -631,11 +631,19 @@ class WritableLog(Log):
         file_delete_delay_ms later by a call of this method or of compact, by close, or by the next opening.
         Args: now_ms: the time; None for the clock, and then one that has jumped ahead since the log was opened makes
             nothing older.
+        Returns: nothing if the log is truncated during the call, which then deletes nothing.
         Raises: StorageError.
         Cost: a read or two if nothing is due; of each segment that goes by time, all of it.
         Source: Kafka UnifiedLog.deleteOldSegments.
         """
-        due = self.plan_retention(now_ms)
+        truncations = self._live.truncations
+        known = truncations.count
+        try:
+            due = self.plan_retention(now_ms)
+        except LogReplacedError:
+            if truncations.may_have_changed(known):
+                return []
+            raise
         if due:
             # What ended a transaction, or counts by its size, must not be lost where older records are removed for it.
             self.flush()
@@ -643,7 +651,7 @@ class WritableLog(Log):
             self._gate.check()
             self._local.deleted.remove_due()
             due = self._still_due(due)
-            if not due:
+            if not due or truncations.may_have_changed(known):
                 return []
             self._gate.check_lock_and_file(self._local.active.records)
             if len(due) == len(self._local.segments):

@@ -65,6 +65,26 @@ def test_old_segments_go_up_to_the_first_that_is_not(tmp_path: Path) -> None:
         assert log.delete_old_segments() == []
 
 
+def test_records_that_took_the_place_of_old_ones_during_a_deletion_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as log:
+        fill(log, OLD_MS, OLD_MS)
+        flush = log.flush
+
+        def replace_then_flush() -> int:
+            log.truncate_to(2)
+            for _ in range(2):
+                log.append(Record(timestamp_ms=NOW_MS, key=b"k", value=b"v" * 100))
+            return flush()
+
+        monkeypatch.setattr(log, "flush", replace_then_flush)
+        assert log.delete_old_segments() == []
+        monkeypatch.undo()
+        assert [one.base_offset for one in log.delete_old_segments()] == [0]
+        assert [record.offset for record in log.read()] == [2, 3]
+
+
 def test_a_segment_is_old_only_after_the_retention_time(tmp_path: Path) -> None:
     with opened(tmp_path) as log:
         fill(log, NOW_MS - DAY_MS, NOW_MS)
