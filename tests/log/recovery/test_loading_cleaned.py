@@ -269,3 +269,30 @@ def test_zeros_in_the_place_of_records_are_no_preallocated_space(
         list(log.read())
     with pytest.raises(CorruptLogError):
         load(path, recovery_point=base_offset + 6)
+
+
+@pytest.mark.parametrize("recovery_point", [0, 12])
+def test_transaction_index_that_has_its_final_name_before_its_log_stays(tmp_path: Path, recovery_point: int) -> None:
+    """As a crash leaves the end of a swap: of the new files the .log and the .index are not renamed yet."""
+    path = write_partition(
+        tmp_path, [[begun(0, sequence=0), begun(1, sequence=1), *batches(2, 3), abort(5)], batches(6, 6)]
+    )
+    load(path)
+    assert aborted(path, 0) == [(PRODUCER, 0, 5)]
+    for suffix in (".log", ".index"):
+        (path / f"{0:020d}{suffix}").rename(path / f"{0:020d}{suffix}.swap")
+    (path / f"{0:020d}.txnindex.deleted").write_bytes(b"")
+    loaded = load(path, recovery_point=recovery_point)
+    assert [one.base_offset for one in loaded.segments] == [0, 6]
+    assert aborted(path, 0) == [(PRODUCER, 0, 5)]
+
+
+def test_transaction_index_of_a_swap_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
+    path = write_partition(tmp_path, [[begun(0, sequence=0), *batches(1, 3), abort(4)], batches(5, 6)])
+    load(path)
+    old = ABORTED_TXN.pack(0, PRODUCER + 1, 0, 3, 4)
+    for suffix in (".log", ".txnindex"):
+        (path / f"{0:020d}{suffix}").rename(path / f"{0:020d}{suffix}.swap")
+    (path / f"{0:020d}.txnindex").write_bytes(old)
+    load(path, recovery_point=11)
+    assert aborted(path, 0) == [(PRODUCER, 0, 4)]
