@@ -273,13 +273,13 @@ def test_zeros_in_the_place_of_records_are_no_preallocated_space(
 
 @pytest.mark.parametrize("recovery_point", [0, 12])
 def test_transaction_index_that_has_its_final_name_before_its_log_stays(tmp_path: Path, recovery_point: int) -> None:
-    """As a crash leaves the end of a swap: of the new files the .log and the .index are not renamed yet."""
+    """As a crash leaves the end of a swap: of the new files the others are not renamed yet."""
     path = write_partition(
         tmp_path, [[begun(0, sequence=0), begun(1, sequence=1), *batches(2, 3), abort(5)], batches(6, 6)]
     )
     load(path)
     assert aborted(path, 0) == [(PRODUCER, 0, 5)]
-    for suffix in (".log", ".index"):
+    for suffix in (".log", ".index", ".timeindex"):
         (path / f"{0:020d}{suffix}").rename(path / f"{0:020d}{suffix}.swap")
     (path / f"{0:020d}.txnindex.deleted").write_bytes(b"")
     loaded = load(path, recovery_point=recovery_point)
