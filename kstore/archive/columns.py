@@ -34,6 +34,8 @@ _BATCH_BYTES = 1 * MIB
 _ROW_GROUP_BYTES = 64 * MIB
 _PENDING_BYTES = 96 * MIB
 _DAY_US = 24 * 60 * 60 * 1_000_000
+# Of the name of a file: with the rest, the most that file systems take is 255 bytes. Kafka's topics have up to 249.
+_MOST_TOPIC_CHARACTERS = 180
 _ESCAPED = frozenset("\"#%'*/:=?\\\x7f{[]^")
 
 
@@ -56,12 +58,13 @@ def export_columns(
     """
     damage: list[dict[str, Any]] = []
     if work.files:
-        batches = _rows_of_files(work, options, place)
+        dated = ([rows] for rows in _rows_of_files(work, options, place))
     else:
         batches = _rows_of_ranges(work, options, damage, config=config, env=env, threads=threads)
+        dated = (list(rows_by_day(batch)) for batch in batches)
     with _DatedFiles(work, options, place) as files:
-        for batch in batches:
-            on_offset(files.add(batch))
+        for rows in dated:
+            on_offset(files.add(rows))
         found = files.finish()
     return PartResult(work.part.number, tuple(found), work.missing, tuple(damage))
 
@@ -93,13 +96,17 @@ def _rows_of_ranges(
     return iter(scan)
 
 
-def _rows_of_files(work: Work, options: ExportOptions, place: Place) -> Iterator[pyarrow.RecordBatch]:
+def _rows_of_files(work: Work, options: ExportOptions, place: Place) -> Iterator[_Rows]:
+    """Yield the rows of files that are joined. The manifest has their date and bounds, which may not be columns."""
     for file in work.files:
         path = join_path(place.target, file.path)
         found = crc_of(path, place.env)
         if found != (file.size_in_bytes, file.crc32c):
             raise changed_file(path, file, found)
-        yield from read_rows(path, options)
+        times = tuple(0 if time is None else time * 1000 for time in (file.min_timestamp_ms, file.max_timestamp_ms))
+        day = None if file.min_timestamp_ms is None else times[0] // _DAY_US
+        for batch in read_rows(path, options):
+            yield _Rows(day, batch, file.first_offset, file.last_offset, *times)
 
 
 def changed_file(path: str, file: ExportedFile, found: tuple[int, int]) -> CorruptManifestError:
@@ -127,6 +134,13 @@ def directory_of(topic: str, date: str | None) -> str:
 def escaped(value: str) -> str:
     """Return a value as Hive escapes it in the name of a directory."""
     return "".join(f"%{ord(one):02X}" if one in _ESCAPED or one < " " else one for one in value)
+
+
+def _file_prefix(topic_partition: TopicPartition) -> str:
+    """Return the beginning of the names of a partition's files. The directory has the whole name of the topic."""
+    topic = escaped(topic_partition.topic)[:_MOST_TOPIC_CHARACTERS]
+    hidden = "part-" if topic.startswith(("_", ".")) else ""
+    return f"{hidden}{topic}-{topic_partition.partition}"
 
 
 class _Rows(NamedTuple):
@@ -158,10 +172,10 @@ class _DatedFiles:
         for file in self._open.values():
             file.close()
 
-    def add(self, batch: pyarrow.RecordBatch) -> int:
-        """Add rows, and return the last offset."""
+    def add(self, dated: Sequence[_Rows]) -> int:
+        """Add rows, of each date at most once, and return the last offset."""
         last = -1
-        for rows in rows_by_day(batch):
+        for rows in dated:
             last = max(last, rows.last_offset)
             file = self._open.pop(rows.day, None)
             if file is None:
@@ -171,7 +185,8 @@ class _DatedFiles:
             # At the end of the dict is the file that was used last.
             self._open[rows.day] = file
             file.add(rows)
-            if file.size_in_bytes >= self._options.file_bytes:
+            # Files that are joined become one, whose bounds are known.
+            if file.size_in_bytes >= self._options.file_bytes and not self._work.files:
                 self._finish(rows.day)
         while sum(file.pending_bytes for file in self._open.values()) > _PENDING_BYTES:
             max(self._open.values(), key=lambda file: file.pending_bytes).flush()
@@ -250,7 +265,7 @@ class _DatedFile:
         with file:
             size, crc = file.finish()
         first, last = self._offsets
-        name = f"{escaped(str(self._topic_partition))}-{first:020d}-{last:020d}.{self._options.format}"
+        name = f"{_file_prefix(self._topic_partition)}-{first:020d}-{last:020d}.{self._options.format}"
         times = None if self._times_us is None else tuple(value // 1000 for value in self._times_us)
         entry = ExportedFile(
             f"{self._directory}/{name}",

@@ -257,14 +257,16 @@ def _work(log: Log, part: Part, options: ExportOptions, source: Source) -> Work:
 
 
 def _joins(manifest: Manifest | None, options: ExportOptions) -> list[Part]:
-    """Return parts that join small files of earlier runs.
+    """Return parts that join small files of earlier runs: those that follow each other in a partition and a directory,
+    and of segments only pieces of the same one.
 
     A file is joined to the next one if it is not larger than that, or than what that is joined to: so there are at most
     about log2(target size / smallest) small files, and a record is written again as rarely.
     """
-    files = sorted(manifest.files if manifest else (), key=lambda one: (_joined_with(one), one.first_offset))
+    # A cleaner of the source merges segments: pieces of one of them may lie on both sides of what another one held.
+    files = sorted(manifest.files if manifest else (), key=lambda one: (*_directory_of(one), one.first_offset))
     parts = []
-    for _, group in groupby(files, key=_joined_with):
+    for _, group in groupby(files, key=lambda one: (_directory_of(one), one.source_base_offset)):
         stack: list[list[ExportedFile]] = []
         for file in group:
             if file.size_in_bytes == 0:
@@ -277,10 +279,8 @@ def _joins(manifest: Manifest | None, options: ExportOptions) -> list[Part]:
     return parts
 
 
-def _joined_with(file: ExportedFile) -> tuple[TopicPartition, str, int]:
-    """Return what files have in common that may be joined: the directory, and of segments the one they came from."""
-    source = -1 if file.source_base_offset is None else file.source_base_offset
-    return file.topic_partition, split_path(file.path)[0], source
+def _directory_of(file: ExportedFile) -> tuple[TopicPartition, str]:
+    return file.topic_partition, split_path(file.path)[0]
 
 
 def _fit(one: Sequence[ExportedFile], two: Sequence[ExportedFile], options: ExportOptions) -> bool:

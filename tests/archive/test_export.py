@@ -93,6 +93,25 @@ def test_small_files_of_earlier_runs_are_joined(tmp_path: Path, format: str) -> 
     assert max(counts) <= (2 if format == "kstore" else 4) * 5
 
 
+@pytest.mark.parametrize("format", ["parquet", "arrow"])
+def test_files_without_offsets_and_times_are_joined(tmp_path: Path, format: str) -> None:
+    source, target = tmp_path / "source", tmp_path / "out"
+    joined = 0
+    for _ in range(5):
+        grow(source, 40)
+        joined += export(source, target, format, columns=["value"], row_group_rows=7, file_bytes=20_000).joined_files
+    assert joined > 0
+    values = []
+    whole = {row.offset: row for row in rows_of_source(source) if row.partition == 0}
+    for file in checked_manifest(target).files:
+        found = table_of(target / file.path).column("value").to_pylist()
+        assert len(found) == file.record_count
+        assert found[0] == whole[file.first_offset].value.replace(b"/0/", b"/%d/" % file.partition, 1)
+        assert found[-1] == whole[file.last_offset].value.replace(b"/0/", b"/%d/" % file.partition, 1)
+        values += found
+    assert sorted(values) == sorted(row.value for row in rows_of_source(source))
+
+
 def test_files_are_joined_up_to_the_target_size_only(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "out"
     for _ in range(9):
@@ -127,6 +146,18 @@ def test_pyarrow_reads_the_directory_as_a_hive_dataset(source: Path, tmp_path: P
     assert set(table.column("topic").to_pylist()) == {TOPIC}
 
 
+@pytest.mark.parametrize("topic", ["_schemas", ".hidden", "t" * 249])
+def test_readers_of_the_directory_see_topics_of_every_name(tmp_path: Path, topic: str) -> None:
+    source, target = tmp_path / "source", tmp_path / "out"
+    grow(source, 20, topic=topic)
+    grow(source, 20)
+    export(source, target)
+    export(source, target)
+    assert rows_of_export(target) == sorted(rows_of_source(source) + rows_of_source(source, topic=topic))
+    table = ds.dataset(target, format="parquet", partitioning="hive").to_table()
+    assert table.column("topic").to_pylist().count(topic) == table.num_rows // 2 == 40
+
+
 def test_timestamps_in_any_order_open_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = tmp_path / "source", tmp_path / "out"
     with open_store(source, "a") as store:
@@ -138,8 +169,8 @@ def test_timestamps_in_any_order_open_few_files(tmp_path: Path, monkeypatch: pyt
     most = columns.MOST_OPEN_FILES
     kept = columns._DatedFiles.add
 
-    def add(self: columns._DatedFiles, batch: pa.RecordBatch) -> int:
-        last = kept(self, batch)
+    def add(self: columns._DatedFiles, rows: Sequence[columns._Rows]) -> int:
+        last = kept(self, rows)
         opened.append(len(self._open))
         return last
 

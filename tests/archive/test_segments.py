@@ -17,6 +17,7 @@ from kstore.log.files.snapshots import read_snapshot
 from kstore.log.maintenance import verify
 from kstore.log.opening import open_log
 from kstore.log.store import open_store
+from kstore.record import Record
 from kstore.types import TopicPartition
 from tests.making.exporting import (
     DAY_MS,
@@ -223,3 +224,31 @@ def test_log_start_offset_of_the_source_is_kept(source: Path, tmp_path: Path) ->
     with open_log(tmp_path / "out" / f"{TOPIC}-0") as log:
         assert (log.log_start_offset, log.log_end_offset) == (115, 200)
     check_loads(tmp_path / "out")
+
+
+def test_pieces_that_a_cleaner_merged_in_the_source_are_joined_only_if_they_follow_each_other(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "out"
+    cleaned = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": 0.0, "file_delete_delay_ms": 0}
+    small, large = (LogConfig(segment_bytes=size, **cleaned) for size in (2000, 20_000))
+
+    def append(count: int, config: LogConfig, *, is_cleaned: bool = False) -> None:
+        with open_store(source, "a", config) as store:
+            if TOPIC not in store.topics:
+                store.create_topic(TOPIC, 1)
+            log = store.log(TOPIC, 0)
+            for _ in range(0, count, 5):
+                first = log.log_end_offset
+                log.append([Record(offset=0, key=b"%d" % (first + at), value=b"x" * 50) for at in range(5)])
+            if is_cleaned:
+                log.roll()
+                log.compact()
+
+    append(45, small)
+    export(source, target, "kstore")
+    append(40, large, is_cleaned=True)
+    with open_log(source / f"{TOPIC}-0") as log:
+        assert [segment.base_offset for segment in log.segments] == [0, 85]
+    for _ in range(2):
+        export(source, target, "kstore")
+        assert batches_of(target / f"{TOPIC}-0") == batches_of(source / f"{TOPIC}-0")
+    check_loads(target)
