@@ -47,10 +47,10 @@ def export(
         fail_on_data_loss: False to go on where the source has deleted records before they were exported; the manifest
         lists their offsets as missing.
     Raises: ValueError, TypeError for a wrong option; ExportOptionsError if the target holds an export with other
-        options; ExportSourceError if the source was truncated below what was exported, or has deleted records that were
-        not; ExportError for a target that is no export; UnsupportedError for a URL as target; LogLockedError;
-        LogNotFoundError, CorruptionError, UnsupportedError, LogReplacedError, StorageError, after each of which the
-        same call goes on where this one stopped.
+        options; ExportSourceError if the source was truncated below what was exported, has deleted records that were
+        not, or is another log now; ExportError for a target that is no export; UnsupportedError for a URL as target;
+        LogLockedError; LogNotFoundError, CorruptionError, UnsupportedError, LogReplacedError, StorageError, after each
+        of which the same call goes on where this one stopped.
     Threads: safe; one run at a time per target.
     Cost: one pass; memory for two decoded batches and one row group for each thread.
     """

@@ -45,7 +45,8 @@ class ExportedPartition(NamedTuple):
     """The offsets of one partition that an export covers: [start_offset, end_offset).
 
     missing: [first, end) offsets in between that the source had lost before they were exported. damage: what was left
-    out with on_error="skip", as JSON objects.
+    out with on_error="skip", as JSON objects. topic_id: that of the source, None if it has none. last_batch: the header
+    of the batch with the last exported offset, None if it is not known.
     """
 
     topic: str
@@ -55,6 +56,8 @@ class ExportedPartition(NamedTuple):
     record_count: int = 0
     missing: tuple[tuple[int, int], ...] = ()
     damage: tuple[dict[str, Any], ...] = ()
+    topic_id: str | None = None
+    last_batch: dict[str, int] | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:

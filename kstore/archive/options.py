@@ -90,8 +90,9 @@ def _described(bound: Offsets | None) -> object:
 class ExportArguments(TypedDict, total=False):
     """The arguments of kstore.export that say what is exported.
 
-    topics, partitions, start_offset, end_offset, since, until, isolation: as in kstore.scan. Of format "kstore" whole
-    batches with offsets from start_offset on are copied, up to end_offset, or the first record at or after `until`.
+    topics, partitions, start_offset, end_offset, since, until, isolation: as in kstore.scan; a start_offset of
+    2**63 - 1 is where each log ends at the first run. Of format "kstore" whole batches with offsets from start_offset
+    on are copied, up to end_offset, or the first record at or after `until`.
     last_batch: whether a batch that spans the end is kept whole ("keep"), or dropped as in a broker's truncation.
     columns: as in kstore.scan, by default all but topic; strings: as there.
     codec: of Parquet "snappy" (the default), "zstd", "lz4", "gzip" or "none", of Arrow "none" (the default), "lz4" or

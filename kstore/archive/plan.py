@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import NamedTuple
 
+from kstore._core import BatchHeader
 from kstore.archive.manifest import ExportedFile, ExportedPartition, Manifest
 from kstore.archive.options import ExportOptions
 from kstore.archive.parts import Part, Plan, Work
 from kstore.config import MAX_INT32, MAX_INT64, MIB, LogConfig
-from kstore.errors import ExportSourceError
-from kstore.log.env import Env, Location, StrPath, locate, split_path
+from kstore.errors import CorruptionError, ExportSourceError
+from kstore.log.env import Env, Location, StrPath, join_path, locate, split_path
 from kstore.log.files.names import PartitionDirectory, find_partitions
+from kstore.log.files.root_files import id_text, read_partition_metadata
 from kstore.log.log import Log
 from kstore.log.opening import open_found
 from kstore.log.plan import ScanRange
@@ -77,21 +80,22 @@ def make_plan(source: Source, options: ExportOptions, manifest: Manifest | None,
     partitions: list[ExportedPartition] = []
     parts: list[Part] = []
     before = {one.topic_partition: one for one in (() if manifest is None else manifest.partitions)}
+    is_first_run = not before
     directories = source.selected(options)
     is_few = len(directories) < tasks
     for directory in directories:
         with source.open(directory) as log:
             known = before.pop(log.topic_partition, None)
-            span = _span_of(log, known, options, source)
+            topic_id = topic_id_of(directory, source.located.env)
+            if known is not None:
+                _check_unchanged(log, known, topic_id)
+            span = _span_of(log, known, options, source, is_first_run=is_first_run)
             size = options.file_bytes
             if is_few and not options.is_verbatim:
                 size = min(size, max(log.size_in_bytes * len(directories) // tasks, _LEAST_PART_BYTES))
             found = _segment_parts(log, span, options) if options.is_verbatim else _parts(log, span, options, size)
             parts += found
-            start = span.start if known is None else known.start_offset
-            missing = span.missing if known is None else (*known.missing, *span.missing)
-            damage = () if known is None else known.damage
-            partitions.append(ExportedPartition(*log.topic_partition, start, span.end, 0, missing, damage))
+            partitions.append(_exported(log, span, known, topic_id))
     partitions += before.values()
     parts += _joins(manifest, options)
     return Plan(
@@ -103,11 +107,20 @@ def make_plan(source: Source, options: ExportOptions, manifest: Manifest | None,
     )
 
 
-def works(parts: Iterable[Part], source: Source, options: ExportOptions, manifest: Manifest | None) -> Iterator[Work]:
+def works(
+    parts: Iterable[Part],
+    source: Source,
+    options: ExportOptions,
+    manifest: Manifest | None,
+    *,
+    planned: Iterable[ExportedPartition] = (),
+) -> Iterator[Work]:
     """Yield what the task of each part reads, looked up in the logs as they are now.
 
+    Args: planned: the partitions of a plan that was made earlier: their logs have to be the same.
     Raises: ExportSourceError if the source has lost offsets of a part; as make_plan.
     """
+    expected = {one.topic_partition: one for one in planned}
     files = {file.path: file for file in (() if manifest is None else manifest.files)}
     todo = sorted(parts, key=lambda part: (bool(part.inputs), part.topic_partition, part.number))
     directories = None
@@ -117,22 +130,107 @@ def works(parts: Iterable[Part], source: Source, options: ExportOptions, manifes
             continue
         if directories is None:
             directories = {one.topic_partition: one for one in source.selected(options)}
-        directory = directories[topic_partition]
+        directory = directories.get(topic_partition)
+        if directory is None:
+            yield from _works_of_lost(list(group), source)
+            continue
         with source.open(directory) as log:
+            if topic_partition in expected:
+                _check_unchanged(log, expected[topic_partition], topic_id_of(directory, source.located.env))
             yield from (_work(log, part, options, source) for part in group)
 
 
-def _span_of(log: Log, known: ExportedPartition | None, options: ExportOptions, source: Source) -> _Span:
+def topic_id_of(directory: PartitionDirectory, env: Env) -> str | None:
+    """Return the topic id that a partition's directory has, None without one that can be read."""
+    with suppress(CorruptionError):
+        topic_id = read_partition_metadata(directory.path, env)
+        return None if topic_id is None else id_text(topic_id)
+    return None
+
+
+def _exported(log: Log, span: _Span, known: ExportedPartition | None, topic_id: str | None) -> ExportedPartition:
+    if known is None:
+        found = ExportedPartition(*log.topic_partition, span.start, span.end, 0, span.missing)
+    else:
+        is_empty = known.start_offset == known.end_offset and not span.missing
+        start = span.start if is_empty else known.start_offset
+        missing = (*known.missing, *span.missing)
+        found = known._replace(start_offset=start, end_offset=span.end, record_count=0, missing=missing)
+    if known is None or known.last_batch is None or span.end > known.end_offset:
+        found = found._replace(last_batch=_last_batch(log, span.end))
+    return found._replace(topic_id=topic_id or found.topic_id)
+
+
+# What is kept of the header of a batch; a cleaner that removes some records changes only the others.
+_KEPT_BY_CLEANERS = (
+    "base_offset",
+    "last_offset",
+    "magic",
+    "partition_leader_epoch",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+)
+
+
+def _header_at(log: Log, offset: int) -> BatchHeader | None:
+    """Return the header of the batch that holds an offset; None if the log has none, or it cannot be read."""
+    if not log.log_start_offset <= offset < log.log_end_offset:
+        return None
+    with suppress(CorruptionError):
+        batch = next(log.batches(offset, offset + 1), None)
+        return None if batch is None else batch.header
+    return None
+
+
+def _last_batch(log: Log, end: int) -> dict[str, int] | None:
+    header = _header_at(log, end - 1)
+    if header is None or not header.has_base_offset:
+        return None
+    return {name: int(getattr(header, name) or 0) for name in (*_KEPT_BY_CLEANERS, "record_count", "crc")}
+
+
+def _check_unchanged(log: Log, known: ExportedPartition, topic_id: str | None) -> None:
+    """Raise ExportSourceError if another log took the place of the one that was exported: its topic id is another one,
+    or the last batch that was exported is not there any more, and no cleaner can have changed it.
+    """
+    if known.topic_id is not None and topic_id is not None and topic_id != known.topic_id:
+        why = f"the topic was deleted and created again, its id was {known.topic_id} and is {topic_id}"
+        raise _diverged(log, known.end_offset, why)
+    last = known.last_batch
+    header = None if last is None else _header_at(log, last["last_offset"])
+    if last is None or header is None or not header.has_base_offset:
+        return
+    found = {name: int(getattr(header, name) or 0) for name in last}
+    is_cleaned = found["record_count"] < last["record_count"] or header.has_delete_horizon
+    if any(found[name] != last[name] for name in _KEPT_BY_CLEANERS) or (found["crc"] != last["crc"] and not is_cleaned):
+        expected = f"offsets {last['base_offset']} to {last['last_offset']} and CRC {last['crc']:#010x}"
+        there = f"offsets {header.base_offset} to {header.last_offset} and CRC {header.crc:#010x}"
+        why = f"it was truncated, or another log took its place: the last exported batch had {expected}, found {there}"
+        raise _diverged(log, known.end_offset, why)
+
+
+def _span_of(
+    log: Log, known: ExportedPartition | None, options: ExportOptions, source: Source, *, is_first_run: bool
+) -> _Span:
     first, last = options.selection.bounds_of(log.topic_partition)
     missing: tuple[tuple[int, int], ...] = ()
+    # A partition that is new since the first run is new as a whole.
+    if first == MAX_OFFSET and not is_first_run:
+        first = None
     if known is not None:
-        first = known.end_offset
+        _check_reaches(log, known.end_offset, options)
+        first = max(known.end_offset, first or 0)
         if log.log_start_offset > first:
             missing = _lost(log, first, source, end=log.log_start_offset)
-        elif log.log_end_offset < first:
-            raise _diverged(log, first, "it was truncated, or another log took its place")
+    if first is not None and (known is None or first > known.end_offset):
+        end = log.readable_end(isolation=options.isolation, on_error=options.on_error).offset
+        if known is not None and end < first:
+            return _Span(known.end_offset, known.end_offset, is_new=False)
+        first = min(first, end)
     if first is not None and last is not None and last < first:
-        return _Span(first, first, known is None, missing)
+        at = first if known is None else known.end_offset
+        return _Span(at, at, known is None, missing)
     since_ms = options.since_ms if known is None else None
     start, end = log.held_offsets(
         first, last, since_ms=since_ms, isolation=options.isolation, on_error=options.on_error
@@ -142,6 +240,39 @@ def _span_of(log: Log, known: ExportedPartition | None, options: ExportOptions, 
     if options.is_verbatim:
         end = _verbatim_end(log, start, options, end=end)
     return _Span(start, max(start, end), known is None, missing)
+
+
+def _works_of_lost(parts: Sequence[Part], source: Source) -> Iterator[Work]:
+    """Yield the work of the parts of a partition that was deleted.
+
+    Raises: ExportSourceError, unless that is to be tolerated: then the offsets are missing.
+    """
+    place = parts[0].topic_partition
+    directory = join_path(source.name, str(place))
+    if source.fails_on_data_loss:
+        offset = min(part.start_offset for part in parts)
+        why = "the partition was deleted before all of it was exported"
+        raise ExportSourceError(
+            f"{place} in {directory}: the export has to go on at offset {offset}: {why}",
+            topic=place.topic,
+            partition=place.partition,
+            offset=offset,
+            log_start_offset=-1,
+            log_end_offset=-1,
+            path=directory,
+        )
+    last = max(parts, key=lambda part: (part.end_offset, part.base_offset))
+    for part in parts:
+        missing = () if part.is_empty_segment else ((part.start_offset, part.end_offset),)
+        # So that a segment ends the log where the partition ended.
+        base_offset = part.end_offset if part is last else part.base_offset
+        yield Work(part._replace(start_offset=part.end_offset, base_offset=base_offset), directory, missing=missing)
+
+
+def _check_reaches(log: Log, end: int, options: ExportOptions) -> None:
+    """Raise ExportSourceError if a log ends below an offset. A read that leaves damage out may go on after it."""
+    if log.log_end_offset < end and log.readable_end(on_error=options.on_error).offset < end:
+        raise _diverged(log, end, "it was truncated, or another log took its place")
 
 
 def _lost(log: Log, first: int, source: Source, *, end: int) -> tuple[tuple[int, int], ...]:
@@ -249,8 +380,7 @@ def _work(log: Log, part: Part, options: ExportOptions, source: Source) -> Work:
     if log.log_start_offset > start:
         start = min(log.log_start_offset, part.end_offset)
         missing = _lost(log, part.start_offset, source, end=start)
-    if log.readable_end(on_error=options.on_error).offset < part.end_offset:
-        raise _diverged(log, part.end_offset, "it was truncated, or another log took its place")
+    _check_reaches(log, part.end_offset, options)
     size = MAX_INT64 if options.is_verbatim else _RANGE_BYTES
     ranges = _planned(log, start, options, end=part.end_offset, max_bytes=size)
     return Work(part._replace(start_offset=start), log.path, tuple(ranges), (), missing)

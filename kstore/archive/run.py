@@ -153,7 +153,7 @@ class _Run:
             _check_unchanged(target, manifest)
         if plan is not None:
             was_resumed = True
-            manifest = self._carry_out(plan, manifest)
+            manifest = self._carry_out(plan, manifest, is_resumed=True)
         plan = make_plan(self._source, options, manifest, tasks=self._tasks)
         if manifest is None or plan.parts or _with_counts(plan.partitions, manifest.files) != manifest.partitions:
             target.begin(plan)
@@ -175,11 +175,12 @@ class _Run:
     def _check(self, described: dict[str, Any], source: str, *, path: str) -> None:
         self._options.check_same({**described, "source": source}, path=path, source=self._source.name)
 
-    def _carry_out(self, plan: Plan, manifest: Manifest | None) -> Manifest:
+    def _carry_out(self, plan: Plan, manifest: Manifest | None, *, is_resumed: bool = False) -> Manifest:
         target, options = self._target, self._options
         results = target.results(plan)
         parts = [part for part in plan.parts if part.number not in results]
-        todo = list(works(parts, self._source, options, manifest))
+        planned = plan.partitions if is_resumed else ()
+        todo = list(works(parts, self._source, options, manifest, planned=planned))
         self._on_plan(sum(work.part.size_in_bytes for work in todo))
         job = Job(options, Place(target.path, target.env), self._source.config, self._source.env)
         for result in self._execute(todo, job) if todo else ():
@@ -237,7 +238,8 @@ class _Run:
 
     def _notes_of(self, place: TopicPartition) -> dict[str, Any]:
         return {
-            "directory": self._directories[place],
+            # A partition that was deleted has none.
+            "directory": self._directories.get(place, join_path(self._source.name, str(place))),
             "topic_id": dict(self._options.topic_ids).get(place.topic),
             "epochs": [],
             "new": [],

@@ -30,6 +30,7 @@ from kstore.log.files.names import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
     PRODUCER_SNAPSHOT_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     PartitionDirectory,
@@ -117,16 +118,14 @@ class _Partition:
         if self._notes["has_transactions"]:
             self._write_transactions()
         self._write_last_snapshot()
+        place, root = self._directory.topic_partition, self._directory.root
+        # An empty log of an earlier run, which waited for the offset of --from, starts there now.
+        if read_checkpoint(root, LOG_START_OFFSET_CHECKPOINT, self._env).get(place, self._start) < self._start:
+            save_offset(root, LOG_START_OFFSET_CHECKPOINT, place, self._start, self._env)
         cleaned = read_checkpoint(split_path(self._source)[0], CLEANER_CHECKPOINT, self._source_env)
-        offset = cleaned.get(self._directory.topic_partition)
+        offset = cleaned.get(place)
         if offset is not None:
-            save_offset(
-                self._directory.root,
-                CLEANER_CHECKPOINT,
-                self._directory.topic_partition,
-                min(offset, self._end),
-                self._env,
-            )
+            save_offset(root, CLEANER_CHECKPOINT, place, min(offset, self._end), self._env)
 
     def marks(self) -> PartitionMarks:
         """Return what the checkpoints of the root have to say."""

@@ -4,6 +4,7 @@ Method: small roots that grow; the files are read back and compared with the log
 from __future__ import annotations
 
 import errno
+import json
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,9 +37,10 @@ from kstore.errors import (
     UnsupportedError,
 )
 from kstore.log.env import DEFAULT_ENV
+from kstore.log.opening import open_log
 from kstore.log.store import open_store
 from kstore.record import Record
-from kstore.types import TopicPartition
+from kstore.types import MAX_OFFSET, TopicPartition
 from tests.fakes.faults import Fault, FaultyEnv
 from tests.fakes.full_disk import FullEnv
 from tests.making.exporting import (
@@ -327,6 +329,126 @@ def test_source_that_was_truncated_below_what_was_exported_is_refused(source: Pa
         export(source, tmp_path / "out")
 
 
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_topic_that_was_deleted_and_created_again_is_refused(tmp_path: Path, format: str, has_ids: bool) -> None:
+    source, target = tmp_path / "source", tmp_path / "out"
+    for count in (50, 80):
+        shutil.rmtree(source, ignore_errors=True)
+        grow(source, count)
+        if not has_ids:
+            for path in source.rglob("partition.metadata"):
+                path.unlink()
+        if count == 50:
+            export(source, target, format)
+    why = "created again, its id was" if has_ids else "the last exported batch had offsets 40 to 49"
+    with pytest.raises(ExportSourceError, match=f"go on at offset 50, the log holds 0 to 80: .*{why}"):
+        export(source, target, format, fail_on_data_loss=False)
+    assert len(rows_of_export(target)) == 100
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_run_that_was_interrupted_does_not_go_on_with_another_topic_of_the_name(tmp_path: Path, format: str) -> None:
+    source, target = tmp_path / "source", tmp_path / "out"
+    grow(source, 50)
+    interrupt_at(source, target, format, partition=1)
+    shutil.rmtree(source)
+    grow(source, 80)
+    with pytest.raises(ExportSourceError, match="deleted and created again"):
+        export(source, target, format)
+    assert read_manifest(target) is None
+
+
+def test_export_goes_on_after_a_cleaner_removed_records_of_its_last_batch(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "out"
+    cleaned = LogConfig(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0, file_delete_delay_ms=0)
+    grow(source, 20, config=cleaned)
+    export(source, target)
+    last = partition_of(checked_manifest(target), 0).last_batch
+    assert last is not None
+    with open_store(source, "a", cleaned) as store:
+        log = store.log(TOPIC, 0)
+        log.append(Record(offset=0, key=b"1", value=b"new"))
+        log.append(Record(offset=0, key=b"0", value=b"new"))
+        log.roll()
+        log.compact()
+        (header,) = [batch.header for batch in log.batches() if batch.header.last_offset == 19]
+    assert 0 < (header.record_count or 0) < last["record_count"]
+    assert export(source, target).new_records == 2
+
+
+def test_manifest_without_ids_and_batches_is_read_and_gets_them(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    export(source, target)
+    path = target / MANIFEST_FILE
+    fields = json.loads(path.read_text())
+    for one in fields["partitions"]:
+        assert one.pop("topic_id")
+        assert one.pop("last_batch")["last_offset"] == 199
+    path.write_text(json.dumps(fields))
+    assert export(source, target).new_records == 0
+    assert partition_of(checked_manifest(target), 0).topic_id is not None
+
+
+def interrupt_at(source: Path, target: Path, format: str, *, partition: int) -> None:
+    """Export up to the parts of a partition, and end there."""
+
+    def run(todo: Sequence[Work], job: Job) -> Iterator[PartResult]:
+        for work in todo:
+            if work.part.partition == partition:
+                raise KeyboardInterrupt
+            yield run_part(work, job)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_export(Source(source, LogConfig(), DEFAULT_ENV), target, export_options(format), run, tasks=1)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_partition_that_was_deleted_before_it_was_exported_is_an_error_or_listed(
+    source: Path, tmp_path: Path, format: str
+) -> None:
+    target = tmp_path / "out"
+    interrupt_at(source, target, format, partition=1)
+    shutil.rmtree(source / f"{TOPIC}-1")
+    for _ in range(2):
+        with pytest.raises(ExportSourceError, match=f"{TOPIC}-1 in .* was deleted before all of it was exported"):
+            export(source, target, format)
+    export(source, target, format, fail_on_data_loss=False)
+    gone = partition_of(checked_manifest(target), 1)
+    assert (gone.start_offset, gone.end_offset) == (0, 200)
+    assert sorted(gone.missing)[0][0] == 0
+    assert sum(end - first for first, end in gone.missing) == 200
+    assert {row.partition for row in rows_of_export(target)} == {0}
+    assert export(source, target, format).new_records == 0
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_export_from_latest_begins_where_the_logs_end_at_the_first_run(
+    source: Path, tmp_path: Path, format: str
+) -> None:
+    target = tmp_path / "out"
+    assert export(source, target, format, start_offset=MAX_OFFSET).new_records == 0
+    assert [(one.start_offset, one.end_offset) for one in checked_manifest(target).partitions] == [(200, 200)] * 2
+    grow(source, 30)
+    grow(source, 10, topic="later")
+    assert export(source, target, format, start_offset=MAX_OFFSET).new_records == 80
+    expected = [row for row in rows_of_source(source) if row.offset >= 200]
+    assert rows_of_export(target) == sorted(expected + rows_of_source(source, topic="later"))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_export_from_an_offset_above_the_end_waits_for_it(source: Path, tmp_path: Path, format: str) -> None:
+    target = tmp_path / "out"
+    with open_store(source, "a") as store:
+        store.log(TOPIC, 1).truncate_to(100)
+    for _ in range(3):
+        export(source, target, format, start_offset=155)
+        assert rows_of_export(target) == [row for row in rows_of_source(source) if row.offset >= 155]
+        grow(source, 40)
+    begun = partition_of(checked_manifest(target), 1)
+    assert (begun.start_offset, begun.end_offset, begun.missing) == (155, 180, ())
+
+
 def test_manifest_that_is_damaged_is_refused(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     assert read_manifest(tmp_path) is None
@@ -355,6 +477,23 @@ def test_file_that_was_changed_is_not_joined(tmp_path: Path) -> None:
     (target / file.path).write_bytes(content)
     with pytest.raises(CorruptManifestError, match="differs from the manifest"):
         export(source, target)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_damage_that_ends_a_plain_read_is_left_out_again_and_again(tmp_path: Path, format: str) -> None:
+    source, target = tmp_path / "source", tmp_path / "out"
+    grow(source, 30, config=LogConfig())
+    path = source / f"{TOPIC}-0" / f"{0:020d}.log"
+    content = bytearray(path.read_bytes())
+    with open_log(path.parent) as log:
+        content[next(batch.position for batch in log.batches(10)) + 16] = 79
+    path.write_bytes(content)
+    for _ in range(2):
+        export(source, target, format, on_error="skip")
+        assert [row.offset for row in rows_of_export(target) if row.partition == 0] == [
+            *range(10),
+            *range(20, 30),
+        ]
 
 
 def test_damage_is_raised_or_left_out_and_listed(source: Path, tmp_path: Path) -> None:
