@@ -37,6 +37,7 @@ def append_columns(
     columns: RecordColumns,
     *,
     partition: int | None = None,
+    ignores_keys: bool = False,
     max_time_to_block_ms: int,
     cluster: Cluster,
     now_ms: int | None = None,
@@ -48,6 +49,7 @@ def append_columns(
     Args:
         partition: None to place each row by its key, as Kafka's producer does, and rows without a key in the sticky
             partition.
+        ignores_keys: whether rows with a key go to the sticky partition too.
         columns: without offsets.
         max_time_to_block_ms: how long to wait for memory, for each batch.
         now_ms: monotonic time, None for the accumulator's clock.
@@ -66,6 +68,7 @@ def append_columns(
         accumulator,
         topic,
         columns,
+        ignores_keys=ignores_keys,
         max_time_to_block_ms=max_time_to_block_ms,
         max_record_bytes=max_record_bytes,
         now_ms=accumulator.clock.monotonic_ms() if now_ms is None else now_ms,
@@ -92,6 +95,7 @@ class ColumnsAppend:
         topic: str,
         columns: RecordColumns,
         *,
+        ignores_keys: bool,
         max_time_to_block_ms: int,
         max_record_bytes: int | None,
         now_ms: int,
@@ -102,7 +106,7 @@ class ColumnsAppend:
             raise ValueError("columns to append must not have offsets: the log assigns them")
         self._accumulator = accumulator
         self._topic = topic
-        self._has_keys = columns.key is not None
+        self._places_by_key = columns.key is not None and not ignores_keys
         self._max_time_to_block_ms = max_time_to_block_ms
         self._clock = accumulator.clock
         self._clock_offset_ms = now_ms - self._clock.monotonic_ms()
@@ -125,7 +129,7 @@ class ColumnsAppend:
         try:
             if partition is not None:
                 self._append_to(partition)
-            elif self._has_keys:
+            elif self._places_by_key:
                 self._append_by_key()
             else:
                 self._append_sticky()

@@ -405,7 +405,8 @@ class Producer(ProducerCore):
 
         Args: columns: a pyarrow RecordBatch, Table or RecordBatchReader with the columns key and value (binary or
             string), timestamp (any unit, or int64 ms; the current time if missing) and headers, each optional; or a
-            kstore.record.packing.RecordColumns of Arrow or NumPy buffers. partition: None to place rows by key.
+            kstore.record.packing.RecordColumns of Arrow or NumPy buffers. partition: None to place rows by key, or,
+            with partitioner_ignore_keys, all of them in the sticky partition.
         Returns: a future of (partition, base_offset, record_count) of each batch, in the order of creation. If the
             append fails after the first batch, the future fails.
         Raises: what send() raises or reports by its future, if no row was appended.
@@ -429,6 +430,7 @@ class Producer(ProducerCore):
                     topic,
                     one,
                     partition=partition,
+                    ignores_keys=self.config.partitioner_ignore_keys,
                     max_time_to_block_ms=max(max_block_ms - waited_ms, 0),
                     max_record_bytes=self._max_record_bytes,
                     cluster=cluster,

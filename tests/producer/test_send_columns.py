@@ -184,3 +184,13 @@ def test_columns_for_no_partition_are_refused_at_once(store: WritableStore, part
 def test_timestamp_of_all_rows_beyond_64_bits_is_refused(store: WritableStore, timestamp: int) -> None:
     with Producer(store) as producer, pytest.raises(ValueError, match=f"timestamp must be from .*, got {timestamp}"):
         producer.send_columns(TOPIC, RecordColumns(1, timestamp), partition=0)
+
+
+def test_keys_that_are_to_be_ignored_do_not_place_rows(store: WritableStore) -> None:
+    keys = [b"%d" % (number % 10) for number in range(len(VALUES))]
+    with Producer(store, partitioner_ignore_keys=True) as producer:
+        places = {batch.partition for batch in producer.send_columns(TOPIC, rows(VALUES, keys)).result(WAIT_S)}
+        assert len(places) < 3
+        producer.send_columns(TOPIC, rows(VALUES, keys), partition=2).result(WAIT_S)
+    assert values_of(store, 2)[-len(VALUES) :] == VALUES
+    assert sum(len(values_of(store, partition)) for partition in range(3)) == 2 * len(VALUES)

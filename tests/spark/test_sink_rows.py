@@ -101,6 +101,19 @@ def test_rows_are_placed_by_key_as_kafkas_producer_does(root: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("partitions", [[None] * 100, [2] + [None] * 99], ids=["no partition", "some"])
+def test_keys_do_not_place_rows_if_they_are_to_be_ignored(root: Path, partitions: list[int | None]) -> None:
+    keys = [b"%d" % number for number in range(100)]
+    columns = {"key": pa.array(keys), "value": pa.array(keys), "partition": pa.array(partitions, pa.int32())}
+    options = {"topic": TOPIC, "kafka.partitioner.ignore.keys": "true"}
+    found = write(root, "key binary, value binary, partition int", pa.record_batch(columns), **options)
+    named = [(keys[at], keys[at]) for at, given in enumerate(partitions) if given == 2]
+    assert found.get((TOPIC, 2), [])[: len(named)] == named
+    # The sticky partition, and the one that the column names.
+    assert len(found) <= 1 + len(named)
+    assert sum(map(len, found.values())) == 100
+
+
 def test_strings_are_written_as_utf8_and_nulls_as_null(root: Path) -> None:
     batch = pa.record_batch({"key": texts("é", None), "value": texts(None, "ü")})
     found = write(root, "key string, value string", batch, topic=TOPIC)

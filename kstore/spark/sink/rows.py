@@ -149,7 +149,9 @@ class RowSender:
         if partitions is None or partitions.null_count == len(partitions):
             self._keep(self._producer.send_columns(topic, records))
             return
-        for partition, rows in _groups(_filled(partitions, records, count=count)):
+        if not self._producer.config.partitioner_ignore_keys:
+            partitions = _filled(partitions, records, count=count)
+        for partition, rows in _groups(partitions):
             self._keep(self._producer.send_columns(topic, _rows(records, rows), partition=partition))
 
     def _keep(self, future: ColumnsFuture) -> None:
