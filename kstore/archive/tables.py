@@ -1,23 +1,27 @@
 """Export to tables: rows appended to a Delta Lake or an Iceberg table, each exactly once.
 
-How far each partition was exported is in the table itself, and changes in the same commit that appends the rows: in
-Delta Lake as the version of an application transaction for each partition, in Iceberg as a property of the table.
+How far each partition was exported, and from which source and topic id, is in the table itself, and changes in the
+same commit that appends the rows: in Delta Lake as versions of application transactions for each partition, in Iceberg
+as properties of the table.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kstore.archive.columns import described
 from kstore.archive.manifest import ExportedPartition, Manifest
-from kstore.archive.options import ExportOptions
+from kstore.archive.options import COLUMNS, ExportOptions
 from kstore.archive.parts import Part, Work
-from kstore.archive.plan import Source, make_plan, works
+from kstore.archive.plan import Source, make_plan, topic_id_of, works
 from kstore.config import LogConfig
-from kstore.errors import ExportError
+from kstore.errors import ExportError, ExportOptionsError, KStoreError
 from kstore.log.env import Env, StrPath
 from kstore.types import TopicPartition
 
@@ -25,8 +29,11 @@ if TYPE_CHECKING:
     import pyarrow
 
 DELTA, ICEBERG = "delta:", "iceberg:"
-# Of an application transaction, and of a property, before the name of the partition.
-_APPLICATION, _PROPERTY = "kstore/", "kstore.end-offset."
+# Before the name of the partition: of an application transaction, whose version is the end offset, and of a property.
+_APPLICATION, _PROPERTY = "kstore/", "kstore."
+_END, _SOURCE, _TOPIC_ID = "end-offset", "source", "topic-id"
+_SOURCE_OF_COMMIT = "kstore.source"
+_ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _RETRIES = "commit.retry.num-retries"
 _BATCH_BYTES = 4 << 20
 
@@ -50,6 +57,20 @@ class TableSummary(NamedTuple):
     damage: tuple[dict[str, Any], ...] = ()
 
 
+class _Mark(NamedTuple):
+    """What a table notes of a partition. topic_id: None if the source has none."""
+
+    end_offset: int
+    source: str
+    topic_id: str | None
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """What tells the source, by its name in the table."""
+        ids = {} if self.topic_id is None else {_TOPIC_ID: self.topic_id}
+        return {_SOURCE: self.source, **ids}
+
+
 class _Table(ABC):
     """A table that rows are appended to."""
 
@@ -58,10 +79,14 @@ class _Table(ABC):
         """Return up to where a partition is in the table, None if it is not."""
 
     @abstractmethod
-    def append(self, rows: pyarrow.RecordBatchReader, ends: Mapping[TopicPartition, int]) -> None:
-        """Append rows and note the end offsets, in one commit.
+    def other(self, name: str, topic_partition: TopicPartition, text: str) -> str | None:
+        """Return what the table notes of a partition under a name; None for nothing, or for this text."""
 
-        Raises: ExportError if another writer committed since the offsets were read.
+    @abstractmethod
+    def append(self, rows: pyarrow.RecordBatchReader, marks: Mapping[TopicPartition, _Mark]) -> None:
+        """Append rows and the notes, in one commit.
+
+        Raises: ExportError if another writer committed since the notes were read.
         """
 
 
@@ -79,12 +104,33 @@ class _DeltaTable(_Table):
         found: int | None = self._table.transaction_version(_APPLICATION + str(topic_partition))
         return found
 
-    def append(self, rows: pyarrow.RecordBatchReader, ends: Mapping[TopicPartition, int]) -> None:
-        marks = [self._deltalake.Transaction(_APPLICATION + str(one), end) for one, end in ends.items()]
+    def other(self, name: str, topic_partition: TopicPartition, text: str) -> str | None:
+        found = self._table.transaction_version(f"{_APPLICATION}{name}/{topic_partition}")
+        if found in (None, _number_of(text)):
+            return None
+        # The version is only a number; commits that are not removed yet have the name of their source.
+        sources = (entry.get(_SOURCE_OF_COMMIT) for entry in self._table.history())
+        named = next((one for one in sources if one is not None and _number_of(one) == found), None)
+        return named or "another one"
+
+    def append(self, rows: pyarrow.RecordBatchReader, marks: Mapping[TopicPartition, _Mark]) -> None:
+        versions = {_APPLICATION + str(place): mark.end_offset for place, mark in marks.items()}
+        for place, mark in marks.items():
+            texts = mark.texts.items()
+            versions |= {f"{_APPLICATION}{name}/{place}": _number_of(text) for name, text in texts}
         # Without retries: they would append after a commit of another run, which may have appended the same rows.
-        properties = self._deltalake.CommitProperties(app_transactions=marks, max_commit_retries=0)
+        properties = self._deltalake.CommitProperties(
+            app_transactions=[self._deltalake.Transaction(*one) for one in versions.items()],
+            custom_metadata={_SOURCE_OF_COMMIT: next(iter(marks.values())).source},
+            max_commit_retries=0,
+        )
+        # Columns that somebody added are null in new rows.
+        added = {field.name for field in self._table.schema().fields} - set(rows.schema.names)
+        mode = "merge" if added and not added & {"topic", *COLUMNS} else None
         try:
-            self._deltalake.write_deltalake(self._table, rows, mode="append", commit_properties=properties)
+            self._deltalake.write_deltalake(
+                self._table, rows, mode="append", schema_mode=mode, commit_properties=properties
+            )
         except self._deltalake.exceptions.CommitFailedError as error:
             raise _overtaken(self._uri, error) from error
         self._table = self._deltalake.DeltaTable(self._uri)
@@ -103,11 +149,19 @@ class _IcebergTable(_Table):
         self._table: Any = catalog.create_table_if_not_exists(identifier, schema)
 
     def end_offset(self, topic_partition: TopicPartition) -> int | None:
-        found = self._table.properties.get(_PROPERTY + str(topic_partition))
+        found = self._property(_END, topic_partition)
         return None if found is None else int(found)
 
-    def append(self, rows: pyarrow.RecordBatchReader, ends: Mapping[TopicPartition, int]) -> None:
-        properties = {_PROPERTY + str(one): str(end) for one, end in ends.items()}
+    def other(self, name: str, topic_partition: TopicPartition, text: str) -> str | None:
+        found = self._property(name, topic_partition)
+        return None if found == text else found
+
+    def append(self, rows: pyarrow.RecordBatchReader, marks: Mapping[TopicPartition, _Mark]) -> None:
+        properties = {
+            f"{_PROPERTY}{name}.{place}": text
+            for place, mark in marks.items()
+            for name, text in ((_END, str(mark.end_offset)), *mark.texts.items())
+        }
         self._forbid_retries()
         try:
             with self._table.transaction() as transaction:
@@ -115,6 +169,10 @@ class _IcebergTable(_Table):
                 transaction.set_properties(properties)
         except self._failures as error:
             raise _overtaken(self._name, error) from error
+
+    def _property(self, name: str, topic_partition: TopicPartition) -> str | None:
+        found: str | None = self._table.properties.get(f"{_PROPERTY}{name}.{topic_partition}")
+        return found
 
     def _forbid_retries(self) -> None:
         """Let this process commit only to the version of the table that it read. Nothing of it is stored.
@@ -124,6 +182,30 @@ class _IcebergTable(_Table):
         metadata = self._table.metadata
         properties = {**metadata.properties, _RETRIES: "0"}
         self._table.metadata = metadata.model_copy(update={"properties": properties})
+
+
+def _number_of(text: str) -> int:
+    """Return a number that another text does not have: the version of an application transaction is one."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+@contextmanager
+def _failures_of(table: str, rows: _Rows | None = None) -> Iterator[None]:
+    """Context manager: an error of the package becomes an ExportError, or what it was caused by, an error of the source
+    or an interrupt.
+    """
+    try:
+        yield
+    except KStoreError:
+        raise
+    # A panic of deltalake is no Exception.
+    except BaseException as error:
+        if rows is not None and rows.failure is not None and rows.failure is not error:
+            raise rows.failure from error
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        reason = " ".join(_ESCAPE.sub("", str(error)).split())
+        raise ExportError(f"cannot write {table}: {type(error).__name__}: {reason}", path=table) from error
 
 
 def _overtaken(name: str, error: Exception) -> ExportError:
@@ -148,23 +230,35 @@ def export_to_table(
     did, goes on after its last commit.
     Args: table: "delta:URI", or "iceberg:CATALOG.NAMESPACE.TABLE" with a catalog of pyiceberg's configuration.
     Raises: ValueError for another form of `table` or format "kstore"; ModuleNotFoundError without the package;
-        ExportError if another writer commits first; ExportSourceError; as kstore.scan; errors of the package.
+        ExportError if another writer commits first, or for an error of the package; ExportOptionsError if the table
+        has a partition from another source; ExportSourceError; as kstore.scan.
     Cost: one pass; memory for two decoded batches for each thread, and what the package holds.
     """
     from kstore.arrow import schema
 
     check_table(table, options)
     columns = (*(() if "topic" in options.columns else ("topic",)), *options.columns)
-    opened = _opened(table, schema(columns, strings=options.strings))
     found = Source(source, LogConfig.or_default(config), env, fail_on_data_loss)
-    before = _known(opened, found, options)
+    found.selected(options)
+    with _failures_of(table):
+        opened = _opened(table, schema(columns, strings=options.strings))
+    before = _known(opened, found, options, table=table)
     plan = make_plan(found, options, before, tasks=1)
     on_plan(sum(part.size_in_bytes for part in plan.parts))
     rows = _Rows(columns, options, found, threads=threads, on_bytes=on_bytes)
     commits = 0
-    for group in _commits(plan.parts, options.file_bytes):
-        ends = {part.topic_partition: part.end_offset for part in group}
-        opened.append(rows.reader(list(works(group, found, options, before))), ends)
+    planned = {one.topic_partition: one for one in plan.partitions}
+    # What begins without records is noted too: a later run goes on there.
+    ends = {one: planned[one].end_offset for one in planned if before.partition(one) is None}
+    for part in plan.parts:
+        ends.pop(part.topic_partition, None)
+    for group in _commits(plan.parts, options.file_bytes) if plan.parts or not ends else [[]]:
+        ends |= {part.topic_partition: part.end_offset for part in group}
+        marks = {one: _Mark(end, found.name, planned[one].topic_id) for one, end in ends.items()}
+        todo = list(works(group, found, options, before))
+        with _failures_of(table, rows):
+            opened.append(rows.reader(todo), marks)
+        ends = {}
         commits += 1
     partitions = (TablePartition(*one.topic_partition, one.end_offset, one.missing) for one in plan.partitions)
     return TableSummary(table, rows.count, commits, tuple(partitions), tuple(rows.damage))
@@ -196,10 +290,25 @@ def _opened(table: str, arrow_schema: pyarrow.Schema) -> _Table:
     return _IcebergTable(table.removeprefix(ICEBERG), arrow_schema)
 
 
-def _known(table: _Table, source: Source, options: ExportOptions) -> Manifest:
-    """Return what the table holds, in the form in which a directory says it."""
-    ends = {one.topic_partition: table.end_offset(one.topic_partition) for one in source.selected(options)}
-    partitions = (ExportedPartition(*place, 0, end) for place, end in ends.items() if end is not None)
+def _known(opened: _Table, source: Source, options: ExportOptions, *, table: str) -> Manifest:
+    """Return what the table holds, in the form in which a directory says it.
+
+    Raises: ExportOptionsError for a partition from another source.
+    """
+    partitions = []
+    for directory in source.selected(options):
+        place = directory.topic_partition
+        end = opened.end_offset(place)
+        if end is None:
+            continue
+        other = opened.other(_SOURCE, place, source.name)
+        if other is not None:
+            message = f"{table} holds {place} of another source: {other!r} there, {source.name!r} asked for"
+            raise ExportOptionsError(message, differences={"source": (other, source.name)}, path=table)
+        topic_id = topic_id_of(directory, source.located.env)
+        if topic_id is not None:
+            topic_id = opened.other(_TOPIC_ID, place, topic_id) or topic_id
+        partitions.append(ExportedPartition(*place, 0, end, topic_id=topic_id))
     return Manifest("parquet", source.name, {}, "", tuple(partitions))
 
 
@@ -218,7 +327,7 @@ def _commits(parts: Sequence[Part], most_bytes: int) -> Iterator[list[Part]]:
 
 
 class _Rows:
-    """The rows of parts as streams. Attributes: count (so far), damage."""
+    """The rows of parts as streams. Attributes: count (so far), damage, failure (the error that ended a stream)."""
 
     def __init__(
         self,
@@ -231,6 +340,7 @@ class _Rows:
     ) -> None:
         self.count = 0
         self.damage: list[dict[str, Any]] = []
+        self.failure: BaseException | None = None
         self._columns = columns
         self._options = options
         self._source = source
@@ -244,7 +354,17 @@ class _Rows:
         from kstore.arrow import schema
 
         arrow_schema = schema(self._columns, strings=self._options.strings)
-        return pa.RecordBatchReader.from_batches(arrow_schema, self._batches(todo))
+        return pa.RecordBatchReader.from_batches(arrow_schema, self._kept(todo))
+
+    def _kept(self, todo: Sequence[Work]) -> Iterator[pyarrow.RecordBatch]:
+        """Yield the rows, and keep an error: packages tell only its text."""
+        try:
+            yield from self._batches(todo)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self.failure = error
+            raise
 
     def _batches(self, todo: Sequence[Work]) -> Iterator[pyarrow.RecordBatch]:
         from kstore.arrow import Scan

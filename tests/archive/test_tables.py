@@ -5,6 +5,7 @@ commit, and two at a time; the rows are counted and compared."""
 from __future__ import annotations
 
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,8 @@ import pytest
 from kstore.archive import tables
 from kstore.archive.options import export_options
 from kstore.archive.tables import TableSummary, export_to_table
-from kstore.errors import ExportError
+from kstore.errors import CorruptRecordError, ExportError, ExportOptionsError, ExportSourceError
+from kstore.types import MAX_OFFSET
 from tests.making.exporting import Row, grow, rows_of_source
 
 deltalake = pytest.importorskip("deltalake")
@@ -144,6 +146,100 @@ def test_run_that_is_overtaken_by_another_appends_nothing(
         export(source, table)
     assert rows_of(table) == rows_of_source(source)
     assert export(source, table).new_records == 0
+
+
+def test_partition_of_another_source_is_refused(source: Path, table: str, tmp_path: Path) -> None:
+    export(source, table)
+    grow(tmp_path / "other", 120)
+    with pytest.raises(ExportOptionsError, match=f"orders-0 of another source: '{source}' there") as refused:
+        export(tmp_path / "other", table)
+    assert refused.value.differences == {"source": (str(source), str(tmp_path / "other"))}
+    shutil.rmtree(tmp_path / "other")
+    grow(tmp_path / "other", 30, topic="payments")
+    assert export(tmp_path / "other", table).new_records == 60
+    assert rows_of(table) == rows_of_source(source) + rows_of_source(tmp_path / "other", topic="payments")
+
+
+def test_topic_that_was_deleted_and_created_again_is_refused(source: Path, table: str) -> None:
+    export(source, table)
+    shutil.rmtree(source)
+    grow(source, 150)
+    with pytest.raises(ExportSourceError, match=r"go on at offset 100, the log holds 0 to 150: .* created again"):
+        export(source, table)
+
+
+def test_table_that_notes_no_sources_gets_them(source: Path, table: str, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables._Mark, "texts", {})
+        export(source, table)
+    grow(source, 30)
+    assert export(source, table).new_records == 60
+    with pytest.raises(ExportOptionsError):
+        export(shutil.copytree(source, tmp_path / "other"), table)
+
+
+def test_export_from_latest_begins_where_the_logs_end_at_the_first_run(source: Path, table: str) -> None:
+    options = export_options("parquet", start_offset=MAX_OFFSET)
+    assert export_to_table(source, table, options).new_records == 0
+    grow(source, 30)
+    assert export_to_table(source, table, options).new_records == 60
+    assert rows_of(table) == rows_of_source(source, start=100)
+
+
+def test_column_that_was_added_to_the_table_is_null_in_new_rows(source: Path, table: str) -> None:
+    export(source, table)
+    kind, _, name = table.partition(":")
+    if kind == "delta":
+        column = deltalake.Field("note", deltalake.schema.PrimitiveType("string"), nullable=True)
+        deltalake.DeltaTable(name).alter.add_columns([column])
+    else:
+        from pyiceberg.catalog import load_catalog
+        from pyiceberg.types import StringType
+
+        catalog, _, identifier = name.partition(".")
+        with load_catalog(catalog).load_table(identifier).update_schema() as update:
+            update.add_column("note", StringType())
+    grow(source, 30)
+    assert export(source, table).new_records == 60
+    assert rows_of(table) == rows_of_source(source)
+
+
+def test_other_columns_than_those_of_the_table_are_an_error(source: Path, tmp_path: Path) -> None:
+    table = f"delta:{tmp_path / 'table'}"
+    export(source, table)
+    grow(source, 30)
+    with pytest.raises(ExportError, match="SchemaMismatchError"):
+        export_to_table(source, table, export_options("parquet", columns=["value"]))
+    assert len(rows_of(table)) == 200
+
+
+def test_damage_of_the_source_is_told_as_that(source: Path, table: str) -> None:
+    path = sorted((source / "orders-0").glob("*.log"))[0]
+    content = bytearray(path.read_bytes())
+    content[200] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CorruptRecordError) as damaged:
+        export(source, table)
+    assert damaged.value.path == str(path)
+
+
+def test_interrupt_while_rows_are_read_is_told_as_that(source: Path, table: str) -> None:
+    def interrupt(_size: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export(source, table, on_bytes=interrupt)
+    export(source, table)
+    assert rows_of(table) == rows_of_source(source)
+
+
+def test_errors_of_the_package_are_errors_of_the_export_in_one_line(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no directory")
+    for name in (f"delta:{tmp_path / 'file'}", "iceberg:missing.kafka.orders"):
+        with pytest.raises(ExportError, match=f"cannot write {name}: ") as failed:
+            export(source, name)
+        assert failed.value.path == name
+        assert not set(str(failed.value)) & {"\n", "\x1b"}
 
 
 @pytest.mark.parametrize(("name", "message"), [("s3://x", "a table must be delta:URI"), ("iceberg:t", "NAMESPACE")])

@@ -101,6 +101,14 @@ def test_wrong_use_is_told(kstore: Runner, source: Path, tmp_path: Path, argumen
     assert not (tmp_path / "out").exists()
 
 
+def test_errors_of_tables_are_told_in_one_line(kstore: Runner, source: Path, tmp_path: Path) -> None:
+    pytest.importorskip("deltalake")
+    (tmp_path / "file").write_text("no directory")
+    failed = kstore("export", source, "--to-table", f"delta:{tmp_path / 'file'}")
+    assert (failed.status, failed.out, failed.err.count("\n")) == (EXIT_DAMAGE, "", 1)
+    assert failed.err.startswith(f"kstore: cannot write delta:{tmp_path / 'file'}: OSError: ")
+
+
 def test_other_options_than_those_of_the_target_are_wrong_use(kstore: Runner, source: Path, tmp_path: Path) -> None:
     kstore("export", source, tmp_path / "out")
     wrong = kstore("export", source, tmp_path / "out", "--codec", "zstd")
