@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 from kstore.errors import StorageError
 from kstore.log.env.base import StrPath
 from kstore.log.env.env import Env
-from kstore.log.env.filesystems import filesystem_of
+from kstore.log.env.filesystems import filesystem_of, url_text
 from kstore.log.env.local import DEFAULT_ENV
 from kstore.log.env.remote import RemoteEnv
 
@@ -51,8 +51,9 @@ def locate(path: StrPath, env: Env | None = None) -> Location:
     parts = parts._replace(path=parts.path.rstrip("/"))
     user = parts.netloc.rpartition("@")[0].partition(":")[0] if scheme in ("abfs", "abfss") else ""
     shown = f"{scheme}://{user}{'@' if user else ''}{host}{parts.path}"
-    made = filesystem_of(parts.geturl())
-    return Location(RemoteEnv(made.filesystem, url=parts.geturl(), root=shown, key=made.key), shown)
+    url = url_text(parts)
+    made = filesystem_of(url)
+    return Location(RemoteEnv(made.filesystem, url=url, root=shown, key=made.key), shown)
 
 
 def portable(path: str) -> str:
@@ -70,7 +71,7 @@ def shown_path(path: str) -> str:
     if is_local(path):
         return path
     parts = urlsplit(path)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+    return url_text(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=""))
 
 
 def _scheme_of(path: StrPath) -> str | None:

@@ -11,7 +11,7 @@ import threading
 from array import array
 from bisect import bisect_left
 from calendar import timegm
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import accumulate
@@ -156,14 +156,29 @@ class OpenObject(NamedTuple):
 class RemoteFileSystem:
     """A file system of pyarrow, whose errors become StorageErrors.
 
-    Args: filesystem: a pyarrow.fs.FileSystem; secrets: texts that no message shows.
+    Args: filesystem: a pyarrow.fs.FileSystem; secrets: texts that no message shows; unquotes: whether the path of an
+        object is that of its URL with %20 and the like decoded; forget: called before each look, to drop what the file
+        system remembers of earlier ones.
     Cost: each method says how many requests it sends to an S3 server.
     Threads: thread-safe.
     """
 
-    def __init__(self, filesystem: Any, *, secrets: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        filesystem: Any,
+        *,
+        secrets: Iterable[str] = (),
+        unquotes: bool = True,
+        forget: Callable[[], object] = lambda: None,
+    ) -> None:
         self._filesystem = filesystem
         self._secrets = tuple(secret for secret in secrets if secret)
+        self._unquotes = unquotes
+        self._forget = forget
+
+    def key_of(self, url_path: str) -> str:
+        """Return the path in the file system of the path, or a part of it, in a URL."""
+        return unquote(url_path) if self._unquotes else url_path
 
     def list(self, key: str, *, path: str, is_recursive: bool = True) -> Listing:
         """Return what is below a directory, or only what is in it; nothing if it does not exist.
@@ -173,6 +188,7 @@ class RemoteFileSystem:
         from pyarrow.fs import FileSelector, FileType
 
         with self._errors("list", path):
+            self._forget()
             found = self._filesystem.get_file_info(FileSelector(key, allow_not_found=True, recursive=is_recursive))
         start = len(key.rstrip("/")) + 1 if key.strip("/") else len(key)
         directories = () if is_recursive else [one.path[start:] for one in found if one.type is FileType.Directory]
@@ -185,6 +201,7 @@ class RemoteFileSystem:
         from pyarrow.fs import FileType
 
         with self._errors("stat", path):
+            self._forget()
             info = self._filesystem.get_file_info(key)
         if info.type is FileType.File:
             return ListedObject(info.size or 0, info.mtime_ns or 0)
@@ -193,6 +210,7 @@ class RemoteFileSystem:
     def open(self, key: str, *, path: str) -> OpenObject:
         """Open an object.  Cost: 1 request."""
         with self._errors("open", path):
+            self._forget()
             handle = self._filesystem.open_input_file(key)
             size = handle.size()
             try:
@@ -322,7 +340,7 @@ def filesystem_of(url: str) -> MadeFileSystem:
         if parts.scheme in _OF_PYARROW:
             made, key = FileSystem.from_uri(_with_limits(parts))
         else:
-            made, key = _of_fsspec(parts)
+            return _of_fsspec(parts, secrets)
     except (OSError, ArrowException, ValueError, ImportError, TypeError) as error:
         if isinstance(error, StorageError):
             raise
@@ -378,10 +396,16 @@ def _with_limits(parts: SplitResult) -> str:
     given = dict(parse_qsl(parts.query))
     if parts.scheme in ("gs", "gcs"):
         given.setdefault("retry_limit_seconds", _GCS_RETRIES_S)
-    return parts._replace(query=urlencode(given)).geturl()
+    return url_text(parts._replace(query=urlencode(given)))
 
 
-def _of_fsspec(parts: SplitResult) -> tuple[Any, str]:
+def url_text(parts: SplitResult) -> str:
+    """Return a URL without its fragment; urllib leaves out the slashes of a host that is empty."""
+    query = f"?{parts.query}" if parts.query else ""
+    return f"{parts.scheme}://{parts.netloc}{parts.path}{query}"
+
+
+def _of_fsspec(parts: SplitResult, secrets: Iterable[str]) -> MadeFileSystem:
     from pyarrow.fs import FSSpecHandler, PyFileSystem
 
     try:
@@ -391,5 +415,6 @@ def _of_fsspec(parts: SplitResult) -> tuple[Any, str]:
         raise ValueError(
             f"pyarrow reads {known}; other schemes need fsspec, which the extra kstore[fsspec] installs"
         ) from error
-    found, key = url_to_fs(parts._replace(query="").geturl(), **dict(parse_qsl(parts.query)))
-    return PyFileSystem(FSSpecHandler(found)), key
+    found, key = url_to_fs(url_text(parts._replace(query="")), **dict(parse_qsl(parts.query)))
+    made = PyFileSystem(FSSpecHandler(found))
+    return MadeFileSystem(RemoteFileSystem(made, secrets=secrets, unquotes=False, forget=found.invalidate_cache), key)

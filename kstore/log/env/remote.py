@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from kstore.errors import LogClosedError, LogReplacedError, StorageError
 from kstore.log.cache import SharedCache
@@ -29,7 +29,7 @@ from kstore.log.env.base import (
     split_path,
 )
 from kstore.log.env.env import Env, too_large
-from kstore.log.env.filesystems import ListedObject, Listing, OpenObject, RemoteFileSystem
+from kstore.log.env.filesystems import ListedObject, Listing, OpenObject, RemoteFileSystem, url_text
 from kstore.log.env.watching import PollInterval
 
 if TYPE_CHECKING:
@@ -328,7 +328,7 @@ class RemoteEnv(Env):
         scheme, _, rest = root.partition("://")
         place, _, below = rest.partition("/")
         self._base = f"{scheme}://{place}"
-        self._base_key = key.rstrip("/").removesuffix(unquote(below))
+        self._base_key = key.rstrip("/").removesuffix(filesystem.key_of(below))
         self._lock = threading.RLock()
         self._listings: dict[str, Listing] = {}
         self._statuses: dict[str, ListedObject | bool] = {}
@@ -344,8 +344,7 @@ class RemoteEnv(Env):
         return text.partition("?")[0].rstrip("/")
 
     def url_of(self, path: str) -> str:
-        parts = urlsplit(self.url)._replace(path=urlsplit(self.absolute_path(path)).path)
-        return parts.geturl()
+        return url_text(urlsplit(self.url)._replace(path=urlsplit(self.absolute_path(path)).path))
 
     def of_names(self) -> Env:
         return RemoteEnv(self._filesystem, url=self.url, root=self._root, key=self._key, is_recursive=False)
@@ -410,7 +409,7 @@ class RemoteEnv(Env):
             return self._key.rstrip("/") + path[len(self._root) :]
         if not f"{path}/".startswith(self._base + "/"):
             return None
-        return self._base_key + unquote(path[len(self._base) + 1 :])
+        return self._base_key + self._filesystem.key_of(path[len(self._base) + 1 :])
 
     def _take(self, path: str) -> Listing:
         key = self._key_of(path)
