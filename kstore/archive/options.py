@@ -14,6 +14,7 @@ from kstore.log.files.root_files import id_text, parse_id
 from kstore.log.files.selection import Offsets, Selection, Time, time_ms
 from kstore.log.log import Isolation
 from kstore.log.skipping import goes_on
+from kstore.types import ZERO_UUID, TopicPartition
 
 Format: TypeAlias = Literal["parquet", "arrow", "kstore"]
 LastBatch: TypeAlias = Literal["keep", "drop"]
@@ -82,6 +83,12 @@ class ExportOptions:
         message = f"{path} holds an export with other options: {told}"
         raise ExportOptionsError(message, differences=differences, path=path)
 
+    def check_topic_ids(self, exported: Iterable[TopicPartition]) -> None:
+        """Raise ValueError for the id of a topic that is not exported."""
+        others = sorted({topic for topic, _ in self.topic_ids} - {one.topic for one in exported})
+        if others:
+            raise ValueError(f"topic_ids names topics that are not exported: {', '.join(others)}")
+
 
 def _described(bound: Offsets | None) -> object:
     return {str(place): bound[place] for place in sorted(bound)} if isinstance(bound, Mapping) else bound
@@ -98,7 +105,8 @@ class ExportArguments(TypedDict, total=False):
     codec: of Parquet "snappy" (the default), "zstd", "lz4", "gzip" or "none", of Arrow "none" (the default), "lz4" or
     "zstd". row_group_rows: default 131072. file_bytes: the size of a file, about; default 128 MiB.
     on_error: "skip" leaves out damage, and lists it in the manifest.
-    topic_ids: of format "kstore", for partition.metadata in place of the source's.
+    topic_ids: of format "kstore", for partition.metadata in place of the source's; what is exported already gets them
+    too.
     """
 
     topics: Iterable[str] | None
@@ -184,7 +192,7 @@ def export_options(
         file_bytes=checked_int("file_bytes", size, least=_LEAST_FILE_BYTES, greatest=_MOST_FILE_BYTES),
         last_batch=last_batch,
         on_error=on_error,
-        topic_ids=tuple(sorted((topic, _id_text(value)) for topic, value in (topic_ids or {}).items())),
+        topic_ids=tuple(sorted((topic, _id_text(topic, value)) for topic, value in (topic_ids or {}).items())),
     )
 
 
@@ -196,5 +204,8 @@ def _format_of(name: str) -> Format:
     return known
 
 
-def _id_text(value: str | uuid.UUID) -> str:
-    return id_text(parse_id(value) if isinstance(value, str) else value)
+def _id_text(topic: str, value: str | uuid.UUID) -> str:
+    topic_id = parse_id(value) if isinstance(value, str) else value
+    if topic_id == ZERO_UUID:
+        raise ValueError(f"the id of topic {topic} must not be zero")
+    return id_text(topic_id)

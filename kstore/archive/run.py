@@ -149,6 +149,8 @@ class _Run:
         for described, name in ((manifest, target.path), (plan, target.staging)):
             if described is not None:
                 self._check(described.options, described.source, path=name)
+        if options.topic_ids:
+            options.check_topic_ids(self._directories)
         if manifest is not None and manifest.files and options.is_verbatim:
             _check_unchanged(target, manifest)
         if plan is not None:
@@ -158,6 +160,7 @@ class _Run:
         if manifest is None or plan.parts or _with_counts(plan.partitions, manifest.files) != manifest.partitions:
             target.begin(plan)
             manifest = self._carry_out(plan, manifest)
+        self._write_topic_ids(manifest)
         return ExportSummary(
             target=target.path,
             format=options.format,
@@ -230,6 +233,13 @@ class _Run:
             removed=tuple(path for one in joined if one not in finals for path in _files_of(one)),
             notes=notes,
         )
+
+    def _write_topic_ids(self, manifest: Manifest) -> None:
+        if not self._options.topic_ids:
+            return
+        from kstore.archive.segments import write_topic_ids
+
+        write_topic_ids(manifest, self._target.path, dict(self._options.topic_ids), env=self._target.env)
 
     @cached_property
     def _directories(self) -> dict[TopicPartition, str]:

@@ -7,11 +7,11 @@ batches, as recovery makes it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from kstore.archive.manifest import ExportedFile, ExportedPartition
+from kstore.archive.manifest import ExportedFile, ExportedPartition, Manifest
 from kstore.archive.target import Commit
 from kstore.config import LogConfig
 from kstore.errors import CorruptionError, StorageError
@@ -86,6 +86,13 @@ def finish_segments(commit: Commit, root: str, *, config: LogConfig, source_env:
     write_clean_shutdown(root, CleanShutdown(), env)
 
 
+def write_topic_ids(manifest: Manifest, root: str, topic_ids: Mapping[str, str], *, env: Env) -> None:
+    """Give these ids to all partitions of their topics in a target.  Raises: StorageError."""
+    for one in manifest.partitions:
+        if one.topic in topic_ids:
+            write_partition_metadata(join_path(root, str(one.topic_partition)), parse_id(topic_ids[one.topic]), env)
+
+
 class _Partition:
     """The side files of one partition of a target."""
 
@@ -137,9 +144,11 @@ class _Partition:
     def _write_topic_id(self) -> None:
         given = self._notes.get("topic_id")
         topic_id = parse_id(given) if given else None
-        if topic_id is None:
-            with suppress(CorruptionError):
-                topic_id = read_partition_metadata(self._source, self._source_env)
+        # An earlier run may have been given another id than the source's.
+        for path, env in ((self._directory.path, self._env), (self._source, self._source_env)):
+            if topic_id is None:
+                with suppress(CorruptionError):
+                    topic_id = read_partition_metadata(path, env)
         if topic_id is not None:
             write_partition_metadata(self._directory.path, topic_id, self._env)
 

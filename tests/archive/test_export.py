@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -257,6 +258,8 @@ def test_other_options_are_refused_with_what_differs(source: Path, tmp_path: Pat
         ({"file_bytes": 1}, "file_bytes must be from 4096"),
         ({"isolation": "dirty"}, "isolation must be"),
         ({"format": "kstore", "topic_ids": {"t": "short"}}, "an id must be 22 characters"),
+        ({"format": "kstore", "topic_ids": {"t": "A" * 22}}, "the id of topic t must not be zero"),
+        ({"format": "kstore", "topic_ids": {"t": uuid.UUID(int=0)}}, "the id of topic t must not be zero"),
     ],
 )
 def test_options_are_checked_before_anything_is_made(

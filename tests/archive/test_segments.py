@@ -3,6 +3,7 @@ Method: small roots with producers and transactions; logs that are opened, verif
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from kstore.archive import export
 from kstore.config import LogConfig
 from kstore.errors import ExportError
 from kstore.log.files.checkpoints import read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
-from kstore.log.files.root_files import read_partition_metadata
+from kstore.log.files.root_files import parse_id, read_partition_metadata
 from kstore.log.files.snapshots import read_snapshot
 from kstore.log.maintenance import verify
 from kstore.log.opening import open_log
@@ -143,6 +144,24 @@ def test_leader_epochs_and_ids_are_those_of_the_source(source: Path, tmp_path: P
     (source / path).unlink()
     export(source, tmp_path / "rebuilt", "kstore")
     assert read_leader_epoch_checkpoint(str(tmp_path / "rebuilt" / path)) == [(0, 0), (4, 200)]
+
+
+def test_given_ids_are_those_of_all_partitions_from_then_on(source: Path, tmp_path: Path) -> None:
+    def ids(topic: str) -> set[uuid.UUID | None]:
+        return {read_partition_metadata(str(path)) for path in target.glob(f"{topic}-*")}
+
+    grow(source, 20, topic="other")
+    target = tmp_path / "out"
+    export(source, target, "kstore")
+    (own,), (other,) = ids(TOPIC), ids("other")
+    assert export(source, target, "kstore", topic_ids={TOPIC: ID}).new_records == 0
+    assert ids(TOPIC) == {parse_id(ID)} != {own}
+    grow(source, 20)
+    assert export(source, target, "kstore").new_records == 40
+    assert (ids(TOPIC), ids("other")) == ({parse_id(ID)}, {other})
+    check_loads(target)
+    with pytest.raises(ValueError, match="names topics that are not exported: typo"):
+        export(source, target, "kstore", topic_ids={"typo": ID})
 
 
 def test_epochs_of_earlier_runs_stay_when_the_source_forgets_them(source: Path, tmp_path: Path) -> None:

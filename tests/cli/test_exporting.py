@@ -91,6 +91,8 @@ def test_point_in_time_restore_ends_before_a_batch_on_request(kstore: Runner, so
         (["OUT", "--codec", "lzo"], "codec of format"),
         (["OUT", "--from", "-3"], "--from must be earliest, latest or an offset"),
         (["OUT", "--format", "kstore", "--topic-id", "x"], "--topic-id must have the form TOPIC=ID"),
+        (["OUT", "--format", "kstore", "--topic-id", "x=" + "A" * 22], "the id of topic x must not be zero"),
+        (["OUT", "--format", "kstore", "--topic-id", "x=" + "B" * 21 + "A"], "topics that are not exported: x"),
     ],
 )
 def test_wrong_use_is_told(kstore: Runner, source: Path, tmp_path: Path, arguments: list[str], message: str) -> None:

@@ -129,7 +129,8 @@ def run(wanted: ExportWanted, out: Output, *, is_json: bool) -> int:
     if (wanted.target is None) == (wanted.table is None):
         raise WrongUseError("expected either OUT or --to-table")
     try:
-        options.selection.select(find_partitions(wanted.directory))
+        selected = options.selection.select(find_partitions(wanted.directory))
+        options.check_topic_ids(one.topic_partition for one in selected)
     except ValueError as error:
         raise WrongUseError(str(error)) from error
     with Bar(out, wanted.table or wanted.target or "") as bar:
