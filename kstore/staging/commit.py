@@ -24,6 +24,7 @@ from kstore.errors import (
     UnknownTopicOrPartitionError,
 )
 from kstore.log.env import DEFAULT_ENV, ENOENT, Env, ReadFile, StrPath
+from kstore.log.files.names import parse_partition_directory_name
 from kstore.log.store import WritableStore, open_store
 from kstore.log.write.writable_log import WritableLog
 from kstore.producer.batches.ids import ProducerIdAndEpoch
@@ -107,7 +108,7 @@ def prepare_root(
     area = StagingArea(root, env)
     if env.stat(area.root) is None:
         raise LogNotFoundError(f"no such directory: {area.root}", path=area.root, errno=ENOENT)
-    there = {name.rpartition("-")[0] for name in env.listdir(area.root)}
+    there = {found.topic for found in map(parse_partition_directory_name, env.listdir(area.root)) if found is not None}
     missing = [(topic, partitions) for topic, partitions in new_topics if topic not in there]
     if area.is_ready and not missing:
         return area

@@ -401,6 +401,15 @@ def test_readers_of_a_root_do_not_see_versions_and_staged_files(root: Path) -> N
         assert names == sorted(str(one) for one in store.partitions)
 
 
+@pytest.mark.parametrize("name", ["new-old", "new-", "new-0.5ee84b2cb4ae4b6fa6a4cf2f37a5a8c4-delete"])
+def test_directory_that_is_no_partition_does_not_stand_for_a_topic(tmp_path: Path, name: str) -> None:
+    root = make_root(tmp_path / "root")
+    (root / name).mkdir()
+    prepare_root(root, new_topics=[("new", 2)])
+    with open_store(root) as store:
+        assert [one.partition for one in store.partitions if one.topic == "new"] == [0, 1]
+
+
 def test_root_is_prepared_once(tmp_path: Path) -> None:
     root = tmp_path / "root"
     with pytest.raises(LogNotFoundError, match="no such directory"):
