@@ -20,11 +20,11 @@ from kstore._core import (
     crc32c,
     read_header,
 )
-from kstore.archive.columns import changed_file, described
+from kstore.archive.columns import changed_file
 from kstore.archive.files import OutputFile
 from kstore.archive.manifest import ExportedFile
 from kstore.archive.options import ExportOptions
-from kstore.archive.parts import Part, PartResult, StagedFile, Work
+from kstore.archive.parts import Part, PartResult, StagedFile, Work, described
 from kstore.archive.target import Place
 from kstore.config import MIB, LogConfig
 from kstore.errors import CorruptRecordError, KStoreError, LogReplacedError

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kstore.archive.files import RowFile, crc_of, read_rows
 from kstore.archive.manifest import ExportedFile
 from kstore.archive.options import ExportOptions
-from kstore.archive.parts import PartResult, StagedFile, Work
+from kstore.archive.parts import PartResult, StagedFile, Work, described
 from kstore.archive.target import Place
 from kstore.config import MIB, LogConfig
 from kstore.errors import CorruptManifestError
-from kstore.log.damage import SkippedRange
 from kstore.log.env import Env, join_path
 from kstore.types import TopicPartition
 
@@ -119,11 +118,6 @@ def changed_file(path: str, file: ExportedFile, found: tuple[int, int]) -> Corru
 def decoded_columns(columns: Sequence[str]) -> list[str]:
     """Return the columns with those that the names of files and directories need."""
     return [*columns, *(name for name in ("offset", "timestamp") if name not in columns)]
-
-
-def described(skipped: SkippedRange) -> dict[str, Any]:
-    """Return what was left out as a JSON object."""
-    return {name: value for name, value in skipped._asdict().items() if name != "topic_partition"}
 
 
 def directory_of(topic: str, date: str | None) -> str:

@@ -6,6 +6,7 @@ import json
 from typing import Any, NamedTuple
 
 from kstore.archive.manifest import ExportedFile, ExportedPartition, json_object, malformed, partition_of
+from kstore.log.damage import SkippedRange
 from kstore.log.plan import ScanRange
 from kstore.types import TopicPartition
 
@@ -124,6 +125,11 @@ class PartResult(NamedTuple):
             return cls(**{**fields, "damage": tuple(fields["damage"])})
         except (KeyError, TypeError, ValueError) as error:
             raise malformed(path, error) from error
+
+
+def described(skipped: SkippedRange) -> dict[str, Any]:
+    """Return what was left out as a JSON object."""
+    return {name: value for name, value in skipped._asdict().items() if name != "topic_partition"}
 
 
 def _pair(values: list[Any]) -> tuple[Any, Any]:

@@ -9,14 +9,15 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kstore._core import BatchHeader
 from kstore.archive.manifest import ExportedFile, ExportedPartition, Manifest
 from kstore.archive.options import ExportOptions
-from kstore.archive.parts import Part, Plan, Work
+from kstore.archive.parts import Part, Plan, Work, described
 from kstore.config import MAX_INT32, MAX_INT64, MIB, LogConfig
-from kstore.errors import CorruptionError, ExportSourceError
+from kstore.errors import CorruptionError, CorruptRecordError, ExportSourceError
+from kstore.log.damage import SkippedRange
 from kstore.log.env import Env, Location, StrPath, join_path, locate, split_path
 from kstore.log.files.names import PartitionDirectory, find_partitions
 from kstore.log.files.root_files import id_text, read_partition_metadata
@@ -62,12 +63,15 @@ class Source(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """What a run takes of a log: [start, end) offsets; is_new: nothing of the partition was exported before."""
+    """What a run takes of a log: [start, end) offsets; is_new: nothing of the partition was exported before; damage:
+    where offsets end that can be true.
+    """
 
     start: int
     end: int
     is_new: bool
     missing: tuple[tuple[int, int], ...] = ()
+    damage: tuple[dict[str, Any], ...] = ()
 
 
 def make_plan(source: Source, options: ExportOptions, manifest: Manifest | None, *, tasks: int) -> Plan:
@@ -158,7 +162,8 @@ def _exported(log: Log, span: _Span, known: ExportedPartition | None, topic_id: 
         found = known._replace(start_offset=start, end_offset=span.end, record_count=0, missing=missing)
     if known is None or known.last_batch is None or span.end > known.end_offset:
         found = found._replace(last_batch=_last_batch(log, span.end))
-    return found._replace(topic_id=topic_id or found.topic_id)
+    damage = (*found.damage, *(one for one in span.damage if one not in found.damage))
+    return found._replace(topic_id=topic_id or found.topic_id, damage=damage)
 
 
 # What is kept of the header of a batch; a cleaner that removes some records changes only the others.
@@ -237,9 +242,52 @@ def _span_of(
     )
     if end == MAX_OFFSET:
         end = max(start, log.readable_end(isolation=options.isolation, on_error=options.on_error).offset)
+    true_end, damage = _true_end(log, options, end=end)
+    # The start may be that of a log which seems to end too far above.
+    start, end = min(start, true_end), min(end, true_end)
     if options.is_verbatim:
         end = _verbatim_end(log, start, options, end=end)
-    return _Span(start, max(start, end), known is None, missing)
+    return _Span(start, max(start, end), known is None, missing, damage)
+
+
+def _true_end(log: Log, options: ExportOptions, *, end: int) -> tuple[int, tuple[dict[str, Any], ...]]:
+    """Return where a log ends whose last batch has an offset that its segment cannot hold, and what is left out: no CRC
+    covers the base offset of a batch.
+
+    Raises: CorruptRecordError, unless options.on_error is "skip".
+    """
+    segments = log.segments
+    if not segments or end <= segments[-1].base_offset + MAX_INT32 + 1:
+        return end, ()
+    last = segments[-1]
+    most = last.base_offset + MAX_INT32
+    found = max(last.base_offset, log.log_start_offset)
+    for batch in log.batches(found, on_error=options.on_error, on_skip=lambda _: None):
+        if batch.last_offset > most:
+            break
+        found = batch.last_offset + 1
+    else:
+        return end, ()
+    path = str(batch.path)
+    reason = f"offset too far above the segment's base offset: expected at most {most}, found {batch.last_offset}"
+    if options.on_error == "raise":
+        message = f"{reason} in batch at position {batch.position} of {path}"
+        raise CorruptRecordError(
+            message, path=path, position=batch.position, reason=reason, expected=most, found=batch.last_offset
+        )
+    skipped = SkippedRange(log.topic_partition, path, batch.position, batch.size_in_bytes, found, None, reason)
+    return found, (described(skipped),)
+
+
+def damage_of(plan: Plan, manifest: Manifest | None) -> list[dict[str, Any]]:
+    """Return what a plan leaves out that a manifest does not list."""
+    before = {one.topic_partition: one.damage for one in (() if manifest is None else manifest.partitions)}
+    return [
+        {**one.topic_partition._asdict(), **left_out}
+        for one in plan.partitions
+        for left_out in one.damage
+        if left_out not in before.get(one.topic_partition, ())
+    ]
 
 
 def _works_of_lost(parts: Sequence[Part], source: Source) -> Iterator[Work]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from kstore.archive.manifest import ExportedFile, ExportedPartition, Manifest
 from kstore.archive.options import ExportOptions
 from kstore.archive.parts import PartResult, Plan, Work
-from kstore.archive.plan import Source, make_plan, works
+from kstore.archive.plan import Source, damage_of, make_plan, works
 from kstore.archive.target import Commit, Place, Target
 from kstore.archive.tasks import Job, run_part
 from kstore.config import MAX_INT32, LogConfig
@@ -198,6 +198,7 @@ class _Run:
         joined: list[str] = []
         found = {one.topic_partition: one for one in plan.partitions}
         notes: dict[str, Any] = {}
+        self._damage += damage_of(plan, manifest)
         for part in plan.parts:
             result = results[part.number]
             for path in part.inputs:

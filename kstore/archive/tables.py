@@ -15,11 +15,10 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kstore.archive.columns import described
 from kstore.archive.manifest import ExportedPartition, Manifest
 from kstore.archive.options import COLUMNS, ExportOptions
-from kstore.archive.parts import Part, Work
-from kstore.archive.plan import Source, make_plan, topic_id_of, works
+from kstore.archive.parts import Part, Work, described
+from kstore.archive.plan import Source, damage_of, make_plan, topic_id_of, works
 from kstore.config import LogConfig
 from kstore.errors import ExportError, ExportOptionsError, KStoreError
 from kstore.log.env import Env, StrPath
@@ -261,7 +260,8 @@ def export_to_table(
         ends = {}
         commits += 1
     partitions = (TablePartition(*one.topic_partition, one.end_offset, one.missing) for one in plan.partitions)
-    return TableSummary(table, rows.count, commits, tuple(partitions), tuple(rows.damage))
+    damage = (*damage_of(plan, before), *rows.damage)
+    return TableSummary(table, rows.count, commits, tuple(partitions), damage)
 
 
 def check_table(table: str, options: ExportOptions) -> None:

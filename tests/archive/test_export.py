@@ -499,6 +499,28 @@ def test_damage_that_ends_a_plain_read_is_left_out_again_and_again(tmp_path: Pat
         ]
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_last_batch_with_an_offset_that_its_segment_cannot_hold_is_damage(tmp_path: Path, format: str) -> None:
+    source, target = tmp_path / "source", tmp_path / "out"
+    grow(source, 30, config=LogConfig())
+    path = source / f"{TOPIC}-0" / f"{0:020d}.log"
+    content = bytearray(path.read_bytes())
+    with open_log(path.parent) as log:
+        last = next(batch.position for batch in log.batches(20))
+    content[last] = 0x71
+    path.write_bytes(content)
+    with pytest.raises(CorruptRecordError, match=f"too far above .* at position {last} of {path}"):
+        export(source, target, format)
+    summary = export(source, target, format, on_error="skip")
+    assert [(one["position"], one["first_missing_offset"]) for one in summary.damage] == [(last, 20)]
+    assert [row.offset for row in rows_of_export(target) if row.partition == 0] == list(range(20))
+    grow(tmp_path / "later", 10, topic="later")
+    for directory in (tmp_path / "later").glob("later-*"):
+        directory.rename(source / directory.name)
+    again = export(source, target, format, on_error="skip")
+    assert (again.new_records, again.damage, again.partitions[-2:]) == (20, (), summary.partitions)
+
+
 def test_damage_is_raised_or_left_out_and_listed(source: Path, tmp_path: Path) -> None:
     path = sorted((source / f"{TOPIC}-0").glob("*.log"))[1]
     content = bytearray(path.read_bytes())
