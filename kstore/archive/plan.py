@@ -84,7 +84,8 @@ def make_plan(source: Source, options: ExportOptions, manifest: Manifest | None,
     partitions: list[ExportedPartition] = []
     parts: list[Part] = []
     before = {one.topic_partition: one for one in (() if manifest is None else manifest.partitions)}
-    is_first_run = not before
+    # What a table holds has no run.
+    is_first_run = manifest is None or not (manifest.run_id or before)
     directories = source.selected(options)
     is_few = len(directories) < tasks
     for directory in directories:

@@ -439,6 +439,15 @@ def test_export_from_latest_begins_where_the_logs_end_at_the_first_run(
     assert rows_of_export(target) == sorted(expected + rows_of_source(source, topic="later"))
 
 
+def test_export_from_latest_takes_the_whole_of_the_first_topic_of_a_root(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "out"
+    with open_store(source, "a") as store:
+        store.create_topic("__transaction_state", 2)
+    export(source, target, start_offset=MAX_OFFSET)
+    grow(source, 30)
+    assert export(source, target, start_offset=MAX_OFFSET).new_records == 60
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_export_from_an_offset_above_the_end_waits_for_it(source: Path, tmp_path: Path, format: str) -> None:
     target = tmp_path / "out"
