@@ -271,20 +271,20 @@ def test_zeros_in_the_place_of_records_are_no_preallocated_space(
         load(path, recovery_point=base_offset + 6)
 
 
-@pytest.mark.parametrize("recovery_point", [0, 12])
-def test_transaction_index_that_has_its_final_name_before_its_log_stays(tmp_path: Path, recovery_point: int) -> None:
+def test_transaction_index_that_has_its_final_name_before_its_log_stays(tmp_path: Path) -> None:
     """As a crash leaves the end of a swap: of the new files the others are not renamed yet."""
-    path = write_partition(
-        tmp_path, [[begun(0, sequence=0), begun(1, sequence=1), *batches(2, 3), abort(5)], batches(6, 6)]
-    )
+    aborting = [begun(10, sequence=0), begun(11, sequence=1), *batches(12, 3), abort(15)]
+    path = write_partition(tmp_path, [batches(0, 5), aborting, batches(16, 6)])
     load(path)
-    assert aborted(path, 0) == [(PRODUCER, 0, 5)]
+    assert aborted(path, 10) == [(PRODUCER, 10, 15)]
+    # Nothing else tells where the transaction began.
+    (path / f"{10:020d}.snapshot").unlink()
     for suffix in (".log", ".index", ".timeindex"):
-        (path / f"{0:020d}{suffix}").rename(path / f"{0:020d}{suffix}.swap")
-    (path / f"{0:020d}.txnindex.deleted").write_bytes(b"")
-    loaded = load(path, recovery_point=recovery_point)
-    assert [one.base_offset for one in loaded.segments] == [0, 6]
-    assert aborted(path, 0) == [(PRODUCER, 0, 5)]
+        (path / f"{10:020d}{suffix}").rename(path / f"{10:020d}{suffix}.swap")
+    (path / f"{10:020d}.txnindex.deleted").write_bytes(b"")
+    loaded = load(path, recovery_point=22)
+    assert [one.base_offset for one in loaded.segments] == [0, 10, 16]
+    assert aborted(path, 10) == [(PRODUCER, 10, 15)]
 
 
 def test_transaction_index_of_a_swap_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
