@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from kstore.errors import SerializationError as SerializationError
     from kstore.errors import SinkResponseError as SinkResponseError
     from kstore.errors import StorageError as StorageError
+    from kstore.errors import TopicSettingsError as TopicSettingsError
     from kstore.errors import TransactionAbortedError as TransactionAbortedError
     from kstore.errors import TransactionCoordinatorFencedError as TransactionCoordinatorFencedError
     from kstore.errors import TransactionStateError as TransactionStateError
@@ -179,6 +180,7 @@ _ROOMS = {
         "SerializationError",
         "SinkResponseError",
         "StorageError",
+        "TopicSettingsError",
         "TransactionAbortedError",
         "TransactionCoordinatorFencedError",
         "TransactionStateError",

@@ -381,6 +381,10 @@ class UnknownTopicOrPartitionError(KStoreError):
     """The sink has no such topic or partition (Kafka: UnknownTopicOrPartitionException)."""
 
 
+class TopicSettingsError(KStoreError, ValueError):
+    """The settings that a root keeps of a topic do not fit the configuration of the store, or this kstore."""
+
+
 class SerializationError(KStoreError):
     """A serializer or deserializer rejected its input (Kafka: SerializationException)."""
 

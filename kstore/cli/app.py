@@ -13,7 +13,7 @@ import typer
 from kstore.cli import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_WRONG_USE
 from kstore.cli.arguments import PartitionSelection, WrongUseError, parse_offset, parse_timestamp_ms
 from kstore.cli.output import Output
-from kstore.config import DAY_MS, GIB, MAX_INT32, MIB, CodecName, LogConfig
+from kstore.config import MAX_INT32, MIB, CodecName
 from kstore.errors import KStoreError
 
 if TYPE_CHECKING:
@@ -141,6 +141,11 @@ def command(name: str) -> Callable[[Callable[Concatenate[Output, Arguments], int
 def selection_of(directory: str, topics: list[str] | None, partitions: list[int] | None) -> PartitionSelection:
     """Return the partitions that DIR, --topic and --partition select."""
     return PartitionSelection(directory=directory, topics=tuple(topics or ()), partitions=tuple(partitions or ()))
+
+
+def _given(**options: float | None) -> dict[str, float]:
+    """Return the options that were given."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def show_version(is_wanted: bool) -> None:
@@ -369,17 +374,19 @@ def compact_logs(
         typer.Option(metavar="R", min=0.0, max=1.0, help="Only logs of which a larger part is dirty; else all."),
     ] = None,
     delete_retention_ms: Annotated[
-        int, typer.Option(metavar="MS", min=0, help="How long tombstones stay after they were first compacted.")
-    ] = DAY_MS,
+        int | None,
+        typer.Option(metavar="MS", min=0, help="How long tombstones stay after they were first compacted (a day)."),
+    ] = None,
     min_compaction_lag_ms: Annotated[
-        int, typer.Option(metavar="MS", min=0, help="Leave records that are younger as they are.")
-    ] = 0,
+        int | None, typer.Option(metavar="MS", min=0, help="Leave records that are younger as they are.")
+    ] = None,
     segment_bytes: Annotated[
-        int, typer.Option(metavar="N", min=14, max=MAX_INT32, help="Merge segments up to this size.")
-    ] = GIB,
+        int | None, typer.Option(metavar="N", min=14, max=MAX_INT32, help="Merge segments up to this size (1 GiB).")
+    ] = None,
     map_bytes: Annotated[
-        int, typer.Option(metavar="N", min=1024, help="Memory for the map of keys, 24 bytes for each.")
-    ] = 128 * MIB,
+        int | None,
+        typer.Option(metavar="N", min=1024, help="Memory for the map of keys, 24 bytes for each (128 MiB)."),
+    ] = None,
     max_bytes_per_second: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Read and write at most so many bytes per second.")
     ] = None,
@@ -388,16 +395,14 @@ def compact_logs(
     """Remove records that have a newer one with the same key."""
     from kstore.cli.cleaning import compact
 
-    config = LogConfig(
-        cleanup_policy="compact",
-        min_cleanable_dirty_ratio=min_dirty_ratio or 0.0,
-        delete_retention_ms=delete_retention_ms,
-        min_compaction_lag_ms=min_compaction_lag_ms,
-        segment_bytes=segment_bytes,
-        cleaner_dedupe_buffer_bytes=map_bytes,
-    )
     wanted = compact.CompactOptions(
-        config=config,
+        options=_given(
+            min_cleanable_dirty_ratio=min_dirty_ratio,
+            delete_retention_ms=delete_retention_ms,
+            min_compaction_lag_ms=min_compaction_lag_ms,
+            segment_bytes=segment_bytes,
+            cleaner_dedupe_buffer_bytes=map_bytes,
+        ),
         rolls=roll,
         heeds_ratio=min_dirty_ratio is not None,
         max_bytes_per_second=max_bytes_per_second,
@@ -412,19 +417,20 @@ def remove_old_segments(
     topic: Topics = None,
     partition: Partitions = None,
     retention_ms: Annotated[
-        int, typer.Option(metavar="MS", min=-1, help="Remove segments all of whose records are older; -1 for none.")
-    ] = -1,
+        int | None,
+        typer.Option(metavar="MS", min=-1, help="Remove segments all of whose records are older; -1 for none."),
+    ] = None,
     retention_bytes: Annotated[
-        int, typer.Option(metavar="N", min=-1, help="Remove the oldest segments above this size; -1 for none.")
-    ] = -1,
+        int | None, typer.Option(metavar="N", min=-1, help="Remove the oldest segments above this size; -1 for none.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, report what would be removed.")] = False,
     json: Json = False,
 ) -> int:
     """Remove old segments, and those below the log start offset."""
     from kstore.cli.cleaning import retention
 
-    config = LogConfig(retention_ms=retention_ms, retention_bytes=retention_bytes)
-    return retention.run(selection_of(directory, topic, partition), config, out, is_dry=dry_run, is_json=json)
+    options = _given(retention_ms=retention_ms, retention_bytes=retention_bytes)
+    return retention.run(selection_of(directory, topic, partition), options, out, is_dry=dry_run, is_json=json)
 
 
 @command("groups")

@@ -63,10 +63,14 @@ class PartitionSelection:
         return [
             partition
             for partition in self.find()
-            if partition.topic_partition.topic not in INTERNAL_TOPICS
-            or partition.topic_partition.topic in self.topics
-            or partition.path == partition.env.absolute_path(self.directory)
+            if partition.topic_partition.topic not in INTERNAL_TOPICS or self.names(partition)
         ]
+
+    def names(self, partition: PartitionDirectory) -> bool:
+        """Whether a partition was selected by the name of its topic, or because DIR is its directory."""
+        return partition.topic_partition.topic in self.topics or partition.path == partition.env.absolute_path(
+            self.directory
+        )
 
     def _wanted(self) -> str:
         topics = f"of topic {' or '.join(self.topics)} " if self.topics else ""

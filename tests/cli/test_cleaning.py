@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from kstore import LogConfig, open_log, open_store
+from kstore.log.env import DEFAULT_ENV
+from kstore.log.upkeep.settings import read_settings, write_settings
 from kstore.record import Record
 from tests.cli.runner import runner
 from tests.making.batches import flip_bit
@@ -127,3 +129,109 @@ def test_internal_topics_are_left_alone_unless_they_are_named(kstore, tmp_path, 
     assert tree(root / f"{topic}-0") == before
     assert kstore(command, root, "--topic", topic, *options).status == 0
     assert tree(root / f"{topic}-0") != before
+
+
+@pytest.fixture
+def settled(tmp_path):
+    """A root that keeps settings: `state` is compacted, `events` is not, and both hold two old records of one key."""
+    with open_store(tmp_path / "settled", "a", LogConfig(segment_ms=2**62)) as store:
+        store.create_topic("state", config=LogConfig(cleanup_policy="compact", segment_ms=2**62))
+        store.create_topic("events", config=LogConfig(retention_ms=2**62, segment_ms=2**62))
+        store.create_topic("plain")
+        for topic in ("state", "events", "plain"):
+            for _ in range(2):
+                store.log(topic).append(Record(timestamp_ms=1000, key=b"a", value=b"v"))
+                store.log(topic).roll()
+    return tmp_path / "settled"
+
+
+def kept(root: Path, topic: str) -> list[int]:
+    with open_log(root / f"{topic}-0") as log:
+        return [record.offset for record in log.read()]
+
+
+@pytest.mark.parametrize("options", [[], ["--dry-run"]])
+def test_retention_goes_by_the_settings_that_the_root_keeps(kstore, settled, options):
+    run = kstore("retention", settled, "--retention-ms", "1", "--json", *options)
+    assert run.status == 0
+    assert {one["topic"] for one in run.objects()} == {"plain"}
+    assert "state is compacted by the settings in its root" in run.err
+    assert "--topic state" in run.err
+    assert "events" not in run.err
+    if not options:
+        assert [kept(settled, topic) for topic in ("state", "events", "plain")] == [[0, 1], [0, 1], []]
+
+
+def test_retention_removes_by_the_kept_limits_alone(kstore, settled):
+    with open_store(settled, "a") as store:
+        store.change_topic_config("events", {"retention_ms": 1})
+    assert kstore("retention", settled).status == 0
+    assert [kept(settled, topic) for topic in ("state", "events", "plain")] == [[0, 1], [], [0, 1]]
+
+
+@pytest.mark.parametrize("topic", ["state", "events"])
+def test_retention_of_a_topic_that_is_named_goes_by_the_options(kstore, settled, topic):
+    assert kstore("retention", settled, "--topic", topic, "--retention-ms", "1").status == 0
+    assert kept(settled, topic) == []
+
+
+def test_retention_of_a_partition_directory_goes_by_the_options(kstore, settled):
+    assert kstore("retention", settled / "state-0", "--retention-ms", "1").status == 0
+    assert kept(settled, "state") == []
+
+
+def test_retention_of_a_compacted_topic_that_is_named_without_limits_removes_nothing(kstore, settled):
+    with open_store(settled, "a") as store:
+        store.change_topic_config("state", {"retention_ms": 1})
+    assert kstore("retention", settled, "--topic", "state").status == 0
+    assert kept(settled, "state") == [0, 1]
+
+
+def test_compact_passes_over_a_topic_that_the_root_does_not_say_is_compacted(kstore, settled):
+    run = kstore("compact", settled, "--json")
+    assert [one["topic"] for one in run.objects()] == ["state"]
+    assert "events is not compacted by the settings in its root" in run.err
+    assert [kept(settled, topic) for topic in ("state", "events", "plain")] == [[1], [0, 1], [0, 1]]
+    assert kstore("compact", settled, "--topic", "events", "--min-compaction-lag-ms", "0").status == 0
+    assert kept(settled, "events") == [1]
+
+
+def test_compact_heeds_the_kept_lag_unless_the_topic_is_named(kstore, settled):
+    with open_store(settled, "a") as store:
+        store.change_topic_config("state", {"min_compaction_lag_ms": 2**62})
+    assert kstore("compact", settled, "--min-compaction-lag-ms", "0").status == 0
+    assert kept(settled, "state") == [0, 1]
+    assert kstore("compact", settled, "--topic", "state", "--min-compaction-lag-ms", "0").status == 0
+    assert kept(settled, "state") == [1]
+
+
+@pytest.mark.parametrize("command", ["compact", "retention"])
+def test_damaged_settings_end_the_command_unless_all_topics_are_named(kstore, settled, command):
+    (settled / "kstore-topic-settings").write_text("{}")
+    options = ["--retention-ms", "1"] if command == "retention" else []
+    run = kstore(command, settled, *options)
+    assert run.status == 1
+    assert "kstore-topic-settings" in run.err
+    assert [kept(settled, topic) for topic in ("state", "events", "plain")] == [[0, 1]] * 3
+    assert kstore(command, settled, "--topic", "plain", *options).status == 0
+    assert kept(settled, "plain") != [0, 1]
+
+
+@pytest.mark.parametrize("command", ["compact", "retention"])
+def test_settings_that_do_not_fit_the_options_stop_only_their_topic(kstore, settled, command):
+    with open_store(settled, "a") as store:
+        store.change_topic_config("events", {"max_compaction_lag_ms": 5})
+        store.change_topic_config("plain", {"cleanup_policy": "compact,delete"})
+    damage_setting(settled, "events", "min_compaction_lag_ms", 6)
+    run = kstore(command, settled, *(["--retention-ms", "1"] if command == "retention" else []))
+    assert run.status == 1
+    assert "settings of topic 'events': min_compaction_lag_ms" in run.err
+    assert kept(settled, "events") == [0, 1]
+    assert kept(settled, "plain") != [0, 1]
+
+
+def damage_setting(root: Path, topic: str, name: str, value: object) -> None:
+    """Set one setting without a check, with a right checksum."""
+    file = read_settings(str(root), DEFAULT_ENV)
+    file.changed[topic][name] = value
+    write_settings(str(root), file, DEFAULT_ENV)

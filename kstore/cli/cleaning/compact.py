@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from kstore.cli import EXIT_FINE
+from kstore.cli.cleaning.topics import KeptConfigs
 from kstore.cli.output import LOG_COLUMNS, Column
 from kstore.cli.render import JSON_TEXT
-from kstore.errors import CorruptionError, KStoreError
+from kstore.errors import CorruptionError, KStoreError, TopicSettingsError
 from kstore.log.opening import open_log
 from kstore.log.upkeep.recovering import recoverable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kstore.cli.arguments import PartitionSelection
     from kstore.cli.output import Output
-    from kstore.config import LogConfig
     from kstore.log.write.compaction import CompactionReport
     from kstore.types import TopicPartition
 
@@ -31,9 +33,9 @@ COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True)
 class CompactOptions:
-    """The options of a compaction."""
+    """The options of a compaction; options: those of them that were given which are settings of LogConfig."""
 
-    config: LogConfig
+    options: Mapping[str, Any]
     rolls: bool
     heeds_ratio: bool
     max_bytes_per_second: int | None
@@ -42,18 +44,30 @@ class CompactOptions:
 def run(selection: PartitionSelection, wanted: CompactOptions, out: Output, *, is_json: bool) -> int:
     """Compact the selected partitions, one after another, and return the exit status: 1 if one could not be compacted.
 
-    __cluster_metadata is left alone.
+    __cluster_metadata is left alone, and so is a topic that is not named where the root keeps settings of topics and
+    does not say that this one is compacted.
     """
     status = EXIT_FINE
     rows: list[list[str]] = []
-    for directory in recoverable(selection.find_topics_of_users()):
+    directories = recoverable(selection.find_topics_of_users())
+    configs = KeptConfigs(
+        selection, directories, defaults={}, options=wanted.options, forced={"cleanup_policy": "compact"}
+    )
+    others: set[str] = set()
+    for directory in directories:
         try:
-            with open_log(directory.path, "a", wanted.config) as log:
+            config = configs.of(directory)
+            if not config.is_compacted:
+                if configs.keeps_any(directory):
+                    others.add(directory.topic_partition.topic)
+                    continue
+                config = replace(config, cleanup_policy="compact")
+            with open_log(directory.path, "a", config) as log:
                 if wanted.rolls:
                     log.roll()
                 report = log.compact(is_forced=not wanted.heeds_ratio, max_bytes_per_second=wanted.max_bytes_per_second)
                 shown = directory.topic_partition, (log.log_start_offset, log.log_end_offset), report
-        except CorruptionError as error:
+        except (CorruptionError, TopicSettingsError) as error:
             status = max(status, out.failure(error))
             continue
         except KStoreError:
@@ -64,6 +78,8 @@ def run(selection: PartitionSelection, wanted: CompactOptions, out: Output, *, i
         else:
             rows.append(row_of(*shown))
     _show(rows, out)
+    for topic in sorted(others):
+        out.notice(f"{topic} is not compacted by the settings in its root; to compact it all the same: --topic {topic}")
     return status
 
 

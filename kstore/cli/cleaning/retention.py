@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kstore.cli import EXIT_FINE
+from kstore.cli.cleaning.topics import KeptConfigs
 from kstore.cli.output import Column
 from kstore.cli.render import JSON_TEXT
-from kstore.errors import CorruptionError, KStoreError
+from kstore.errors import CorruptionError, KStoreError, TopicSettingsError
 from kstore.log.cleaning.retention import RetentionBounds, plan_retention
 from kstore.log.env import DEFAULT_ENV
 from kstore.log.opening import open_log
 from kstore.log.upkeep.recovering import recoverable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kstore.cli.arguments import PartitionSelection
     from kstore.cli.output import Output
     from kstore.config import LogConfig
@@ -31,18 +34,30 @@ COLUMNS = (
 )
 
 
-def run(selection: PartitionSelection, config: LogConfig, out: Output, *, is_dry: bool, is_json: bool) -> int:
+_NO_LIMITS = {"retention_ms": -1, "retention_bytes": -1}
+
+
+def run(selection: PartitionSelection, options: Mapping[str, Any], out: Output, *, is_dry: bool, is_json: bool) -> int:
     """Remove what is due of the selected partitions and return the exit status: 1 if one could not be looked at.
 
-    A dry run takes no lock and changes nothing. __cluster_metadata is left alone.
+    A dry run takes no lock and changes nothing. __cluster_metadata is left alone. The limits do not hold for a topic
+    that the root says is compacted, unless it is named.
+    Args: options: the limits that were given, by names of LogConfig.
     """
     status = EXIT_FINE
     rows: list[list[str]] = []
+    directories = recoverable(selection.find_topics_of_users())
+    forced = {"cleanup_policy": "delete"} if options else {}
+    configs = KeptConfigs(selection, directories, defaults=_NO_LIMITS, options=options, forced=forced)
+    compacted: set[str] = set()
     try:
-        for directory in recoverable(selection.find_topics_of_users()):
+        for directory in directories:
             try:
+                config = configs.of(directory)
+                if "delete" not in config.cleanup_policy:
+                    compacted.add(directory.topic_partition.topic)
                 due = planned(directory, config) if is_dry else removed(directory, config)
-            except CorruptionError as error:
+            except (CorruptionError, TopicSettingsError) as error:
                 status = max(status, out.failure(error))
                 continue
             for one in due:
@@ -54,6 +69,11 @@ def run(selection: PartitionSelection, config: LogConfig, out: Output, *, is_dry
         _show(rows, out)
         raise
     _show(rows, out)
+    for topic in sorted(compacted):
+        out.notice(
+            f"{topic} is compacted by the settings in its root: nothing is removed because of age or size"
+            + (f"; to remove it all the same: --topic {topic}" if options else "")
+        )
     if not is_json:
         if not rows:
             out.notice("no segment is due")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from kstore._core import crc32c
 from kstore.config import LogConfig
-from kstore.errors import CorruptCheckpointError, StorageError
+from kstore.errors import CorruptCheckpointError, StorageError, TopicSettingsError
 from kstore.log.env import Env, join_path
 from kstore.log.files.checkpoints import malformed, read_text, replace_file
 from kstore.log.files.names import TOPIC_SETTINGS, is_topic_name
@@ -117,10 +117,25 @@ class TopicSettings:
         """The topics whose deletion has begun."""
         return self._kept.deleting
 
+    @property
+    def keeps_any(self) -> bool:
+        """Whether the root keeps settings of any topic."""
+        return any(self._kept.changed.values())
+
     def of(self, topic: str) -> LogConfig:
-        """Return the configuration of a topic.  Raises: ValueError for kept settings that do not fit the default."""
+        """Return the configuration of a topic.
+
+        Raises: TopicSettingsError for kept settings that do not fit the default.
+        """
         given = self._given.get(topic)
-        return self._made(topic, self.changed_of(topic)) if given is None else given
+        if given is not None:
+            return given
+        try:
+            return self._made(topic, self.changed_of(topic))
+        except (TypeError, ValueError) as error:
+            raise TopicSettingsError(
+                f"{error}; the root keeps them in {join_path(self._root, TOPIC_SETTINGS)}"
+            ) from error
 
     def changed_of(self, topic: str) -> dict[str, Any]:
         """Return the settings of a topic that differ from the default, by name."""
