@@ -60,6 +60,7 @@ from kstore.log.following.tail import AutoOffsetReset, EndOffsets, FollowOptions
 from kstore.log.log import Isolation, Log
 from kstore.log.recovery.context import RecoveryMode, RecoveryReport, check_recovery
 from kstore.log.source import DirectorySource
+from kstore.log.upkeep.group_offsets import forget_offsets
 from kstore.log.upkeep.maintenance import Maintenance, MaintenanceIntervals, MaintenanceReport
 from kstore.log.upkeep.metrics import Metric, StoreMetrics
 from kstore.log.upkeep.removal import DeletedDirectories, directories_of_topic, removed
@@ -408,13 +409,14 @@ class WritableStore(_Logs[WritableLog]):
         disown_in_child(self)
         for topic in self._configs.deleting:
             self._withdraw(topic)
-            self._finish_deletion(topic)
+            self._take_directories(topic)
         found = read_clean_shutdown(root, env)
         self._clean_shutdown = found or CleanShutdown()
         self._unclean = set() if found is not None else set(self._directories)
         remove_clean_shutdown(root, env)
         self._threads = recovery_threads
         self._recover()
+        self._finish_deletions()
         self._dropping = weakref.finalize(self, _drop, root, lock)
         self._dropping.atexit = False
 
@@ -462,14 +464,16 @@ class WritableStore(_Logs[WritableLog]):
             self._create_partitions(topic, missing, topic_id)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic with its records and settings. Its logs are closed, and so are the iterators over them.
+        """Delete a topic with its records, settings and the offsets that groups committed for it. Its logs are closed,
+        and so are the iterators over them.
 
         Its directories are renamed to Kafka's <topic>-<partition>.<id>-delete. They are removed file_delete_delay_ms
         (of the store's config) later by maintenance, by close, or after the next opening. When this returns, the
         deletion survives a power cut. Once it has begun, a later call, or the next opening, completes it.
         Raises: LogNotFoundError if the topic does not exist; StorageError; CorruptCheckpointError, see
             change_topic_config.
-        Source: Kafka LogManager.asyncDelete.
+        Cost: reads all of `__consumer_offsets`, if the root has it.
+        Source: Kafka LogManager.asyncDelete, GroupCoordinatorService.onPartitionsDeleted.
         """
         with self._mutex:
             self._check_writable()
@@ -701,14 +705,26 @@ class WritableStore(_Logs[WritableLog]):
                 self._let_go(log)
         self._partitions = tuple(sorted(self._directories))
 
+    def _finish_deletions(self) -> None:
+        """Carry out the deletions that an earlier opening began; one that fails is left for a later call."""
+        for topic in self._configs.deleting:
+            try:
+                self._finish_deletion(topic)
+            except KStoreError as error:
+                _logger.error("topic %s is deleted, and offsets of groups in it may be left: %s", topic, error)
+
     def _finish_deletion(self, topic: str) -> None:
         """Carry out what begin_deletion noted, after _withdraw. Requires the mutex."""
-        directories = directories_of_topic(self.root, topic, self._env)
-        self._deleted.take(directories)
-        forget_partitions(self.root, frozenset(one.topic_partition for one in directories), self._env)
+        self._take_directories(topic)
+        forget_offsets(self._partitions, lambda one: self.log(*one), topic, self._env)
         self._configs.end_deletion(topic)
         self._leaving = {one for one in self._leaving if one.topic != topic}
         self._unclean = {one for one in self._unclean if one.topic != topic}
+
+    def _take_directories(self, topic: str) -> None:
+        directories = directories_of_topic(self.root, topic, self._env)
+        self._deleted.take(directories)
+        forget_partitions(self.root, frozenset(one.topic_partition for one in directories), self._env)
 
     def _let_go(self, log: WritableLog) -> None:
         """Close a log that is about to be deleted."""

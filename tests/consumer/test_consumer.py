@@ -496,6 +496,19 @@ def producer(store):
         yield made
 
 
+def test_an_undecided_transaction_commits_no_offset_of_a_topic_that_is_deleted(store, producer):
+    fill(store)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({T0: 5}, "g")
+    store.delete_topic("t")
+    producer.commit_transaction()
+    store.create_topic("t")
+    fill(store)
+    with Consumer(store, group="g", topics=["t"], auto_offset_reset="earliest") as consumer:
+        assert consumer.committed() == {T0: None}
+        assert len(consumer.poll()) == 10
+
+
 def test_offsets_of_a_transaction_count_with_its_commit(store, producer):
     with Consumer(store, group="g", topics=["t"]) as consumer:
         producer.begin_transaction()
