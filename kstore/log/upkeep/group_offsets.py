@@ -17,7 +17,7 @@ _SIZE_BYTES = 2
 # The types of OffsetCommitKey, which begins with the names of the group and of the topic.
 _OFFSET_COMMITS = (b"\0\0", b"\0\1")
 # Of a batch, so that it stays below any max.message.bytes.
-_MOST_BATCH_BYTES = 512 * KIB
+_MOST_TOMBSTONES_BYTES = 512 * KIB
 
 _logger = logging.getLogger("kstore.log")
 
@@ -75,7 +75,7 @@ def _tombstones(keys: Iterable[bytes], now_ms: int) -> Iterator[MemoryRecords]:
         if builder is None:
             builder = MemoryRecordsBuilder()
         builder.append(timestamp_ms=now_ms, key=key, value=None)
-        if builder.estimated_size_in_bytes >= _MOST_BATCH_BYTES:
+        if builder.estimated_size_in_bytes >= _MOST_TOMBSTONES_BYTES:
             yield builder.build()
             builder = None
     if builder is not None:

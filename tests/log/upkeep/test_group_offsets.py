@@ -71,7 +71,7 @@ def test_a_topic_whose_name_begins_alike_keeps_its_offsets(root: Path) -> None:
 
 
 def test_tombstones_of_many_offsets_are_in_several_batches(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_offsets, "_MOST_BATCH_BYTES", 100)
+    monkeypatch.setattr(group_offsets, "_MOST_TOMBSTONES_BYTES", 100)
     with open_store(root, "a") as store:
         for number in range(20):
             commit(store, 0, f"group-{number}", GONE, 7)
