@@ -68,9 +68,8 @@ class PartitionSelection:
 
     def names(self, partition: PartitionDirectory) -> bool:
         """Whether a partition was selected by the name of its topic, or because DIR is its directory."""
-        return partition.topic_partition.topic in self.topics or partition.path == partition.env.absolute_path(
-            self.directory
-        )
+        is_named = partition.topic_partition.topic in self.topics
+        return is_named or partition.path == partition.env.absolute_path(self.directory)
 
     def _wanted(self) -> str:
         topics = f"of topic {' or '.join(self.topics)} " if self.topics else ""

@@ -12,16 +12,17 @@ from kstore.errors import (
     ConsumerClosedError,
     KStoreError,
     LogClosedError,
+    LogNotFoundError,
     LogReplacedError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
     UnstableOffsetCommitError,
-    checked_index,
     checked_int,
 )
 from kstore.log.env import Closing
 from kstore.log.following.arrivals import Arrivals
+from kstore.log.following.follower import checked_timeout
 from kstore.log.following.tail import AutoOffsetReset, FollowOptions
 from kstore.log.log import Isolation, Log
 from kstore.log.store import Store, WritableStore
@@ -29,22 +30,25 @@ from kstore.producer.transactions.group_offsets import GroupOffsets, checked_gro
 from kstore.record import Record
 from kstore.record.decoding import Decoder, decoded_records, decoder_of
 from kstore.record.schemas.topics import coordinator_partition
-from kstore.types import GROUP_OFFSETS_TOPIC, Ack, OffsetAndMetadata, TopicPartition
+from kstore.types import EARLIEST, GROUP_OFFSETS_TOPIC, LATEST, MAX_OFFSET, Ack, OffsetAndMetadata, TopicPartition
 
 _MS_PER_S = 1000
+# What a read meets whose partition was deleted, perhaps also created again.
+_GONE = (LogClosedError, LogNotFoundError, LogReplacedError)
 
 
 class _Partition:
     """Where the consumer stands in one partition.
 
-    Attributes: position (the next offset to be read, None until it is looked up), held (a record that was read and not
-        returned yet).
+    Attributes: incarnation (what the store calls the partition until it is deleted), position (the next offset to be
+        read, None until it is looked up), held (a record that was read and not returned yet).
     """
 
-    __slots__ = ("_end_offset", "_isolation", "_records", "_store", "held", "name", "position")
+    __slots__ = ("_end_offset", "_isolation", "_records", "_store", "held", "incarnation", "name", "position")
 
     def __init__(self, name: TopicPartition, store: Store | WritableStore, isolation: Isolation) -> None:
         self.name = name
+        self.incarnation = store.incarnation(*name)
         self.position: int | None = None
         self.held: Record | None = None
         self._store = store
@@ -54,8 +58,14 @@ class _Partition:
 
     @property
     def log(self) -> Log:
-        """The open log, which the store may have closed and opened again."""
-        return self._store.log(*self.name)
+        """The open log, which the store may have closed and opened again.
+
+        Raises: LogNotFoundError; LogReplacedError if the partition was deleted and created again.
+        """
+        log = self._store.log(*self.name)
+        if self._store.incarnation(*self.name) is not self.incarnation:
+            raise LogReplacedError(f"{self.name} was deleted and created again", path=log.path)
+        return log
 
     def seek(self, offset: int | None) -> None:
         self.position, self.held, self._records = offset, None, None
@@ -147,6 +157,7 @@ class Consumer(Closing):
         self._group_records: tuple[TopicPartition, GroupRecords] | None = None
         self._is_closed = False
         self._topics: tuple[str, ...] = ()
+        self._named: set[TopicPartition] = set()
         self._known: tuple[TopicPartition, ...] = ()
         self._partitions: dict[TopicPartition, _Partition] = {}
         # What a waiting poll is woken by, and the logs that tell it.
@@ -174,13 +185,14 @@ class Consumer(Closing):
         self._check_open()
         if isinstance(topics, str):
             raise TypeError(f"topics must be a collection of names, got the str {topics!r}")
+        topics = tuple(topics)
         wanted = {TopicPartition(*one) for one in partitions}
         unknown = wanted - set(self._store.partitions)
         missing = set(topics) - set(self._store.topics)
         if unknown or missing:
             name = f"partition {min(unknown)}" if unknown else f"topic {min(missing)!r}"
             raise UnknownTopicOrPartitionError(f"the store has no {name}")
-        self._topics = tuple(topics)
+        self._topics, self._named = topics, wanted
         self._known = ()
         kept = {one: self._partitions[one] for one in wanted & self._partitions.keys()}
         kept |= {one: self._partitions[one] for one in self._partitions if one.topic in self._topics}
@@ -196,8 +208,18 @@ class Consumer(Closing):
         return tuple(sorted(self._partitions))
 
     def seek(self, partition: tuple[str, int], offset: int) -> None:
-        """Read a partition from an offset on; one that the log does not have is handled by auto_offset_reset."""
-        self._assigned(partition).seek(checked_index("offset", offset))
+        """Read a partition from an offset on; one that the log does not have is handled by auto_offset_reset.
+
+        Args: offset: kstore.EARLIEST and LATEST stand for the log start and the present end.
+        Raises: ValueError for another negative number, or one above 2**63 - 1.
+        """
+        one = self._assigned(partition)
+        if offset == EARLIEST:
+            self.seek_to_beginning(partition)
+        elif offset == LATEST:
+            self.seek_to_end(partition)
+        else:
+            one.seek(checked_int("offset", offset, least=0, greatest=MAX_OFFSET))
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
         """Read partitions, all of them by default, from their log starts on."""
@@ -232,20 +254,25 @@ class Consumer(Closing):
         """Return the next records, at most max_poll_records; wait for the first one up to `timeout` seconds.
 
         Records of one partition are in the order of their offsets. After an error the positions are as they were, so
-        that the same call meets it again: seek() passes over a record.
+        that a later call meets it again, when it has looked at the other partitions: seek() passes over a record.
+        Args: timeout: in seconds, 0 not to wait.
         Returns: an empty list after the timeout.
-        Raises: RecordDeserializationError; OffsetOutOfRangeError, NoOffsetForPartitionError with auto_offset_reset
-            "none"; CorruptRecordError and the other errors of Log.read; LogReplacedError if a log was deleted.
+        Raises: ValueError, TypeError for another timeout; RecordDeserializationError; OffsetOutOfRangeError,
+            NoOffsetForPartitionError with auto_offset_reset "none"; CorruptRecordError and the other errors of
+            Log.read; LogNotFoundError if a partition of `partitions` was deleted, LogReplacedError if that was done
+            beside a store that is only read.
         """
         self._check_open()
-        if timeout < 0:
-            raise ValueError(f"timeout must not be negative, got {timeout}")
-        deadline_ms = self._clock.monotonic_ms() + timeout * _MS_PER_S
+        timeout_s = checked_timeout(timeout)
+        if timeout_s is None:
+            raise TypeError("timeout must be a number of seconds, got None")
+        deadline_ms = self._clock.monotonic_ms() + timeout_s * _MS_PER_S
         while True:
-            found = self._take_records()
-            left_ms = deadline_ms - self._clock.monotonic_ms()
-            if found or left_ms <= 0 or not self._wait(deadline_ms):
+            # Nothing comes between the records and their return: the positions are past them.
+            if found := self._take_records():
                 return found
+            if deadline_ms <= self._clock.monotonic_ms() or not self._wait(deadline_ms):
+                return []
 
     def _wait(self, deadline_ms: float) -> bool:
         """Wait until there is something to return, and return whether there is before the deadline."""
@@ -253,9 +280,14 @@ class Consumer(Closing):
         if self._arrivals is None:
             self._arrivals = self._store.new_arrivals()
         while True:
-            # Before the look, so that nothing comes between the two.
-            self._have_told(self._arrivals)
-            if self._has_news():
+            try:
+                has_new = self._take_new_partitions()
+                # Before the look, so that nothing comes between the two.
+                self._have_told(self._arrivals)
+                if has_new or self._has_news():
+                    return True
+            except _GONE:
+                # What goes on without the partition, or raises the error again.
                 return True
             now_ms = self._clock.monotonic_ms()
             if now_ms >= deadline_ms:
@@ -279,14 +311,21 @@ class Consumer(Closing):
         found: list[Record] = []
         before: list[tuple[_Partition, int | None]] = []
         try:
-            for name in list(self._partitions):
-                one = self._partitions[name]
+            for name, one in list(self._partitions.items()):
+                if self._is_no_more(one):
+                    continue
                 before.append((one, one.position))
                 try:
                     self._take_from(one, found)
-                except KStoreError:
+                except KStoreError as error:
+                    if isinstance(error, _GONE):
+                        self._take_new_partitions()
+                        if self._is_no_more(one):
+                            continue
+                    # The next call raises the error, and the one after that begins with the others.
+                    del self._partitions[name]
+                    self._partitions = {name: one, **self._partitions} if found else {**self._partitions, name: one}
                     if found:
-                        # The error comes again with the next call.
                         break
                     raise
                 if len(found) >= self._max_poll_records:
@@ -383,6 +422,7 @@ class Consumer(Closing):
         if self._offsets is None:
             raise ValueError('commit needs a store that is open for writing, by kstore.open_store(root, "a")')
         if offsets is None:
+            self._take_new_partitions()
             offsets = {name: one.position for name, one in self._partitions.items() if one.position is not None}
         made = checked_offsets(offsets)
         if made:
@@ -462,17 +502,29 @@ class Consumer(Closing):
         return one.log.log_start_offset if self._reset == "earliest" else one.end_offset()
 
     def _take_new_partitions(self) -> bool:
-        """Add the partitions that the topics have got, and drop those that are gone; return whether any were added."""
+        """Add the partitions that the topics have got, and drop those that are gone; return whether any were added.
+
+        One that was created again is a new one: it has no position.
+        """
         known = self._store.partitions
         if known is self._known:
             return False
         self._known, there = known, set(known)
-        for one in [one for one in self._partitions if one.topic in self._topics and one not in there]:
-            del self._partitions[one]
-        new = [one for one in known if one.topic in self._topics and one not in self._partitions]
-        for one in new:
-            self._add(one)
+        for name, one in list(self._partitions.items()):
+            is_other = name in there and self._store.incarnation(*name) is not one.incarnation
+            if is_other or (name not in there and name.topic in self._topics):
+                del self._partitions[name]
+        new = [name for name in known if self._is_wanted(name) and name not in self._partitions]
+        for name in new:
+            self._add(name)
         return bool(new)
+
+    def _is_wanted(self, name: TopicPartition) -> bool:
+        return name.topic in self._topics or name in self._named
+
+    def _is_no_more(self, one: _Partition) -> bool:
+        """Whether a partition was dropped, or another one of its name took its place."""
+        return self._partitions.get(one.name) is not one
 
     def _add(self, name: TopicPartition) -> None:
         self._partitions[name] = _Partition(name, self._store, self._isolation)

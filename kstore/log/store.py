@@ -232,6 +232,13 @@ class _Logs(Closing, Generic[_SomeLog]):
                 log = self._logs[topic_partition] = self._open(directory)
             return log
 
+    def incarnation(self, topic: str, partition: int) -> object:
+        """Return what stands for a partition until it is deleted, another object once it is created again; None if it
+        does not exist.
+        """
+        with self._mutex:
+            return self._directories.get(TopicPartition(topic, partition))
+
     def close(self) -> None:
         """Close every log; a second call does nothing."""
         with self._mutex:

@@ -8,10 +8,21 @@ import time
 
 import pytest
 
-from kstore import Consumer, LogConfig, OffsetAndMetadata, Producer, TopicPartition, open_log, open_store
+from kstore import (
+    EARLIEST,
+    LATEST,
+    Consumer,
+    LogConfig,
+    OffsetAndMetadata,
+    Producer,
+    TopicPartition,
+    open_log,
+    open_store,
+)
 from kstore.errors import (
     ConsumerClosedError,
     CorruptRecordError,
+    LogNotFoundError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
     RecordDeserializationError,
@@ -484,6 +495,121 @@ def test_committed_offsets_outlive_compaction(root):
         assert sum(1 for _ in log.read()) == 2 < before
         for one in (consumer, Consumer(store, group="g", topics=["t"])):
             assert [found.offset for found in one.committed().values()] == [99, 5]
+
+
+def test_a_topic_that_is_created_again_is_read_by_the_reset_rule(store):
+    fill(store)
+    by_topic = Consumer(store, topics=["t"], auto_offset_reset="earliest")
+    by_name = Consumer(store, group="g", partitions=[T0], auto_offset_reset="earliest")
+    assert [len(by_topic.poll()), len(by_name.poll())] == [10, 10]
+    store.delete_topic("t")
+    store.create_topic("t")
+    assert by_name.commit() == {}
+    fill(store, count=20, first=100)
+    assert [values(one.poll()) for one in (by_topic, by_name)] == [numbers((100, 120))] * 2
+    assert by_name.committed() == {T0: None}
+
+
+def test_a_topic_that_is_created_again_during_a_poll_is_not_read_at_the_old_offset(store, monkeypatch):
+    fill(store)
+    consumer = Consumer(store, topics=["t"], auto_offset_reset="earliest")
+    assert len(consumer.poll()) == 10
+
+    def replace(partitions):
+        store.delete_topic("t")
+        store.create_topic("t")
+        fill(store, count=20, first=100)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(consumer, "_look_up", replace)
+        assert consumer.poll() == []
+    assert values(consumer.poll()) == numbers((100, 120))
+
+
+def test_a_named_partition_that_was_deleted_is_an_error(store):
+    consumer = Consumer(store, partitions=[T0])
+    store.delete_topic("t")
+    for timeout in (0, 0.1):
+        with pytest.raises(LogNotFoundError):
+            consumer.poll(timeout)
+
+
+def test_a_topic_that_is_deleted_while_a_poll_waits_is_dropped(store):
+    store.create_topic("u")
+    consumer = Consumer(store, topics=["t", "u"], auto_offset_reset="earliest")
+    consumer.poll()
+    deletion = threading.Timer(0.1, lambda: (store.delete_topic("u"), fill(store)))
+    deletion.start()
+    assert consumer.poll(10)
+    deletion.join()
+    assert consumer.assignment() == (T0, T1)
+
+
+def test_a_damaged_partition_is_told_and_keeps_no_other_from_being_read(root):
+    with open_store(root, "a") as store:
+        store.create_topic("u")
+        fill(store, to=T1)
+        fill(store, to=TopicPartition("u", 0))
+    flip_bit(root / "t-1" / "00000000000000000000.log", 66, bit=0)
+    with open_store(root, "a") as store:
+        consumer = Consumer(store, topics=["t", "u"], auto_offset_reset="earliest")
+        seen, errors = [], 0
+        for number in range(6):
+            fill(store, count=1, first=number)
+            try:
+                seen += consumer.poll()
+            except CorruptRecordError:
+                errors += 1
+    assert errors == 3
+    assert {one: sum(record.topic_partition == one for record in seen) for one in (T0, ("u", 0))} == {
+        T0: 5,
+        ("u", 0): 10,
+    }
+
+
+def test_an_interrupt_after_the_records_were_taken_loses_none(store):
+    class Clock:
+        calls = 0
+
+        def wall_clock_ms(self):
+            return 1000
+
+        def monotonic_ms(self):
+            self.calls += 1
+            if self.calls == 2:
+                raise KeyboardInterrupt
+            return 0
+
+    fill(store)
+    consumer = Consumer(store, topics=["t"], auto_offset_reset="earliest", clock=Clock())
+    assert len(consumer.poll(1)) == 10
+    with pytest.raises(KeyboardInterrupt):
+        consumer.poll(1)
+
+
+def test_seek_takes_kafkas_names_of_both_ends_and_no_other_negative_offset(store):
+    fill(store)
+    consumer = Consumer(store, topics=["t"])
+    consumer.seek(T0, EARLIEST)
+    assert consumer.position(T0) == 0
+    consumer.seek(T0, LATEST)
+    assert consumer.position(T0) == 10
+    for offset in (-3, -7, 2**63):
+        with pytest.raises(ValueError, match="offset must be"):
+            consumer.seek(T0, offset)
+    assert consumer.position(T0) == 10
+
+
+def test_topics_may_come_from_an_iterator(store):
+    assert Consumer(store, topics=(name for name in ["t"])).assignment() == (T0, T1)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "error"), [(float("inf"), ValueError), (float("nan"), ValueError), (None, TypeError), ("1", TypeError)]
+)
+def test_a_timeout_that_is_none_is_refused(store, timeout, error):
+    with pytest.raises(error, match="timeout must be"):
+        Consumer(store, topics=["t"]).poll(timeout)
 
 
 # Offsets in transactions
