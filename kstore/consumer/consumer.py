@@ -26,10 +26,11 @@ from kstore.log.following.follower import checked_timeout
 from kstore.log.following.tail import AutoOffsetReset, FollowOptions
 from kstore.log.log import Isolation, Log
 from kstore.log.store import Store, WritableStore
+from kstore.producer.transactions.group_offsets import PARTITION_COUNT as GROUP_OFFSETS_PARTITION_COUNT
 from kstore.producer.transactions.group_offsets import GroupOffsets, checked_group, checked_offsets
+from kstore.producer.transactions.places import CoordinatorPlaces
 from kstore.record import Record
 from kstore.record.decoding import Decoder, decoded_records, decoder_of
-from kstore.record.schemas.topics import coordinator_partition
 from kstore.types import EARLIEST, GROUP_OFFSETS_TOPIC, LATEST, MAX_OFFSET, Ack, OffsetAndMetadata, TopicPartition
 
 _MS_PER_S = 1000
@@ -154,7 +155,8 @@ class Consumer(Closing):
         self._max_poll_records = checked_int("max_poll_records", max_poll_records, least=1)
         self._clock = clock
         self._offsets = GroupOffsets(store, clock=clock) if isinstance(store, WritableStore) else None
-        self._group_records: tuple[TopicPartition, GroupRecords] | None = None
+        self._places = CoordinatorPlaces(store, GROUP_OFFSETS_TOPIC, default_count=GROUP_OFFSETS_PARTITION_COUNT)
+        self._group_records: tuple[object, GroupRecords] | None = None
         self._is_closed = False
         self._topics: tuple[str, ...] = ()
         self._named: set[TopicPartition] = set()
@@ -451,8 +453,9 @@ class Consumer(Closing):
         place = self._group_place(group)
         if place is None:
             return None
-        if self._group_records is None or self._group_records[0] != place:
-            self._group_records = place, GroupRecords(is_offset_commit_of(group))
+        incarnation = self._store.incarnation(*place)
+        if self._group_records is None or self._group_records[0] is not incarnation:
+            self._group_records = incarnation, GroupRecords(is_offset_commit_of(group))
         log = self._store.log(*place)
         log.refresh()
         records = self._group_records[1]
@@ -461,10 +464,7 @@ class Consumer(Closing):
 
     def _group_place(self, group: str) -> TopicPartition | None:
         """Return the partition that has the offsets of a group, None before the first commit to a store."""
-        numbers = [number for topic, number in self._store.partitions if topic == GROUP_OFFSETS_TOPIC]
-        if not numbers:
-            return None
-        return TopicPartition(GROUP_OFFSETS_TOPIC, coordinator_partition(group, partition_count=max(numbers) + 1))
+        return self._places.place_of(group) if self._places.numbers else None
 
     def _checked_group(self) -> str:
         if self.group is None:

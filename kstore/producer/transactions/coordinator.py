@@ -29,6 +29,7 @@ from kstore.errors import (
 from kstore.producer.batches.ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch, random_producer_id
 from kstore.producer.store import ProducerLog, ProducerStore
 from kstore.producer.transactions.group_offsets import GroupOffsets
+from kstore.producer.transactions.places import CoordinatorPlaces
 from kstore.record import (
     ControlRecordType,
     EndTransactionMarker,
@@ -38,7 +39,6 @@ from kstore.record import (
 )
 from kstore.record.schemas.topics import (
     DecodedMessage,
-    coordinator_partition,
     decode_transaction_record,
     encode_transaction_record,
 )
@@ -174,7 +174,7 @@ class TransactionCoordinator:
     class can take over from each other: init_producer_id completes a transaction that a crash left decided and aborts
     one that it left open. Use one coordinator per store (coordinator_of). If the store is to return to a Kafka cluster,
     the topic must already exist with the cluster's topic id: a broker treats partitions of unknown topic ids as stray.
-    Args: partition_count: of the topic, if it has to be created.
+    Args: partition_count: of the topic, if it has to be created, or the store has only some of its partitions.
     Raises: from every method that writes: StorageError and the other errors of an append. The state is then unchanged,
         except that a transaction may be decided and its markers not all written; the next call completes it.
     Threads: safe.
@@ -188,7 +188,7 @@ class TransactionCoordinator:
         self._clock = clock
         self._group_offsets = GroupOffsets(store, clock=clock)
         self._new_partition_count = partition_count
-        self._partition_count: int | None = None
+        self._places = CoordinatorPlaces(store, TRANSACTION_STATE_TOPIC, default_count=partition_count)
         self._lock = threading.Lock()
         self._loaded: set[int] = set()
         self._ids: dict[str, _TransactionalId] = {}
@@ -339,7 +339,7 @@ class TransactionCoordinator:
         read, are logged.
         Cost: the first call reads the transactional ids of the whole store.
         """
-        for number in self._partition_numbers():
+        for number in self._places.numbers:
             with _going_on(f"transactional ids of partition {number}"), self._lock:
                 self._load(number)
         now_ms = self._clock.wall_clock_ms()
@@ -364,7 +364,7 @@ class TransactionCoordinator:
         Cost: the first call reads the transactional ids of the whole store.
         """
         with self._lock:
-            for number in self._partition_numbers():
+            for number in self._places.numbers:
                 self._load(number)
         count = 0
         for entry in list(self._ids.values()):
@@ -400,7 +400,7 @@ class TransactionCoordinator:
     def load(self) -> None:
         """Read all transactional ids and complete the decided transactions, as a broker does at start."""
         with self._lock:
-            for number in self._partition_numbers():
+            for number in self._places.numbers:
                 self._load(number)
         for entry in list(self._ids.values()):
             with entry.lock:
@@ -419,23 +419,12 @@ class TransactionCoordinator:
             self._load(number)
             return self._ids.setdefault(transactional_id, _TransactionalId(None))
 
-    def _partition_numbers(self) -> list[int]:
-        return [number for topic, number in self._store.partitions if topic == TRANSACTION_STATE_TOPIC]
-
     def _partition(self, transactional_id: str) -> int:
-        if self._partition_count is None:
-            self._partition_count = self._found_partition_count()
-        return coordinator_partition(transactional_id, partition_count=self._partition_count)
-
-    def _found_partition_count(self) -> int:
-        """Return the number of partitions of the topic, which is created if it does not exist.
-
-        The caller keeps the first result, because another number would assign ids to other partitions.
-        """
-        if not self._partition_numbers():
+        """Return the number of the partition for an id; the topic is created if it does not exist."""
+        if not self._places.numbers:
             count = self._new_partition_count
             self._store.create_topic(TRANSACTION_STATE_TOPIC, count, config=TRANSACTION_STATE_CONFIG)
-        return max(self._partition_numbers()) + 1
+        return self._places.place_of(transactional_id).partition
 
     def _load(self, number: int) -> None:
         if number in self._loaded:

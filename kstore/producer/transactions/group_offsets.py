@@ -13,8 +13,9 @@ from kstore.environment import SYSTEM_CLOCK, Clock
 from kstore.errors import UnknownTopicOrPartitionError, checked_int
 from kstore.producer.batches.ids import NO_PRODUCER, ProducerIdAndEpoch
 from kstore.producer.store import ProducerStore
+from kstore.producer.transactions.places import CoordinatorPlaces
 from kstore.record import MemoryRecords, MemoryRecordsBuilder
-from kstore.record.schemas.topics import coordinator_partition, encode_offset_commit
+from kstore.record.schemas.topics import encode_offset_commit
 from kstore.record.validation import AppendOrigin
 from kstore.types import GROUP_OFFSETS_TOPIC, NO_SEQUENCE, Ack, OffsetAndMetadata, TopicPartition
 
@@ -72,7 +73,7 @@ class GroupOffsets:
 
     It is created with Kafka's defaults by the first commit, unless the store has it. If the store is to return to a
     Kafka cluster, it must already exist with the cluster's topic id.
-    Args: partition_count: of the topic, if it has to be created.
+    Args: partition_count: of the topic, if it has to be created, or the store has only some of its partitions.
     Threads: safe.
     Source: Kafka GroupCoordinatorService, OffsetMetadataManager.
     """
@@ -83,18 +84,18 @@ class GroupOffsets:
         self._store = store
         self._clock = clock
         self._new_partition_count = partition_count
+        self._places = CoordinatorPlaces(store, GROUP_OFFSETS_TOPIC, default_count=partition_count)
 
     def partition_of(self, group: str) -> TopicPartition:
         """Return the partition for a group's offsets; the topic is created if it does not exist.
 
-        Raises: StorageError.
+        Raises: StorageError; UnknownTopicOrPartitionError if the store has only some of its partitions, and not that.
         """
         with _creating:
-            if not self._numbers():
+            if not self._places.numbers:
                 count = self._new_partition_count
                 self._store.create_topic(GROUP_OFFSETS_TOPIC, count, config=GROUP_OFFSETS_CONFIG)
-            count = max(self._numbers()) + 1
-        return TopicPartition(GROUP_OFFSETS_TOPIC, coordinator_partition(group, partition_count=count))
+        return self._places.place_of(group)
 
     def check_known(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Raise UnknownTopicOrPartitionError for a partition that the store does not have, as a broker does."""
@@ -136,9 +137,6 @@ class GroupOffsets:
                 builder = None
         if builder is not None:
             yield builder.build()
-
-    def _numbers(self) -> list[int]:
-        return [number for topic, number in self._store.partitions if topic == GROUP_OFFSETS_TOPIC]
 
 
 def _new_batch(producer: ProducerIdAndEpoch) -> MemoryRecordsBuilder:
