@@ -18,6 +18,8 @@ CodecName: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 TopicCompression: TypeAlias = Literal["producer", "uncompressed", CodecName]
 CleanupPolicy: TypeAlias = Literal["delete", "compact", "compact,delete", "delete,compact"]
 
+# What a key takes in the map of a cleaner.
+_KEY_BYTES = 24
 # The least and greatest value of each number.
 _LIMITS = {
     "read_chunk_bytes": (4 * KIB, MAX_INT32 // 2),
@@ -135,6 +137,12 @@ class LogConfig:
                 raise TypeError(f"{name} must be a number, got {ratio!r}")
             if not lowest <= ratio <= highest:
                 raise ValueError(f"{name} must be from {lowest} to {highest}, got {ratio}")
+        if int(self.cleaner_dedupe_buffer_bytes // _KEY_BYTES * self.cleaner_dedupe_buffer_load_factor) < 1:
+            raise ValueError(
+                f"cleaner_dedupe_buffer_bytes has room for no key of {_KEY_BYTES} bytes with a "
+                f"cleaner_dedupe_buffer_load_factor of {self.cleaner_dedupe_buffer_load_factor}, got "
+                f"{self.cleaner_dedupe_buffer_bytes}"
+            )
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise ValueError(
                 f"min_compaction_lag_ms must not be above max_compaction_lag_ms {self.max_compaction_lag_ms}, got "

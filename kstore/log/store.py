@@ -25,6 +25,7 @@ from kstore.errors import (
     KStoreError,
     LogClosedError,
     LogNotFoundError,
+    TopicSettingsError,
     checked_index,
     checked_int,
 )
@@ -562,7 +563,6 @@ class WritableStore(_Logs[WritableLog]):
     def stop_maintenance(self) -> None:
         """End the thread, and wait for a pass that is running, which stops where it is."""
         self._maintenance.stop()
-        self._maintenance.resume()
 
     def metrics(self) -> dict[str, Metric]:
         """Return figures of the store by the names of Kafka's metrics; LogStartOffset, LogEndOffset, Size (bytes) and
@@ -615,9 +615,11 @@ class WritableStore(_Logs[WritableLog]):
 
         The clean shutdown marker, which makes a recovery unnecessary, is written only if every log of the root is whole
         and was closed.
+        Within a pass of maintenance, as by a signal handler, the store is closed when that ends.
         Raises: StorageError, with everything closed and unlocked, and no marker written.
         """
-        self._maintenance.stop()
+        if not self._maintenance.end(self.close):
+            return
         with self._mutex:
             if self._is_closed:
                 return
@@ -686,13 +688,17 @@ class WritableStore(_Logs[WritableLog]):
         for topic_partition, log in zip(unclean, _in_threads(self._recovered, unclean, self._threads), strict=True):
             if isinstance(log, CorruptLogError):
                 self.refused[topic_partition] = log
-            else:
+            elif log is not None:
                 self.recovery_reports[topic_partition] = log.recovery_report
                 self._logs[topic_partition] = log
 
-    def _recovered(self, topic_partition: TopicPartition) -> WritableLog | CorruptLogError:
+    def _recovered(self, topic_partition: TopicPartition) -> WritableLog | CorruptLogError | None:
         try:
             log = self._open(self._directories[topic_partition])
+        except TopicSettingsError as error:
+            # The log is recovered when it is opened with others.
+            _logger.error("%s was not recovered: %s", topic_partition, error)
+            return None
         except CorruptLogError as error:
             _logger.error("%s was not recovered: %s", topic_partition, error)
             return error

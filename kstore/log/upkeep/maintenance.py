@@ -31,7 +31,8 @@ class MaintenanceReport:
 
     flushed: the logs that flush_ms made due. deleted_segments, compactions: by partition, of those where there was
     something to do. expired_producers: how many were forgotten. removed_directories: paths of deleted partitions.
-    failures: the first error of each partition. checkpoint_failure: why the checkpoints of the root were not written.
+    failures: the first error of each partition, a KStoreError or, as for want of memory, another one.
+    checkpoint_failure: why the checkpoints of the root were not written.
     is_stopped: the store was closed, or the caller stopped it.
     """
 
@@ -40,7 +41,7 @@ class MaintenanceReport:
     compactions: Mapping[TopicPartition, CompactionReport] = field(default_factory=dict)
     expired_producers: int = 0
     removed_directories: tuple[str, ...] = ()
-    failures: Mapping[TopicPartition, KStoreError] = field(default_factory=dict)
+    failures: Mapping[TopicPartition, Exception] = field(default_factory=dict)
     checkpoint_failure: KStoreError | None = None
     is_stopped: bool = False
 
@@ -105,8 +106,13 @@ class Maintenance:
     def __init__(self, store: MaintainedStore, env: Env) -> None:
         self._store = weakref.ref(store)
         self._env = env
-        self._running = threading.Lock()
-        self._stopping = threading.Event()
+        # Reentrant, so that a signal handler of the thread that has it never waits for itself.
+        self._running = threading.RLock()
+        self._runner: int | None = None
+        # Of each pass that runs or waits, and of the thread; one that is set stays so.
+        self._stopping: set[threading.Event] = set()
+        self._is_ended = False
+        self._after_pass: Callable[[], object] | None = None
         self._thread: threading.Thread | None = None
         self.uncleanable: dict[TopicPartition, KStoreError] = {}
         self.stats = CleaningStats(last_run_ms=env.monotonic_ms())
@@ -120,20 +126,37 @@ class Maintenance:
         max_bytes_per_second: float | None = None,
         should_stop: Callable[[], bool] | None = None,
     ) -> MaintenanceReport:
-        """Do the tasks, and return what was done."""
+        """Do the tasks, and return what was done; nothing from within a pass of the same thread.
+
+        Raises: ValueError, TypeError for a rate that is not above 0.
+        """
+        _check_rate(max_bytes_per_second)
         store = self._store()
-        if store is None:
+        if store is None or self._is_in_pass():
             return MaintenanceReport(is_stopped=True)
-        with self._running:
-            one = _Pass(
-                store,
-                self,
-                env=self._env,
-                now_ms=now_ms,
-                max_bytes_per_second=max_bytes_per_second,
-                should_stop=lambda: self._stopping.is_set() or (should_stop is not None and should_stop()),
-            )
-            return one.run(tasks)
+        stopping = threading.Event()
+        self._stopping.add(stopping)
+        try:
+            with self._running:
+                self._runner = threading.get_ident()
+                one = _Pass(
+                    store,
+                    self,
+                    env=self._env,
+                    now_ms=now_ms,
+                    max_bytes_per_second=max_bytes_per_second,
+                    is_stopped=lambda: self._is_ended or stopping.is_set(),
+                    should_stop=should_stop,
+                )
+                try:
+                    return one.run(tasks)
+                finally:
+                    self._runner = None
+        finally:
+            self._stopping.discard(stopping)
+            after, self._after_pass = self._after_pass, None
+            if after is not None:
+                after()
 
     @property
     def is_started(self) -> bool:
@@ -142,33 +165,63 @@ class Maintenance:
         return thread is not None and thread.is_alive()
 
     def start(self, intervals: MaintenanceIntervals, *, max_bytes_per_second: float | None) -> None:
-        """Start the thread.  Raises: ValueError if it runs, or for an interval below 1."""
+        """Start the thread.
+
+        Raises: ValueError if it runs, for an interval below 1, or a rate that is not above 0; TypeError.
+        """
+        _check_rate(max_bytes_per_second)
         if min(intervals) < 1:
             raise ValueError(f"intervals must be at least 1 ms, got {intervals}")
         if self.is_started:
             raise ValueError("maintenance runs in the background already")
-        self._stopping.clear()
-        arguments = weakref.ref(self), self._stopping, intervals, max_bytes_per_second, self._env
-        self._thread = threading.Thread(target=_run_in_background, args=arguments, name="kstore-upkeep", daemon=True)
-        self._thread.start()
+        stopping = threading.Event()
+        arguments = weakref.ref(self), stopping, intervals, max_bytes_per_second, self._env
+        thread = threading.Thread(target=_run_in_background, args=arguments, name="kstore-upkeep", daemon=True)
+        self._stopping = {one for one in self._stopping if not one.is_set()} | {stopping}
+        self._thread = thread
+        thread.start()
 
     def stop(self) -> None:
-        """Stop a pass that is running, and the thread; return when both have ended."""
-        self._stopping.set()
-        thread, self._thread = self._thread, None
+        """Stop the passes that run or wait, and the thread; return when they have ended.
+
+        From within a pass, as by a signal handler, it does not wait for that pass.
+        """
+        for stopping in list(self._stopping):
+            stopping.set()
+        thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
-        with self._running:
-            pass
+        if not self._is_in_pass():
+            with self._running:
+                pass
 
-    def resume(self) -> None:
-        """Let passes that are run by hand do something again after stop."""
-        self._stopping.clear()
+    def end(self, then: Callable[[], object]) -> bool:
+        """Stop for good, and return whether all has ended; within a pass it has not: `then` is called after it."""
+        self._is_ended = True
+        if self._is_in_pass():
+            self._after_pass = then
+            return False
+        self.stop()
+        return True
 
     def disown(self) -> None:
-        self._running = threading.Lock()
-        self._stopping = threading.Event()
+        self._running = threading.RLock()
+        self._runner = None
+        self._stopping = set()
         self._thread = None
+
+    def _is_in_pass(self) -> bool:
+        return self._runner == threading.get_ident()
+
+
+def _check_rate(max_bytes_per_second: float | None) -> None:
+    """Raise ValueError, TypeError for a rate that is not above 0, or None for none."""
+    if max_bytes_per_second is None:
+        return
+    if isinstance(max_bytes_per_second, bool) or not isinstance(max_bytes_per_second, int | float):
+        raise TypeError(f"max_bytes_per_second must be a number or None, got {max_bytes_per_second!r}")
+    if not max_bytes_per_second > 0:
+        raise ValueError(f"max_bytes_per_second must be above 0, got {max_bytes_per_second}")
 
 
 class _Pass:
@@ -182,18 +235,21 @@ class _Pass:
         env: Env,
         now_ms: int | None,
         max_bytes_per_second: float | None,
-        should_stop: Callable[[], bool],
+        is_stopped: Callable[[], bool],
+        should_stop: Callable[[], bool] | None,
     ) -> None:
         self._store = store
         self._owner = owner
         self._env = env
         self._now_ms = now_ms
         self._rate = max_bytes_per_second
-        self._should_stop = should_stop
+        self._is_stopped = is_stopped
+        self._callers_should_stop = should_stop
+        self._callers_error: Exception | None = None
         self._flushed: list[TopicPartition] = []
         self._deleted: dict[TopicPartition, list[DueSegment]] = {}
         self._compactions: dict[TopicPartition, CompactionReport] = {}
-        self._failures: dict[TopicPartition, KStoreError] = {}
+        self._failures: dict[TopicPartition, Exception] = {}
         self._checkpoint_failure: KStoreError | None = None
         self._expired = 0
         self._removed: list[str] = []
@@ -217,6 +273,15 @@ class _Pass:
     def _is_over(self) -> bool:
         return self._should_stop() or self._store.is_closed
 
+    def _should_stop(self) -> bool:
+        if self._is_stopped():
+            return True
+        try:
+            return self._callers_should_stop is not None and self._callers_should_stop()
+        except Exception as error:
+            self._callers_error = error
+            raise
+
     def _each_open(self) -> Iterator[WritableLog]:
         for log in self._store.open_logs():
             if self._is_over():
@@ -225,15 +290,19 @@ class _Pass:
 
     @contextmanager
     def _reporting(self, task: str, topic_partition: TopicPartition) -> Iterator[None]:
-        """Note an error of one partition, unless that, or the store, was closed or deleted."""
+        """Note an error of one partition, unless that, or the store, was closed or deleted; or it is the caller's."""
         try:
             yield
-        except KStoreError as error:
+        except Exception as error:
+            if error is self._callers_error:
+                raise
             if self._is_over() or topic_partition not in self._store.partitions:
                 return
             if isinstance(error, LogClosedError):
                 return
-            _logger.error("%s of %s failed: %s", task, topic_partition, error)
+            is_expected = isinstance(error, KStoreError)
+            shown = error if is_expected else repr(error)
+            _logger.error("%s of %s failed: %s", task, topic_partition, shown, exc_info=not is_expected)
             self._failures.setdefault(topic_partition, error)
 
     # The tasks
@@ -341,6 +410,7 @@ def _run_in_background(
     every = {task: getattr(intervals, f"{task}_ms") for task in TASKS}
     start_ms = env.monotonic_ms()
     next_ms = {task: start_ms + every[task] for task in TASKS}
+    should_stop = stopping.is_set
     while not stopping.wait(max(min(next_ms.values()) - env.monotonic_ms(), 0) / 1000):
         now_ms = env.monotonic_ms()
         due: Sequence[str] = [task for task in TASKS if next_ms[task] <= now_ms]
@@ -348,7 +418,7 @@ def _run_in_background(
         if maintenance is None:
             return
         try:
-            maintenance.run(now_ms=None, tasks=due, max_bytes_per_second=max_bytes_per_second)
+            maintenance.run(now_ms=None, tasks=due, max_bytes_per_second=max_bytes_per_second, should_stop=should_stop)
         except Exception:
             # As Kafka's scheduler: one fault, of whatever kind, must not end all maintenance unnoticed.
             _logger.exception("a pass of maintenance ended early; the next one tries again")

@@ -3,16 +3,18 @@ Method: small roots with short settings, and logs that fail or are damaged."""
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from kstore.config import LogConfig
-from kstore.errors import CorruptRecordError, LogClosedError, StorageError
+from kstore.errors import CorruptRecordError, LogClosedError, StorageError, TopicSettingsError
 from kstore.log.env import LocalEnv, WriteFile
 from kstore.log.segment.file_records import FileRecords
 from kstore.log.store import WritableStore, open_store
@@ -380,3 +382,153 @@ def test_checkpoints_that_cannot_be_written_are_reported_as_the_failure_of_no_pa
         assert "cannot rename" in str(report.checkpoint_failure)
         assert report.failures == {}
         env.is_armed = False
+
+
+def test_settings_that_do_not_fit_the_store_stop_only_their_log(root: Path) -> None:
+    with open_store(root, "a") as store:
+        for name in "ab":
+            store.create_topic(name)
+        store.change_topic_config("a", {"min_compaction_lag_ms": 1000})
+        store.change_topic_config("b", {"retention_ms": 1})
+        for one in (A, B):
+            put(store, one, 1, timestamp_ms=1)
+    (root / ".kafka_cleanshutdown").unlink()
+    with open_store(root, "a", LogConfig(max_compaction_lag_ms=500)) as store:
+        assert list(store.recovery_reports) == [B]
+        report = store.run_maintenance()
+        assert list(report.failures) == [A]
+        assert isinstance(report.failures[A], TopicSettingsError)
+        assert list(report.deleted_segments) == [B]
+        with pytest.raises(TopicSettingsError, match="settings of topic 'a': min_compaction_lag_ms"):
+            store.log("a")
+        store.change_topic_config("a", {}, reset=["min_compaction_lag_ms"])
+        assert store.log("a").recovery_report is not None
+        assert store.log("a").log_end_offset == 1
+
+
+def test_an_error_of_another_kind_stops_only_its_log(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with open_store(root, "a") as store:
+        for name in "ab":
+            store.create_topic(name, config=COMPACTED)
+            put(store, TopicPartition(name, 0), 10)
+        store.change_topic_config("a", {"cleaner_dedupe_buffer_bytes": 2**40})
+        report = store.run_maintenance(NOW_MS)
+    assert list(report.compactions) == [B]
+    assert isinstance(report.failures[A], MemoryError)
+    assert "compaction of a-0 failed: MemoryError" in caplog.text
+
+
+def test_an_error_of_the_callers_own_function_ends_the_pass(root: Path) -> None:
+    def ask() -> bool:
+        calls.append(1)
+        if len(calls) > 3:
+            raise RuntimeError("of the caller")
+        return False
+
+    calls: list[int] = []
+    with open_store(root, "a") as store:
+        store.create_topic("a", config=COMPACTED)
+        put(store, A, 10)
+        with pytest.raises(RuntimeError, match="of the caller"):
+            store.run_maintenance(NOW_MS, should_stop=ask)
+        assert list(store.run_maintenance(NOW_MS).compactions) == [A]
+
+
+@pytest.mark.parametrize("rate", [0, -1, float("nan")])
+def test_a_rate_that_is_not_above_0_is_refused_at_once(root: Path, rate: float) -> None:
+    with open_store(root, "a") as store:
+        for start in (store.run_maintenance, store.start_maintenance):
+            with pytest.raises(ValueError, match="max_bytes_per_second must be above 0"):
+                start(max_bytes_per_second=rate)
+
+
+def test_a_map_without_room_for_a_key_is_refused() -> None:
+    LogConfig(cleaner_dedupe_buffer_bytes=1024, cleaner_dedupe_buffer_load_factor=0.03)
+    with pytest.raises(ValueError, match="has room for no key"):
+        LogConfig(cleaner_dedupe_buffer_bytes=1024, cleaner_dedupe_buffer_load_factor=0.01)
+
+
+@pytest.mark.parametrize("close", [WritableStore.close, WritableStore.stop_maintenance, WritableStore.run_maintenance])
+def test_a_call_from_within_a_pass_does_not_wait_for_itself(
+    root: Path, close: Callable[[WritableStore], object]
+) -> None:
+    """As a signal handler makes it, in the thread that runs the pass."""
+
+    def ask() -> bool:
+        calls.append(1)
+        if len(calls) == 4:
+            close(store)
+            assert not store.is_closed
+        return False
+
+    calls: list[int] = []
+    store = open_store(root, "a")
+    store.create_topic("a", config=COMPACTED)
+    put(store, A, 10)
+    with ending(10):
+        report = store.run_maintenance(NOW_MS, should_stop=ask)
+    assert report.is_stopped is (close is not WritableStore.run_maintenance)
+    assert store.is_closed is (close is WritableStore.close)
+    store.close()
+    assert (root / ".kafka_cleanshutdown").exists()
+
+
+def test_a_handler_of_log_messages_closes_the_store_from_the_thread(root: Path) -> None:
+    class Closing(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "failed" in record.getMessage():
+                store.close()
+
+    store = open_store(root, "a")
+    store.create_topic("a", config=COMPACTED)
+    put(store, A, 10)
+    store.change_topic_config("a", {"cleaner_dedupe_buffer_bytes": 2**40})
+    handler, logger = Closing(), logging.getLogger("kstore.log")
+    logger.addHandler(handler)
+    try:
+        store.start_maintenance(MaintenanceIntervals(compact_ms=1))
+        deadline = time.monotonic() + 10
+        while not store.is_closed and time.monotonic() < deadline:
+            time.sleep(0.01)
+    finally:
+        logger.removeHandler(handler)
+    assert store.is_closed
+
+
+def test_several_threads_stop_the_maintenance(root: Path) -> None:
+    with open_store(root, "a") as store, ending(30):
+        for _ in range(50):
+            store.start_maintenance(MaintenanceIntervals(flush_ms=1))
+            threads = [threading.Thread(target=store.stop_maintenance) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+
+def test_an_interrupt_of_a_stop_leaves_passes_by_hand_as_they_are(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(thread: threading.Thread, timeout: float | None = None) -> None:
+        raise KeyboardInterrupt
+
+    with open_store(root, "a") as store:
+        store.create_topic("a")
+        put(store, A, 1, timestamp_ms=1)
+        store.start_maintenance()
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "join", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                store.stop_maintenance()
+        report = store.run_maintenance()
+        assert (list(report.deleted_segments), report.is_stopped) == ([A], False)
+        store.stop_maintenance()
+        store.start_maintenance()
+
+
+@contextmanager
+def ending(seconds: float) -> Iterator[None]:
+    """End the process with the stacks of all threads if the body does not end."""
+    faulthandler.dump_traceback_later(seconds, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
