@@ -7,7 +7,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from kstore.consumer.group_records import GroupRecords, decoded
@@ -39,6 +39,7 @@ _STABLE_MEMBER = 0
 _PROTOCOL_TYPES = {CONSUMER: "consumer", SHARE: "share", STREAMS: "streams"}
 
 _logger = logging.getLogger("kstore.consumer")
+_Result = TypeVar("_Result")
 
 
 class GroupMember(NamedTuple):
@@ -103,7 +104,7 @@ def read_groups(
     Reads `__consumer_offsets` to its end, with records of every broker since 0.8.2: classic groups, those of KIP-848,
     share groups and those of Kafka Streams. The offsets of share groups are elsewhere, in `__share_group_state`.
     Args: root: a log.dirs root, by path, URL or as a store; groups: only these; on_error: called with the error of a
-        partition that can't be read, whose groups, or whose log end, are then missing; None to raise it.
+        partition that can't be read, whose groups, log end or topic name are then missing; None to raise it.
     Raises: LogNotFoundError without a root; InvalidRecordError, CorruptRecordError and the other errors of a read;
         UnsupportedError for a record of a version that kstore does not know.
     Cost: one pass over the topic; memory for one record per key.
@@ -203,15 +204,22 @@ class _StoreView:
     def topic(self, topic_id: UUID) -> str:
         """Return the name of a topic, its id as Kafka writes it if the root has no partition of it."""
         if self._names is None:
-            ids = ((self._store.topic_id(name), name) for name in self._store.topics)
+            ids = ((self._found_id(name), name) for name in self._store.topics)
             self._names = {one: name for one, name in ids if one is not None}
         return self._names.get(topic_id) or urlsafe_b64encode(topic_id.bytes).decode("ascii").rstrip("=")
+
+    def _found_id(self, name: str) -> UUID | None:
+        return self._tried(lambda: self._store.topic_id(name))
 
     def _found_end(self, topic_partition: TopicPartition) -> int | None:
         if topic_partition not in self._partitions:
             return None
+        return self._tried(lambda: self._store.log(*topic_partition).log_end_offset)
+
+    def _tried(self, look: Callable[[], _Result | None]) -> _Result | None:
+        """Return what is found, None after an error: of what was deleted since, or one that is reported."""
         try:
-            return self._store.log(*topic_partition).log_end_offset
+            return look()
         except LogNotFoundError:
             return None
         except KStoreError as error:

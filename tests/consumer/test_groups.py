@@ -9,7 +9,13 @@ from base64 import urlsafe_b64encode
 import pytest
 
 from kstore import OffsetAndMetadata, TopicPartition, open_store, read_groups
-from kstore.errors import CorruptRecordError, InvalidRecordError, LogNotFoundError, UnsupportedError
+from kstore.errors import (
+    CorruptCheckpointError,
+    CorruptRecordError,
+    InvalidRecordError,
+    LogNotFoundError,
+    UnsupportedError,
+)
 from kstore.record import (
     AppendOrigin,
     ControlRecordType,
@@ -337,6 +343,25 @@ def test_an_error_of_a_partition_leaves_the_others(tmp_path):
     errors = []
     assert [group.group_id for group in read_groups(root, on_error=errors.append)] == ["b"]
     assert [type(error) for error in errors] == [CorruptRecordError]
+
+
+def test_a_topic_id_that_cannot_be_read_leaves_the_groups(root):
+    write(
+        root,
+        consumer_group(3, {"epoch": 1}),
+        consumer_group(5, MEMBER, memberId="m"),
+        consumer_group(6, {"assignmentEpoch": 1}),
+        consumer_group(8, current(1), memberId="m"),
+    )
+    with open_store(root, "a") as store:
+        store.create_topic("other")
+    (root / "other-0" / "partition.metadata").write_text("garbage\n")
+    with pytest.raises(CorruptCheckpointError):
+        read_groups(root)
+    errors = []
+    (found,) = read_groups(root, on_error=errors.append)
+    assert found.members[0].assignment == (T0,)
+    assert [type(error) for error in errors] == [CorruptCheckpointError]
 
 
 def test_a_root_without_groups_has_none(tmp_path):
