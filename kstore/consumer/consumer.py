@@ -261,8 +261,7 @@ class Consumer(Closing):
         Returns: an empty list after the timeout.
         Raises: ValueError, TypeError for another timeout; RecordDeserializationError; OffsetOutOfRangeError,
             NoOffsetForPartitionError with auto_offset_reset "none"; CorruptRecordError and the other errors of
-            Log.read; LogNotFoundError if a partition of `partitions` was deleted, LogReplacedError if that was done
-            beside a store that is only read.
+            Log.read; LogNotFoundError if a partition of `partitions` was deleted.
         """
         self._check_open()
         timeout_s = checked_timeout(timeout)
@@ -506,6 +505,8 @@ class Consumer(Closing):
 
         One that was created again is a new one: it has no position.
         """
+        if isinstance(self._store, Store):
+            self._store.look_again()
         known = self._store.partitions
         if known is self._known:
             return False

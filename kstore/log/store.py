@@ -65,6 +65,7 @@ from kstore.log.upkeep.group_offsets import forget_offsets
 from kstore.log.upkeep.maintenance import Maintenance, MaintenanceIntervals, MaintenanceReport
 from kstore.log.upkeep.metrics import Metric, StoreMetrics
 from kstore.log.upkeep.removal import DeletedDirectories, directories_of_topic, removed
+from kstore.log.upkeep.root_listing import RootListing
 from kstore.log.upkeep.settings import TopicSettings
 from kstore.log.write.open_writers import OpenWriters
 from kstore.log.write.writable_log import WritableLog
@@ -233,7 +234,7 @@ class _Logs(Closing, Generic[_SomeLog]):
                 log = self._logs[topic_partition] = self._open(directory)
             return log
 
-    def incarnation(self, topic: str, partition: int) -> object:
+    def incarnation(self, topic: str, partition: int) -> PartitionDirectory | None:
         """Return what stands for a partition until it is deleted, another object once it is created again; None if it
         does not exist.
         """
@@ -350,6 +351,27 @@ class Store(_Logs[Log]):
     def __init__(self, root: str, config: LogConfig, topic_configs: Mapping[str, LogConfig], *, env: Env) -> None:
         super().__init__(root, config, env=env)
         self._topic_configs = dict(topic_configs)
+        self._listing = RootListing(root, env)
+
+    def look_again(self) -> None:
+        """See the partitions that were added and deleted since. One whose incarnation was asked for before it was
+        created again has another one now, and its log is opened anew.
+
+        Cost: a stat if nothing in the root has changed for a while; else a listing, and a stat for each of those.
+        """
+        with self._mutex:
+            self._check_open()
+            found = self._listing.changed(self._directories)
+            if found is not None:
+                self._logs = {one: log for one, log in self._logs.items() if found.get(one) is self._directories[one]}
+                self._directories, self._partitions = found, tuple(sorted(found))
+
+    def incarnation(self, topic: str, partition: int) -> PartitionDirectory | None:
+        with self._mutex:
+            directory = super().incarnation(topic, partition)
+            if directory is not None:
+                self._listing.note(directory)
+            return directory
 
     def _open(self, directory: PartitionDirectory) -> Log:
         config = self._topic_configs.get(directory.topic_partition.topic, self._config)

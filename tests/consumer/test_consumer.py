@@ -526,6 +526,41 @@ def test_a_topic_that_is_created_again_during_a_poll_is_not_read_at_the_old_offs
     assert values(consumer.poll()) == numbers((100, 120))
 
 
+def test_a_consumer_beside_a_writer_sees_partitions_that_are_added_deleted_and_created_again(store, root):
+    fill(store)
+    with open_store(root) as reader:
+        consumer = Consumer(reader, group="g", topics=["t"], auto_offset_reset="earliest")
+        named = Consumer(reader, partitions=[T1])
+        assert (len(consumer.poll()), named.poll()) == (10, [])
+        store.create_partitions("t", 3)
+        fill(store, to=TopicPartition("t", 2), count=3)
+        assert len(consumer.poll()) == 3
+        assert len(consumer.assignment()) == 3
+        store.delete_topic("t")
+        assert consumer.poll() == []
+        assert consumer.assignment() == ()
+        with pytest.raises(LogNotFoundError):
+            named.poll()
+        store.create_topic("t")
+        fill(store, count=20, first=100)
+        assert values(consumer.poll()) == numbers((100, 120))
+        store.delete_topic("t")
+        store.create_topic("t")
+        fill(store, count=30, first=200)
+        assert values(consumer.poll()) == numbers((200, 230))
+
+
+def test_a_consumer_beside_a_writer_sees_offsets_whose_topic_is_created_later(tmp_path):
+    with open_store(tmp_path / "new", "a") as store:
+        store.create_topic("t")
+        fill(store)
+        with open_store(tmp_path / "new") as reader:
+            consumer = Consumer(reader, group="g", topics=["t"])
+            assert consumer.committed() == {T0: None}
+            Consumer(store, group="g").commit({T0: 4})
+            assert consumer.committed()[T0].offset == 4
+
+
 def test_a_named_partition_that_was_deleted_is_an_error(store):
     consumer = Consumer(store, partitions=[T0])
     store.delete_topic("t")
