@@ -186,16 +186,21 @@ def show(
     is_json: bool,
     decoded: Callable[[Record], dict[str, object]] | None = None,
 ) -> None:
-    """Write records of one batch."""
+    """Write records of one batch.
+
+    Args: decoded: returns the decoded fields of a record; None for control records and without decoders.
+    Raises: RecordDeserializationError for a record that can't be decoded, after writing those before it.
+    """
     if group.shown is not None:
         out.line(group.shown)
         return
     if is_json:
-        more = None if decoded is None else partial(decoded_fields, decoded)
-        lines = json_records(
-            records, timestamp_type=group.timestamp_type, prefix=prefix, is_control=group.is_control, more=more
-        )
-        out.line("\n".join(lines))
+        lines = json_records(records, timestamp_type=group.timestamp_type, prefix=prefix, is_control=group.is_control)
+        if decoded is None:
+            out.line("\n".join(lines))
+            return
+        for line, record in zip(lines, records, strict=True):
+            out.line(f"{line[:-1]},{decoded_fields(decoded, record)}}}")
         return
     for record in records:
         found = {} if decoded is None else decoded(record)

@@ -168,10 +168,12 @@ class Output:
             self._bar = None
 
     def flush(self) -> None:
-        """Write all buffered output to the operating system."""
+        """Write all buffered output to the operating system.  Raises: OSError, also if the process has no stdout."""
         pending, self._pending, self._pending_characters = self._pending, [], 0
-        if not pending or self._stdout is None:
+        if not pending:
             return
+        if self._stdout is None:
+            raise OSError(errno.EBADF, "it is closed")
         block = "".join(pending).encode("utf-8", "replace")
         with self._bar_hidden() if self.is_terminal else nullcontext():
             self._stdout.flush()
@@ -181,6 +183,8 @@ class Output:
     def abandon(self) -> None:
         """Drop buffered output and close standard output, after a write to it failed."""
         self._pending.clear()
+        if self._stdout is None:
+            return
         # Python still has what could not be written, and tries again; it closes the file nevertheless.
         with suppress(OSError):
             self._stdout.close()

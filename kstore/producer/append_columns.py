@@ -9,6 +9,7 @@ from kstore._core import RecordBatchPacker, give_up, pack_rows_into
 from kstore.errors import KStoreError, RecordTooLargeError, UnknownTopicOrPartitionError
 from kstore.producer.batches.futures import ColumnsFuture
 from kstore.producer.cluster import Cluster
+from kstore.producer.sink import as_kstore_error
 from kstore.record.packing import RecordColumns
 from kstore.types import TopicPartition
 
@@ -29,6 +30,11 @@ def record_columns_of(columns: Any, *, timestamp_ms: int) -> Iterable[RecordColu
     from kstore.arrow import record_columns, to_record_batches
 
     return (record_columns(batch, timestamp_ms=timestamp_ms) for batch in to_record_batches(columns))
+
+
+def append_error_of(error: Exception) -> KStoreError | ValueError:
+    """Return an error of an append as a ColumnsFuture reports it: as it is, or as the cause of a KStoreError."""
+    return error if isinstance(error, ValueError) else as_kstore_error(error, "not all rows were sent")
 
 
 def append_columns(
@@ -133,10 +139,10 @@ class ColumnsAppend:
                 self._append_by_key()
             else:
                 self._append_sticky()
-        except (KStoreError, ValueError) as error:
+        except Exception as error:
             if future.appended_rows == 0:
                 raise
-            future.wait(error)
+            future.wait(append_error_of(error))
         else:
             future.wait()
         return future

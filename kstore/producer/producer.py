@@ -30,7 +30,7 @@ from kstore.errors import (
     UnknownTopicOrPartitionError,
     checked_int,
 )
-from kstore.producer.append_columns import append_columns, record_columns_of
+from kstore.producer.append_columns import append_columns, append_error_of, record_columns_of
 from kstore.producer.batches.accumulator import BufferPool, RecordAccumulator
 from kstore.producer.batches.futures import ColumnsFuture, FutureRecordMetadata, RecordMetadata, failed_future
 from kstore.producer.cluster import Cluster, PartitionInfo
@@ -408,8 +408,9 @@ class Producer(ProducerCore):
             kstore.record.packing.RecordColumns of Arrow or NumPy buffers. partition: None to place rows by key, or,
             with partitioner_ignore_keys, all of them in the sticky partition.
         Returns: a future of (partition, base_offset, record_count) of each batch, in the order of creation. If the
-            append fails after the first batch, the future fails.
-        Raises: what send() raises or reports by its future, if no row was appended.
+            append or the source of the columns fails after the first batch, the future fails, and of a transaction only
+            abort_transaction() is possible.
+        Raises: what send() raises or reports by its future, and what the source raises, if no row was appended.
         Threads: safe.  Cost: as append_columns(); interceptors, serializers and partitioner_class are not called.
         """
         self._check_usable()
@@ -440,10 +441,10 @@ class Producer(ProducerCore):
                 failure = appended.append_error
                 if failure is not None:
                     break
-        except (KStoreError, ValueError) as error:
+        except Exception as error:
             if future.appended_rows == 0:
                 raise
-            failure = error
+            failure = append_error_of(error)
         # An append after the end of its transaction affects neither that transaction nor the next.
         if failure is not None and manager is not None and not isinstance(failure, TransactionStateError):
             manager.note_failed_send(failure)

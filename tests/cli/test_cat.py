@@ -289,6 +289,25 @@ def test_record_that_can_not_be_decoded_ends_its_partition(kstore, directory):
     assert "key of the record at offset 0" in run.err
 
 
+@pytest.mark.parametrize("options", [[], ["--json"], ["--limit", "8"], ["--json", "--limit", "8"]], ids=" ".join)
+@pytest.mark.parametrize("follow", [[], ["--follow"]], ids=["", "follow"])
+def test_records_before_one_that_can_not_be_decoded_are_shown(kstore, tmp_path, follow, options):
+    values = [b"\xff" if number == 7 else b"v" for number in range(10)]
+    path = write_partition(tmp_path, [[write_batch([record(*one, None) for one in enumerate(values)])]])
+    run = kstore("cat", path, "--value-decoder", "string", *options, *follow)
+    assert len(run.out.splitlines()) == 7
+    assert run.status == 1
+    assert "value of the record at offset 7" in run.err
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=" ".join)
+def test_limit_before_a_record_that_can_not_be_decoded_ends_the_command_as_usual(kstore, tmp_path, options):
+    values = [b"v", b"v", b"\xff"]
+    path = write_partition(tmp_path, [[write_batch([record(*one, None) for one in enumerate(values)])]])
+    run = kstore("cat", path, "--value-decoder", "string", "--limit", "2", *options)
+    assert (run.status, run.err, len(run.out.splitlines())) == (0, "", 2)
+
+
 def test_control_records_are_not_decoded(kstore, tmp_path):
     marker = write_end_transaction_marker(1, timestamp_ms=7, producer_id=5, producer_epoch=0, commit=True)
     path = write_partition(tmp_path, [[batch(0), marker]])

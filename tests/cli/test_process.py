@@ -81,12 +81,24 @@ def test_interrupt_ends_following_quietly(partition):
     assert process.returncode == 130
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"], ids=["stdout", "stderr", "all"])
-def test_closed_streams_are_not_an_error(partition, closed):
-    command = [sys.executable, "-m", "kstore", "ls", str(partition)]
+CLOSED = {
+    "stdout": (">&-", 2, b"kstore: cannot write standard output: it is closed\n"),
+    "stderr": ("2>&-", 0, b""),
+    "all": ("<&- >&- 2>&-", 2, b""),
+}
+
+
+@pytest.mark.parametrize(("closed", "status", "err"), CLOSED.values(), ids=CLOSED)
+@pytest.mark.parametrize("arguments", [["ls"], ["cat", "--json"], ["cat", "--json", "--limit", "3"]], ids=" ".join)
+def test_closed_standard_output_is_one_that_can_not_be_written(partition, arguments, closed, status, err):
+    command = [sys.executable, "-m", "kstore", *arguments, str(partition)]
     done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *command], capture_output=True)
-    assert done.returncode == 0
-    assert b"Traceback" not in done.stderr
+    assert (done.returncode, done.stderr) == (status, err)
+
+
+def test_command_that_has_nothing_to_print_needs_no_standard_output(partition):
+    command = [sys.executable, "-m", "kstore", "cat", "--limit", "0", str(partition)]
+    assert subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *command], check=False).returncode == 0
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kstore.errors import KStoreError, ProducerTimeoutError
-from kstore.producer import FutureRecordMetadata, ProducerBatch, RecordMetadata
+from kstore.producer import ColumnsFuture, FutureRecordMetadata, ProducerBatch, RecordMetadata
 from tests.fakes.pooling import PATIENCE_S, open_batch
 
 
@@ -40,6 +40,17 @@ def test_wait_ends_when_its_time_is_over(timeout: float, text: str, is_split: bo
         batch.split(100)
     for call in (future.result, future.exception):
         with pytest.raises(ProducerTimeoutError, match=f"Timeout after waiting for {text}"):
+            call(timeout)
+
+
+@pytest.mark.parametrize("timeout", [-2, -1, -0.001])
+def test_wait_for_less_than_no_time_ends_at_once(timeout: float) -> None:
+    batch, (one,) = appended(1)
+    many = ColumnsFuture()
+    many.add(0, [(batch.result, 1)])
+    many.wait()
+    for call in (one.result, one.exception, many.result, many.exception):
+        with pytest.raises(ProducerTimeoutError):
             call(timeout)
 
 

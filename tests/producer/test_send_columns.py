@@ -154,6 +154,65 @@ def test_transaction_of_whose_rows_only_some_were_sent_is_not_committed(
     assert values_of(store, 0, isolation="read_committed") == [b"later"]
 
 
+def test_transaction_whose_source_of_rows_failed_is_not_committed(
+    store: WritableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cause = OSError("connection reset")
+
+    def parts() -> Iterator[RecordColumns]:
+        yield rows([b"first"])
+        raise cause
+
+    monkeypatch.setattr("kstore.producer.producer.record_columns_of", lambda *_, **__: parts())
+    with begun(store) as producer:
+        future = producer.send_columns(TOPIC, None, partition=0)
+        error = future.exception(WAIT_S)
+        assert type(error) is KStoreError
+        assert error.__cause__ is cause
+        assert str(error) == "not all rows were sent: OSError: connection reset"
+        with pytest.raises(KStoreError, match="connection reset"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+    assert values_of(store, 0, isolation="read_committed") == []
+
+
+def test_what_the_source_raises_before_the_first_row_is_raised(
+    store: WritableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def parts() -> Iterator[RecordColumns]:
+        raise OSError("connection reset")
+        yield
+
+    monkeypatch.setattr("kstore.producer.producer.record_columns_of", lambda *_, **__: parts())
+    with begun(store) as producer:
+        with pytest.raises(OSError, match="connection reset"):
+            producer.send_columns(TOPIC, None, partition=0)
+        producer.send(TOPIC, b"other", partition=0)
+        producer.commit_transaction()
+    assert values_of(store, 0, isolation="read_committed") == [b"other"]
+
+
+def test_append_that_fails_after_its_first_batch_in_any_way_fails_the_future(
+    store: WritableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Producer(store, batch_size=BATCH_BYTES) as producer:
+        with monkeypatch.context() as patch:
+            wake = producer._follow_append
+
+            def fail(partition: Any) -> None:
+                wake(partition)
+                raise RuntimeError("cannot start a thread")
+
+            patch.setattr(producer, "_follow_append", fail)
+            future = producer.send_columns(TOPIC, rows(VALUES), partition=0)
+        with pytest.raises(KStoreError, match="not all rows were sent: RuntimeError: cannot start a thread"):
+            future.result(WAIT_S)
+        sent = sum(batch.record_count for batch, _ in future.outcomes())
+        producer.flush(WAIT_S)
+    assert 0 < sent < len(VALUES)
+    assert values_of(store, 0) == VALUES[:sent]
+
+
 def test_rows_that_meet_the_end_of_their_transaction_are_refused_and_those_before_are_part_of_it(
     store: WritableStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

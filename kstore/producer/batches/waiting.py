@@ -42,13 +42,13 @@ class Latch:
             lock.release()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait at most `timeout_s` seconds, None for no limit; return whether the latch is open."""
+        """Wait at most `timeout_s` seconds, not at all if negative, None for no limit; return whether it is open."""
         lock = threading.Lock()
         lock.acquire()
         self._waiters[lock] = None
         try:
             if not self.is_open:
-                lock.acquire(timeout=-1 if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX))
+                lock.acquire(timeout=-1 if timeout_s is None else min(max(timeout_s, 0), threading.TIMEOUT_MAX))
         finally:
             self._waiters.pop(lock, None)
         return self.is_open
