@@ -1,4 +1,4 @@
-# cython: language_level=3, binding=True, wraparound=False
+# cython: language_level=3, binding=True, wraparound=False, auto_pickle=False
 """The compiled core: cimports, and the parts in kstore/core in dependency order.
 
 Functions and methods for Python (`def`) take buffers, check their arguments, release the GIL where that pays, and turn
@@ -12,7 +12,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.exc cimport PyErr_SetFromErrno
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
-from cpython.number cimport PyIndex_Check, PyNumber_Index
+from cpython.number cimport PyIndex_Check
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from cpython.tuple cimport PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -37,6 +37,7 @@ from kstore.errors import (
     StorageError,
     UnsupportedCompressionTypeError,
     UnsupportedMagicError,
+    checked_index,
 )
 from kstore.types import OffsetAndTimestamp as _AnswerType
 from kstore.types import TimestampType

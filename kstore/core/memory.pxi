@@ -153,6 +153,8 @@ cdef class _BufferPart:
     cdef int64_t first
 
     def __getbuffer__(self, Py_buffer* view, int flags):
+        if self.whole is None:
+            raise BufferError("the part has no buffer")
         PyBuffer_FillInfo(view, self, self.whole.block.data + self.first, self.whole.size - self.first, True, flags)
 
 

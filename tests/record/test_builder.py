@@ -86,7 +86,8 @@ def test_however_append_is_called_the_same_record_is_written(call: Call) -> None
 
 
 BAD_CALLS: dict[str, tuple[dict[str, Any], type[Exception]]] = {
-    "timestamp beyond int64": ({"timestamp_ms": 2**63, "key": None, "value": None}, OverflowError),
+    "timestamp beyond int64": ({"timestamp_ms": 2**63, "key": None, "value": None}, ValueError),
+    "timestamp that is a bool": ({"timestamp_ms": True, "key": None, "value": None}, TypeError),
     "timestamp that is a float": ({"timestamp_ms": 1.0, "key": None, "value": None}, TypeError),
     "no timestamp": ({"timestamp_ms": None, "key": b"", "value": b""}, TypeError),
     "key that is text": ({"timestamp_ms": 1, "key": "k", "value": None}, TypeError),
@@ -94,7 +95,7 @@ BAD_CALLS: dict[str, tuple[dict[str, Any], type[Exception]]] = {
     "unknown name": ({"timestamp": 1, "key": None, "value": None}, TypeError),
     "negative timestamp": ({"timestamp_ms": -2, "key": None, "value": None}, ValueError),
     "negative timestamp alone": ({"timestamp_ms": -2}, ValueError),
-    "offset beyond int64": ({"value": b"", "offset": 2**63, "timestamp_ms": 1}, OverflowError),
+    "offset beyond int64": ({"value": b"", "offset": 2**63, "timestamp_ms": 1}, ValueError),
     "offset that is text": ({"timestamp_ms": 1, "offset": "0"}, TypeError),
     "headers that are none": ({"timestamp_ms": 1, "headers": None}, TypeError),
     "nothing": ({}, TypeError),
@@ -217,11 +218,13 @@ BAD_APPENDS: dict[str, tuple[dict[str, Any], dict[str, Any], type[Exception], st
         ValueError,
         f"expected at most {2**63 - 2}",
     ),
-    "offset beyond int64": ({}, {"timestamp_ms": 1, "offset": 2**63}, OverflowError, "too large|too big"),
-    "timestamp beyond int64": ({}, {"timestamp_ms": 2**63}, OverflowError, "too large|too big"),
+    "offset beyond int64": ({}, {"timestamp_ms": 1, "offset": 2**63}, ValueError, "offset must be from"),
+    "offset that is a bool": ({}, {"timestamp_ms": 1, "offset": True}, TypeError, "offset must be an int"),
+    "timestamp beyond int64": ({}, {"timestamp_ms": 2**63}, ValueError, "timestamp_ms must be from"),
+    "timestamp that is a bool": ({}, {"timestamp_ms": True}, TypeError, "timestamp_ms must be an int"),
     "no timestamp": ({}, {"value": b"a"}, TypeError, "needs a Record or timestamp_ms"),
-    "timestamp with a fraction": ({}, {"timestamp_ms": 1.5}, TypeError, "integer"),
-    "offset with a fraction": ({}, {"timestamp_ms": 1, "offset": 10.0}, TypeError, "integer"),
+    "timestamp with a fraction": ({}, {"timestamp_ms": 1.5}, TypeError, "timestamp_ms must be an int, got 1.5"),
+    "offset with a fraction": ({}, {"timestamp_ms": 1, "offset": 10.0}, TypeError, "offset must be an int"),
     "text for a value": (
         {},
         {"timestamp_ms": 1, "value": "a"},
@@ -586,3 +589,29 @@ def test_level_is_the_codecs() -> None:
     payloads = [bytes(builder_of(records, codec=codecs.GZIP, level=level).build())[61:] for level in (1, 9)]
     assert payloads == [compress(codecs.GZIP, content, level) for level in (1, 9)]
     assert len(payloads[1]) < len(payloads[0])
+
+
+NOT_INTS = {
+    "float": (1.9, TypeError, "must be an int, got 1.9"),
+    "bool": (True, TypeError, "must be an int, got True"),
+    "text": ("1", TypeError, "must be an int, got '1'"),
+    "beyond 64 bits": (2**70, ValueError, "must be from "),
+}
+
+
+@pytest.mark.parametrize(("value", "error", "reason"), NOT_INTS.values(), ids=NOT_INTS)
+@pytest.mark.parametrize("name", ["offset", "timestamp_ms", "sequence"])
+def test_number_of_a_record_that_is_no_int_of_64_bits_is_refused(
+    name: str, value: Any, error: type[Exception], reason: str
+) -> None:
+    with pytest.raises(error, match=f"^{name} {reason}"):
+        Record(**{name: value})
+    with pytest.raises(error, match=f"^base_offset {reason}"):
+        MemoryRecordsBuilder(base_offset=value)
+
+
+def test_numbers_of_numpy_are_ints() -> None:
+    record = Record(offset=np.int64(3), timestamp_ms=np.int32(4), sequence=np.int16(5))
+    assert (record.offset, record.timestamp_ms, record.sequence) == (3, 4, 5)
+    builder = MemoryRecordsBuilder(base_offset=np.int64(3)).append(timestamp_ms=np.int64(4), offset=np.int64(7))
+    assert [(one.offset, one.timestamp_ms) for one in builder.build()] == [(7, 4)]

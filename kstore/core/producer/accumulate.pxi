@@ -545,7 +545,7 @@ cdef class RecordAccumulatorCore:
         cdef list flat = flat_headers(headers) if headers else None
         cdef RecordAppendResult result = RecordAppendResult.__new__(RecordAppendResult)
         cdef ProducerBatchCore batch = self.new_batch(queue.topic_partition)
-        request.timestamp_ms = as_int64(timestamp_ms)
+        request.timestamp_ms = ranged("timestamp_ms", timestamp_ms, INT64_MIN, INT64_MAX)
         request.now_ms = now_ms
         set_fields(&r, key_bytes, value_bytes, flat)
         result.callback = callback
@@ -557,6 +557,8 @@ cdef class RecordAccumulatorCore:
     # Returns: a batch without a buffer; the caller has to call start_in().
     @cython.final
     cdef ProducerBatchCore new_batch(self, object topic_partition):
+        if self.model is None:
+            raise ValueError("the accumulator has no classes of batches: its __init__ was not called")
         cdef ProducerBatchCore batch = <ProducerBatchCore>new_of(self.batch_type, ())
         cdef ProduceRequestResultCore result = <ProduceRequestResultCore>new_of(self.result_type, ())
         cdef MemoryRecordsBuilderCore builder = builder_like(self.model)

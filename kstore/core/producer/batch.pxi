@@ -230,6 +230,11 @@ cdef MemoryRecordsBuilderCore builder_like(MemoryRecordsBuilderCore model):
     return encoder
 
 
+# The builder of batches whose __init__ was not called; it takes no records.
+cdef MemoryRecordsBuilderCore NO_BUILDER = MemoryRecordsBuilderCore.__new__(MemoryRecordsBuilderCore)
+NO_BUILDER.is_handed_out = NO_BUILDER.was_dropped = True
+
+
 cdef class ProducerBatchCore:
     """The compiled base class of ProducerBatch: appends, times, and ownership of the buffer.
 
@@ -265,9 +270,12 @@ cdef class ProducerBatchCore:
     # The class of futures.
     future_type = FutureRecordMetadataCore
 
+    def __cinit__(self):
+        self._builder = NO_BUILDER
+
     def __init__(self, topic_partition, MemoryRecordsBuilderCore builder, int64_t created_ms, *, result,
                  BufferPoolCore pool=None, estimator=None, bint is_split_batch=False):
-        if builder is None or self._builder is not None:
+        if builder is None or self._builder is not NO_BUILDER:
             raise ValueError("the batch needs a builder, once")
         self.start(topic_partition, builder, result, pool)
         self.type_of_futures = self.future_type
@@ -331,7 +339,7 @@ cdef class ProducerBatchCore:
     @property
     def counted_bytes(self):
         """The bytes that the batch's buffer is accounted for with in the pool."""
-        cdef ColumnBuffer buffer = None if self._builder is None else self._builder.buffer
+        cdef ColumnBuffer buffer = self._builder.buffer
         return 0 if self._pool is None or buffer is None or buffer.slot.pool != &self._pool.state else buffer.slot.counted_bytes
 
     @cython.final
@@ -425,7 +433,7 @@ cdef class ProducerBatchCore:
         Raises: ValueError, TypeError as MemoryRecordsBuilder.append; nothing is then appended.
         """
         cdef RecordFields r
-        cdef int64_t timestamp = as_int64(timestamp_ms)
+        cdef int64_t timestamp = ranged("timestamp_ms", timestamp_ms, INT64_MIN, INT64_MAX)
         cdef bytes key_bytes = as_bytes(key, "key"), value_bytes = as_bytes(value, "value")
         cdef list flat = None
         cdef RecordAppendResult result = RecordAppendResult.__new__(RecordAppendResult)

@@ -5,10 +5,15 @@
 # Batches that are sent together.
 
 
+# Returns: a copy of the list.  Raises: TypeError for anything but batches.
+cdef list checked_batches(list ones):
+    return [<ProducerBatchCore?>one for one in ones]
+
+
 def push_batches(PartitionQueue queue not None, list batches not None, Py_ssize_t count, dict incomplete not None):
     """Move the first `count` batches of a list to the end of a queue that is held, and add them to `incomplete`."""
     cdef ProducerBatchCore batch
-    cdef list checked = [<ProducerBatchCore?>batch for batch in batches[:count]]
+    cdef list checked = checked_batches(batches[:count])
     for batch in checked:
         incomplete[batch] = None
     queue.batches += checked
@@ -162,7 +167,7 @@ cdef class DrainRequest:
         Raises: ValueError as ProducerBatch.close().
         """
         cdef ProducerBatchCore batch
-        for batch in taken:
+        for batch in checked_batches(taken):
             if batch._builder.h.attributes & CODEC_MASK:
                 (<object>batch).close()
             elif not batch._builder.is_handed_out:
@@ -181,6 +186,7 @@ def number_batches(list batches not None, *, producer_id, producer_epoch, int32_
     """
     cdef ProducerBatchCore batch
     cdef int64_t sequence = base_sequence
+    batches = checked_batches(batches)
     for batch in batches:
         if batch._builder.is_handed_out:
             raise ValueError("a batch is closed: its producer state can only be rewritten by reopening it")
@@ -198,7 +204,7 @@ def begin_sends(list batches not None, int64_t created_before_ms):
     """
     cdef ProducerBatchCore batch
     cdef list young = [], old = []
-    for batch in batches:
+    for batch in checked_batches(batches):
         (young if batch.created_ms > created_before_ms else old).append(batch)
     for batch in young:
         if batch.is_deallocated:
@@ -211,7 +217,7 @@ def begin_sends(list batches not None, int64_t created_before_ms):
 def end_sends(list batches not None):
     """Call end_send() of each batch."""
     cdef ProducerBatchCore batch
-    for batch in batches:
+    for batch in checked_batches(batches):
         batch.end_send()
 
 
@@ -219,7 +225,7 @@ def records_of_batches(list batches not None):
     """Return records() of each batch."""
     cdef ProducerBatchCore batch
     cdef list records = []
-    for batch in batches:
+    for batch in checked_batches(batches):
         built = batch._builder._built if batch._builder.is_handed_out else None
         records.append((<object>batch).records() if built is None else built)
     return records
@@ -237,7 +243,7 @@ def sums_of_request(list batches not None):
     cdef int i
     for i in range(3):
         sums[i] = largest[i] = 0
-    for batch in batches:
+    for batch in checked_batches(batches):
         values[0] = batch._builder.estimated_size_in_bytes
         values[1] = batch.max_record_size
         values[2] = batch.drained_ms - batch.created_ms
@@ -312,7 +318,7 @@ def complete_batches(list batches not None, list responses not None, *, Py_ssize
     cdef int64_t base_offset, log_append_time_ms
     cdef Py_ssize_t i
     for i in range(start, end):
-        batch = batches[i]
+        batch = <ProducerBatchCore?>batches[i]
         response = responses[i]
         base_offset, log_append_time_ms = response.base_offset, response.log_append_time_ms
         if not has_no_callback(batch):

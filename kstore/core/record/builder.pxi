@@ -43,15 +43,13 @@ cdef class MemoryRecordsBuilderCore:
     cdef public object _built
 
     def __init__(self, *, magic=MAGIC_V2, compression="none", level=None, timestamp_type=_CREATE_TIME,
-                 int64_t base_offset=0, log_append_time_ms=-1, producer_id=-1, producer_epoch=-1, base_sequence=-1,
+                 base_offset=0, log_append_time_ms=-1, producer_id=-1, producer_epoch=-1, base_sequence=-1,
                  bint is_transactional=False, bint is_control=False, partition_leader_epoch=-1,
                  delete_horizon_ms=None, write_limit_bytes=INT32_MAX, ColumnBuffer buffer=None):
         self.is_open = self.was_dropped = self.is_handed_out = False
         self._built = None
         self.h.magic = <int32_t>ranged("magic", magic, MAGIC_V0, MAGIC_V2)
-        if base_offset < 0 or base_offset == INT64_MAX:
-            raise ValueError(f"base_offset must be from 0 to {INT64_MAX - 1}, got {base_offset}")
-        self.h.base_offset = base_offset
+        self.h.base_offset = ranged("base_offset", base_offset, 0, INT64_MAX - 1)
         self.h.leader_epoch = <int32_t>ranged("partition_leader_epoch", partition_leader_epoch, -1, INT32_MAX)
         self.h.last_offset_delta = -1
         self.h.max_timestamp = -1
@@ -247,7 +245,8 @@ cdef class MemoryRecordsBuilderCore:
 
     @cython.final
     cdef int64_t next_or(self, object offset) except? -1:
-        return self.h.base_offset + self.h.last_offset_delta + 1 if offset is None else as_int64(offset)
+        return self.h.base_offset + self.h.last_offset_delta + 1 if offset is None \
+            else ranged("offset", offset, INT64_MIN, INT64_MAX)
 
     # No Python code of the caller runs from here on, so the checked state cannot change.
     @cython.final
@@ -538,7 +537,8 @@ cdef PyObject* append_named(PyObject* builder, PyObject* const* args, Py_ssize_t
     cdef GivenFields given = GivenFields(<PyObject*>None, <PyObject*>None, <PyObject*>None, <PyObject*>_NO_HEADERS, <PyObject*>None)
     if count == 0 and names != NULL and set_named(&given, args, names):
         if set_plain(&r, &given):
-            encoder.add(&r, None, encoder.next_or(<object>given.offset), <int64_t><object>given.timestamp_ms, False)
+            encoder.add(&r, None, encoder.next_or(<object>given.offset),
+                        given_timestamp(<object>given.timestamp_ms, "append"), False)
         else:
             encoder.append_any(None, <object>given.timestamp_ms, <object>given.key, <object>given.value,
                                <object>given.headers, <object>given.offset)

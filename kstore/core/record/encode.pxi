@@ -146,7 +146,10 @@ cdef int64_t refuse_range(str name, object number, int64_t least, int64_t most) 
 
 cdef inline int64_t ranged(str name, object number, int64_t least, int64_t most) except? -2:
     cdef int overflow = 0
-    cdef int64_t value = PyLong_AsLongLongAndOverflow(number, &overflow)
+    cdef int64_t value
+    if type(number) is not int:
+        number = checked_index(name, number)
+    value = PyLong_AsLongLongAndOverflow(number, &overflow)
     if overflow or value < least or value > most:
         return refuse_range(name, number, least, most)
     return value
@@ -236,15 +239,10 @@ cdef int refuse_record(const Header* h, int64_t offset, bint is_open, int64_t ti
     raise ValueError(f"offset too far from the batch's base offset: expected at most {most}, got {offset}")
 
 
-# int64 would silently truncate a float; PyNumber_Index rejects it.
-cdef inline int64_t as_int64(object number) except? -1:
-    return number if type(number) is int else PyNumber_Index(number)
-
-
 cdef inline int64_t given_timestamp(object timestamp_ms, str call) except? -1:
     if timestamp_ms is None:
         raise TypeError(f"{call} needs a Record or timestamp_ms")
-    return as_int64(timestamp_ms)
+    return ranged("timestamp_ms", timestamp_ms, INT64_MIN, INT64_MAX)
 
 
 cdef inline bint is_empty_tuple(object data) noexcept:

@@ -160,17 +160,16 @@ cdef class Record:
     cdef readonly int32_t sequence
     cdef readonly bint is_control
 
-    def __init__(self, *, int64_t offset=-1, int64_t timestamp_ms=-1, key=None, value=None, headers=(),
-                 timestamp_type=TimestampType.CREATE_TIME, topic_partition=None, int32_t sequence=-1,
-                 bint is_control=False):
-        self.offset = offset
-        self.timestamp_ms = timestamp_ms
+    def __init__(self, *, offset=-1, timestamp_ms=-1, key=None, value=None, headers=(),
+                 timestamp_type=TimestampType.CREATE_TIME, topic_partition=None, sequence=-1, bint is_control=False):
+        self.offset = ranged("offset", offset, INT64_MIN, INT64_MAX)
+        self.timestamp_ms = ranged("timestamp_ms", timestamp_ms, INT64_MIN, INT64_MAX)
         self.timestamp_type = timestamp_type
         self.key = key
         self.value = value
         self.headers = tuple(headers)
         self.topic_partition = topic_partition
-        self.sequence = sequence
+        self.sequence = <int32_t>ranged("sequence", sequence, -1, INT32_MAX)
         self.is_control = is_control
 
     def __eq__(self, other):
@@ -570,6 +569,10 @@ cdef class RunIterator:
     cdef int64_t max_batch_bytes
     cdef RecordIterator batch
 
+    def __cinit__(self):
+        self.buffer = None
+        self.batch = RecordIterator.__new__(RecordIterator)
+
     def __iter__(self):
         return self
 
@@ -583,6 +586,8 @@ cdef class RunIterator:
 
     # Returns: whether there is another batch.
     cdef bint open_next(self) except -1:
+        if self.buffer is None:
+            return False
         cdef const uint8_t* start = start_of(self.buffer) + self.at
         cdef int64_t left = self.buffer.shape[0] - self.at
         cdef int64_t size
@@ -628,10 +633,10 @@ def iterate_run(const uint8_t[::1] buffer, *, int64_t position, decompress, int6
     Threads: not safe.
     """
     cdef RunIterator run = RunIterator.__new__(RunIterator)
-    cdef RecordIterator batch = RecordIterator.__new__(RecordIterator)
+    cdef RecordIterator batch = run.batch
     batch.decompress, batch.max_decompressed_bytes = decompress, max_decompressed_bytes
     batch.path, batch.topic_partition = path, topic_partition
     batch.verify_crc = batch.checks_offsets = batch.makes_headers = True
     batch.payload = None        # an unset view; accesses with checks raise
-    run.buffer, run.position, run.max_batch_bytes, run.batch = buffer, position, max_batch_bytes, batch
+    run.buffer, run.position, run.max_batch_bytes = buffer, position, max_batch_bytes
     return run
