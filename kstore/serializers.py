@@ -29,6 +29,7 @@ _CLASS_NAME = re.compile(r"(?:org\.apache\.kafka\.common\.serialization\.)?([A-Z
 _LIST_NAME = re.compile(r"list<(.+)>")
 _INT32 = struct.Struct(">i")
 _NULL_ENTRY = -1
+_MOST_SHOWN_BITS = 256
 _CONSTANT_SIZE = 0
 _VARIABLE_SIZE = 1
 
@@ -126,7 +127,15 @@ class _NumberSerializer(Generic[Number]):
             return self._format.pack(value)
         except (struct.error, OverflowError) as error:
             bits = 8 * self._format.size
-            raise SerializationError(f"{_name(self)}: expected a number of {bits} bits, found {value}") from error
+            reason = f"expected a number of {bits} bits, found {_number_text(value)}"
+            raise SerializationError(f"{_name(self)}: {reason}") from error
+
+
+def _number_text(value: object) -> str:
+    # Python refuses to write very long ints.
+    if isinstance(value, int) and value.bit_length() > _MOST_SHOWN_BITS:
+        return f"one of {value.bit_length()}"
+    return str(value)
 
 
 class _NumberDeserializer(Generic[Number]):

@@ -52,7 +52,7 @@ class PartitionSelection:
             place = shown_path(self.directory)
             raise WrongUseError(
                 f"found no partition {self._wanted()}among the {len(found)} in {place}; "
-                f"to list them: kstore ls {quote(place)}"
+                f"to list them: kstore ls {shell_word(place)}"
             )
         return sorted(selected, key=lambda partition: partition.topic_partition)
 
@@ -145,3 +145,18 @@ def _int64(text: str) -> int | None:
 
 def _shown(text: str) -> str:
     return repr(text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}...")
+
+
+def shell_word(text: str) -> str:
+    """Return a text as one word of a command line that can be printed.
+
+    Characters that can't are octal escapes in $'...', which bash, zsh, ksh and POSIX.1-2024 shells know.
+    """
+    if text.isprintable():
+        return quote(text)
+    characters = ("\\" + one if one in "\\'" else one if one.isprintable() else _octal(one) for one in text)
+    return f"$'{''.join(characters)}'"
+
+
+def _octal(character: str) -> str:
+    return "".join(f"\\{byte:03o}" for byte in character.encode("utf-8", "surrogateescape"))

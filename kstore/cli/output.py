@@ -11,11 +11,10 @@ import logging
 import sys
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from kstore.cli import EXIT_DAMAGE, EXIT_WRONG_USE
-from kstore.cli.arguments import WrongUseError
+from kstore.cli.arguments import WrongUseError, shell_word
 from kstore.errors import (
     CorruptLogError,
     ExportOptionsError,
@@ -174,7 +173,8 @@ class Output:
             return
         if self._stdout is None:
             raise OSError(errno.EBADF, "it is closed")
-        block = "".join(pending).encode("utf-8", "replace")
+        # A byte of a path that is not UTF-8 becomes \udcXX, in JSON the name that Python has for that path.
+        block = "".join(pending).encode("utf-8", "backslashreplace")
         with self._bar_hidden() if self.is_terminal else nullcontext():
             self._stdout.flush()
             self._stdout.buffer.write(block)
@@ -279,7 +279,7 @@ def next_step(log_path: str | None) -> str:
 
 def salvage_command(directory: str) -> str:
     """Return the command line that shows what a salvage of DIR would do."""
-    return f"kstore recover {quote(directory)} --mode salvage --dry-run"
+    return f"kstore recover {shell_word(directory)} --mode salvage --dry-run"
 
 
 def exit_status(error: KStoreError | WrongUseError) -> int:

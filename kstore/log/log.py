@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from kstore._core import BatchHeader, iterate_records
 from kstore.compression import decompress
@@ -71,6 +71,7 @@ DEFAULT_PLAN_BYTES = 128 * 1024 * 1024
 
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 FetchIsolation: TypeAlias = Literal["read_uncommitted", "high_watermark", "read_committed"]
+_FETCH_ISOLATIONS = get_args(FetchIsolation)
 
 
 class Log(Closing):
@@ -329,6 +330,8 @@ class Log(Closing):
 
     def _fetched(self, offset: int, *, max_bytes: int, min_one_batch: bool, isolation: FetchIsolation) -> FetchData:
         self._check_in_range(offset)
+        if isolation not in _FETCH_ISOLATIONS:
+            raise ValueError(f"isolation must be one of {', '.join(_FETCH_ISOLATIONS)}, got {isolation!r}")
         limit, settled = None, None
         if isolation == "high_watermark":
             limit = self.high_watermark

@@ -79,7 +79,8 @@ class _Unset(int):
 
 _DELIVERY_TIMEOUT_MS = _Unset(120_000)
 
-# The minimum and maximum of each number, as in Kafka's ProducerConfig.
+# The minimum and maximum of each number, as in Kafka's ProducerConfig; for transaction_timeout_ms the default of a
+# broker's transaction.max.timeout.ms, which is the limit of the store's coordinator.
 _LIMITS = {
     "batch_size": (0, MAX_INT32),
     "linger_ms": (0, MAX_INT64),
@@ -94,7 +95,7 @@ _LIMITS = {
     "max_in_flight_requests_per_connection": (1, MAX_INT32),
     "metadata_max_age_ms": (0, MAX_INT64),
     "partitioner_availability_timeout_ms": (0, MAX_INT64),
-    "transaction_timeout_ms": (1, MAX_INT32),
+    "transaction_timeout_ms": (1, 900_000),
 }
 _FLAGS = ("enable_idempotence", "partitioner_adaptive_partitioning_enable", "partitioner_ignore_keys")
 _TEXTS = ("client_id", "transactional_id")
@@ -191,6 +192,7 @@ class ProducerConfig:
         self._check_types()
         if str(self.acks) not in _ACKS or isinstance(self.acks, bool):
             raise ValueError(f"acks must be one of {', '.join(_ACKS)}, got {self.acks!r}")
+        self._check_plugins()
         names = get_args(CodecName)
         if self.compression_type not in names:
             raise ValueError(f"compression_type must be one of {', '.join(names)}, got {self.compression_type!r}")
@@ -246,6 +248,18 @@ class ProducerConfig:
             if not isinstance(value, str) and not (value is None and name == "transactional_id"):
                 raise TypeError(f"{name} must be a str, got {value!r} ({type(value).__name__})")
 
+    def _check_plugins(self) -> None:
+        interceptors: Any = self.interceptor_classes
+        if isinstance(interceptors, str) or not isinstance(interceptors, Iterable):
+            raise TypeError(f"interceptor_classes must be a list of ProducerInterceptors, got {interceptors!r}")
+        object.__setattr__(self, "interceptor_classes", tuple(interceptors))
+        for one in self.interceptor_classes:
+            _check_methods(
+                "interceptor_classes", one, "ProducerInterceptor", ("on_send", "on_acknowledgement", "close")
+            )
+        if self.partitioner_class is not None:
+            _check_methods("partitioner_class", self.partitioner_class, "Partitioner", ("partition",))
+
     def _check_timeouts(self) -> None:
         least = min(self.linger_ms + self.request_timeout_ms, MAX_INT32)
         if self.delivery_timeout_ms >= least:
@@ -278,6 +292,14 @@ class ProducerConfig:
         if self.ack == "buffered":
             return f'acks "written" or "flushed", got {self.acks!r}'
         return None
+
+
+def _check_methods(setting: str, given: object, expected: str, methods: tuple[str, ...]) -> None:
+    missing = [method for method in methods if not callable(getattr(given, method, None))]
+    if missing:
+        raise TypeError(
+            f"{setting}: expected a {expected} or a class of one, found {given!r} without {', '.join(missing)}()"
+        )
 
 
 def _advice(name: str, known: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -59,7 +59,7 @@ class RecordBatch:
     it. Its producer fields and leader epoch are -1; base and largest timestamp are those of the message, -1 in magic 0.
     Args: buffer: exactly the bytes of the batch; position: its position in its file in bytes (for errors).
     Raises: CorruptRecordError, UnsupportedMagicError if the header is invalid.
-    Lifetime: keeps the buffer; iteration copies keys and values.  Threads: safe to share.
+    Lifetime: keeps the buffer; iteration copies keys and values; pickling copies the bytes.  Threads: safe to share.
     Source: Kafka DefaultRecordBatch, AbstractLegacyRecordBatch.
     """
 
@@ -216,6 +216,9 @@ class RecordBatch:
     def __bytes__(self) -> bytes:
         return bytes(self._buffer)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restored, (type(self), bytes(self), self.position, self.path, self.topic_partition, self._config)
+
     def __repr__(self) -> str:
         return (
             f"RecordBatch(position={self.position}, size_in_bytes={self.size_in_bytes}, "
@@ -235,7 +238,7 @@ class MemoryRecords(MemoryRecordsCore):
     """A run of batches of any magic, possibly mixed, over a buffer: its batches(), or all Records by iteration.
 
     Args: position: the buffer's position in its file in bytes (for errors and RecordBatch.position).
-    Lifetime: batches hold slices of the buffer, no copies.  Threads: safe to share.
+    Lifetime: batches hold slices of the buffer, no copies; pickling copies the bytes.  Threads: safe to share.
     Source: Kafka MemoryRecords, ByteBufferLogInputStream.
     """
 
@@ -315,6 +318,21 @@ class MemoryRecords(MemoryRecordsCore):
 
     def __bytes__(self) -> bytes:
         return bytes(self.buffer)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restored, (type(self), bytes(self), self._position, self._path, self._topic_partition, self._config)
+
+
+def _restored(
+    kind: Callable[..., RecordBatch | MemoryRecords],
+    data: bytes,
+    position: int,
+    path: str | None,
+    topic_partition: TopicPartition | None,
+    config: LogConfig,
+) -> RecordBatch | MemoryRecords:
+    """Return a pickled RecordBatch or MemoryRecords."""
+    return kind(data, position=position, path=path, topic_partition=topic_partition, config=config)
 
 
 _INT16 = struct.Struct(">h")

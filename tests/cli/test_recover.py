@@ -4,6 +4,8 @@ Method: built roots with torn tails, damage and lost indexes; JSON compared whol
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -317,6 +319,20 @@ def test_missing_segment_is_told_in_modes_that_go_on(tmp_path, mode):
     assert line.startswith("kstore: continuing without batches that were durable: ")
     assert "segment 3 is missing" in line
     assert "offsets 3 to 5 cannot be read" in line
+
+
+def test_path_that_is_not_utf_8_is_named_as_python_and_the_shell_know_it(kstore, flushed):
+    moved = flushed.with_name(os.fsdecode(b"it's \\ \xff\n"))
+    flushed.rename(moved)
+    refused = kstore("recover", moved / "u-0", "--json")
+    assert refused.status == 1
+    shown = kstore("recover", moved / "u-0", "--mode", "point_in_time", "--json").objects()
+    (copy,) = shown[0]["quarantined"]
+    assert Path(copy).is_relative_to(moved)
+    assert Path(copy).exists()
+    command = re.search(r"next: kstore recover (.*) --mode salvage --dry-run", refused.err)[1]
+    named = subprocess.run(["bash", "-c", f"printf %s {command}"], capture_output=True, check=True).stdout
+    assert os.fsdecode(named) == str(moved / "u-0")
 
 
 def test_copies_are_listed_with_their_directory(kstore, damaged):

@@ -326,6 +326,10 @@ def test_batches_of_committed_readers_are_neither_aborted_nor_undecided(tmp_path
         assert [bytes(one) for one in log.batches()] == batches
         with pytest.raises(ValueError, match="isolation must be"):
             log.batches(isolation="committed")  # type: ignore[arg-type]
+        with pytest.raises(
+            ValueError, match="one of read_uncommitted, high_watermark, read_committed, got 'committed'"
+        ):
+            log.fetch(0, 1, isolation="committed")  # type: ignore[arg-type]
 
 
 def test_aborted_batch_that_is_left_out_counts_for_no_limit_and_is_checked(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from kstore.producer.config import ProducerConfig, ProducerSettings
+from kstore.producer.interceptors import ProducerInterceptor
+from kstore.producer.transactions.coordinator import MAX_TRANSACTION_TIMEOUT_MS
 from kstore.serializers import StringSerializer
 
 MAX_INT32 = 2**31 - 1
@@ -79,6 +81,7 @@ def test_acks_take_kafkas_words_and_kstores(acks: Any, ack: str) -> None:
         pytest.param({"value_serializer": "text"}, "expected one of string.*got 'text'", id="serializer-name"),
         pytest.param({"transactional_id": ""}, "transactional_id must not be empty", id="transactional-id"),
         pytest.param({"transaction_timeout_ms": 0}, "transaction_timeout_ms must be from 1", id="transaction-timeout"),
+        pytest.param({"transaction_timeout_ms": 900_001}, "from 1 to 900000, got 900001", id="transaction-too-long"),
     ],
 )
 def test_value_that_kafka_refuses_is_refused(settings: dict[str, Any], said: str) -> None:
@@ -176,11 +179,29 @@ def test_setting_that_resembles_none_is_answered_with_where_they_are_listed() ->
         ),
         pytest.param({"client_id": 7}, "client_id must be a str, got 7", id="number for a text"),
         pytest.param({"transactional_id": b"id"}, "transactional_id must be a str, got b'id'", id="bytes for a text"),
+        pytest.param(
+            {"partitioner_class": 5}, r"expected a Partitioner .*, found 5 without partition\(\)", id="partitioner"
+        ),
+        pytest.param({"interceptor_classes": 5}, "must be a list of ProducerInterceptors, got 5", id="one interceptor"),
+        pytest.param(
+            {"interceptor_classes": [ProducerInterceptor, 5]},
+            r"found 5 without on_send, on_acknowledgement, close\(\)",
+            id="interceptor",
+        ),
     ],
 )
 def test_value_of_another_type_is_refused_with_the_name_of_the_setting(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(TypeError, match=said):
         ProducerConfig(**settings)
+
+
+def test_longest_transaction_is_that_of_the_coordinator() -> None:
+    assert ProducerConfig(transaction_timeout_ms=MAX_TRANSACTION_TIMEOUT_MS)
+
+
+def test_interceptors_may_come_from_an_iterator() -> None:
+    given = [ProducerInterceptor(), ProducerInterceptor]
+    assert ProducerConfig(interceptor_classes=iter(given)).interceptor_classes == tuple(given)  # type: ignore[arg-type]
 
 
 def test_numbers_of_numpy_are_taken() -> None:

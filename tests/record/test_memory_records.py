@@ -5,8 +5,11 @@ Method: a run of every kind of batch, whole, cut at each byte and with each byte
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Iterable
 from itertools import chain
+from typing import Any
 
 import pytest
 
@@ -14,6 +17,7 @@ from kstore._core import Record
 from kstore.config import LogConfig
 from kstore.errors import CorruptRecordError, DecompressionError, KStoreError
 from kstore.record import MemoryRecords, MemoryRecordsBuilder
+from kstore.types import TopicPartition
 from tests.making import batches as builders
 from tests.making.messages import packed_entry, write_wrapper
 from tests.reference import codec as reference
@@ -119,3 +123,27 @@ def test_any_contiguous_buffer_is_taken_as_bytes() -> None:
     wide = memoryview(bytearray(RUN + bytes(-len(RUN) % 4))).cast("I")
     assert bytes(MemoryRecords(wide)) == bytes(wide)
     assert MemoryRecords(bytearray(RUN)).buffer.readonly
+
+
+@pytest.mark.parametrize("call", [pickle.dumps, copy.deepcopy], ids=["pickle", "copy"])
+def test_pickled_records_and_batches_are_the_same_bytes_from_the_same_place(call: Any) -> None:
+    where: dict[str, Any] = {"position": POSITION, "path": "/logs/t-3/0.log", "topic_partition": TopicPartition("t", 3)}
+    records = MemoryRecords(memoryview(RUN), config=LogConfig(max_batch_bytes=10**6), **where)
+    given = [records, *records.batches()]
+    made = call(given)
+    restored = pickle.loads(made) if isinstance(made, bytes) else made
+    for one, other in zip(given, restored, strict=True):
+        assert (type(one), bytes(one), repr(one)) == (type(other), bytes(other), repr(other))
+    run, *batches = restored
+    assert [bytes(batch) for batch in run.batches()] == list(map(bytes, batches))
+    assert read_out(run) == read_out(records)
+    assert [(batch.position, batch.path, batch.topic_partition) for batch in batches] == [
+        (batch.position, batch.path, batch.topic_partition) for batch in records.batches()
+    ]
+    with pytest.raises(CorruptRecordError, match=f"at position {POSITION} "):
+        list(pickle.loads(pickle.dumps(MemoryRecords(b"\0" + RUN[1:20] + b"\1" + RUN[21:], **where))))
+
+
+def test_built_records_are_pickled() -> None:
+    built = MemoryRecordsBuilder().append(timestamp_ms=1, value=b"v").build()
+    assert list(pickle.loads(pickle.dumps(built))) == list(built)

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -173,8 +173,22 @@ class ReadFile(Closing):
 
 
 def path_list(paths: StrPath | Iterable[StrPath]) -> list[StrPath]:
-    """Return one path or several as a list."""
-    return [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    """Return one path or several as a list.  Raises: TypeError for bytes and for what is neither."""
+    if isinstance(paths, str | os.PathLike):
+        return [paths]
+    return [*_several(paths)]
+
+
+def _several(paths: Any) -> Iterable[StrPath]:
+    return (path_text(paths),) if isinstance(paths, bytes) or not isinstance(paths, Iterable) else paths
+
+
+def path_text(path: object) -> str:
+    """Return a path as a str.  Raises: TypeError for a path of bytes, and for what is no path."""
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str):
+        raise TypeError(f"path must be str or a path of str, got {type(text).__name__}")
+    return text
 
 
 def join_path(directory: str, name: str) -> str:

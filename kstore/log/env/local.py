@@ -18,7 +18,7 @@ from functools import partial
 from typing import BinaryIO, TextIO
 
 from kstore.errors import StorageError
-from kstore.log.env.base import FileKind, FileStatus, StrPath
+from kstore.log.env.base import FileKind, FileStatus, StrPath, path_text
 from kstore.log.env.env import Env
 from kstore.log.env.files import (
     OPEN_FILES,
@@ -211,11 +211,9 @@ def lines_of(file: BinaryIO, path: str) -> Iterator[bytes]:
 def absolute_path(path: StrPath) -> str:
     """Return the path as an absolute str without a trailing slash or "." parts; links are not resolved.
 
-    Raises: TypeError for bytes paths; StorageError for an empty one.
+    Raises: TypeError for bytes paths, and for what is no path; StorageError for an empty one.
     """
-    text = os.fspath(path)
-    if not isinstance(text, str):
-        raise TypeError(f"path must be str or a path of str, got {type(text).__name__}")
+    text = path_text(path)
     if not text:
         raise StorageError("the path is empty", path=text, errno=errno.ENOENT)
     return os.path.abspath(text)
