@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
@@ -40,6 +40,7 @@ class SharedCache(Generic[T]):
         self._entries: OrderedDict[tuple[object, str], Loan[T]] = OrderedDict()
         self._weight = 0
         self._releases = 0
+        self._released_soon: deque[object] = deque()
 
     @contextmanager
     def borrow(self, owner: object, path: str, make: Callable[[], T]) -> Iterator[T]:
@@ -79,13 +80,24 @@ class SharedCache(Generic[T]):
     def release(self, owner: object) -> None:
         """Drop all values of an owner; those in use are dropped when they are given back."""
         with self._lock:
-            self._releases += 1
-            keys = [key for key in self._entries if key[0] is owner]
-            entries = [self._remove(key) for key in keys]
-            for entry in entries:
-                entry.is_released = True
-            leaving = [entry for entry in entries if entry.users == 0]
+            leaving = self._released(owner)
         self._drop_all(leaving)
+
+    def release_soon(self, owner: object) -> None:
+        """Release an owner now, or, while a thread is in this cache, with the next value that is added.
+
+        For finalizers, which may run in the thread that has the lock.
+        """
+        self._released_soon.append(owner)
+        self._release_waiting()
+
+    def _release_waiting(self) -> None:
+        while self._released_soon and self._lock.acquire(blocking=False):
+            try:
+                leaving = self._released(self._released_soon.popleft()) if self._released_soon else []
+            finally:
+                self._lock.release()
+            self._drop_all(leaving)
 
     def release_one(self, owner: object, path: str) -> None:
         """Drop one value of an owner, if it is cached, as soon as it is not in use."""
@@ -120,7 +132,17 @@ class SharedCache(Generic[T]):
                 kept.users += 1
         if kept is not entry:
             self._drop(value)
+        self._release_waiting()
         return kept
+
+    def _released(self, owner: object) -> list[Loan[T]]:
+        """Remove the values of an owner; return those that are not in use."""
+        self._releases += 1
+        keys = [key for key in self._entries if key[0] is owner]
+        entries = [self._remove(key) for key in keys]
+        for entry in entries:
+            entry.is_released = True
+        return [entry for entry in entries if entry.users == 0]
 
     def _leaving(self) -> list[Loan[T]]:
         """Remove idle entries, least recently used first, until the limit is met."""

@@ -11,6 +11,8 @@ import pytest
 
 from kstore.log.cache import SharedCache
 
+WAIT_S = 5
+
 
 class Ledger:
     """A cache of strings weighed by length, with a count of what was made and dropped."""
@@ -130,3 +132,25 @@ def test_each_value_made_by_racing_threads_is_dropped_once() -> None:
         thread.join()
     ledger.cache.release(None)
     assert ledger.made == ledger.dropped
+
+
+def test_owner_released_by_a_finalizer_is_released_at_once() -> None:
+    ledger = Ledger(limit=10)
+    ledger.use("aa", owner=1)
+    ledger.use("bb", owner=2)
+    ledger.cache.release_soon(1)
+    assert ledger.dropped == {"aa": 1}
+
+
+def test_finalizer_that_runs_inside_a_call_of_the_cache_does_not_wait_for_it() -> None:
+    ledger = Ledger(limit=10)
+    ledger.use("aa", owner=1)
+    finalizer = threading.Thread(target=ledger.cache.release_soon, args=(1,), daemon=True)
+    with ledger.cache._lock:
+        finalizer.start()
+        finalizer.join(WAIT_S)
+        assert not finalizer.is_alive()
+    assert not ledger.dropped
+    ledger.use("bb", owner=2)
+    assert ledger.dropped == {"aa": 1}
+    assert ledger.made == {"aa": 1, "bb": 1}

@@ -16,7 +16,7 @@ class OpenFiles(Closing):
     """The files of one log, opened on first read and kept open in a cache shared by all logs of the process.
 
     When none is in use, at most OPEN_FILES_LIMIT files are open in the process, however many logs and segments there
-    are.
+    are. They are closed with the last object that reads them, if close() is not called before.
     Threads: thread-safe. A file that is in use is never closed.
     """
 
@@ -24,6 +24,11 @@ class OpenFiles(Closing):
         self._env = env
         self._cache = OPEN_FILES if cache is None else cache
         self._is_closed = False
+        # The owner in the cache, which would keep this object alive.
+        self._owner = object()
+
+    def __del__(self) -> None:
+        self._cache.release_soon(self._owner)
 
     @property
     def answers_slowly(self) -> bool:
@@ -47,7 +52,7 @@ class OpenFiles(Closing):
         """Return what borrow yields, for use until give_back; raises as that."""
         if self._is_closed:
             raise _closed_before(path)
-        loan = self._cache.lend(self, path, lambda: self._opened(path, listed))
+        loan = self._cache.lend(self._owner, path, lambda: self._opened(path, listed))
         if listed is None:
             return loan
         try:
@@ -61,7 +66,7 @@ class OpenFiles(Closing):
         """Lend the file that has the name now; the cached one was listed at another time."""
         self._cache.give_back(loan)
         self.forget(path)
-        loan = self._cache.lend(self, path, lambda: self._opened(path, listed))
+        loan = self._cache.lend(self._owner, path, lambda: self._opened(path, listed))
         try:
             check_listed(loan.value, listed)
         except BaseException:
@@ -79,7 +84,7 @@ class OpenFiles(Closing):
 
     def forget(self, path: str) -> None:
         """Close one file, if it is open, as soon as it is not in use: another file may get its name."""
-        self._cache.release_one(self, path)
+        self._cache.release_one(self._owner, path)
 
     def pread_of(self, path: str, listed: Identity | None = None) -> Callable[..., bytes]:
         """Return the pread of the open file without keeping it in use: after the file is closed, it raises
@@ -93,7 +98,7 @@ class OpenFiles(Closing):
     def close(self) -> None:
         """Close every file; those in use are closed when they are returned."""
         self._is_closed = True
-        self._cache.release(self)
+        self._cache.release(self._owner)
 
     def _opened(self, path: str, listed: Identity | None) -> ReadFile:
         if self._is_closed:

@@ -196,7 +196,8 @@ class RemoteFile(ReadFile):
 
     def close(self) -> None:
         self._opened = None
-        _STREAMS.release(self)
+        # A finalizer of a log may call this.
+        _STREAMS.release_soon(self)
         self._kept.clear()
 
     def _parts(self, size: int, *, position: int) -> list[memoryview]:
