@@ -70,7 +70,7 @@ class Copy:
         """Run Python in the copy; return its exit status, None if it took too long, and what it printed."""
         environment = {**os.environ, "PYTHONPATH": str(self.path), "KSTORE_FAST": "1"}
         command = [sys.executable, *arguments]
-        with tempfile.TemporaryFile("w+") as output:
+        with tempfile.TemporaryFile("w+", errors="backslashreplace") as output:
             process = subprocess.Popen(
                 command, cwd=self.path, env=environment, stdout=output, stderr=output, start_new_session=True
             )

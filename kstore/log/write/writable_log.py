@@ -229,11 +229,13 @@ class WritableLog(Log):
             The argument is not changed.
             ack: what has happened when this returns: "written" survives the end of the process, "flushed" a power cut.
             "buffered" is meant for producers and does the same as "written".
-            partition_leader_epoch: None for the epoch of the last append, 0 in a new log.
+            partition_leader_epoch: None for the epoch of the last append, 0 in a new log; not below that epoch, or
+                -1 for none.
             guard: of a verified transaction; see ProducerStateManager.start_verification.
         Raises: before anything is written: CorruptRecordError, InvalidRecordError, UnsupportedError;
             RecordValidationError and its subclasses, RecordTooLargeError, RecordBatchTooLargeError, ProducerStateError;
-            TypeError for a key or value that is not bytes, another buffer or None, and for anything but Records.
+            TypeError for a key or value that is not bytes, another buffer or None, and for anything but Records;
+            ValueError for a partition_leader_epoch that is none, or below the last one.
             StorageError: nothing was written unless it is_final. Then the records may be in the log: the error of a
             flush fails an append that was written. With ack "written" too, an append flushes if it has rolled the log,
             or if flush_messages or flush_ms make it due.
@@ -258,6 +260,8 @@ class WritableLog(Log):
         with gate.append_lock:
             if not gate.is_open:
                 gate.check()
+            if partition_leader_epoch is not None:
+                self._check_epoch(partition_leader_epoch)
             now_ms = self._env.wall_clock_ms()
             done: LogAppendInfo | AppendSurvey | None = None
             if origin is _CLIENT:
@@ -343,6 +347,14 @@ class WritableLog(Log):
             return self.producer_state.remove_expired_producers(self._env.wall_clock_ms())
 
     # Steps of an append
+
+    def _check_epoch(self, partition_leader_epoch: int) -> None:
+        latest = self.leader_epochs.latest_epoch
+        if 0 <= partition_leader_epoch < latest:
+            raise ValueError(
+                f"partition_leader_epoch of an append to {self.path}: expected at least {latest}, the log's last one, "
+                f"got {partition_leader_epoch}"
+            )
 
     def _append_each(self, batches: Sequence[MemoryRecords], *, now_ms: int) -> list[LogAppendInfo | KStoreError]:
         """Append each batch as leader, runs of common appends in one compiled call. Requires the append lock."""

@@ -32,6 +32,7 @@ from kstore.log.env import LocalEnv
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords, MemoryRecordsBuilder, Record, RecordBatch
 from kstore.record.builder import with_records
+from kstore.record.validation import AppendOrigin
 from kstore.types import OffsetAndTimestamp, TimestampType
 from tests.making.batches import (
     FIRST_TIMESTAMP_MS,
@@ -599,6 +600,20 @@ def test_what_are_no_memory_records_is_refused_with_nothing_written(directory: P
             with pytest.raises(TypeError, match="expected MemoryRecords, got bytes"):
                 call(batch(0))
         assert (log.log_end_offset, log.has_failed) == (0, False)
+
+
+@pytest.mark.parametrize("origin", [AppendOrigin.CLIENT, AppendOrigin.COORDINATOR])
+@pytest.mark.parametrize("epoch", [4, 0])
+def test_leader_epoch_below_the_last_one_is_refused(directory: Path, epoch: int, origin: AppendOrigin) -> None:
+    with open_log(directory, "a") as log:
+        log.append(sent(2), partition_leader_epoch=5)
+        with pytest.raises(ValueError, match=rf"{directory}: expected at least 5, .*, got {epoch}$"):
+            log.append(sent(2), partition_leader_epoch=epoch, origin=origin)
+        assert log.log_end_offset == 2
+        for later in (5, None, -1, 6):
+            log.append(sent(1), partition_leader_epoch=later)
+        assert [one.partition_leader_epoch for one in log.batches()] == [5, 5, 5, -1, 6]
+    assert not kstore.verify(directory).damage
 
 
 @pytest.mark.parametrize("epoch", [-2, 2**31], ids=["below-minus-one", "above-int32"])
