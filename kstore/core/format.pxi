@@ -1,6 +1,6 @@
 # The facts of the on-disk format, stated once for the whole core: field positions (_AT), sizes and masks; the statuses
-# that leaf functions return, with the function that turns one into an exception; and big-endian loads and stores,
-# varints and prefetch. docs/format.md explains the format.
+# that leaf functions return, with the function that turns one into an exception; the range check of given numbers; and
+# big-endian loads and stores, varints and prefetch. docs/format.md explains the format.
 
 cdef enum:
     LOG_OVERHEAD_SIZE = 12
@@ -225,6 +225,23 @@ cdef object limit_error(const Problem* problem, object place, object path):
         f"{problem.found} headers; raise max_decompressed_bytes to read them",
         path=path, base_offset=problem.base_offset, position=problem.position, offset=problem.offset,
         option="max_decompressed_bytes", limit=problem.expected, found=problem.found * HEADER_OBJECT_SIZE)
+
+
+# Numbers that are given as Python objects.
+
+cdef int64_t refuse_range(str name, object number, int64_t least, int64_t most) except -2:
+    raise ValueError(f"{name} must be from {least} to {most}, got {number}")
+
+
+cdef inline int64_t ranged(str name, object number, int64_t least, int64_t most) except? -2:
+    cdef int overflow = 0
+    cdef int64_t value
+    if type(number) is not int:
+        number = checked_index(name, number)
+    value = PyLong_AsLongLongAndOverflow(number, &overflow)
+    if overflow or value < least or value > most:
+        return refuse_range(name, number, least, most)
+    return value
 
 
 # Big-endian loads and stores, zigzag varints.

@@ -140,21 +140,6 @@ cdef inline void note_known(SealedBatch* known, int64_t timestamp, int64_t key_s
         known.least_timestamp = timestamp
 
 
-cdef int64_t refuse_range(str name, object number, int64_t least, int64_t most) except -2:
-    raise ValueError(f"{name} must be from {least} to {most}, got {number}")
-
-
-cdef inline int64_t ranged(str name, object number, int64_t least, int64_t most) except? -2:
-    cdef int overflow = 0
-    cdef int64_t value
-    if type(number) is not int:
-        number = checked_index(name, number)
-    value = PyLong_AsLongLongAndOverflow(number, &overflow)
-    if overflow or value < least or value > most:
-        return refuse_range(name, number, least, most)
-    return value
-
-
 cdef int set_producer(Header* h, object producer_id, object producer_epoch, object base_sequence,
                       bint is_transactional) except -1:
     cdef int64_t new_id = ranged("producer_id", producer_id, -1, INT64_MAX)
