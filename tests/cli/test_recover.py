@@ -4,6 +4,7 @@ Method: built roots with torn tails, damage and lost indexes; JSON compared whol
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import subprocess
@@ -321,7 +322,9 @@ def test_missing_segment_is_told_in_modes_that_go_on(tmp_path, mode):
     assert "offsets 3 to 5 cannot be read" in line
 
 
-def test_path_that_is_not_utf_8_is_named_as_python_and_the_shell_know_it(kstore, flushed):
+def test_path_that_is_not_utf_8_is_named_as_python_and_the_shell_know_it(kstore, flushed, caplog):
+    # What pytest keeps of a test must be UTF-8.
+    caplog.set_level(logging.CRITICAL, logger="kstore")
     moved = flushed.with_name(os.fsdecode(b"it's \\ \xff\n"))
     flushed.rename(moved)
     refused = kstore("recover", moved / "u-0", "--json")

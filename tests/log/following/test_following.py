@@ -203,8 +203,9 @@ def test_close_ends_a_wait_in_another_thread(followed: Log) -> None:
     follower.close()
 
 
+@pytest.mark.timeout(60)
 def test_closing_the_log_ends_a_wait_with_an_error(followed: Log) -> None:
-    follower = followed.follow(timeout=10)
+    follower = followed.follow(timeout=1000)
     thread = run_later(followed.close)
     with pytest.raises(LogClosedError):
         next(follower)
