@@ -16,7 +16,6 @@ from kstore.config import KIB, MAX_INT32, MAX_INT64
 from kstore.log.env import is_local, shown_path
 from kstore.log.files.names import is_topic_name
 from kstore.producer.config import ProducerConfig
-from kstore.producer.transactions.coordinator import MAX_TRANSACTION_TIMEOUT_MS
 from kstore.spark.option_names import check_names
 from kstore.spark.options import checked_path
 from kstore.staging import AppVersion
@@ -177,14 +176,10 @@ def _settings(given: Mapping[str, str]) -> dict[str, Any]:
 
 def _config_of(settings: Mapping[str, Any]) -> ProducerConfig:
     try:
-        config = ProducerConfig.of(settings)
+        return ProducerConfig.of(settings)
     except ValueError as error:
         names = ", ".join(_KAFKA + name.replace("_", ".") for name in settings)
         raise ValueError(f"{error} (set by {names})") from error
-    _integer(
-        "kafka.transaction.timeout.ms", str(config.transaction_timeout_ms), least=1, most=MAX_TRANSACTION_TIMEOUT_MS
-    )
-    return config
 
 
 def _topic(text: str | None) -> str | None:
