@@ -24,6 +24,7 @@ from kstore.log.files.root_files import id_text, read_partition_metadata
 from kstore.log.log import Log
 from kstore.log.opening import open_found
 from kstore.log.plan import ScanRange
+from kstore.log.segment.records import KEPT_BY_CLEANERS
 from kstore.log.segment.sound import FileRange
 from kstore.types import MAX_OFFSET, TopicPartition
 
@@ -31,6 +32,8 @@ from kstore.types import MAX_OFFSET, TopicPartition
 _LEAST_PART_BYTES = 16 * MIB
 # Of the ranges of a part, so that several threads can decode it.
 _RANGE_BYTES = 8 * MIB
+# What tells the last batch that was exported, also after a cleaner removed some of its records.
+_IDENTITY = ("last_offset", "magic", *KEPT_BY_CLEANERS)
 
 
 class Source(NamedTuple):
@@ -167,18 +170,6 @@ def _exported(log: Log, span: _Span, known: ExportedPartition | None, topic_id: 
     return found._replace(topic_id=topic_id or found.topic_id, damage=damage)
 
 
-# What is kept of the header of a batch; a cleaner that removes some records changes only the others.
-_KEPT_BY_CLEANERS = (
-    "base_offset",
-    "last_offset",
-    "magic",
-    "partition_leader_epoch",
-    "producer_id",
-    "producer_epoch",
-    "base_sequence",
-)
-
-
 def _header_at(log: Log, offset: int) -> BatchHeader | None:
     """Return the header of the batch that holds an offset; None if the log has none, or it cannot be read."""
     if not log.log_start_offset <= offset < log.log_end_offset:
@@ -193,7 +184,7 @@ def _last_batch(log: Log, end: int) -> dict[str, int] | None:
     header = _header_at(log, end - 1)
     if header is None or not header.has_base_offset:
         return None
-    return {name: int(getattr(header, name) or 0) for name in (*_KEPT_BY_CLEANERS, "record_count", "crc")}
+    return {name: int(getattr(header, name) or 0) for name in (*_IDENTITY, "record_count", "crc")}
 
 
 def _check_unchanged(log: Log, known: ExportedPartition, topic_id: str | None) -> None:
@@ -209,7 +200,7 @@ def _check_unchanged(log: Log, known: ExportedPartition, topic_id: str | None) -
         return
     found = {name: int(getattr(header, name) or 0) for name in last}
     is_cleaned = found["record_count"] < last["record_count"] or header.has_delete_horizon
-    if any(found[name] != last[name] for name in _KEPT_BY_CLEANERS) or (found["crc"] != last["crc"] and not is_cleaned):
+    if any(found[name] != last[name] for name in _IDENTITY) or (found["crc"] != last["crc"] and not is_cleaned):
         expected = f"offsets {last['base_offset']} to {last['last_offset']} and CRC {last['crc']:#010x}"
         there = f"offsets {header.base_offset} to {header.last_offset} and CRC {header.crc:#010x}"
         why = f"it was truncated, or another log took its place: the last exported batch had {expected}, found {there}"

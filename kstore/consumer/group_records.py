@@ -8,12 +8,16 @@ from typing import NamedTuple
 from kstore.errors import InvalidRecordError, LogReplacedError, OffsetOutOfRangeError
 from kstore.log.log import Log
 from kstore.record import ControlRecordType, RecordBatch, control_record_type
-from kstore.record.schemas.topics import CoordinatorRecord, decode_group_record
+from kstore.record.schemas.topics import (
+    OFFSET_COMMIT_TYPES,
+    CoordinatorRecord,
+    decode_group_record,
+    has_name,
+    is_of_type,
+    sized_name,
+)
 
 _MOST_READS = 3
-_SIZE_BYTES = 2
-# The types of OffsetCommitKey: of Kafka 0.8.2, and of all brokers since.
-_OFFSET_COMMITS = (b"\0\0", b"\0\1")
 
 
 class GroupRecord(NamedTuple):
@@ -26,11 +30,10 @@ class GroupRecord(NamedTuple):
 
 def is_offset_commit_of(group: str) -> Callable[[bytes], bool]:
     """Return a function that tells whether a key is one of the group's committed offsets, without decoding it."""
-    name = group.encode("utf-8", "surrogateescape")
-    start = len(name).to_bytes(_SIZE_BYTES, "big") + name
+    name = sized_name(group.encode("utf-8", "surrogateescape"))
 
     def is_wanted(key: bytes) -> bool:
-        return key[:_SIZE_BYTES] in _OFFSET_COMMITS and key.startswith(start, _SIZE_BYTES)
+        return is_of_type(key, OFFSET_COMMIT_TYPES) and has_name(key, name)
 
     return is_wanted
 

@@ -313,7 +313,7 @@ class _Logs(Closing, Generic[_SomeLog]):
 
     @abstractmethod
     def _made_arrivals(self) -> Arrivals:
-        """Return the state of the logs of the store as metrics."""
+        """Return what a follower of the store waits for."""
 
     @abstractmethod
     def _partitions_now(self) -> dict[TopicPartition, PartitionDirectory]:
@@ -354,8 +354,8 @@ class Store(_Logs[Log]):
         self._listing = RootListing(root, env)
 
     def look_again(self) -> None:
-        """See the partitions that were added and deleted since. One whose incarnation was asked for before it was
-        created again has another one now, and its log is opened anew.
+        """See the partitions that were added and deleted since. One that was created again, and whose incarnation was
+        asked for before, gets another incarnation, and its log is opened again.
 
         Cost: a stat if nothing in the root has changed for a while; else a listing, and a stat for each of those.
         """

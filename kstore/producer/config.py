@@ -79,8 +79,9 @@ class _Unset(int):
 
 _DELIVERY_TIMEOUT_MS = _Unset(120_000)
 
-# The minimum and maximum of each number, as in Kafka's ProducerConfig; for transaction_timeout_ms the default of a
-# broker's transaction.max.timeout.ms, which is the limit of the store's coordinator.
+# Of the store's coordinator; the default of a broker's transaction.max.timeout.ms.
+MAX_TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
+# The minimum and maximum of each number, as in Kafka's ProducerConfig.
 _LIMITS = {
     "batch_size": (0, MAX_INT32),
     "linger_ms": (0, MAX_INT64),
@@ -95,7 +96,7 @@ _LIMITS = {
     "max_in_flight_requests_per_connection": (1, MAX_INT32),
     "metadata_max_age_ms": (0, MAX_INT64),
     "partitioner_availability_timeout_ms": (0, MAX_INT64),
-    "transaction_timeout_ms": (1, 900_000),
+    "transaction_timeout_ms": (1, MAX_TRANSACTION_TIMEOUT_MS),
 }
 _FLAGS = ("enable_idempotence", "partitioner_adaptive_partitioning_enable", "partitioner_ignore_keys")
 _TEXTS = ("client_id", "transactional_id")

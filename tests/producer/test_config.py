@@ -11,7 +11,6 @@ import pytest
 
 from kstore.producer.config import ProducerConfig, ProducerSettings
 from kstore.producer.interceptors import ProducerInterceptor
-from kstore.producer.transactions.coordinator import MAX_TRANSACTION_TIMEOUT_MS
 from kstore.serializers import StringSerializer
 
 MAX_INT32 = 2**31 - 1
@@ -193,10 +192,6 @@ def test_setting_that_resembles_none_is_answered_with_where_they_are_listed() ->
 def test_value_of_another_type_is_refused_with_the_name_of_the_setting(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(TypeError, match=said):
         ProducerConfig(**settings)
-
-
-def test_longest_transaction_is_that_of_the_coordinator() -> None:
-    assert ProducerConfig(transaction_timeout_ms=MAX_TRANSACTION_TIMEOUT_MS)
 
 
 def test_interceptors_may_come_from_an_iterator() -> None:

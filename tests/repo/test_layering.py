@@ -50,7 +50,7 @@ WINGS = {
         " < store, opening < maintenance"
     ),
     "producer": (
-        "cluster, store < partitioner < batches < interceptors, metrics, sink < append_columns < config, transactions"
+        "cluster, store < partitioner < batches < interceptors, metrics, sink < append_columns < config < transactions"
         " < sending < producer"
     ),
     "arrow": "columns, frames < assembler < decoding < scans, packing",

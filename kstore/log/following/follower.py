@@ -79,13 +79,20 @@ class Feed:
         self._use = threading.RLock()
         self._is_reading = False
         self._is_waiting = False
+        # The batches that were read, and of which a follower did not make everything.
+        self.unmade: deque[Part] = deque()
         # What a worker thread reads for an iteration by `async for`: it outlives a cancelled one, and its loop.
         self._reading: futures.Future[Part | None] | None = None
         self.is_closed = False
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        return self._parts.positions
+        """The offset of what is made next, by partition."""
+        positions = self._parts.positions
+        for part in reversed(self.unmade):
+            if part.batch.topic_partition is not None:
+                positions[part.batch.topic_partition] = part.start_offset
+        return positions
 
     def close(self) -> None:
         """End the wait that is running, and close the log unless it was open before; a second call does nothing."""
@@ -191,8 +198,13 @@ class Feed:
 
     def _begun_in_thread(self) -> Part | None:
         """Return what a worker thread reads, or None if none does."""
-        reading, self._reading = self._reading, None
-        return None if reading is None else reading.result()
+        reading = self._reading
+        if reading is None:
+            return None
+        # An interrupt of this leaves it for the next iteration.
+        futures.wait([reading])
+        self._reading = None
+        return reading.result()
 
     async def _arrived(self, timeout_s: float | None) -> frozenset[str]:
         import asyncio
@@ -241,12 +253,10 @@ class Follower(Closing, Generic[Item]):
     Threads: one at a time, except close().  Cost: nothing while nothing comes, where the system tells of changes.
     """
 
-    def __init__(self, feed: Feed, convert: Convert, *, config: LogConfig, parts: Sequence[Part] = ()) -> None:
+    def __init__(self, feed: Feed, convert: Convert, *, config: LogConfig) -> None:
         self._feed = feed
         self._convert = convert
         self._config = config
-        # The batches that were read, and of which not all was made.
-        self._parts = deque(parts)
         self._ready: deque[Any] = deque()
         self._error: Exception | None = None
         self._before: dict[TopicPartition, int] = {}
@@ -261,7 +271,7 @@ class Follower(Closing, Generic[Item]):
 
         Of several Arrow record batches that were made at once, those before the first until the last was returned.
         """
-        positions = self._read_positions()
+        positions = self._feed.positions
         if self._ready:
             positions |= self._before
             first = self._ready[0]
@@ -284,11 +294,10 @@ class Follower(Closing, Generic[Item]):
 
     def __next__(self) -> Item:
         while not self._ready:
-            if not self._parts:
-                part = self._feed.wait()
-                if part is None:
-                    raise StopIteration
-                self._parts.append(part)
+            if not self._feed.unmade and (part := self._feed.wait()) is not None:
+                self._feed.unmade.append(part)
+            if self.is_closed or not self._feed.unmade:
+                raise StopIteration
             self._make()
         item: Item = self._ready.popleft()
         return item
@@ -298,11 +307,10 @@ class Follower(Closing, Generic[Item]):
 
     async def __anext__(self) -> Item:
         while not self._ready:
-            if not self._parts:
-                part = await self._feed.wait_async()
-                if part is None:
-                    raise StopAsyncIteration
-                self._parts.append(part)
+            if not self._feed.unmade and (part := await self._feed.wait_async()) is not None:
+                self._feed.unmade.append(part)
+            if self.is_closed or not self._feed.unmade:
+                raise StopAsyncIteration
             self._make()
         item: Item = self._ready.popleft()
         return item
@@ -312,22 +320,15 @@ class Follower(Closing, Generic[Item]):
         if self._error is not None:
             error, self._error = self._error, None
             raise error
-        made = self._convert(self._parts)
-        self._before = self._read_positions()
+        parts = self._feed.unmade
+        made = self._convert(parts)
+        self._before = self._feed.positions
         for _ in range(made.part_count):
-            self._parts.popleft()
+            parts.popleft()
         self._ready.extend(made.items)
         if made.error is not None:
-            self._parts[0] = self._parts[0]._replace(start_offset=made.resume_offset)
+            parts[0] = parts[0]._replace(start_offset=made.resume_offset)
             self._error = made.error
-
-    def _read_positions(self) -> dict[TopicPartition, int]:
-        """Return the offset of what is made next, by partition."""
-        positions = self._feed.positions
-        for part in reversed(self._parts):
-            if part.batch.topic_partition is not None:
-                positions[part.batch.topic_partition] = part.start_offset
-        return positions
 
     def batches(self) -> Follower[RecordBatch]:
         """Return a follower that gives whole batches, control batches too, as Log.batches.
@@ -372,7 +373,7 @@ class Follower(Closing, Generic[Item]):
     def _giving(self, convert: Convert) -> Follower[Any]:
         if self._ready:
             raise ValueError("some records of a batch were returned, and the others were not: take them first")
-        return Follower(self._feed, convert, config=self._config, parts=self._parts)
+        return Follower(self._feed, convert, config=self._config)
 
 
 def checked_timeout(timeout: float | None) -> float | None:

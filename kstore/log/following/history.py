@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, read_header
 from kstore.errors import KStoreError, LogReplacedError, StorageError
 from kstore.log.env import Env, Identity, is_same_file
-from kstore.log.segment.records import BatchPlace, is_same_batch
+from kstore.log.segment.records import KEPT_BY_CLEANERS, BatchPlace, is_same_batch
 from kstore.log.segment.segment import LogSegment
 from kstore.record import RecordBatch
 
@@ -264,11 +264,7 @@ def _is_cleaned(found: BatchHeader, given: BatchHeader) -> bool:
         return False
     if found.magic < _MAGIC_WITH_COUNT:
         return True
-    if any(getattr(found, name) != getattr(given, name) for name in _KEPT_BY_CLEANERS):
+    if any(getattr(found, name) != getattr(given, name) for name in KEPT_BY_CLEANERS):
         return False
     has_horizon = found.has_delete_horizon and not given.has_delete_horizon
     return has_horizon or (found.record_count or 0) < (given.record_count or 0)
-
-
-# What a cleaner keeps of the header of a batch (V2).
-_KEPT_BY_CLEANERS = ("base_offset", "partition_leader_epoch", "producer_id", "producer_epoch", "base_sequence")

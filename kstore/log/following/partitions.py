@@ -43,9 +43,9 @@ class ManyLogs:
 
     A partition that is deleted is left out; one that is added, or created again, is followed from its start.
     Args: find: returns the partitions that are followed, as they are now; of a store that this process writes, the same
-        objects until they are deleted; open_tail: opens a log at an offset, None for
-        its start; from_offset: of the partitions that there are at first, for all of them or by partition; sees_root:
-        whether a change of the root, as of its checkpoints, may be news for every partition.
+        objects until they are deleted; open_tail: opens a log at an offset, None for its start; from_offset: of the
+        partitions that there are at first, for all of them or by partition; sees_root: whether a change of the root, as
+        of its checkpoints, may be news for every partition.
     Raises: as LogTail; from next_part LogClosedError after the store was closed.
     Threads: not thread-safe.
     """

@@ -117,11 +117,10 @@ def list_partition(path: str, *, env: Env, end_offset_of: Callable[[str, int], i
     }
     ends = [end for name, end in bounds.items() if end is not None and name not in unfinished]
     if ends:
-        least = min(one.base_offset for name, one in swapped_logs.items() if name not in unfinished)
-        replaced = {name for name, one in names.plain.items() if least <= one.base_offset < max(ends)}
+        bases = {one.base_offset for name, one in swapped_logs.items() if name not in unfinished}
+        replaced = {name for name, one in names.plain.items() if min(bases) <= one.base_offset < max(ends)}
         # Without a swap of its own, a transaction index may have its final name already. An old one has only more
         # entries than it needs.
-        bases = {swapped_logs[name].base_offset for name in swapped_logs if name not in unfinished}
         final = {base_offset_file_name(one, suffix=TRANSACTION_INDEX_SUFFIX) for one in bases}
         replaced -= {name for name in final if name + SWAP_STATE not in swaps}
     renamed = sorted((name, name.removesuffix(SWAP_STATE)) for name in swaps if name not in unfinished)

@@ -220,6 +220,10 @@ def check_batch(place: BatchPlace, file: ReadFile) -> None:
         raise changed_batch(place.path, place.position)
 
 
+# What a cleaner keeps of the header of a batch (V2).
+KEPT_BY_CLEANERS = ("base_offset", "partition_leader_epoch", "producer_id", "producer_epoch", "base_sequence")
+
+
 def is_same_batch(one: BatchHeader, other: BatchHeader) -> bool:
     """Whether two headers are those of the same batch, wherever they were read."""
     return (one.last_offset, one.size_in_bytes, one.crc, one.magic) == (

@@ -10,12 +10,10 @@ from kstore.errors import CorruptionError, UnsupportedError
 from kstore.log.env import Env
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords, MemoryRecordsBuilder
+from kstore.record.schemas.topics import OFFSET_COMMIT_TYPES, has_name, is_of_type, name_of_key, sized_name
 from kstore.record.validation import AppendOrigin
 from kstore.types import GROUP_OFFSETS_TOPIC, TopicPartition
 
-_SIZE_BYTES = 2
-# The types of OffsetCommitKey, which begins with the names of the group and of the topic.
-_OFFSET_COMMITS = (b"\0\0", b"\0\1")
 # Of a batch, so that it stays below any max.message.bytes.
 _MOST_TOMBSTONES_BYTES = 512 * KIB
 
@@ -53,18 +51,17 @@ def forget_offsets(
 
 def _offsets_of(topic: str, log: WritableLog) -> list[bytes]:
     """Return the keys of the topic's offsets whose newest record has a value."""
-    name = topic.encode("utf-8", "surrogateescape")
-    sized_name = len(name).to_bytes(_SIZE_BYTES, "big") + name
+    name = sized_name(topic.encode("utf-8", "surrogateescape"))
     found: dict[bytes, bool] = {}
     for batch in log.batches():
         if batch.is_control:
             continue
         for record in batch.records(headers=False):
             key = record.key
-            if key is None or key[:_SIZE_BYTES] not in _OFFSET_COMMITS:
+            if key is None or not is_of_type(key, OFFSET_COMMIT_TYPES):
                 continue
-            group_end = 2 * _SIZE_BYTES + int.from_bytes(key[_SIZE_BYTES : 2 * _SIZE_BYTES], "big")
-            if key.startswith(sized_name, group_end):
+            group = name_of_key(key)
+            if group is not None and has_name(key, name, after=group):
                 found[key] = record.value is not None
     return [key for key, has_value in found.items() if has_value]
 

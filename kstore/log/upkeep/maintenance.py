@@ -18,7 +18,7 @@ from kstore.log.cleaning.cleanable import CleanableLog
 from kstore.log.cleaning.retention import DueSegment
 from kstore.log.env import Env
 from kstore.log.files.lock import disown_in_child
-from kstore.log.write.compaction import CompactionReport
+from kstore.log.write.compaction import CompactionReport, check_rate
 from kstore.log.write.writable_log import WritableLog
 from kstore.types import TopicPartition
 
@@ -130,7 +130,7 @@ class Maintenance:
 
         Raises: ValueError, TypeError for a rate that is not above 0.
         """
-        _check_rate(max_bytes_per_second)
+        check_rate(max_bytes_per_second)
         store = self._store()
         if store is None or self._is_in_pass():
             return MaintenanceReport(is_stopped=True)
@@ -169,7 +169,7 @@ class Maintenance:
 
         Raises: ValueError if it runs, for an interval below 1, or a rate that is not above 0; TypeError.
         """
-        _check_rate(max_bytes_per_second)
+        check_rate(max_bytes_per_second)
         if min(intervals) < 1:
             raise ValueError(f"intervals must be at least 1 ms, got {intervals}")
         if self.is_started:
@@ -212,16 +212,6 @@ class Maintenance:
 
     def _is_in_pass(self) -> bool:
         return self._runner == threading.get_ident()
-
-
-def _check_rate(max_bytes_per_second: float | None) -> None:
-    """Raise ValueError, TypeError for a rate that is not above 0, or None for none."""
-    if max_bytes_per_second is None:
-        return
-    if isinstance(max_bytes_per_second, bool) or not isinstance(max_bytes_per_second, int | float):
-        raise TypeError(f"max_bytes_per_second must be a number or None, got {max_bytes_per_second!r}")
-    if not max_bytes_per_second > 0:
-        raise ValueError(f"max_bytes_per_second must be above 0, got {max_bytes_per_second}")
 
 
 class _Pass:

@@ -54,14 +54,26 @@ class CompactionReport(NamedTuple):
     is_stopped: bool
 
 
+def check_rate(max_bytes_per_second: float | None) -> None:
+    """Raise ValueError, TypeError for a rate that is not above 0, or None for none."""
+    if max_bytes_per_second is None:
+        return
+    if isinstance(max_bytes_per_second, bool) or not isinstance(max_bytes_per_second, int | float):
+        raise TypeError(f"max_bytes_per_second must be a number or None, got {max_bytes_per_second!r}")
+    if not max_bytes_per_second > 0:
+        raise ValueError(f"max_bytes_per_second must be above 0, got {max_bytes_per_second}")
+
+
 class Throttle:
     """Limits a compaction to a number of bytes per second that it reads and writes, and lets it be stopped.
 
     Args: should_stop: asked before each read and write; None for never.
+    Raises: as check_rate.
     Threads: one.  Source: Kafka Throttler.
     """
 
     def __init__(self, *, max_bytes_per_second: float | None, should_stop: Callable[[], bool] | None, env: Env) -> None:
+        check_rate(max_bytes_per_second)
         self._rate = max_bytes_per_second
         self._should_stop = should_stop
         self._env = env

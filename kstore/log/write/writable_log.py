@@ -716,8 +716,6 @@ class WritableLog(Log):
         Source: Kafka LogCleaner, Cleaner.
         """
         now_ms = self._env.wall_clock_ms() if now_ms is None else checked_int("now_ms", now_ms)
-        if max_bytes_per_second is not None and not max_bytes_per_second > 0:
-            raise ValueError(f"max_bytes_per_second must be above 0, got {max_bytes_per_second}")
         throttle = Throttle(max_bytes_per_second=max_bytes_per_second, should_stop=should_stop, env=self._env)
         return self._compaction.run(now_ms=now_ms, is_forced=is_forced, throttle=throttle)
 

@@ -27,6 +27,7 @@ from kstore.errors import (
     TransactionStateError,
 )
 from kstore.producer.batches.ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch, random_producer_id
+from kstore.producer.config import MAX_TRANSACTION_TIMEOUT_MS
 from kstore.producer.store import ProducerLog, ProducerStore
 from kstore.producer.transactions.group_offsets import GroupOffsets
 from kstore.producer.transactions.places import CoordinatorPlaces
@@ -141,11 +142,9 @@ def _partitions(topics: Iterable[dict[str, Any]]) -> Iterable[TopicPartition]:
     return (TopicPartition(one["topic"], number) for one in topics for number in one["partitionIds"])
 
 
-# Kafka's defaults of transaction.state.log.num.partitions, transaction.state.log.segment.bytes and
-# transaction.max.timeout.ms.
+# Kafka's defaults of transaction.state.log.num.partitions and transaction.state.log.segment.bytes.
 PARTITION_COUNT = 50
 TRANSACTION_STATE_CONFIG = LogConfig(cleanup_policy="compact", compression_type="uncompressed", segment_bytes=100 * MIB)
-MAX_TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
 # A partition of `__transaction_state` is condensed if it has more records than both of these allow.
 _MOST_RECORDS = 512
 _MOST_RECORDS_PER_ID = 4

@@ -13,12 +13,8 @@ from typing import NamedTuple, Protocol
 
 from kstore.errors import KStoreError, UnknownTopicOrPartitionError
 from kstore.record import Record
-from kstore.record.schemas.topics import coordinator_partition
+from kstore.record.schemas.topics import NAMED_TYPES, coordinator_partition, is_of_type, name_of_key
 from kstore.types import TopicPartition
-
-_SIZE_BYTES = 2
-# The keys of committed offsets (0 and 1), of classic groups (2) and of transactional ids (0) begin with the name.
-_NAMED_KEYS = (b"\0\0", b"\0\1", b"\0\2")
 
 _logger = logging.getLogger("kstore.producer")
 
@@ -114,8 +110,8 @@ class CoordinatorPlaces:
         for number in numbers:
             try:
                 for record in self._store.log(self._topic, number).read():
-                    name = _name_of(record.key)
-                    if name is not None:
+                    key = record.key
+                    if key is not None and is_of_type(key, NAMED_TYPES) and (name := name_of_key(key)):
                         yield name, number
             except KStoreError as error:
                 _logger.warning("names in %s-%d were not all found: %s", self._topic, number, error)
@@ -123,12 +119,3 @@ class CoordinatorPlaces:
 
 def _number_of(name: bytes, count: int) -> int:
     return coordinator_partition(name.decode("utf-8", "surrogateescape"), partition_count=count)
-
-
-def _name_of(key: bytes | None) -> bytes | None:
-    """Return the name with which a key begins, None for a key of another kind."""
-    if key is None or key[:_SIZE_BYTES] not in _NAMED_KEYS:
-        return None
-    start = 2 * _SIZE_BYTES
-    end = start + int.from_bytes(key[_SIZE_BYTES:start], "big")
-    return key[start:end] if start < end <= len(key) else None

@@ -10,7 +10,7 @@ Names are Kafka's, so that users find them by search.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -69,6 +69,37 @@ class CoordinatorRecord(NamedTuple):
 
     key: InternalMessage
     value: InternalMessage | None
+
+
+# What keys begin with: the type, and, of the types that name a group or transactional id, that name with its size.
+_INT16_BYTES = 2
+# The types of OffsetCommitKey: of Kafka 0.8.2, and of all brokers since.
+OFFSET_COMMIT_TYPES = (b"\0\0", b"\0\1")
+# Those, and that of the key of a classic group; 0 is also the type of the key of a transactional id.
+NAMED_TYPES = (*OFFSET_COMMIT_TYPES, b"\0\2")
+
+
+def is_of_type(key: bytes, types: Collection[bytes]) -> bool:
+    """Whether a key has one of these types."""
+    return key[:_INT16_BYTES] in types
+
+
+def sized_name(name: bytes) -> bytes:
+    """Return a name as it is in a key, with its size."""
+    return len(name).to_bytes(_INT16_BYTES, "big") + name
+
+
+def name_of_key(key: bytes) -> bytes | None:
+    """Return the name that follows the type of a key, None if the key is too short for it."""
+    start = 2 * _INT16_BYTES
+    size = int.from_bytes(key[_INT16_BYTES:start], "big")
+    name = key[start : start + size]
+    return name if len(name) == size else None
+
+
+def has_name(key: bytes, sized: bytes, *, after: bytes | None = None) -> bool:
+    """Whether a sized name follows the type of a key, or the name `after` that follows it."""
+    return key.startswith(sized, _INT16_BYTES if after is None else 2 * _INT16_BYTES + len(after))
 
 
 def coordinator_partition(name: str, *, partition_count: int) -> int:

@@ -10,6 +10,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -341,6 +342,56 @@ def test_what_a_cancelled_task_read_is_given_after_its_loop_has_ended(
     time.sleep(0.01)
     found = asyncio.run(take()) if goes_on == "async" else [record.offset for record in follower]
     assert found == list(range(6))
+
+
+def test_an_interrupt_while_a_worker_thread_reads_takes_nothing_away(
+    log: Log, monkeypatch: pytest.MonkeyPatch, on_signal: Callable[[Callable[[], object]], None]
+) -> None:
+    reads, follower = _SlowReads(monkeypatch), log.follow(timeout=0)
+
+    async def begin() -> None:
+        waiting = asyncio.ensure_future(follower.__anext__())
+        await asyncio.sleep(0.05)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        # The executor of the loop would wait for the read.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    asyncio.run(begin())
+    on_signal(interrupt)
+    later = threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGUSR1))
+    later.start()
+    with pytest.raises(KeyboardInterrupt):
+        next(follower)
+    reads.go.set()
+    assert [record.offset for record in follower] == list(range(6))
+
+
+def test_forms_of_a_follower_go_on_where_the_other_one_met_an_error(path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    with open_log(path, "a") as log:
+        append(log, "0", "1", "not a number", "3")
+        append(log, "4")
+        follower = log.follow(timeout=0, value_decoder=lambda value: int(value or b""))
+        assert iterated(follower, 1, of=of_record) == ([0, 1], [RecordDeserializationError.__name__])
+        table = follower.to_arrow_batches(columns=["offset"])
+        assert table.position == follower.position == 2
+        assert iterated(table, 1, of=of_table) == ([2, 3, 4], ["end"])
+        assert follower.position == 5
+        assert iterated(follower, 1, of=of_record) == ([], ["end"])
+
+
+def test_a_closed_follower_ends_also_where_a_record_cannot_be_decoded(path: Path) -> None:
+    with open_log(path, "a") as log:
+        append(log, "not a number")
+        follower = log.follow(timeout=0, value_decoder=lambda value: int(value or b""))
+        assert iterated(follower, 1, of=of_record) == ([], [RecordDeserializationError.__name__])
+        follower.close()
+        assert iterated(follower, 2, of=of_record) == ([], ["end", "end"])
 
 
 def test_a_read_that_fails_once_is_tried_again_by_async_for(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
