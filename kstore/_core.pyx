@@ -9,7 +9,7 @@ Python object and return a status. docs/format.md describes the bytes.
 cimport cython
 from cpython.buffer cimport PyBUF_CONTIG_RO, PyBUF_FORMAT, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.exc cimport PyErr_SetFromErrno
+from cpython.exc cimport PyErr_Clear, PyErr_ExceptionMatches, PyErr_SetFromErrno
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.number cimport PyIndex_Check

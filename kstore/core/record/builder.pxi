@@ -473,6 +473,9 @@ cdef extern from "Python.h":
     char* first_byte "PyBytes_AS_STRING"(PyObject* it) noexcept
     Py_ssize_t byte_count "PyBytes_GET_SIZE"(PyObject* it) noexcept
 
+# Of append_fields: an error that it returns is looked at, not raised at once.
+ctypedef PyObject* (*AppendFunction)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*) noexcept
+
 cdef str _TIMESTAMP_NAME = "timestamp_ms"
 cdef str _KEY_NAME = "key"
 cdef str _VALUE_NAME = "value"
@@ -531,14 +534,25 @@ cdef inline bint set_plain(RecordFields* r, const GivenFields* given) noexcept:
             and (given.offset == <PyObject*>None or is_exact_int(given.offset)))
 
 
+# append() of the builder. An int of more than 64 bits ends append_fields with an OverflowError, before anything is
+# appended; to check each int first takes 7 % longer. So the call is made again, with the checks and errors of append().
 cdef PyObject* append_named(PyObject* builder, PyObject* const* args, Py_ssize_t count, PyObject* names) except NULL:
+    cdef PyObject* done = (<AppendFunction>append_fields)(builder, args, count, names)
+    if done == NULL and PyErr_ExceptionMatches(OverflowError):
+        PyErr_Clear()
+        append_parsed(<MemoryRecordsBuilderCore>builder, args, count, names)
+        Py_INCREF(<object>builder)
+        return builder
+    return done
+
+
+cdef PyObject* append_fields(PyObject* builder, PyObject* const* args, Py_ssize_t count, PyObject* names) except NULL:
     cdef MemoryRecordsBuilderCore encoder = <MemoryRecordsBuilderCore>builder
     cdef RecordFields r
     cdef GivenFields given = GivenFields(<PyObject*>None, <PyObject*>None, <PyObject*>None, <PyObject*>_NO_HEADERS, <PyObject*>None)
     if count == 0 and names != NULL and set_named(&given, args, names):
         if set_plain(&r, &given):
-            encoder.add(&r, None, encoder.next_or(<object>given.offset),
-                        given_timestamp(<object>given.timestamp_ms, "append"), False)
+            encoder.add(&r, None, encoder.next_or(<object>given.offset), <int64_t><object>given.timestamp_ms, False)
         else:
             encoder.append_any(None, <object>given.timestamp_ms, <object>given.key, <object>given.value,
                                <object>given.headers, <object>given.offset)
