@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Concatenate, ParamSpec
 
 import typer
 
-from kstore.cli import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_WRONG_USE
+from kstore.cli import EXIT_BROKEN_PIPE, EXIT_DAMAGE, EXIT_INTERRUPTED, EXIT_WRONG_USE
 from kstore.cli.arguments import PartitionSelection, WrongUseError, parse_offset, parse_timestamp_ms
 from kstore.cli.output import Output
 from kstore.config import MAX_INT32, MIB, CodecName
@@ -109,6 +109,11 @@ def execute(command: Callable[[Output], int]) -> None:
             out.flush()
         except (KStoreError, WrongUseError) as error:
             status = out.failure(error)
+        except OSError as error:
+            if not out.can_write:
+                raise
+            out.notice(error)
+            status = EXIT_DAMAGE
     except BrokenPipeError:
         out.abandon()
         status = EXIT_BROKEN_PIPE

@@ -79,7 +79,8 @@ class Progress:
 class Output:
     """The standard streams as the commands use them. Not thread-safe.
 
-    Attributes: hidden_loggers: names of the loggers whose messages the command itself reports.
+    Attributes: hidden_loggers: names of the loggers whose messages the command itself reports; can_write: whether no
+        write to standard output has failed.
     """
 
     def __init__(self, *, stdout: TextIO | None = None, stderr: TextIO | None = None) -> None:
@@ -90,6 +91,7 @@ class Output:
         self._console: Console | None = None
         self._bar: rich.progress.Progress | None = None
         self.hidden_loggers: set[str] = set()
+        self.can_write = True
         self.is_terminal = self._stdout is not None and self._stdout.isatty()
 
     def line(self, text: str) -> None:
@@ -114,7 +116,9 @@ class Output:
             return
         from rich.text import Text
 
-        self._rich().print(Text.assemble(*((part.text, part.style) for part in parts)), soft_wrap=True)
+        console = self._rich()
+        with self._writing():
+            console.print(Text.assemble(*((part.text, part.style) for part in parts)), soft_wrap=True)
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
         """Write a table of aligned columns that are never truncated. On a terminal its headings are bold."""
@@ -171,11 +175,11 @@ class Output:
         pending, self._pending, self._pending_characters = self._pending, [], 0
         if not pending:
             return
-        if self._stdout is None:
-            raise OSError(errno.EBADF, "it is closed")
         # A byte of a path that is not UTF-8 becomes \udcXX, in JSON the name that Python has for that path.
         block = "".join(pending).encode("utf-8", "backslashreplace")
-        with self._bar_hidden() if self.is_terminal else nullcontext():
+        with self._writing(), self._bar_hidden() if self.is_terminal else nullcontext():
+            if self._stdout is None:
+                raise OSError(errno.EBADF, "it is closed")
             self._stdout.flush()
             self._stdout.buffer.write(block)
             self._stdout.buffer.flush()
@@ -189,6 +193,14 @@ class Output:
         with suppress(OSError):
             self._stdout.close()
 
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            self.can_write = False
+            raise
+
     def _rich(self) -> Console:
         if self._console is None:
             from rich.console import Console
@@ -201,7 +213,8 @@ class Output:
         if self._stderr is None:
             return
         text = " ".join(message.splitlines())
-        with self._bar_hidden():
+        # Nobody can be told that standard error can't be written.
+        with suppress(OSError), self._bar_hidden():
             self._stderr.write(f"kstore: {printable(text)}\n")
             self._stderr.flush()
 
@@ -223,10 +236,7 @@ class Output:
 
 
 class _LogLines(logging.Handler):
-    """Hands the message of each log record to `tell`, unless its logger is one of `hidden`.
-
-    A failure of standard error is ignored: it must not stop the recovery that the message is about.
-    """
+    """Hands the message of each log record to `tell`, unless its logger is one of `hidden`."""
 
     def __init__(self, tell: Callable[[str], None], hidden: set[str]) -> None:
         super().__init__(logging.WARNING)
@@ -235,8 +245,7 @@ class _LogLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name not in self._hidden:
-            with suppress(OSError):
-                self._tell(record.getMessage())
+            self._tell(record.getMessage())
 
 
 def _bar_of(shown: Progress, total_bytes: int | None, stream: TextIO) -> rich.progress.Progress:

@@ -115,6 +115,40 @@ def test_full_disk_under_standard_output_is_one_line(partition, arguments, unbuf
     assert err == b"kstore: cannot write standard output: No space left on device\n"
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    ("arguments", "status"), [(["ls"], 2), (["ls", "--nosuch"], 2), (["verify"], 1)], ids=["notice", "usage", "damage"]
+)
+def test_full_disk_under_standard_error_does_not_change_the_exit_status(tmp_path, arguments, status):
+    damaged = write_partition(tmp_path, [[batch(0, 3)]])
+    flip_bit(damaged / SEGMENT_0, 70, bit=1)
+    directory = damaged if status == 1 else tmp_path / "nosuch"
+    with open("/dev/full", "wb") as full:
+        process = start(*arguments, directory, stdout=PIPE, stderr=full)
+        process.communicate()
+    assert process.returncode == status
+
+
+def test_log_messages_that_nobody_can_read_do_not_stop_a_command(tmp_path):
+    code = (
+        "import logging, sys; from kstore.cli.output import Output; out = Output()\n"
+        "with out.log_messages():\n"
+        "    for _ in range(3): logging.getLogger('kstore.log').warning('lost')\n"
+        "out.line('done'); out.flush()"
+    )
+    done = subprocess.run(["sh", "-c", 'exec "$@" 2>/dev/full', "sh", sys.executable, "-c", code], capture_output=True)
+    assert (done.returncode, done.stdout) == (0, b"done\n")
+
+
+def test_error_of_the_operating_system_is_not_taken_for_one_of_standard_output(monkeypatch, capsysbinary, partition):
+    def fail(*_args, **_options):
+        raise OSError(5, "Input/output error", "/a/file")
+
+    monkeypatch.setattr("kstore.cli.ls.run", fail)
+    done = runner(monkeypatch, capsysbinary)("ls", partition)
+    assert (done.status, done.out, done.err) == (1, "", "kstore: [Errno 5] Input/output error: '/a/file'\n")
+
+
 def test_missing_package_is_named_with_the_way_to_install_it():
     code = "import sys; sys.modules['typer'] = None; from kstore.cli import main; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", code, "ls", "."], capture_output=True, text=True)
