@@ -339,6 +339,7 @@ class CompactionPass:
         now_ms: int,
         delete_retention_ms: int,
         start_offset: int,
+        high_watermark: int,
         max_batch_bytes: int = ...,
         max_decompressed_bytes: int = ...,
     ) -> None: ...

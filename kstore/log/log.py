@@ -38,6 +38,7 @@ from kstore.log.plan import (
 )
 from kstore.log.segment.records import BatchPlace
 from kstore.log.segment.segment import LogSegment
+from kstore.log.segment.time_search import first_from_time, first_with_largest_timestamp
 from kstore.log.skipping import (
     LogEnd,
     SettledAround,
@@ -58,7 +59,6 @@ from kstore.types import (
     LATEST_TIERED,
     MAX_OFFSET,
     MAX_TIMESTAMP,
-    NO_OFFSET,
     NO_TIMESTAMP,
     OffsetAndTimestamp,
     TopicPartition,
@@ -426,48 +426,17 @@ class Log(Closing):
         return None
 
     def _found_by_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        if LATEST_TIERED <= timestamp_ms < 0:
-            special = self._special_offset(timestamp_ms)
-            if special is None or special.offset != NO_OFFSET:
-                return special
-            timestamp_ms = special.timestamp_ms
         start = self.log_start_offset
-        if start >= self.log_end_offset:
-            return None
-        for segment in self._segments_from(start):
-            answer = segment.search_timestamp(timestamp_ms, start_offset=start)
-            if answer is not None:
-                return answer
-        return None
-
-    def _special_offset(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        """Answer one of Kafka's special timestamps; with offset -1, the answer is the first record with that
-        timestamp.
-        """
         if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
-            return OffsetAndTimestamp(self.log_start_offset, NO_TIMESTAMP)
+            return OffsetAndTimestamp(start, NO_TIMESTAMP)
         if timestamp_ms == LATEST:
             return OffsetAndTimestamp(self.log_end_offset, NO_TIMESTAMP)
-        largest = self._largest_timestamp_ms() if timestamp_ms == MAX_TIMESTAMP else NO_TIMESTAMP
-        return None if largest == NO_TIMESTAMP else OffsetAndTimestamp(NO_OFFSET, largest)
-
-    def _largest_timestamp_ms(self) -> int:
-        """Return the largest timestamp of the records from the log start on, NO_TIMESTAMP if none has one."""
-        start, largest = self.log_start_offset, NO_TIMESTAMP
-        for segment in self._segments_from(start):
-            first = segment.translate_offset(start)
-            if first is None:
-                continue
-            position = first.position
-            if segment.base_offset < start and segment.records.first_offset(first) < start:
-                # Only some records count in the batch that contains the log start offset.
-                position += first.size_in_bytes
-                within = self.batches(start, min(first.last_offset + 1, self.log_end_offset))
-                records = (record for batch in within for record in batch if record.offset >= start)
-                largest = max((record.timestamp_ms for record in records), default=largest)
-            scan = segment.records.walk(position=position, end_position=segment.valid_end_position)
-            largest = max(largest, scan.max_timestamp_ms)
-        return largest
+        if timestamp_ms == LATEST_TIERED or start >= self.log_end_offset:
+            return None
+        segments = self._segments_from(start)
+        if timestamp_ms == MAX_TIMESTAMP:
+            return first_with_largest_timestamp(segments, start_offset=start, config=self.config)
+        return first_from_time(segments, timestamp_ms, start_offset=start)
 
     def plan(
         self,

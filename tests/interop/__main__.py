@@ -42,6 +42,8 @@ WITH_A_BROKER = {
     "groups": groups.steps,
 }
 LIVE = "live"
+# Whether the logs are compacted.
+HISTORIES = {"histories": False, "compactions": True}
 
 
 def say(text: str) -> None:
@@ -183,7 +185,7 @@ def compare_clients(options: argparse.Namespace) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.interop", description=__doc__)
-    parser.add_argument("--part", choices=("clients", "histories", *WITH_A_BROKER, LIVE), help="default: all")
+    parser.add_argument("--part", choices=("clients", *HISTORIES, *WITH_A_BROKER, LIVE), help="default: all")
     parser.add_argument("--seconds", type=int, default=600, help="how long to read beside a broker (default 600)")
     parser.add_argument("--client", choices=[client.version for client in CLIENTS], help="default: all")
     parser.add_argument("--damaged", type=int, default=20_000, help="damaged logs to be compared (default 20000)")
@@ -196,9 +198,12 @@ def main() -> int:
         require_tools()
         if options.part in (None, "clients"):
             problems += compare_clients(options)
-        if options.part in (None, "histories"):
-            found = histories.steps(count=options.histories, seed=options.seed, only=options.history)
-            problems += store.run(found, say)
+        for part, is_compacted in HISTORIES.items():
+            if options.part in (None, part):
+                found = histories.steps(
+                    count=options.histories, seed=options.seed, only=options.history, is_compacted=is_compacted
+                )
+                problems += store.run(found, say)
         for part, steps in WITH_A_BROKER.items():
             if options.part in (None, part):
                 with tempfile.TemporaryDirectory() as directory:

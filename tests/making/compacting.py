@@ -159,6 +159,7 @@ class History:
             given = Round(
                 first_dirty_offset=found.first_dirty_offset,
                 end_offset=found.first_uncleanable_offset,
+                high_watermark=log.high_watermark,
                 now_ms=self.now_ms,
                 delete_retention_ms=self.config.delete_retention_ms,
                 last_data=last_data,

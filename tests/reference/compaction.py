@@ -41,6 +41,7 @@ class Round:
 
     first_dirty_offset: int
     end_offset: int
+    high_watermark: int
     now_ms: int
     delete_retention_ms: int
     last_data: Mapping[int, tuple[int, int]] = field(default_factory=dict)
@@ -96,8 +97,8 @@ def _cleaned_marker(batch: ModelBatch, given: Round, *, had_data: bool) -> Model
     if given.now_ms < batch.horizon_ms:
         return batch
     offset, epoch = given.last_data.get(batch.producer_id, (-1, -2))
-    # Its epoch is all that is left of the producer: it stays, though without its record.
-    if offset < 0 and epoch == batch.producer_epoch:
+    # Its epoch is all that is left of the producer, or it ends the log: it stays, though without its record.
+    if (offset < 0 and epoch == batch.producer_epoch) or _ends_log(batch, given):
         return replace(batch, ends="", horizon_ms=None)
     return None
 
@@ -119,12 +120,16 @@ def _cleaned_data(
     kept = tuple(record for record in batch.records if stays(record))
     if not kept:
         offset, _ = given.last_data.get(batch.producer_id, (-1, -2))
-        is_last = batch.producer_id >= 0 and offset == batch.last_offset
+        is_last = (batch.producer_id >= 0 and offset == batch.last_offset) or _ends_log(batch, given)
         return replace(batch, records=(), codec="none", horizon_ms=None) if is_last else None
     horizon_ms = batch.horizon_ms
     if batch.magic == 2 and horizon_ms is None and any(record.value is None for record in kept):
         horizon_ms = given.now_ms + given.delete_retention_ms
     return replace(batch, records=kept, horizon_ms=horizon_ms)
+
+
+def _ends_log(batch: ModelBatch, given: Round) -> bool:
+    return batch.magic == 2 and batch.last_offset + 1 == given.high_watermark
 
 
 def replayed(batches: Sequence[ModelBatch], *, start_offset: int = 0) -> dict[bytes, bytes]:

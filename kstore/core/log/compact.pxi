@@ -211,6 +211,7 @@ cdef struct Compaction:
     int64_t now_ms
     int64_t new_horizon_ms
     int64_t start_offset
+    int64_t high_watermark
     int64_t max_decompressed_bytes
     bint keeps_old_tombstones
     bint is_full
@@ -328,6 +329,11 @@ cdef bint is_last_of_producer(const Compaction* k, const Header* h) noexcept nog
     if k.last_records[low].last_offset >= 0:
         return h.base_offset + h.last_offset_delta == k.last_records[low].last_offset
     return h.attributes & CONTROL_MASK != 0 and h.producer_epoch == k.last_records[low].producer_epoch
+
+
+# Returns: whether a batch stays even if none of its records does.
+cdef inline bint is_retained_empty(const Compaction* k, const Header* h) noexcept nogil:
+    return h.base_offset + h.last_offset_delta == k.high_watermark - 1 or is_last_of_producer(k, h)
 
 
 cdef bint has_noted(NotedMarkers* markers, const Header* h) noexcept nogil:
@@ -545,7 +551,7 @@ cdef PassStop take_batch(Compaction* k, const uint8_t* p, Header* h, const uint8
             return PASS_FAILED
         return MAP_FULL if k.is_full else CHUNK_DONE
     v.discards = is_done
-    v.retains_empty = is_last_of_producer(k, h)
+    v.retains_empty = is_retained_empty(k, h)
     if is_control:
         v.is_marker_of_nothing = is_done
         v.discards = is_done and h.attributes & DELETE_HORIZON_MASK != 0 and h.base_timestamp <= k.now_ms
@@ -603,7 +609,7 @@ cdef inline bint needs_no_content(const Compaction* k, const Header* h, bint map
     cdef bint is_aborted_data = not h.attributes & CONTROL_MASK and is_aborted(k.aborted, k.aborted_count, h)
     if maps:
         return is_aborted_data or h.base_offset + h.last_offset_delta < k.start_offset
-    return is_aborted_data and not is_last_of_producer(k, h)
+    return is_aborted_data and not is_retained_empty(k, h)
 
 
 # Works through the whole batches of a chunk that starts at chunk_position of the file. With `content`, which may be
@@ -672,7 +678,8 @@ cdef class CompactionPass:
     Args: aborted: (producer id, first offset, offset of the marker) of each aborted transaction; decompress, compress:
         (codec, payload, ...) -> bytes, for codecs that the core does not know; now_ms, delete_retention_ms: a tombstone
         or a marker of a transaction without data gets the sum as its delete horizon; start_offset: keys below it are
-        not mapped.
+        not mapped; high_watermark: the batch that ends there stays, if need be without records, so that the end of the
+        log is known (KAFKA-17076, KAFKA-20452).
     Attributes: is_full (map_keys stopped because the map is), position (of the next batch).
     Threads: not safe; the GIL is released.  Source: Kafka Cleaner.cleanInto, MemoryRecords.filterTo.
     """
@@ -688,7 +695,7 @@ cdef class CompactionPass:
     cdef int64_t max_batch_bytes
 
     def __cinit__(self, OffsetMap offset_map, *, aborted, decompress, compress, int64_t now_ms,
-                  int64_t delete_retention_ms, int64_t start_offset,
+                  int64_t delete_retention_ms, int64_t start_offset, int64_t high_watermark,
                   int64_t max_batch_bytes=INT32_MAX, int64_t max_decompressed_bytes=INT32_MAX):
         memset(&self.k, 0, sizeof(Compaction))
         if offset_map is None:
@@ -701,7 +708,7 @@ cdef class CompactionPass:
         self.decompress, self.compress = decompress, compress
         self.k.now_ms = now_ms
         self.k.new_horizon_ms = min(now_ms, INT64_MAX - delete_retention_ms) + delete_retention_ms
-        self.k.start_offset = start_offset
+        self.k.start_offset, self.k.high_watermark = start_offset, high_watermark
         self.k.max_decompressed_bytes, self.max_batch_bytes = max_decompressed_bytes, max_batch_bytes
 
     def __dealloc__(self):

@@ -73,6 +73,7 @@ class CleanerInput:
     directory: str
     segments: Sequence[LogSegment]
     cleanable: CleanableLog
+    high_watermark: int
     aborted: Sequence[AbortedTransaction]
     entries: Mapping[tuple[int, int], AbortedTxn]
     last_records: Callable[[], Iterable[tuple[int, int, int]]]
@@ -210,6 +211,7 @@ class Cleaner:
             now_ms=self._given.now_ms,
             delete_retention_ms=self._config.delete_retention_ms,
             start_offset=cleanable.first_dirty_offset,
+            high_watermark=self._given.high_watermark,
             max_batch_bytes=self._config.max_batch_bytes,
             max_decompressed_bytes=self._config.max_decompressed_bytes,
         )

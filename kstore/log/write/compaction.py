@@ -162,6 +162,7 @@ class LogCompaction:
         totals = CleanerTotals()
         before = self._size()
         found = self._found(now_ms)
+        self._replace_impossible_checkpoint(found)
         start, end, rounds, replaced, is_stopped = found.first_dirty_offset, found.first_dirty_offset, 0, 0, False
         while found.is_due(self._config) or (is_forced and found.cleanable_bytes):
             rounds += 1
@@ -195,6 +196,13 @@ class LogCompaction:
             _logger.info("compacted %s: %s", self._live.context.directory, report)
         return report
 
+    def _replace_impossible_checkpoint(self, found: CleanableLog) -> None:
+        """Save where the log is dirty from if the cleaner's checkpoint is outside of the log."""
+        with self._gate.flush_lock, self._gate.append_lock:
+            self._gate.check()
+            if self._files.cleaned_offset() not in (None, found.first_dirty_offset) and not self._is_truncated():
+                self._files.save_cleaned_offset(found.first_dirty_offset)
+
     def _found(self, now_ms: int) -> CleanableLog:
         self._truncations = self._live.truncations.count
         return self.cleanable(now_ms=now_ms)
@@ -212,6 +220,7 @@ class LogCompaction:
                 directory=self._live.context.directory,
                 segments=segments,
                 cleanable=found,
+                high_watermark=self._local.high_watermark,
                 aborted=self._live.settled().transactions.aborted,
                 entries=self._aborted_entries(segments),
                 last_records=self._last_records,

@@ -774,7 +774,7 @@ class WritableLog(Log):
         if rest.max_timestamp_ms > NO_TIMESTAMP:
             timestamp = TimestampOffset(rest.max_timestamp_ms, rest.offset_of_max_timestamp)
         self._durability.lower(DurablePoint(written_end, last.base_offset, position))
-        self._writer_files.lower_cleaned_offset(offset)
+        self._writer_files.lower_cleaned_offset(last.base_offset)
         local.truncate(last, offset=offset, position=position, timestamp=timestamp, written_end_offset=written_end)
         if offset < local.log_start_offset:
             local.move_start(offset)

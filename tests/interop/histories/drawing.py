@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from kstore.config import LogConfig
+from kstore.config import MAX_INT64, LogConfig
 from kstore.log.env import LocalEnv
 from kstore.record import ControlRecordType, EndTransactionMarker, MemoryRecords, with_end_transaction_marker
 from kstore.record.batches import set_last_offset, set_partition_leader_epoch
@@ -71,20 +71,49 @@ def drawn_settings(draw: random.Random) -> list[Setting]:
     ]
 
 
+def settings_of_cleaning(draw: random.Random) -> list[Setting]:
+    return [
+        Setting("cleanup_policy", "cleanup.policy", "compact"),
+        Setting("delete_retention_ms", "delete.retention.ms", draw.choice((0, 5_000, 100_000))),
+        Setting("min_compaction_lag_ms", "min.compaction.lag.ms", draw.choice((0, 0, 0, 5_000))),
+        Setting("max_compaction_lag_ms", "max.compaction.lag.ms", draw.choice((MAX_INT64, 60_000))),
+        Setting("min_cleanable_dirty_ratio", "min.cleanable.dirty.ratio", draw.choice((0.0, 0.0, 0.5))),
+    ]
+
+
+def settings_of_cleaner(draw: random.Random) -> dict[str, Any]:
+    return {
+        # Enough for all keys: Kafka stops before the next key of a full map, kstore before the next new one.
+        "cleaner_dedupe_buffer_bytes": 65536,
+        "cleaner_io_buffer_bytes": draw.choice((1024, 65536)),
+        # A log that Kafka cleans at once has its old files deleted at once.
+        "file_delete_delay_ms": 0,
+    }
+
+
 class Drawing:
     """The settings of one history, and what its leader, followers, producers and coordinator append.
 
-    Attributes: epoch: the leader's; producers: each may be wrong about what the log knows of it.
+    Attributes: epoch: the leader's; producers: each may be wrong about what the log knows of it; cleaner: settings of
+        the cleaner, None for a log that is not compacted. A log that is compacted is not compressed and has no messages
+        of magic 0 or 1: Kafka's compressors are other libraries, and its cleaner converts these messages.
     """
 
-    def __init__(self, seed: str) -> None:
+    def __init__(self, seed: str, *, is_compacted: bool = False) -> None:
         self.draw = random.Random(seed)
         self.settings = drawn_settings(self.draw)
-        self.config = LogConfig(**{one.ours: one.value for one in self.settings})  # type: ignore[arg-type]
+        self.cleaner: dict[str, Any] | None = None
+        if is_compacted:
+            self.settings += settings_of_cleaning(self.draw)
+            self.cleaner = settings_of_cleaner(self.draw)
+        self.config = LogConfig(**{one.ours: one.value for one in self.settings}, **(self.cleaner or {}))  # type: ignore[arg-type]
         self.is_managed = self.draw.random() < 0.6
         self.verifies = self.draw.random() < 0.5
         self.requires_verification = self.verifies and self.draw.random() < 0.5
         self.has_codecs, self.has_messages = self.draw.random() < 0.5, self.draw.random() < 0.25
+        if is_compacted:
+            self.has_codecs = self.has_messages = False
+        self.key_count = self.draw.choice((3, 10, 30)) if is_compacted else 0
         self.env = SetEnv()
         self.epoch = 0
         self.forget_producers()
@@ -103,8 +132,19 @@ class Drawing:
         count = self.draw.choice((1, 1, 2, 5))
         times = self.timestamps(count)
         size = self.draw.choice((0, 10, 100))
-        records = [record(base_offset + i, b"v" * size, b"k%d" % i, timestamp_ms=times[i]) for i in range(count)]
+        records = [
+            record(base_offset + i, value, key, timestamp_ms=times[i])
+            for i, (key, value) in enumerate(self.keys_and_values(count, size))
+        ]
         return write_batch(records, codec=self.draw.randrange(5) if self.has_codecs else codecs.NONE, **options)
+
+    def keys_and_values(self, count: int, size: int) -> list[tuple[bytes | None, bytes | None]]:
+        if self.cleaner is None:
+            return [(b"k%d" % i, b"v" * size) for i in range(count)]
+        keys = [
+            None if self.draw.random() < 0.01 else b"k%d" % self.draw.randrange(self.key_count) for _ in range(count)
+        ]
+        return [(key, None if self.draw.random() < 0.25 else b"v" * size) for key in keys]
 
     def version_of_transactions(self) -> str:
         return self.draw.choice(("v1", "v2", "")) if self.verifies else ""

@@ -1,4 +1,4 @@
-"""What kstore does otherwise than Kafka on purpose: each rule has a row in docs/durability.md, section 5.
+"""What kstore does otherwise than Kafka on purpose: docs/durability.md has each rule, in sections 5 and 8.
 
 A rule says what Kafka's answer, state or file is instead, from kstore's and what was appended, or ends the history.
 """
@@ -45,6 +45,33 @@ def part_where_a_forgotten_transaction_began(answer: Answer, log: WritableLog, *
     forgotten when its producer wrote without one.
     """
     if answer.get("error") == "InvalidTxnStateException" and log.segments[0].base_offset < log_start_offset:
+        raise Parted
+
+
+def part_below_segments(log: WritableLog) -> None:
+    """End the history before a log is cleaned that starts below its first segment.
+
+    LocalLog.collectAbortedTransactions then finds none, since no segment holds the start, so that the Cleaner takes
+    the data of aborted transactions for that of committed ones.
+    """
+    if log.log_start_offset < log.segments[0].base_offset:
+        raise Parted
+
+
+def part_at_invisible_batches(ours: bytes, theirs: bytes, *, log_start_offset: int, end_offset: int) -> None:
+    """End the history where two logs differ, after a cleaning up to end_offset, in what no consumer can see.
+
+    For the Cleaner a transaction that was aborted below the log start is not aborted, and the batch that ends at
+    end_offset stays, if need be empty (KAFKA-17076; from 4.4 on only if it ends at the high watermark, KAFKA-20452).
+    """
+
+    def visible(data: bytes) -> list[bytes]:
+        headers = [one.header for one in MemoryRecords(data).batches() if one.last_offset >= log_start_offset]
+        if headers and headers[-1].last_offset + 1 == end_offset and headers[-1].record_count == 0:
+            headers.pop()
+        return [data[one.position : one.position + one.size_in_bytes] for one in headers]
+
+    if ours != theirs and visible(ours) == visible(theirs):
         raise Parted
 
 
@@ -96,7 +123,8 @@ def first_record_from(log: WritableLog, timestamp_ms: int) -> Answer:
 def largest_timestamp(log: WritableLog) -> Answer:
     """The first record with the largest timestamp at or above the log start, from the bytes of the segments.
 
-    UnifiedLog.fetchOffsetByTimestamp takes the largest timestamp of whole segments, without the log start.
+    UnifiedLog.fetchOffsetByTimestamp takes the largest timestamp of whole segments, without the log start, and finds no
+    record if it is that of a batch whose records a cleaner removed.
     """
     data = b"".join(map(bytes_of, log.segments))
     times = [
@@ -249,12 +277,14 @@ def is_known_file(
     rebuilt: set[str],
     gaps: set[int],
     end_of_batches: int | None = None,
+    cleaned_offset: int = 0,
     in_transactions: Sequence[tuple[int, int]] = (),
 ) -> bool:
     """Whether docs/durability.md says why a file differs.
 
     Args: rebuilt: names of indexes that kstore rebuilt at an opening; gaps: see gaps_before_segments;
-        end_of_batches: where the last batch ends, if the log end is after that;
+        end_of_batches: where the last batch ends, if the log end is after that; cleaned_offset: what is below it was
+        compacted, and snapshots in it went;
         in_transactions: producer id and base offset of the transactional data from the log start on.
     """
     if name.endswith(".txnindex"):
@@ -268,7 +298,8 @@ def is_known_file(
         return False
     # Kafka keeps a snapshot in such a gap until the next opening; kstore removes it when it rolls or closes the log.
     offset = int(name.split(".")[0])
-    return (ours is None and offset in gaps) or (theirs is None and offset == end_of_batches)
+    is_gone = offset in gaps or offset < cleaned_offset
+    return (ours is None and is_gone) or (theirs is None and offset == end_of_batches)
 
 
 def gaps_before_segments(log: WritableLog) -> set[int]:

@@ -33,6 +33,8 @@ from tests.interop.histories.known import (
     is_known_file,
     largest_timestamp,
     part_at_full_index,
+    part_at_invisible_batches,
+    part_below_segments,
     part_where_a_forgotten_transaction_began,
     producers_from_log_start,
     producers_without_first_snapshots,
@@ -52,8 +54,8 @@ OF_ONE = {"kstore-durable-point", "partition.metadata"}
 class History:
     """One history: what its steps are drawn from, both logs, and what differs."""
 
-    def __init__(self, seed: str, kafka: Kafka, work: Path) -> None:
-        self.drawn = Drawing(seed)
+    def __init__(self, seed: str, kafka: Kafka, work: Path, *, is_compacted: bool) -> None:
+        self.drawn = Drawing(seed, is_compacted=is_compacted)
         self.draw, self.config, self.env = self.drawn.draw, self.drawn.config, self.drawn.env
         self.kafka = kafka
         self.roots = work / "ours", work / "theirs"
@@ -66,6 +68,7 @@ class History:
         self.rebuilt: set[str] = set()
         # See gaps_before_segments; also of deleted segments, since a deletion leaves the snapshots in gaps.
         self.gaps: set[int] = set()
+        self.cleaned_offset = 0
 
     # Opening and closing
 
@@ -168,7 +171,7 @@ class History:
         actions: dict[str, tuple[int, Callable[[], Iterator[str]]]] = {
             "append": (30, self.append),
             "send": (25, self.send),
-            "end": (12, self.end),
+            "end": (12 if self.drawn.cleaner is None else 30, self.end),
             "replicate": (12, self.replicate),
             "messages": (8 if self.drawn.has_messages else 0, self.replicate_messages),
             "mark": (10, self.mark),
@@ -182,6 +185,7 @@ class History:
             "crash": (3, self.crash),
             "delete, truncate": (2, lambda: self.after_deleting(self.truncate)),
             "delete, crash": (2, lambda: self.after_deleting(self.crash)),
+            "clean": (0 if self.drawn.cleaner is None else 16, self.clean),
         }
         (name,) = self.draw.choices(list(actions), [weight for weight, _ in actions.values()])
         self.steps.append(name)
@@ -348,6 +352,25 @@ class History:
         self.steps.append(name)
         yield from then()
 
+    def clean(self) -> Iterator[str]:
+        def ours() -> Answer:
+            report = self.log.compact()
+            cleaned = self.log._writer_files.cleaned_offset()
+            return {"rounds": report.rounds, "cleaned": -1 if cleaned is None else cleaned}
+
+        part_below_segments(self.log)
+        config, end = self.config, self.log.cleanable().first_uncleanable_offset
+        yield from self.both(
+            "clean",
+            ours,
+            config.cleaner_dedupe_buffer_bytes,
+            config.cleaner_dedupe_buffer_load_factor,
+            config.cleaner_io_buffer_bytes,
+        )
+        self.cleaned_offset = max(self.cleaned_offset, self.log._writer_files.cleaned_offset() or 0)
+        mine, theirs = (cleaned_of(root / PARTITION, end) for root in self.roots)
+        part_at_invisible_batches(mine, theirs, log_start_offset=self.log.log_start_offset, end_offset=end)
+
     def clock(self) -> Iterator[str]:
         self.env.now_ms += self.draw.choice((1, 1000, 4000, 30_000, 120_000))
         self._theirs("clock", self.env.now_ms)
@@ -439,7 +462,8 @@ class History:
         ):
             # Kafka looks into one segment only.
             answer = first_record_from(self.log, timestamp_ms)
-        if timestamp_ms == MAX_TIMESTAMP and -1 < answer["offset"] < self.log.log_start_offset:
+        is_empty = self.drawn.cleaner is not None and answer.get("offset") == -1
+        if timestamp_ms == MAX_TIMESTAMP and (is_empty or -1 < answer["offset"] < self.log.log_start_offset):
             answer = largest_timestamp(self.log)
         yield from differences(f"time {timestamp_ms}", found, expected(answer))
 
@@ -452,6 +476,7 @@ class History:
             rebuilt=self.rebuilt,
             gaps=self.gaps | set(range(last + 1, end + 1)),
             end_of_batches=last if last < end else None,
+            cleaned_offset=self.cleaned_offset,
             in_transactions=[
                 (one.producer_id, one.base_offset)
                 for one in self.log.batches()
@@ -464,6 +489,11 @@ class History:
         for name in sorted(ours.keys() | theirs.keys()):
             if ours.get(name) != theirs.get(name) and not known(name, ours.get(name), theirs.get(name)):
                 yield f"file {name}: {shown(ours.get(name))}, Kafka {shown(theirs.get(name))}"
+
+
+def cleaned_of(directory: Path, end_offset: int) -> bytes:
+    """The segments below an offset."""
+    return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")) if int(path.stem) < end_offset)
 
 
 def files_of(directory: Path) -> dict[str, bytes]:
@@ -487,10 +517,10 @@ def quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def run_one(seed: str, kafka: Kafka) -> tuple[list[str], list[str]]:
+def run_one(seed: str, kafka: Kafka, *, is_compacted: bool) -> tuple[list[str], list[str]]:
     """Run one history; return what differs at the first step where anything does, and the steps up to there."""
     with tempfile.TemporaryDirectory() as work:
-        history = History(seed, kafka, Path(work))
+        history = History(seed, kafka, Path(work), is_compacted=is_compacted)
         try:
             for number in range(STEPS):
                 problems = list(history.step())
@@ -503,16 +533,19 @@ def run_one(seed: str, kafka: Kafka) -> tuple[list[str], list[str]]:
             history.log.close()
 
 
-def steps(*, count: int = HISTORIES, seed: int = 1, only: int | None = None) -> Iterator[tuple[str, Iterator[str]]]:
+def steps(
+    *, count: int = HISTORIES, seed: int = 1, only: int | None = None, is_compacted: bool = False
+) -> Iterator[tuple[str, Iterator[str]]]:
     """Run the histories of a seed, or the one with a number; give the problems of each."""
 
     def problems() -> Iterator[str]:
         with Kafka.running() as kafka, quiet():
             for number in range(count) if only is None else [only]:
-                found, taken = run_one(f"{seed} {number}", kafka)
+                found, taken = run_one(f"{seed} {number}", kafka, is_compacted=is_compacted)
                 for problem in found:
                     yield f"history {number}: {problem}"
                 if found and only is not None:
                     yield f"  after {' | '.join(taken)}"
 
-    yield f"kstore and UnifiedLog do the same in {count if only is None else 1} histories (seed {seed})", problems()
+    what = "histories of compacted logs" if is_compacted else "histories"
+    yield f"kstore and UnifiedLog do the same in {count if only is None else 1} {what} (seed {seed})", problems()

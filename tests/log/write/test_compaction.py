@@ -13,11 +13,14 @@ from pathlib import Path
 
 import pytest
 
+import kstore
 from kstore.config import LogConfig
 from kstore.errors import CorruptRecordError, KStoreError, LogReplacedError
 from kstore.log import open_log
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords, Record
+from kstore.record.builder import MemoryRecordsBuilder
+from kstore.types import OffsetAndTimestamp
 from tests.golden.cleaning_cases import Clock, checkpointed, segment_bases
 from tests.making.batches import batch, flip_bit
 from tests.making.compacting import NOW_MS
@@ -79,6 +82,63 @@ def test_the_checkpoint_says_what_is_clean(tmp_path: Path) -> None:
         log.compact()
         assert checkpointed(tmp_path / "t-0", "cleaner-offset-checkpoint") == 3
         assert log.cleanable().cleanable_bytes == 0
+
+
+def test_a_checkpoint_below_the_log_start_is_raised_though_nothing_is_due(tmp_path: Path) -> None:
+    with opened(tmp_path) as log:
+        put(log, "aab")
+        log.roll()
+        put(log, "cc")
+        log.compact()
+        log.delete_records(4)
+        log.compact()
+        assert checkpointed(tmp_path / "t-0", "cleaner-offset-checkpoint") == 4
+
+
+def keyless(offset: int) -> MemoryRecords:
+    builder = MemoryRecordsBuilder(base_offset=offset)
+    builder.append(offset=offset, timestamp_ms=NOW_MS, key=None, value=b"v")
+    return builder.build()
+
+
+def test_the_batch_that_ends_at_the_high_watermark_stays_without_its_records(tmp_path: Path) -> None:
+    with opened(tmp_path) as log:
+        put(log, "a")
+        log.append_as_follower(keyless(1))
+        log.roll()
+        log.compact()
+        assert [(one.base_offset, one.header.record_count) for one in log.batches()] == [(0, 1), (1, 0)]
+        put(log, "b")
+        log.roll()
+        log.compact(is_forced=True)
+        assert [one.base_offset for one in log.batches()] == [0, 2]
+
+
+def test_a_batch_that_ends_below_the_high_watermark_goes_with_its_records(tmp_path: Path) -> None:
+    with opened(tmp_path) as log:
+        put(log, "a")
+        log.append_as_follower(keyless(1))
+        log.roll()
+        put(log, "b")
+        log.compact()
+        assert [one.base_offset for one in log.batches()] == [0, 2]
+
+
+def test_the_largest_timestamp_is_that_of_a_record_that_is_left(tmp_path: Path) -> None:
+    with opened(tmp_path) as log:
+        log.append([Record(timestamp_ms=NOW_MS + at, key=key, value=b"") for key, at in ((b"x", 5), (b"y", 1))])
+        builder = MemoryRecordsBuilder(producer_id=7, producer_epoch=0, base_sequence=0)
+        builder.append(timestamp_ms=NOW_MS + 9, key=b"a", value=b"")
+        log.append(builder.build())
+        put(log, "a", at_ms=NOW_MS)
+        put(log, "bc", at_ms=NOW_MS + 2)
+        log.roll()
+        log.compact()
+        emptied = next(log.batches(2)).header
+        assert (emptied.record_count, emptied.max_timestamp_ms) == (0, NOW_MS + 9)
+        assert log.offset_for_timestamp(kstore.MAX_TIMESTAMP) == OffsetAndTimestamp(0, NOW_MS + 5)
+        log.delete_records(1)
+        assert log.offset_for_timestamp(kstore.MAX_TIMESTAMP) == OffsetAndTimestamp(4, NOW_MS + 2)
 
 
 def test_a_log_below_the_dirty_ratio_is_left_alone(tmp_path: Path) -> None:
@@ -341,7 +401,7 @@ def test_a_truncation_makes_what_follows_dirty_again(tmp_path: Path) -> None:
         put(log, "cc")
         log.compact()
         log.truncate_to(2)
-        assert checkpointed(tmp_path / "t-0", "cleaner-offset-checkpoint") == 2
+        assert checkpointed(tmp_path / "t-0", "cleaner-offset-checkpoint") == 0
         put(log, "aab")
         log.roll()
         log.compact(is_forced=True)

@@ -5,6 +5,7 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.security.DigestException;
 import java.security.NoSuchAlgorithmException;
 import java.util.ArrayList;
 import java.util.Base64;
@@ -13,12 +14,14 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Delayed;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 import java.util.stream.Collectors;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.message.FetchResponseData.AbortedTransaction;
 import org.apache.kafka.common.record.FileRecords;
 import org.apache.kafka.common.record.FileRecords.TimestampAndOffset;
@@ -30,16 +33,22 @@ import org.apache.kafka.server.storage.log.FetchIsolation;
 import org.apache.kafka.server.util.Scheduler;
 import org.apache.kafka.storage.internals.log.AppendOrigin;
 import org.apache.kafka.storage.internals.log.BatchMetadata;
+import org.apache.kafka.storage.internals.log.Cleaner;
 import org.apache.kafka.storage.internals.log.FetchDataInfo;
 import org.apache.kafka.storage.internals.log.LogAppendInfo;
+import org.apache.kafka.storage.internals.log.LogCleanerManager;
 import org.apache.kafka.storage.internals.log.LogConfig;
 import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
 import org.apache.kafka.storage.internals.log.LogSegment;
 import org.apache.kafka.storage.internals.log.LogStartOffsetIncrementReason;
+import org.apache.kafka.storage.internals.log.LogToClean;
+import org.apache.kafka.storage.internals.log.PreCleanStats;
 import org.apache.kafka.storage.internals.log.ProducerStateEntry;
 import org.apache.kafka.storage.internals.log.ProducerStateManagerConfig;
+import org.apache.kafka.storage.internals.log.SkimpyOffsetMap;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
 import org.apache.kafka.storage.internals.log.VerificationGuard;
+import org.apache.kafka.storage.internals.utils.Throttler;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
 /**
@@ -48,13 +57,14 @@ import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
  *
  * <p>open DIRECTORY CLEAN START POINT NOW NAME=VALUE... | clock MS | leader EPOCH ORIGIN VERIFY BASE64 | follower EPOCH BASE64 |
  * roll | truncate OFFSET | restart OFFSET START | delete OFFSET | mark OFFSET | expire | close | crash | state |
- * fetch OFFSET BYTES ISOLATION MIN_ONE | time MS
+ * fetch OFFSET BYTES ISOLATION MIN_ONE | time MS | clean MAP_BYTES LOAD_FACTOR BUFFER_BYTES
  */
 public final class LogHistory {
     private final Report report;
     private final Clock clock = new Clock();
     private final BrokerTopicStats stats = new BrokerTopicStats(false);
     private UnifiedLog log;
+    private LogCleanerManager cleanable;
 
     private LogHistory(PrintStream output) throws NoSuchAlgorithmException {
         report = new Report(output);
@@ -76,7 +86,7 @@ public final class LogHistory {
         }
     }
 
-    private void run(String[] fields) throws IOException {
+    private void run(String[] fields) throws IOException, NoSuchAlgorithmException, DigestException {
         switch (fields[0]) {
             case "open" -> open(fields);
             case "clock" -> clock.milliseconds = Long.parseLong(fields[1]);
@@ -93,8 +103,14 @@ public final class LogHistory {
                     log.roll();
                 }
             }
-            case "truncate" -> log.truncateTo(Long.parseLong(fields[1]));
-            case "restart" -> log.truncateFullyAndStartAt(Long.parseLong(fields[1]), Optional.of(Long.parseLong(fields[2])));
+            case "truncate" -> {
+                log.truncateTo(Long.parseLong(fields[1]));
+                lowerCheckpoint();
+            }
+            case "restart" -> {
+                log.truncateFullyAndStartAt(Long.parseLong(fields[1]), Optional.of(Long.parseLong(fields[2])));
+                lowerCheckpoint();
+            }
             case "delete" -> {
                 log.maybeIncrementLogStartOffset(
                         Long.parseLong(fields[1]), LogStartOffsetIncrementReason.ClientRecordDeletion);
@@ -109,6 +125,10 @@ public final class LogHistory {
             case "crash" -> log.closeHandlers();
             case "fetch" -> {
                 fetch(fields);
+                return;
+            }
+            case "clean" -> {
+                clean(fields);
                 return;
             }
             case "time" -> {
@@ -147,6 +167,43 @@ public final class LogHistory {
                 new LogDirFailureChannel(10),
                 Boolean.parseBoolean(fields[2]),
                 Optional.empty());
+        ConcurrentHashMap<TopicPartition, UnifiedLog> logs = new ConcurrentHashMap<>();
+        logs.put(log.topicPartition(), log);
+        cleanable = new LogCleanerManager(List.of(log.parentDirFile()), logs, new LogDirFailureChannel(10));
+    }
+
+    /** What LogManager does after a truncation. */
+    private void lowerCheckpoint() {
+        cleanable.maybeTruncateCheckpoint(log.parentDirFile(), log.topicPartition(), log.activeSegment().baseOffset());
+    }
+
+    /** Cleans until nothing is due, as the thread of a LogCleaner would. */
+    private void clean(String[] fields) throws IOException, NoSuchAlgorithmException, DigestException {
+        Cleaner cleaner = new Cleaner(
+                0,
+                new SkimpyOffsetMap(Integer.parseInt(fields[1])),
+                Integer.parseInt(fields[3]),
+                Integer.MAX_VALUE,
+                Double.parseDouble(fields[2]),
+                new Throttler(Double.MAX_VALUE, 300, "cleaner-io", "bytes", clock),
+                clock,
+                partition -> { });
+        int rounds = 0;
+        for (Optional<LogToClean> due = grab(); due.isPresent(); due = grab()) {
+            long first = due.get().firstDirtyOffset();
+            long end = cleaner.clean(due.get()).getKey();
+            cleanable.doneCleaning(log.topicPartition(), log.parentDirFile(), end);
+            rounds++;
+            if (end <= first) {
+                break;
+            }
+        }
+        report.begin("cleaned").put("rounds", rounds);
+        report.put("cleaned", cleanable.allCleanerCheckpoints().getOrDefault(log.topicPartition(), -1L)).end();
+    }
+
+    private Optional<LogToClean> grab() {
+        return cleanable.grabFilthiestCompactedLog(clock, new PreCleanStats());
     }
 
     private void lead(String[] fields) {
