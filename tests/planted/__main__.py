@@ -58,6 +58,8 @@ class Copy:
 
     def __init__(self, parent: Path) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="tree-", dir=parent))
+        # Runs of pytest that share a directory remove each other's files.
+        self.pytest = (*PYTEST, f"--basetemp={self.path}-tmp")
         listed = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
         names = subprocess.run(listed, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
         built = [path.relative_to(ROOT).as_posix() for name in PACKAGES for path in (ROOT / name).glob("*.so")]
@@ -98,7 +100,7 @@ class Copy:
                 status, output = self.run(*build, seconds=BUILD_SECONDS)
                 if status != 0:
                     return "unusable", f"does not build: {output[-2000:]}"
-            return verdict_of(*self.run(*PYTEST, "-x", *bug.tests, seconds=TEST_SECONDS))
+            return verdict_of(*self.run(*self.pytest, "-x", *bug.tests, seconds=TEST_SECONDS))
         finally:
             self._write(target, original)
             for path, content in built.items():
@@ -129,7 +131,7 @@ def say(text: str) -> None:
 def without_bug(copy: Copy, room: str, bugs: list[PlantedBug]) -> bool:
     """Run the tests of a room as they are; return whether they pass."""
     tests = dict.fromkeys(test for bug in bugs for test in bug.tests)
-    status, output = copy.run(*PYTEST, *tests, seconds=TEST_SECONDS * 4)
+    status, output = copy.run(*copy.pytest, *tests, seconds=TEST_SECONDS * 4)
     if status != 0:
         say(f"{room}: the tests fail without a bug, so that nothing can be caught\n{output[-4000:]}")
     return status == 0
