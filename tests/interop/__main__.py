@@ -42,8 +42,7 @@ WITH_A_BROKER = {
     "groups": groups.steps,
 }
 LIVE = "live"
-# Whether the logs are compacted.
-HISTORIES = {"histories": False, "compactions": True}
+HISTORIES: dict[str, histories.Kind] = {"histories": "plain", "retention": "retained", "compactions": "compacted"}
 
 
 def say(text: str) -> None:
@@ -198,11 +197,9 @@ def main() -> int:
         require_tools()
         if options.part in (None, "clients"):
             problems += compare_clients(options)
-        for part, is_compacted in HISTORIES.items():
+        for part, kind in HISTORIES.items():
             if options.part in (None, part):
-                found = histories.steps(
-                    count=options.histories, seed=options.seed, only=options.history, is_compacted=is_compacted
-                )
+                found = histories.steps(kind, count=options.histories, seed=options.seed, only=options.history)
                 problems += store.run(found, say)
         for part, steps in WITH_A_BROKER.items():
             if options.part in (None, part):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from kstore.config import MAX_INT64, LogConfig
 from kstore.log.env import LocalEnv
@@ -16,6 +16,7 @@ from tests.reference import codecs
 from tests.reference.codec import write_batch
 
 PRODUCERS = (1, 2, 70_000)
+Kind: TypeAlias = Literal["plain", "retained", "compacted"]
 START_MS = 1_700_000_000_000
 EXPIRATION_MS = 200_000
 
@@ -71,6 +72,13 @@ def drawn_settings(draw: random.Random) -> list[Setting]:
     ]
 
 
+def settings_of_retention(draw: random.Random) -> list[Setting]:
+    return [
+        Setting("retention_ms", "retention.ms", draw.choice((-1, 1000, 5000, 60_000))),
+        Setting("retention_bytes", "retention.bytes", draw.choice((-1, 500, 2000, 5000))),
+    ]
+
+
 def settings_of_cleaning(draw: random.Random) -> list[Setting]:
     return [
         Setting("cleanup_policy", "cleanup.policy", "compact"),
@@ -86,34 +94,39 @@ def settings_of_cleaner(draw: random.Random) -> dict[str, Any]:
         # Enough for all keys: Kafka stops before the next key of a full map, kstore before the next new one.
         "cleaner_dedupe_buffer_bytes": 65536,
         "cleaner_io_buffer_bytes": draw.choice((1024, 65536)),
-        # A log that Kafka cleans at once has its old files deleted at once.
-        "file_delete_delay_ms": 0,
     }
 
 
 class Drawing:
     """The settings of one history, and what its leader, followers, producers and coordinator append.
 
+    Args: kind: "retained" and "compacted" for logs of which retention, or compaction, removes records.
     Attributes: epoch: the leader's; producers: each may be wrong about what the log knows of it; cleaner: settings of
         the cleaner, None for a log that is not compacted. A log that is compacted is not compressed and has no messages
         of magic 0 or 1: Kafka's compressors are other libraries, and its cleaner converts these messages.
     """
 
-    def __init__(self, seed: str, *, is_compacted: bool = False) -> None:
+    def __init__(self, seed: str, kind: Kind = "plain") -> None:
         self.draw = random.Random(seed)
         self.settings = drawn_settings(self.draw)
-        self.cleaner: dict[str, Any] | None = None
-        if is_compacted:
+        self.cleaner = settings_of_cleaner(self.draw) if kind == "compacted" else None
+        self.retains = kind == "retained"
+        if kind == "compacted":
             self.settings += settings_of_cleaning(self.draw)
-            self.cleaner = settings_of_cleaner(self.draw)
-        self.config = LogConfig(**{one.ours: one.value for one in self.settings}, **(self.cleaner or {}))  # type: ignore[arg-type]
+        if kind == "retained":
+            self.settings += settings_of_retention(self.draw)
+        else:
+            self.settings.append(Setting("retention_ms", "retention.ms", -1))
+        ours: dict[str, Any] = {one.ours: one.value for one in self.settings}
+        # Kafka is told to delete files at once.
+        self.config = LogConfig(**ours, **(self.cleaner or {}), file_delete_delay_ms=0)
         self.is_managed = self.draw.random() < 0.6
         self.verifies = self.draw.random() < 0.5
         self.requires_verification = self.verifies and self.draw.random() < 0.5
         self.has_codecs, self.has_messages = self.draw.random() < 0.5, self.draw.random() < 0.25
-        if is_compacted:
+        if self.cleaner is not None:
             self.has_codecs = self.has_messages = False
-        self.key_count = self.draw.choice((3, 10, 30)) if is_compacted else 0
+        self.key_count = self.draw.choice((3, 10, 30)) if self.cleaner is not None else 0
         self.env = SetEnv()
         self.epoch = 0
         self.forget_producers()
@@ -139,7 +152,7 @@ class Drawing:
         return write_batch(records, codec=self.draw.randrange(5) if self.has_codecs else codecs.NONE, **options)
 
     def keys_and_values(self, count: int, size: int) -> list[tuple[bytes | None, bytes | None]]:
-        if self.cleaner is None:
+        if not self.key_count:
             return [(b"k%d" % i, b"v" * size) for i in range(count)]
         keys = [
             None if self.draw.random() < 0.01 else b"k%d" % self.draw.randrange(self.key_count) for _ in range(count)

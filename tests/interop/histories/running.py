@@ -18,7 +18,7 @@ from kstore.record import AppendOrigin, MemoryRecords
 from kstore.types import MAX_TIMESTAMP
 from tests.interop.comparison import hashed
 from tests.interop.histories.answers import Answer, Kafka, delivered, differences, expected, outcome, state_of
-from tests.interop.histories.drawing import START_MS, Drawing
+from tests.interop.histories.drawing import START_MS, Drawing, Kind
 from tests.interop.histories.known import (
     Parted,
     end_of_batches,
@@ -32,8 +32,10 @@ from tests.interop.histories.known import (
     has_records,
     is_known_file,
     largest_timestamp,
+    part_after_a_gap,
     part_at_full_index,
     part_at_invisible_batches,
+    part_at_open_transaction,
     part_below_segments,
     part_where_a_forgotten_transaction_began,
     producers_from_log_start,
@@ -54,8 +56,8 @@ OF_ONE = {"kstore-durable-point", "partition.metadata"}
 class History:
     """One history: what its steps are drawn from, both logs, and what differs."""
 
-    def __init__(self, seed: str, kafka: Kafka, work: Path, *, is_compacted: bool) -> None:
-        self.drawn = Drawing(seed, is_compacted=is_compacted)
+    def __init__(self, seed: str, kafka: Kafka, work: Path, kind: Kind) -> None:
+        self.drawn = Drawing(seed, kind)
         self.draw, self.config, self.env = self.drawn.draw, self.drawn.config, self.drawn.env
         self.kafka = kafka
         self.roots = work / "ours", work / "theirs"
@@ -83,7 +85,7 @@ class History:
     def _open_theirs(self, *, is_clean: bool, start: int, point: int) -> None:
         settings = [f"{one.theirs}={one.text}" for one in self.drawn.settings]
         requires = f"transaction.partition.verification.enable={str(self.drawn.requires_verification).lower()}"
-        fixed = "max.message.bytes=1000000", requires, "retention.ms=-1"
+        fixed = "max.message.bytes=1000000", requires
         directory = self.roots[1] / PARTITION
         opening = "open", directory, str(is_clean).lower(), start, point, self.env.now_ms, *settings, *fixed
         answer = self.kafka.ask(*opening)
@@ -96,6 +98,7 @@ class History:
     def reopen(self, *, is_clean: bool) -> None:
         mark, start, point = self.log.high_watermark, self.log.log_start_offset, self.log.flushed_offset
         epochs = self.log.leader_epochs.entries
+        ends_in_gap = end_of_batches(self.log.segments[-1]) < self.log.log_end_offset
         if is_clean:
             self.log.close()
             self._theirs("close")
@@ -123,6 +126,8 @@ class History:
         # Their order shows in snapshots.
         if forgetful is not None and theirs["producers"] == forgetful and [*forgetful.items()] != [*ours.items()]:
             raise Parted
+        if is_clean and ends_in_gap:
+            part_after_a_gap(ours, theirs["producers"])
         if not is_clean and ours != theirs["producers"] and forgets_at_magic_0_or_1(self.log, recovery_point=point):
             known = producers_from_log_start(self.roots[0], PARTITION, config=self.config, env=self.env)
             if theirs["producers"] == known:
@@ -186,6 +191,7 @@ class History:
             "delete, truncate": (2, lambda: self.after_deleting(self.truncate)),
             "delete, crash": (2, lambda: self.after_deleting(self.crash)),
             "clean": (0 if self.drawn.cleaner is None else 16, self.clean),
+            "retain": (16 if self.drawn.retains else 0, self.retain),
         }
         (name,) = self.draw.choices(list(actions), [weight for weight, _ in actions.values()])
         self.steps.append(name)
@@ -344,6 +350,8 @@ class History:
         start, mark = self.log.log_start_offset, self.log.high_watermark
         offset = self.draw.choice((mark, self.draw.randint(start, mark), self.draw.randint(0, mark + 2)))
         yield from self.both("delete", lambda: self.log.delete_records(offset), offset)
+        if self.drawn.retains:
+            yield from self.retain()
 
     def after_deleting(self, then: Callable[[], Iterator[str]]) -> Iterator[str]:
         """Delete records, and then do something else before anything is appended."""
@@ -351,6 +359,10 @@ class History:
         yield from self.delete()
         self.steps.append(name)
         yield from then()
+
+    def retain(self) -> Iterator[str]:
+        yield from self.both("retain", lambda: self.log.delete_old_segments(self.env.now_ms))
+        part_at_open_transaction(self.log, self._theirs("state"))
 
     def clean(self) -> Iterator[str]:
         def ours() -> Answer:
@@ -517,10 +529,10 @@ def quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def run_one(seed: str, kafka: Kafka, *, is_compacted: bool) -> tuple[list[str], list[str]]:
+def run_one(seed: str, kafka: Kafka, kind: Kind) -> tuple[list[str], list[str]]:
     """Run one history; return what differs at the first step where anything does, and the steps up to there."""
     with tempfile.TemporaryDirectory() as work:
-        history = History(seed, kafka, Path(work), is_compacted=is_compacted)
+        history = History(seed, kafka, Path(work), kind)
         try:
             for number in range(STEPS):
                 problems = list(history.step())
@@ -534,18 +546,18 @@ def run_one(seed: str, kafka: Kafka, *, is_compacted: bool) -> tuple[list[str], 
 
 
 def steps(
-    *, count: int = HISTORIES, seed: int = 1, only: int | None = None, is_compacted: bool = False
+    kind: Kind = "plain", *, count: int = HISTORIES, seed: int = 1, only: int | None = None
 ) -> Iterator[tuple[str, Iterator[str]]]:
     """Run the histories of a seed, or the one with a number; give the problems of each."""
 
     def problems() -> Iterator[str]:
         with Kafka.running() as kafka, quiet():
             for number in range(count) if only is None else [only]:
-                found, taken = run_one(f"{seed} {number}", kafka, is_compacted=is_compacted)
+                found, taken = run_one(f"{seed} {number}", kafka, kind)
                 for problem in found:
                     yield f"history {number}: {problem}"
                 if found and only is not None:
                     yield f"  after {' | '.join(taken)}"
 
-    what = "histories of compacted logs" if is_compacted else "histories"
-    yield f"kstore and UnifiedLog do the same in {count if only is None else 1} {what} (seed {seed})", problems()
+    what = f"{count if only is None else 1} histories of {kind} logs (seed {seed})"
+    yield f"kstore and Kafka's own classes do the same in {what}", problems()

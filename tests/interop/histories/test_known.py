@@ -5,9 +5,10 @@ Method: logs of kstore with a file, an answer or a producer as Kafka has it, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from kstore.record import MemoryRecords
 from tests.interop.histories.answers import state_of
 from tests.interop.histories.known import (
     EMPTY_SNAPSHOT,
+    Parted,
     end_of_lookup,
     end_of_producers,
     first_record_from,
@@ -26,12 +28,16 @@ from tests.interop.histories.known import (
     gaps_before_segments,
     is_known_file,
     is_known_transaction_index,
+    part_after_a_gap,
+    part_at_invisible_batches,
+    part_at_open_transaction,
+    part_below_segments,
     producers_from_log_start,
     snapshots_of_an_opening,
 )
 from tests.making.batches import batch, record
 from tests.making.messages import packed_entry
-from tests.reference.codec import write_batch
+from tests.reference.codec import write_batch, write_empty_batch
 
 PARTITION = "t-0"
 OF_A_PRODUCER = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
@@ -136,6 +142,75 @@ def test_only_a_gap_before_a_segment_may_have_a_snapshot_of_kafka_alone(tmp_path
         found = is_known_file(name, None, EMPTY_SNAPSHOT, log_start_offset=0, rebuilt=set(), gaps=gaps)
         assert found is is_known, name
         assert not is_known_file(name, EMPTY_SNAPSHOT, None, log_start_offset=0, rebuilt=set(), gaps=gaps)
+
+
+EMPTIED = write_empty_batch(4, last_offset=4, max_timestamp_ms=4)
+
+
+def parts(rule: Callable[[], None]) -> bool:
+    """Whether a rule ends the history."""
+    try:
+        rule()
+    except Parted:
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("theirs", "end_offset", "is_known"),
+    [
+        (batch(2) + batch(3), 4, False),
+        (batch(0) + batch(2) + batch(3), 4, True),
+        (batch(2) + batch(3) + EMPTIED, 5, True),
+        (batch(2) + batch(3) + EMPTIED, 6, False),
+        (batch(2) + batch(3) + batch(4), 5, False),
+        (batch(3), 4, False),
+    ],
+    ids=["equal", "below the start", "empty at the end", "empty elsewhere", "more", "less"],
+)
+def test_only_what_no_consumer_sees_may_differ_after_a_cleaning(theirs: bytes, end_offset: int, is_known: bool) -> None:
+    ours = batch(1) + batch(2) + batch(3) if theirs.startswith(batch(0)) else batch(2) + batch(3)
+    found = parts(lambda: part_at_invisible_batches(ours, theirs, log_start_offset=2, end_offset=end_offset))
+    assert found is is_known
+
+
+def test_a_log_that_starts_below_its_segments_is_not_cleaned_beside_kafka(tmp_path: Path) -> None:
+    with log_of(tmp_path, batch(0)) as log:
+        assert not parts(lambda: part_below_segments(log))
+        log.truncate_fully_and_start_at(9, log_start_offset=4)
+        assert parts(lambda: part_below_segments(log))
+
+
+def test_retention_may_differ_only_by_what_an_open_transaction_reaches(tmp_path: Path) -> None:
+    with log_of(tmp_path, batch(0, 2), batch(2, 2, is_transactional=True, **OF_A_PRODUCER), batch(4)) as log:
+        assert log.last_stable_offset == 2
+        assert not parts(lambda: part_at_open_transaction(log, {"log_start_offset": 2}))
+        assert parts(lambda: part_at_open_transaction(log, {"log_start_offset": 4}))
+
+
+@pytest.mark.parametrize(
+    ("theirs", "is_known"),
+    [
+        ([0, -1, 9, -1, [[1, 7, 1, 9]]], False),
+        ([0, -1, 8, -1, [[0, 5, 0, 3], [1, 7, 1, 8]]], True),
+        ([0, -1, 9, -1, [[1, 6, 1, 9]]], False),
+        ([1, -1, 9, -1, [[1, 7, 1, 9]]], False),
+        ([0, -1, 9, 7, [[1, 7, 1, 9]]], False),
+    ],
+    ids=["equal", "more batches", "other batch", "other epoch", "open transaction"],
+)
+def test_producers_after_a_gap_may_differ_in_older_batches_and_times(theirs: list[Any], is_known: bool) -> None:
+    ours = {"1": [0, -1, 9, -1, [[1, 7, 1, 9]]]}
+    assert parts(lambda: part_after_a_gap(ours, {"1": theirs})) is is_known
+
+
+def test_a_snapshot_that_only_kafka_has_is_known_below_what_was_cleaned() -> None:
+    for offset, is_known in ((4, True), (5, False)):
+        name = f"{offset:020d}.snapshot"
+        found = is_known_file(
+            name, None, EMPTY_SNAPSHOT, log_start_offset=0, rebuilt=set(), gaps=set(), cleaned_offset=5
+        )
+        assert found is is_known
 
 
 ABORTED = [AbortedTxn(1, 8, 20, 18), AbortedTxn(2, 16, 22, 23)]

@@ -56,7 +56,7 @@ import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
  * JSON: what the call returned, or the class of its error.
  *
  * <p>open DIRECTORY CLEAN START POINT NOW NAME=VALUE... | clock MS | leader EPOCH ORIGIN VERIFY BASE64 | follower EPOCH BASE64 |
- * roll | truncate OFFSET | restart OFFSET START | delete OFFSET | mark OFFSET | expire | close | crash | state |
+ * roll | truncate OFFSET | restart OFFSET START | delete OFFSET | retain | mark OFFSET | expire | close | state |
  * fetch OFFSET BYTES ISOLATION MIN_ONE | time MS | clean MAP_BYTES LOAD_FACTOR BUFFER_BYTES
  */
 public final class LogHistory {
@@ -116,13 +116,13 @@ public final class LogHistory {
                         Long.parseLong(fields[1]), LogStartOffsetIncrementReason.ClientRecordDeletion);
                 log.deleteOldSegments();
             }
+            case "retain" -> log.deleteOldSegments();
             case "mark" -> log.updateHighWatermark(Long.parseLong(fields[1]));
             case "expire" -> log.removeExpiredProducers(clock.milliseconds);
             case "close" -> {
                 log.close();
                 log.removeLogMetrics();
             }
-            case "crash" -> log.closeHandlers();
             case "fetch" -> {
                 fetch(fields);
                 return;
