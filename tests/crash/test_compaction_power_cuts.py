@@ -9,14 +9,17 @@ from dataclasses import replace
 
 import pytest
 
+from kstore.config import LogConfig
 from kstore.errors import KStoreError
 from kstore.log import open_log
 from kstore.log.verify import verify
 from kstore.log.write.writable_log import WritableLog
+from kstore.record import Record
 from tests.fakes.disk import DiskThatForgetsFiles, DiskThatForgetsNames, Inode, PowerCut, SimulatedDisk
-from tests.making.compacting import PATH, History, encoded
+from tests.making.compacting import NOW_MS, PATH, History, encoded
 
 STEPS = 40
+RETENTION_BYTES = 3000
 
 
 def new_disk(disk_class: type[SimulatedDisk]) -> SimulatedDisk:
@@ -156,6 +159,35 @@ def test_every_call_of_a_compaction_may_be_the_last(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(100, 160))
 def test_every_call_of_many_compactions_may_be_the_last(seed: int) -> None:
     assert states_of_one_compaction(seed) > 20
+
+
+def log_with_more_than_retention_bytes(disk: SimulatedDisk) -> WritableLog:
+    """Open a log of three durable segments, whose size is due to a batch that is not durable yet."""
+    config = LogConfig(segment_bytes=10_000, retention_bytes=RETENTION_BYTES, retention_ms=-1, file_delete_delay_ms=0)
+    log = open_log(PATH, "a", config, env=disk)
+    for _ in range(3):
+        log.append(Record(timestamp_ms=NOW_MS, value=bytes(500)))
+        log.roll()
+    log.flush()
+    log.append(Record(timestamp_ms=NOW_MS, value=bytes(RETENTION_BYTES)))
+    return log
+
+
+def test_what_a_deletion_is_decided_by_is_durable_before_it() -> None:
+    is_cut, cut = True, 0
+    while is_cut:
+        disk, cut, is_cut = new_disk(SimulatedDisk), cut + 1, False
+        log = log_with_more_than_retention_bytes(disk)
+        disk.cut_at = disk.calls + cut
+        try:
+            assert [one.base_offset for one in log.delete_old_segments(NOW_MS)] == [0, 1, 2]
+        except PowerCut:
+            is_cut = True
+        abandon(log)
+        for left in disk.states_after_cut(random.Random(cut), most_units=5):
+            with open_log(PATH, "a", log.config, env=left) as found:
+                assert found.log_start_offset == 0 or found.size_in_bytes > RETENTION_BYTES
+    assert cut > 5
 
 
 @pytest.mark.parametrize("disk_class", [DiskThatForgetsFiles, DiskThatForgetsNames])

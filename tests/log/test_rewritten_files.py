@@ -275,6 +275,15 @@ def test_range_that_was_planned_before_a_truncation_after_it_gives_no_record(
         assert len(values_of_ranges(log)) == COUNT
 
 
+def test_range_of_many_chunks_that_was_planned_before_a_truncation_after_it_gives_no_record(tmp_path: Path) -> None:
+    directory = history(tmp_path, value_bytes=LARGE)
+    with open_log(directory) as log:
+        first, *_ = log.plan(20_000)
+    append_the_same_sizes(directory)
+    with pytest.raises(LogReplacedError, match="truncated and written again"):
+        next(record_batches([first], config=SMALL_CHUNKS, batch_bytes=1))
+
+
 @pytest.mark.parametrize("verify_crc", [True, False])
 def test_append_after_a_planned_range_leaves_it_readable(directory: Path, verify_crc: bool) -> None:
     with open_log(directory) as log:
