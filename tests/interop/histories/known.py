@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from kstore._core import BatchHeader
 from kstore.config import LogConfig
 from kstore.log import WritableLog, open_log
 from kstore.log.env import LocalEnv
@@ -61,16 +62,23 @@ def part_below_segments(log: WritableLog) -> None:
 def part_at_invisible_batches(ours: bytes, theirs: bytes, *, log_start_offset: int, end_offset: int) -> None:
     """End the history where two logs differ, after a cleaning up to end_offset, in what no consumer can see.
 
-    For the Cleaner a transaction that was aborted below the log start is not aborted, and the batch that ends at
-    end_offset stays, if need be empty (KAFKA-17076; from 4.4 on only if it ends at the high watermark, KAFKA-20452).
+    For the Cleaner a transaction that was aborted below the log start is not aborted, so that a later marker of its
+    producer may get no delete horizon, and the batch that ends at end_offset stays, if need be empty (KAFKA-17076; from
+    4.4 on only if it ends at the high watermark, KAFKA-20452).
     """
 
-    def visible(data: bytes) -> list[bytes]:
+    def shown(header: BatchHeader, data: bytes) -> object:
+        if header.is_control and has_hidden:
+            return header.base_offset, header.producer_id
+        return data[header.position : header.position + header.size_in_bytes]
+
+    def visible(data: bytes) -> list[object]:
         headers = [one.header for one in MemoryRecords(data).batches() if one.last_offset >= log_start_offset]
         if headers and headers[-1].last_offset + 1 == end_offset and headers[-1].record_count == 0:
             headers.pop()
-        return [data[one.position : one.position + one.size_in_bytes] for one in headers]
+        return [shown(one, data) for one in headers]
 
+    has_hidden = any(one.last_offset < log_start_offset for one in MemoryRecords(theirs).batches())
     if ours != theirs and visible(ours) == visible(theirs):
         raise Parted
 
