@@ -59,16 +59,19 @@ def part_below_segments(log: WritableLog) -> None:
         raise Parted
 
 
-def part_at_invisible_batches(ours: bytes, theirs: bytes, *, log_start_offset: int, end_offset: int) -> None:
+def part_at_invisible_batches(
+    ours: bytes, theirs: bytes, *, base_offset: int, log_start_offset: int, end_offset: int
+) -> None:
     """End the history where two logs differ, after a cleaning up to end_offset, in what no consumer can see.
 
     For the Cleaner a transaction that was aborted below the log start is not aborted, so that a later marker of its
-    producer may get no delete horizon, and the batch that ends at end_offset stays, if need be empty (KAFKA-17076; from
-    4.4 on only if it ends at the high watermark, KAFKA-20452).
+    producer may get no delete horizon, or one too soon. The batch that ends at end_offset stays, if need be empty
+    (KAFKA-17076; from 4.4 on only if it ends at the high watermark, KAFKA-20452).
+    Args: base_offset: of the first segment.
     """
 
     def shown(header: BatchHeader, data: bytes) -> object:
-        if header.is_control and has_hidden:
+        if header.is_control and base_offset < log_start_offset:
             return header.base_offset, header.producer_id
         return data[header.position : header.position + header.size_in_bytes]
 
@@ -78,7 +81,6 @@ def part_at_invisible_batches(ours: bytes, theirs: bytes, *, log_start_offset: i
             headers.pop()
         return [shown(one, data) for one in headers]
 
-    has_hidden = any(one.last_offset < log_start_offset for one in MemoryRecords(theirs).batches())
     if ours != theirs and visible(ours) == visible(theirs):
         raise Parted
 
@@ -128,11 +130,14 @@ def end_of_lookup(log: WritableLog, timestamp_ms: int) -> int:
     """The offset after the one segment in which Kafka looks for a timestamp.
 
     UnifiedLog.fetchOffsetByTimestamp takes the first whose largest timestamp is not below that, even if it belongs to a
-    record below the log start. LogSegment.largestTimestamp takes the time of the file, which is later than any that is
-    asked for, for that of a segment with messages of magic 0 only.
+    record below the log start, or to those that a cleaner removed from a batch. LogSegment.largestTimestamp takes the
+    time of the file, which is later than any that is asked for, for that of a segment with messages of magic 0 only.
     """
     for segment, following in pairwise(log.segments):
-        largest = max((one.timestamp_ms for one in read_all(bytes_of(segment))), default=-1)
+        data = bytes_of(segment)
+        emptied = (one.header for one in MemoryRecords(data).batches() if one.header.record_count == 0)
+        times = [*(one.timestamp_ms for one in read_all(data)), *(one.max_timestamp_ms for one in emptied)]
+        largest = max(times, default=-1)
         if largest >= timestamp_ms or largest < 0:
             return following.base_offset
     return log.log_end_offset

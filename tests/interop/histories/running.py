@@ -381,7 +381,8 @@ class History:
         )
         self.cleaned_offset = max(self.cleaned_offset, self.log._writer_files.cleaned_offset() or 0)
         mine, theirs = (cleaned_of(root / PARTITION, end) for root in self.roots)
-        part_at_invisible_batches(mine, theirs, log_start_offset=self.log.log_start_offset, end_offset=end)
+        bounds = {"base_offset": self.log.segments[0].base_offset, "log_start_offset": self.log.log_start_offset}
+        part_at_invisible_batches(mine, theirs, **bounds, end_offset=end)
 
     def clock(self) -> Iterator[str]:
         self.env.now_ms += self.draw.choice((1, 1000, 4000, 30_000, 120_000))
