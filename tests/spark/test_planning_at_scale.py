@@ -3,6 +3,7 @@ Method: stores that list segments without data and answer where logs end, planne
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -11,7 +12,10 @@ import pytest
 
 from bench import scale
 from bench.listed_store import OFFSETS_OF_A_SEGMENT, URL, ListedStore
+from kstore.log import Log
 from kstore.log.files.names import name_partitions
+from kstore.log.segment.segment import LogSegment
+from kstore.spark import planning
 from kstore.spark.options import parse_read_options
 from kstore.spark.planning import ScanPartition, plan_directories
 from kstore.spark.pushdown import Constraint
@@ -37,6 +41,21 @@ def test_whole_logs_are_planned_by_one_request_at_the_bounds_of_segments() -> No
     assert files == sorted({*files})
     assert len(files) == 95
     assert tasks[-1].ranges[0].end_offset == MAX_OFFSET
+
+
+def test_whole_logs_are_planned_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    alive: list[int] = []
+    plan = planning._plan_by_listing
+
+    def counted(log: Log, max_bytes: int) -> object:
+        alive.append(sum(isinstance(one, LogSegment) for one in gc.get_objects()))
+        return plan(log, max_bytes)
+
+    monkeypatch.setattr(planning, "_plan_by_listing", counted)
+    gc.collect()
+    tasks_of(ListedStore(200, per_partition=20), 1 << 30)
+    assert len(alive) == 10
+    assert max(alive) == min(alive)
 
 
 def test_end_of_each_log_is_asked_for_by_few_requests() -> None:
