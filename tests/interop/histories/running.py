@@ -32,6 +32,7 @@ from tests.interop.histories.known import (
     has_records,
     is_known_file,
     largest_timestamp,
+    part_after_a_cleaning,
     part_after_a_gap,
     part_at_full_index,
     part_at_invisible_batches,
@@ -439,6 +440,8 @@ class History:
             # A log start inside a batch, or between two: Kafka names the first offset of a batch, even below the start.
             ours["last_stable_offset"] = other
         mine, others = ours["producers"], theirs["producers"]
+        if self.cleaned_offset:
+            part_after_a_cleaning(mine, others)
         is_truncated = self.steps[-1].startswith("truncate") and mine != others
         if is_truncated and untimed(mine) == untimed(others) and self._snapshots(1).keys() - self._snapshots(0).keys():
             # A snapshot in a gap, which only Kafka kept: it has the time of the marker for that of the last batch.

@@ -28,6 +28,7 @@ from tests.interop.histories.known import (
     gaps_before_segments,
     is_known_file,
     is_known_transaction_index,
+    part_after_a_cleaning,
     part_after_a_gap,
     part_at_invisible_batches,
     part_at_open_transaction,
@@ -204,6 +205,22 @@ def test_retention_may_differ_only_by_what_an_open_transaction_reaches(tmp_path:
 def test_producers_after_a_gap_may_differ_in_older_batches_and_times(theirs: list[Any], is_known: bool) -> None:
     ours = {"1": [0, -1, 9, -1, [[1, 7, 1, 9]]]}
     assert parts(lambda: part_after_a_gap(ours, {"1": theirs})) is is_known
+
+
+@pytest.mark.parametrize(
+    ("theirs", "is_known"),
+    [
+        ([0, -1, 9, -1, [[1, 7, 1, 9]]], False),
+        ([0, -1, 8, -1, []], True),
+        ([0, -1, 9, -1, [[0, 6, 0, 8], [1, 7, 1, 9]]], False),
+        ([1, -1, 9, -1, []], False),
+        ([0, -1, 9, 7, []], False),
+    ],
+    ids=["equal", "less", "more", "other epoch", "open transaction"],
+)
+def test_after_a_cleaning_kafka_may_know_less_of_producers_and_not_more(theirs: list[Any], is_known: bool) -> None:
+    ours = {"1": [0, -1, 9, -1, [[1, 7, 1, 9]]]}
+    assert parts(lambda: part_after_a_cleaning(ours, {"1": theirs})) is is_known
 
 
 def test_a_snapshot_that_only_kafka_has_is_known_below_what_was_cleaned() -> None:
