@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from kstore._core import BatchHeader
 from kstore.config import LogConfig
@@ -106,17 +107,13 @@ def untimed(producers: Answer) -> Answer:
 
 
 def part_after_a_gap(ours: Answer, theirs: Answer) -> None:
-    """End the history where two logs that ended in a gap were closed and opened, and know the same last batches.
+    """End the history where two logs that ended in a gap were closed and opened, and know the same of producers.
 
-    Kafka then has a snapshot at the log end, which is above the end that LogLoader finds, and so replays the records;
-    kstore has one where the batches end, with the last batch of each producer.
+    Kafka then has a snapshot at the log end, which is above the end that LogLoader finds, and so replays the records
+    from the log start on; kstore has one where the batches end, with the last batch of each producer.
     """
-
-    def last_batches(producers: Answer) -> Answer:
-        return {name: [*one[:2], *one[3:-1], [batch[:-1] for batch in one[-1][-1:]]] for name, one in producers.items()}
-
     # Their order shows in snapshots.
-    if [*ours.items()] != [*theirs.items()] and last_batches(ours) == last_batches(theirs):
+    if [*ours.items()] != [*theirs.items()] and knows_as_much(ours, theirs, more_before=True):
         raise Parted
 
 
@@ -126,15 +123,27 @@ def part_after_a_cleaning(ours: Answer, theirs: Answer) -> None:
     A snapshot inside of a cleaned segment is from before the cleaning: Kafka loads it, and replays what is left of the
     records after it; kstore has one from after it.
     """
+    if ours != theirs and knows_as_much(ours, theirs, more_before=False):
+        raise Parted
+
+
+def knows_as_much(ours: Answer, theirs: Answer, *, more_before: bool) -> bool:
+    """Whether kstore has every producer and batch that Kafka has, without their times.
+
+    Args: more_before: Kafka may have more batches of a producer before the last one.
+    """
+
+    def batches(one: list[Any]) -> list[list[int]]:
+        return [batch[:-1] for batch in one[-1]]
 
     def others(producers: Answer) -> Answer:
         return {name: [*one[:2], one[3]] for name, one in producers.items()}
 
-    is_known = others(ours) == others(theirs) and all(
-        batch in ours[name][-1] for name, one in theirs.items() for batch in one[-1]
-    )
-    if ours != theirs and is_known:
-        raise Parted
+    def has_as_many(one: list[Any], other: list[Any]) -> bool:
+        mine, known = batches(one), batches(other)
+        return all(batch in mine for batch in (known[-1:] if more_before else known))
+
+    return others(ours) == others(theirs) and all(has_as_many(ours[name], one) for name, one in theirs.items())
 
 
 def has_records(log: WritableLog, start_offset: int, end_offset: int) -> bool:
