@@ -402,7 +402,8 @@ class Log(Closing):
         As with a broker's ListOffsets, this may be a control record. A broker searches only one segment and so misses
         records after an emptied one.
         Raises: CorruptRecordError and other errors for damage in the walked range, unless on_error is "skip".
-        Cost: for MAX_TIMESTAMP, a header walk over the whole log; for "skip" around damage, a read of it.
+        Cost: for MAX_TIMESTAMP, a header walk over the whole log, or a read of it if the largest was that of records
+            which a cleaner removed; for "skip" around damage, a read of it.
         Source: Kafka UnifiedLog.fetchOffsetByTimestamp.
         """
         self._check_open()

@@ -117,9 +117,11 @@ def test_command_killed_at_100_random_instants_has_each_record_once(tmp_path: Pa
         grow(source, 20)
     killed = 0
     while killed < 100:
+        began = time.monotonic()
         with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             try:
                 process.wait(rng.uniform(0.4, 1) * usual)
+                usual = time.monotonic() - began
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGKILL)
                 killed += 1
