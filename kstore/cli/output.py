@@ -213,10 +213,19 @@ class Output:
         if self._stderr is None:
             return
         text = " ".join(message.splitlines())
-        # Nobody can be told that standard error can't be written.
-        with suppress(OSError), self._bar_hidden():
-            self._stderr.write(f"kstore: {printable(text)}\n")
-            self._stderr.flush()
+        try:
+            with self._bar_hidden():
+                self._stderr.write(f"kstore: {printable(text)}\n")
+                self._stderr.flush()
+        except OSError:
+            self._give_up_stderr()
+
+    def _give_up_stderr(self) -> None:
+        """Go on as if standard error was closed: nobody can be told that it can't be written."""
+        # Otherwise Python tries to write again as it exits, and changes the exit status.
+        if sys.stderr is self._stderr:
+            sys.stderr = None
+        self._stderr = None
 
     def _is_file(self) -> bool:
         from kstore.log.env import size_of_open

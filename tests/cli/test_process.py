@@ -119,7 +119,11 @@ def test_full_disk_under_standard_output_is_one_line(partition, arguments, unbuf
 @pytest.mark.parametrize(
     ("arguments", "status"), [(["ls"], 2), (["ls", "--nosuch"], 2), (["verify"], 1)], ids=["notice", "usage", "damage"]
 )
-def test_full_disk_under_standard_error_does_not_change_the_exit_status(tmp_path, arguments, status):
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+def test_full_disk_under_standard_error_does_not_change_the_exit_status(
+    tmp_path, arguments, status, unbuffered, monkeypatch
+):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     damaged = write_partition(tmp_path, [[batch(0, 3)]])
     flip_bit(damaged / SEGMENT_0, 70, bit=1)
     directory = damaged if status == 1 else tmp_path / "nosuch"
@@ -129,7 +133,10 @@ def test_full_disk_under_standard_error_does_not_change_the_exit_status(tmp_path
     assert process.returncode == status
 
 
-def test_log_messages_that_nobody_can_read_do_not_stop_a_command(tmp_path):
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+def test_log_messages_that_nobody_can_read_do_not_stop_a_command(unbuffered, monkeypatch):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     code = (
         "import logging, sys; from kstore.cli.output import Output; out = Output()\n"
         "with out.log_messages():\n"
