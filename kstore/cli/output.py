@@ -218,10 +218,10 @@ class Output:
                 self._stderr.write(f"kstore: {printable(text)}\n")
                 self._stderr.flush()
         except OSError:
-            self._give_up_stderr()
+            self._close_stderr()
 
-    def _give_up_stderr(self) -> None:
-        """Go on as if standard error was closed: nobody can be told that it can't be written."""
+    def _close_stderr(self) -> None:
+        """Treat standard error as closed, since it can't be written."""
         # Otherwise Python tries to write again as it exits, and changes the exit status.
         if sys.stderr is self._stderr:
             sys.stderr = None

@@ -3,6 +3,7 @@ Method: real processes with pipes, pseudo-terminals and closed streams; exit sta
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import pytest
 
+from kstore.cli.output import Output, Part
 from tests.cli.runner import runner, start
 from tests.making.batches import batch, batches, flip_bit, grow, write_partition, write_root
 
@@ -20,6 +22,7 @@ PIPE = subprocess.PIPE
 SEGMENT_0 = "00000000000000000000.log"
 # More output than a pipe holds.
 MANY_BATCHES = 4000
+needs_full_device = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 HEAVY_MODULES = ("numpy", "pyarrow", "pyspark", "pandas", "polars", "rich")
 
@@ -101,7 +104,7 @@ def test_command_that_has_nothing_to_print_needs_no_standard_output(partition):
     assert subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *command], check=False).returncode == 0
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@needs_full_device
 @pytest.mark.parametrize(
     "arguments", [["cat", "--json"], ["ls", "--help"], ["--version"]], ids=["cat", "help", "version"]
 )
@@ -115,7 +118,7 @@ def test_full_disk_under_standard_output_is_one_line(partition, arguments, unbuf
     assert err == b"kstore: cannot write standard output: No space left on device\n"
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@needs_full_device
 @pytest.mark.parametrize(
     ("arguments", "status"), [(["ls"], 2), (["ls", "--nosuch"], 2), (["verify"], 1)], ids=["notice", "usage", "damage"]
 )
@@ -133,7 +136,7 @@ def test_full_disk_under_standard_error_does_not_change_the_exit_status(
     assert process.returncode == status
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@needs_full_device
 @pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
 def test_log_messages_that_nobody_can_read_do_not_stop_a_command(unbuffered, monkeypatch):
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
@@ -145,6 +148,21 @@ def test_log_messages_that_nobody_can_read_do_not_stop_a_command(unbuffered, mon
     )
     done = subprocess.run(["sh", "-c", 'exec "$@" 2>/dev/full', "sh", sys.executable, "-c", code], capture_output=True)
     assert (done.returncode, done.stdout) == (0, b"done\n")
+
+
+class BrokenTerminal(io.StringIO):
+    def isatty(self):
+        return True
+
+    def write(self, _text):
+        raise OSError(5, "Input/output error")
+
+
+def test_terminal_that_can_not_be_written_is_standard_output_that_can_not_be_written():
+    out = Output(stdout=BrokenTerminal())
+    with pytest.raises(OSError, match="Input/output error"):
+        out.styled([Part("text", "bold")])
+    assert not out.can_write
 
 
 def test_error_of_the_operating_system_is_not_taken_for_one_of_standard_output(monkeypatch, capsysbinary, partition):

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kstore._core import BatchHeader, iterate_records
-from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.log.segment.segment import LogSegment
-from kstore.record import Record
+from kstore.record import RecordBatch
 from kstore.types import NO_TIMESTAMP, OffsetAndTimestamp
 
 
@@ -42,8 +40,8 @@ def first_with_largest_timestamp(
         position = first.position
         if segment.base_offset < start_offset and segment.records.first_offset(first) < start_offset:
             position += first.size_in_bytes
-            within = _records(segment, position=first.position, end_position=position, config=config)
-            times = (one.timestamp_ms for one in within if one.offset >= start_offset)
+            within = _batches(segment, position=first.position, end_position=position, config=config)
+            times = (one.timestamp_ms for batch in within for one in batch if one.offset >= start_offset)
             largest = max(times, default=largest)
         scan = segment.records.walk(position=position, end_position=segment.valid_end_position)
         largest = max(largest, scan.max_timestamp_ms)
@@ -58,25 +56,15 @@ def _first_with_largest_of_records(
 ) -> OffsetAndTimestamp | None:
     largest, found = NO_TIMESTAMP, None
     for segment in segments:
-        for header, data in segment.records.read_batches(position=0, end_position=segment.valid_end_position):
-            if header.last_offset < start_offset or header.max_timestamp_ms <= largest:
+        for batch in _batches(segment, position=0, end_position=segment.valid_end_position, config=config):
+            if batch.last_offset < start_offset or batch.max_timestamp_ms <= largest:
                 continue
-            for record in _records_of(header, data, segment, config):
+            for record in batch:
                 if record.offset >= start_offset and record.timestamp_ms > largest:
                     largest, found = record.timestamp_ms, OffsetAndTimestamp(record.offset, record.timestamp_ms)
     return found
 
 
-def _records(segment: LogSegment, *, position: int, end_position: int, config: LogConfig) -> Iterator[Record]:
+def _batches(segment: LogSegment, *, position: int, end_position: int, config: LogConfig) -> Iterator[RecordBatch]:
     for header, data in segment.records.read_batches(position=position, end_position=end_position):
-        yield from _records_of(header, data, segment, config)
-
-
-def _records_of(header: BatchHeader, data: bytes, segment: LogSegment, config: LogConfig) -> Iterator[Record]:
-    return iterate_records(
-        data,
-        position=header.position,
-        path=segment.path,
-        decompress=decompress,
-        max_decompressed_bytes=config.max_decompressed_bytes,
-    )
+        yield RecordBatch(data, position=header.position, path=segment.path, config=config)
