@@ -89,44 +89,36 @@ def settings_of_cleaning(draw: random.Random) -> list[Setting]:
     ]
 
 
-def settings_of_cleaner(draw: random.Random) -> dict[str, Any]:
-    return {
-        # Enough for all keys: Kafka stops before the next key of a full map, kstore before the next new one.
-        "cleaner_dedupe_buffer_bytes": 65536,
-        "cleaner_io_buffer_bytes": draw.choice((1024, 65536)),
-    }
-
-
 class Drawing:
     """The settings of one history, and what its leader, followers, producers and coordinator append.
 
     Args: kind: "retained" and "compacted" for logs of which retention, or compaction, removes records.
-    Attributes: epoch: the leader's; producers: each may be wrong about what the log knows of it; cleaner: settings of
-        the cleaner, None for a log that is not compacted. A log that is compacted is not compressed and has no messages
-        of magic 0 or 1: Kafka's compressors are other libraries, and its cleaner converts these messages.
+    Attributes: epoch: the leader's; producers: each may be wrong about what the log knows of it. A log that is
+        compacted is not compressed and has no messages of magic 0 or 1: Kafka's compressors are other libraries, and
+        its cleaner converts these messages. All its keys fit the cleaner's map.
     """
 
     def __init__(self, seed: str, kind: Kind = "plain") -> None:
         self.draw = random.Random(seed)
         self.settings = drawn_settings(self.draw)
-        self.cleaner = settings_of_cleaner(self.draw) if kind == "compacted" else None
-        self.retains = kind == "retained"
+        self.kind = kind
+        # Kafka is told to delete files at once.
+        ours: dict[str, Any] = {"file_delete_delay_ms": 0}
         if kind == "compacted":
+            ours |= {"cleaner_dedupe_buffer_bytes": 65536, "cleaner_io_buffer_bytes": self.draw.choice((1024, 65536))}
             self.settings += settings_of_cleaning(self.draw)
         if kind == "retained":
             self.settings += settings_of_retention(self.draw)
         else:
             self.settings.append(Setting("retention_ms", "retention.ms", -1))
-        ours: dict[str, Any] = {one.ours: one.value for one in self.settings}
-        # Kafka is told to delete files at once.
-        self.config = LogConfig(**ours, **(self.cleaner or {}), file_delete_delay_ms=0)
+        self.config = LogConfig(**ours, **{one.ours: one.value for one in self.settings})  # type: ignore[arg-type]
         self.is_managed = self.draw.random() < 0.6
         self.verifies = self.draw.random() < 0.5
         self.requires_verification = self.verifies and self.draw.random() < 0.5
         self.has_codecs, self.has_messages = self.draw.random() < 0.5, self.draw.random() < 0.25
-        if self.cleaner is not None:
+        if kind == "compacted":
             self.has_codecs = self.has_messages = False
-        self.key_count = self.draw.choice((3, 10, 30)) if self.cleaner is not None else 0
+        self.key_count = self.draw.choice((3, 10, 30)) if kind == "compacted" else 0
         self.env = SetEnv()
         self.epoch = 0
         self.forget_producers()

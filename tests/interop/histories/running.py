@@ -177,7 +177,7 @@ class History:
         actions: dict[str, tuple[int, Callable[[], Iterator[str]]]] = {
             "append": (30, self.append),
             "send": (25, self.send),
-            "end": (12 if self.drawn.cleaner is None else 30, self.end),
+            "end": (30 if self.drawn.kind == "compacted" else 12, self.end),
             "replicate": (12, self.replicate),
             "messages": (8 if self.drawn.has_messages else 0, self.replicate_messages),
             "mark": (10, self.mark),
@@ -191,8 +191,8 @@ class History:
             "crash": (3, self.crash),
             "delete, truncate": (2, lambda: self.after_deleting(self.truncate)),
             "delete, crash": (2, lambda: self.after_deleting(self.crash)),
-            "clean": (0 if self.drawn.cleaner is None else 16, self.clean),
-            "retain": (16 if self.drawn.retains else 0, self.retain),
+            "clean": (16 if self.drawn.kind == "compacted" else 0, self.clean),
+            "retain": (16 if self.drawn.kind == "retained" else 0, self.retain),
         }
         (name,) = self.draw.choices(list(actions), [weight for weight, _ in actions.values()])
         self.steps.append(name)
@@ -351,7 +351,7 @@ class History:
         start, mark = self.log.log_start_offset, self.log.high_watermark
         offset = self.draw.choice((mark, self.draw.randint(start, mark), self.draw.randint(0, mark + 2)))
         yield from self.both("delete", lambda: self.log.delete_records(offset), offset)
-        if self.drawn.retains:
+        if self.drawn.kind == "retained":
             yield from self.retain()
 
     def after_deleting(self, then: Callable[[], Iterator[str]]) -> Iterator[str]:
@@ -440,7 +440,7 @@ class History:
             # A log start inside a batch, or between two: Kafka names the first offset of a batch, even below the start.
             ours["last_stable_offset"] = other
         mine, others = ours["producers"], theirs["producers"]
-        if self.cleaned_offset:
+        if self.cleaned_offset and self.steps[-1].startswith(("truncate", "reopen", "crash")):
             part_after_a_cleaning(mine, others)
         is_truncated = self.steps[-1].startswith("truncate") and mine != others
         if is_truncated and untimed(mine) == untimed(others) and self._snapshots(1).keys() - self._snapshots(0).keys():
@@ -478,7 +478,7 @@ class History:
         ):
             # Kafka looks into one segment only.
             answer = first_record_from(self.log, timestamp_ms)
-        is_empty = self.drawn.cleaner is not None and answer.get("offset") == -1
+        is_empty = self.drawn.kind == "compacted" and answer.get("offset") == -1
         if timestamp_ms == MAX_TIMESTAMP and (is_empty or -1 < answer["offset"] < self.log.log_start_offset):
             answer = largest_timestamp(self.log)
         yield from differences(f"time {timestamp_ms}", found, expected(answer))
