@@ -63,7 +63,7 @@ def find_cleanable(
     Cost: with a lag, header walks over the dirty segments.
     Source: Kafka LogCleanerManager.cleanableOffsets.
     """
-    dirty = _first_dirty_offset(bounds)
+    dirty = first_dirty_offset(bounds)
     active = segments[-1]
     limit = min(bounds.last_stable_offset, active.base_offset)
     if config.min_compaction_lag_ms > 0:
@@ -85,7 +85,8 @@ def find_cleanable(
     )
 
 
-def _first_dirty_offset(bounds: LogBounds) -> int:
+def first_dirty_offset(bounds: LogBounds) -> int:
+    """Return where a log is dirty from: the cleaner's checkpoint, or the log start if that is outside of the log."""
     cleaned = bounds.cleaned_offset
     if cleaned is None or cleaned < bounds.log_start_offset:
         return bounds.log_start_offset

@@ -62,7 +62,7 @@ def compaction_savings(
             directory=cleaned[0].directory,
             segments=cleaned,
             cleanable=CleanableLog(log_start_offset, limit, 0, size, is_overdue=False),
-            high_watermark=end_offset,
+            high_watermark=max(end_offset, segments[-1].tail.last_offset + 1),
             aborted=aborted,
             entries={},
             last_records=lambda: (),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kstore.config import LogConfig
 from kstore.errors import CorruptIndexError, LogReplacedError, StorageError
-from kstore.log.cleaning.cleanable import CleanableLog, LogBounds, find_cleanable
+from kstore.log.cleaning.cleanable import CleanableLog, LogBounds, find_cleanable, first_dirty_offset
 from kstore.log.cleaning.cleaner import CleanedSegment, Cleaner, CleanerInput, CleanerTotals, CleaningStoppedError
 from kstore.log.env import ENOENT, Env
 from kstore.log.files.names import TRANSACTION_INDEX_SUFFIX, segment_path
@@ -133,13 +133,7 @@ class LogCompaction:
     def cleanable(self, *, now_ms: int) -> CleanableLog:
         """Return what there is to clean."""
         with self._gate.append_lock:
-            segments = self._local.segments
-            bounds = LogBounds(
-                self._local.log_start_offset,
-                self._local.log_end_offset,
-                self._local.last_stable_offset,
-                self._files.cleaned_offset(),
-            )
+            segments, bounds = self._local.segments, self._bounds()
         return find_cleanable(segments, bounds, now_ms=now_ms, config=self._config, env=self._env)
 
     def run(self, *, now_ms: int, is_forced: bool, throttle: Throttle) -> CompactionReport:
@@ -161,8 +155,8 @@ class LogCompaction:
     def _run(self, now_ms: int, throttle: Throttle, *, is_forced: bool) -> CompactionReport:
         totals = CleanerTotals()
         before = self._size()
+        self._replace_impossible_checkpoint()
         found = self._found(now_ms)
-        self._replace_impossible_checkpoint(found)
         start, end, rounds, replaced, is_stopped = found.first_dirty_offset, found.first_dirty_offset, 0, 0, False
         while found.is_due(self._config) or (is_forced and found.cleanable_bytes):
             rounds += 1
@@ -196,12 +190,22 @@ class LogCompaction:
             _logger.info("compacted %s: %s", self._live.context.directory, report)
         return report
 
-    def _replace_impossible_checkpoint(self, found: CleanableLog) -> None:
+    def _replace_impossible_checkpoint(self) -> None:
         """Save where the log is dirty from if the cleaner's checkpoint is outside of the log."""
         with self._gate.flush_lock, self._gate.append_lock:
             self._gate.check()
-            if self._files.cleaned_offset() not in (None, found.first_dirty_offset) and not self._is_truncated():
-                self._files.save_cleaned_offset(found.first_dirty_offset)
+            bounds = self._bounds()
+            dirty = first_dirty_offset(bounds)
+            if bounds.cleaned_offset not in (None, dirty):
+                self._gate.check_lock_and_file(self._local.active.records)
+                self._files.save_cleaned_offset(dirty)
+
+    def _bounds(self) -> LogBounds:
+        """Return the bounds of the log. Requires: the append lock."""
+        local = self._local
+        return LogBounds(
+            local.log_start_offset, local.log_end_offset, local.last_stable_offset, self._files.cleaned_offset()
+        )
 
     def _found(self, now_ms: int) -> CleanableLog:
         self._truncations = self._live.truncations.count
