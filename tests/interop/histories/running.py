@@ -369,6 +369,7 @@ class History:
         def ours() -> Answer:
             report = self.log.compact()
             cleaned = self.log._writer_files.cleaned_offset()
+            self.cleaned_offset = max(self.cleaned_offset, cleaned or 0)
             return {"rounds": report.rounds, "cleaned": -1 if cleaned is None else cleaned}
 
         part_below_segments(self.log)
@@ -380,7 +381,6 @@ class History:
             config.cleaner_dedupe_buffer_load_factor,
             config.cleaner_io_buffer_bytes,
         )
-        self.cleaned_offset = max(self.cleaned_offset, self.log._writer_files.cleaned_offset() or 0)
         mine, theirs = (cleaned_of(root / PARTITION, end) for root in self.roots)
         bounds = {"base_offset": self.log.segments[0].base_offset, "log_start_offset": self.log.log_start_offset}
         part_at_invisible_batches(mine, theirs, **bounds, end_offset=end)

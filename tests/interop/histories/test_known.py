@@ -17,6 +17,7 @@ from kstore.log import WritableLog, open_log
 from kstore.log.env import DEFAULT_ENV
 from kstore.log.segment.transaction_index import AbortedTxn, encode_aborted_txn
 from kstore.record import MemoryRecords
+from tests.golden.cleaning_cases import HORIZON_BIT
 from tests.interop.histories.answers import state_of
 from tests.interop.histories.known import (
     EMPTY_SNAPSHOT,
@@ -36,9 +37,9 @@ from tests.interop.histories.known import (
     producers_from_log_start,
     snapshots_of_an_opening,
 )
-from tests.making.batches import batch, record
+from tests.making.batches import batch, patch_header, record
 from tests.making.messages import packed_entry
-from tests.reference.codec import write_batch, write_empty_batch
+from tests.reference.codec import Header, write_batch, write_empty_batch, write_end_transaction_marker
 
 PARTITION = "t-0"
 OF_A_PRODUCER = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
@@ -124,6 +125,13 @@ def test_lookup_by_time_ends_with_the_first_segment_that_may_have_the_time(tmp_p
         assert [end_of_lookup(log, timestamp_ms) for timestamp_ms in range(4)] == [1, 2, 3, 3]
 
 
+def test_lookup_by_time_ends_with_the_time_of_records_that_a_cleaner_removed(tmp_path: Path) -> None:
+    emptied = write_empty_batch(0, last_offset=0, max_timestamp_ms=9)
+    later = write_batch([record(1, timestamp_ms=9)])
+    with log_of(tmp_path, emptied, later, write_batch([record(2, timestamp_ms=1)])) as log:
+        assert [end_of_lookup(log, timestamp_ms) for timestamp_ms in (1, 9, 10)] == [1, 1, 3]
+
+
 def test_lookup_by_time_ends_with_a_segment_without_times(tmp_path: Path) -> None:
     with log_of(tmp_path, message(0), write_batch([record(1, timestamp_ms=1)])) as log:
         assert end_of_lookup(log, 1) == 1
@@ -175,6 +183,16 @@ def test_only_what_no_consumer_sees_may_differ_after_a_cleaning(theirs: bytes, e
         lambda: part_at_invisible_batches(ours, theirs, base_offset=0, log_start_offset=2, end_offset=end_offset)
     )
     assert found is is_known
+
+
+@pytest.mark.parametrize(("base_offset", "is_known"), [(0, True), (2, False)])
+def test_markers_may_differ_in_their_horizon_only_above_hidden_data(base_offset: int, is_known: bool) -> None:
+    marker = write_end_transaction_marker(2, timestamp_ms=1, producer_id=1, producer_epoch=0, commit=True)
+    other = patch_header(marker, attributes=Header.unpack(marker).attributes | HORIZON_BIT)
+    bounds = {"base_offset": base_offset, "log_start_offset": 2, "end_offset": 4}
+    assert parts(lambda: part_at_invisible_batches(marker + batch(3), other + batch(3), **bounds)) is is_known
+    moved = write_end_transaction_marker(2, timestamp_ms=1, producer_id=2, producer_epoch=0, commit=True)
+    assert not parts(lambda: part_at_invisible_batches(marker + batch(3), moved + batch(3), **bounds))
 
 
 def test_a_log_that_starts_below_its_segments_is_not_cleaned_beside_kafka(tmp_path: Path) -> None:
