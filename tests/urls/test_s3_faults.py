@@ -70,7 +70,7 @@ def test_checkpoint_that_cannot_be_read_is_not_taken_for_a_missing_one(server: S
 
 def test_server_that_does_not_answer_is_given_up(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filesystems, "MOST_ATTEMPTS", 1)
-    filesystems.filesystem_of.cache_clear()
+    filesystems._made.cache_clear()
     url = server.url(KEY, options="&connect_timeout=1&request_timeout=1")
     with server.failing(silent(8)), pytest.raises(StorageError, match=r"cannot list|cannot read"):
         open_log(url)

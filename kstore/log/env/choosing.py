@@ -5,17 +5,20 @@ from __future__ import annotations
 import errno
 import re
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from kstore.errors import StorageError
 from kstore.log.env.base import StrPath
 from kstore.log.env.env import Env
-from kstore.log.env.filesystems import filesystem_of, url_text
+from kstore.log.env.filesystems import filesystem_of, split_url, url_text, without_secrets
 from kstore.log.env.local import DEFAULT_ENV
 from kstore.log.env.remote import RemoteEnv
 
 # With one slash too, as Hadoop and Databricks write file:/ and dbfs:/.
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+# How fsspec chains file systems, such as simplecache::s3://bucket.
+_CHAINED_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*::(?:[A-Za-z][A-Za-z0-9+.-]*::)*[A-Za-z][A-Za-z0-9+.-]*:/")
+_CHAINED = "::"
 _HADOOP_NAMES = {"s3a": "s3", "s3n": "s3"}
 
 
@@ -42,11 +45,17 @@ def locate(path: StrPath, env: Env | None = None) -> Location:
     scheme = _scheme_of(path)
     if scheme is None or not isinstance(path, str):
         return Location(DEFAULT_ENV, DEFAULT_ENV.absolute_path(path))
-    parts = urlsplit(path)._replace(scheme=scheme, fragment="")
+    if scheme == _CHAINED:
+        shown = without_secrets(path)
+        raise StorageError(
+            f"cannot read {shown}: a chain of file systems (::) is not supported", path=shown, errno=errno.EINVAL
+        )
+    parts = split_url(path)._replace(scheme=scheme, fragment="")
     host = parts.netloc.rpartition("@")[2]
     if scheme == "file":
         if host not in ("", "localhost"):
-            raise StorageError(f"file://{host}: a file URL must name a local path", path=path, errno=errno.EINVAL)
+            shown = without_secrets(path)
+            raise StorageError(f"{shown}: a file URL must name a local path", path=shown, errno=errno.EINVAL)
         return Location(DEFAULT_ENV, DEFAULT_ENV.absolute_path(unquote(parts.path)))
     parts = parts._replace(path=parts.path.rstrip("/"))
     user = parts.netloc.rpartition("@")[0].partition(":")[0] if scheme in ("abfs", "abfss") else ""
@@ -68,14 +77,13 @@ def is_local(path: StrPath) -> bool:
 
 def shown_path(path: str) -> str:
     """Return a path or URL without the options, where secrets may be, for a message."""
-    if is_local(path):
-        return path
-    parts = urlsplit(path)
-    return url_text(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=""))
+    return path if _scheme_of(path) is None else without_secrets(path)
 
 
 def _scheme_of(path: StrPath) -> str | None:
     """Return the scheme of a URL, None for a plain path."""
+    if isinstance(path, str) and _CHAINED_URL.match(path):
+        return _CHAINED
     match = _URL.match(path) if isinstance(path, str) else None
     scheme = "" if match is None else match[1].lower()
     return _HADOOP_NAMES.get(scheme, scheme) or None

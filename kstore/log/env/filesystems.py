@@ -302,6 +302,31 @@ def masked(text: str, secrets: Iterable[str]) -> str:
     return text
 
 
+_USER = re.compile(r"//[^/?#]*@")
+
+
+def without_secrets(url: str) -> str:
+    """Return a URL, or what looks like one, without its users, passwords, options and fragment."""
+    return _USER.sub("//", re.split(r"[?#]", url, maxsplit=1)[0])
+
+
+def split_url(url: str) -> SplitResult:
+    """Split a URL.
+
+    Raises: StorageError, without secrets, for one that urllib refuses.
+    """
+    try:
+        return urlsplit(url)
+    except ValueError:
+        # The error of urllib may show the password.
+        shown = without_secrets(url)
+        raise StorageError(
+            f"cannot read {shown}: its user, password or host is not valid in a URL (write special characters as %XX)",
+            path=shown,
+            errno=errno.EINVAL,
+        ) from None
+
+
 def secrets_of(parts: SplitResult) -> list[str]:
     """Return the texts of a URL that nobody may see: passwords, and the values of options that are named like one."""
     found = [value for name, value in parse_qsl(parts.query) if _SECRET_KEY.search(name)]
@@ -318,13 +343,17 @@ class MadeFileSystem(NamedTuple):
     key: str
 
 
-@lru_cache(maxsize=64)
 def filesystem_of(url: str) -> MadeFileSystem:
     """Return the file system of a URL; equal URLs share one, with its connections.
 
     Raises: StorageError if there is none for the scheme, pyarrow is missing, or the options are wrong.
     """
-    parts = urlsplit(url)
+    return _made(url, _environment_endpoint() if url.startswith("s3:") else "")
+
+
+@lru_cache(maxsize=64)
+def _made(url: str, endpoint: str) -> MadeFileSystem:
+    parts = split_url(url)
     secrets = secrets_of(parts)
     where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
     try:
@@ -336,7 +365,7 @@ def filesystem_of(url: str) -> MadeFileSystem:
         ) from error
     try:
         if parts.scheme == "s3":
-            return MadeFileSystem(RemoteFileSystem(_s3(parts), secrets=secrets), _key(parts))
+            return MadeFileSystem(RemoteFileSystem(_s3(parts, endpoint), secrets=secrets), _key(parts))
         if parts.scheme in _OF_PYARROW:
             made, key = FileSystem.from_uri(_with_limits(parts))
         else:
@@ -357,8 +386,11 @@ def _key(parts: SplitResult) -> str:
     return f"{bucket}/{path}" if path else bucket
 
 
-def _s3(parts: SplitResult) -> Any:
-    """Make the file system of an s3 URL, with bounded retries and timeouts, which pyarrow's URLs cannot name."""
+def _s3(parts: SplitResult, endpoint: str) -> Any:
+    """Make the file system of an s3 URL, with bounded retries and timeouts, which pyarrow's URLs cannot name.
+
+    Args: endpoint: that of the environment, for a URL that names none.
+    """
     from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem, resolve_s3_region
 
     given = dict(parse_qsl(parts.query))
@@ -379,16 +411,32 @@ def _s3(parts: SplitResult) -> Any:
     if given:
         known = ", ".join((*_S3_TEXTS, *_S3_NUMBERS, *_S3_FLAGS, "access_key", "secret_key"))
         raise ValueError(f"unknown option {', '.join(sorted(given))}; an s3 URL takes {known}")
-    if "region" not in options and "endpoint_override" not in options and not _has_own_region():
+    if endpoint and "endpoint_override" not in options:
+        options |= _endpoint_options(endpoint)
+    has_region = any(variable(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION"))
+    if "region" not in options and "endpoint_override" not in options and not has_region:
         options["region"] = resolve_s3_region(parts.netloc.rpartition("@")[2])
     return S3FileSystem(**options)
 
 
-def _has_own_region() -> bool:
-    """Whether the environment names a region or an endpoint, which pyarrow then uses."""
-    return any(
-        variable(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
-    )
+def _environment_endpoint() -> str:
+    """Return the endpoint for S3 that the environment names, as the SDKs of AWS look for it; "" if there is none.
+
+    pyarrow does not look for it.
+    """
+    if (variable("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") or "").lower() == "true":
+        return ""
+    return variable("AWS_ENDPOINT_URL_S3") or variable("AWS_ENDPOINT_URL") or ""
+
+
+def _endpoint_options(endpoint: str) -> dict[str, str]:
+    """Return pyarrow's options for an endpoint, a URL of http or https."""
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(
+            f"AWS_ENDPOINT_URL or AWS_ENDPOINT_URL_S3: expected a URL of http or https, found {endpoint!r}"
+        )
+    return {"scheme": parts.scheme, "endpoint_override": f"{parts.netloc}{parts.path.rstrip('/')}"}
 
 
 def _with_limits(parts: SplitResult) -> str:
