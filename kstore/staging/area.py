@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from collections.abc import Iterable
 from contextlib import suppress
@@ -10,9 +11,11 @@ from typing import NamedTuple
 
 from kstore.config import DAY_MS
 from kstore.errors import StorageError
-from kstore.log.env import DEFAULT_ENV, ENOENT, Env, StrPath, absolute_path, join_path
+from kstore.log.env import DEFAULT_ENV, ENOENT, Env, FileKind, StrPath, absolute_path, join_path
 from kstore.log.files.names import STAGING_DIRECTORY
 from kstore.types import SINK_TOPIC, TopicPartition
+
+_logger = logging.getLogger("kstore.staging")
 
 CONTROL_PARTITION = TopicPartition(SINK_TOPIC, 0)
 # Kafka's transactional.id.expiration.ms: what nobody touched for so long belongs to no job that runs.
@@ -94,38 +97,64 @@ class StagingArea:
         for job in jobs:
             self._env.remove_directory(join_path(self.path, job))
 
-    def remove_job(self, job: str) -> None:
-        """Remove all files of a job, also those of attempts that failed. A missing directory is no error."""
+    def remove_job(self, job: str) -> bool:
+        """Remove all files of a job, also those of attempts that failed, and return whether its directory is gone.
+
+        Directories and links in it, which no job makes, are left, and with them its own. A missing directory is no
+        error.
+        """
         path = join_path(self.path, job)
         for name in self._names_in(path):
-            self._env.unlink(join_path(path, name))
-        self._env.remove_directory(path)
+            if self._kind_of(join_path(path, name)) is FileKind.FILE:
+                self._env.unlink(join_path(path, name))
+        return self._env.remove_directory(path) or self._env.stat(path) is None
 
     def remove_versions_below(self, app_id: str, version: int) -> None:
-        """Remove what an application staged for earlier versions than this one."""
+        """Remove what an application staged for earlier versions than this one.
+
+        What can't be removed keeps no other job, and is logged.
+        """
         wanted = _as_name(app_id)
-        for job in self._names_in(self.path):
+        for job in self._jobs():
             match = _VERSIONED_JOB.fullmatch(job)
             if match is not None and match[1] == wanted and int(match[2]) < version:
-                self.remove_job(job)
+                self._remove_or_warn(job)
 
     def collect(self, *, retention_ms: int = RETENTION_MS) -> int:
         """Remove the jobs in which nothing was written for retention_ms, and return their number.
 
-        A job that is removed although it still runs fails, with nothing written to a log.
+        A job that is removed although it still runs fails, with nothing written to a log. What no job makes, such as a
+        file beside the jobs, is left; what can't be removed keeps no other job, and is logged.
         """
         oldest_ns = (self._env.wall_clock_ms() - retention_ms) * _NS_PER_MS
-        count = 0
-        for job in self._names_in(self.path):
-            if self._last_change_ns(join_path(self.path, job)) < oldest_ns:
-                self.remove_job(job)
-                count += 1
-        return count
+        old_jobs = [job for job in self._jobs() if self._last_change_ns(join_path(self.path, job)) < oldest_ns]
+        return sum(self._remove_or_warn(job) for job in old_jobs)
+
+    def _jobs(self) -> list[str]:
+        return [
+            name
+            for name in self._names_in(self.path)
+            if self._kind_of(join_path(self.path, name)) is FileKind.DIRECTORY
+        ]
+
+    def _kind_of(self, path: str) -> FileKind | None:
+        status = self._env.stat(path, follow_symlinks=False)
+        return None if status is None else status.kind
+
+    def _remove_or_warn(self, job: str) -> bool:
+        try:
+            is_gone = self.remove_job(job)
+            reason = "it has directories or links, which no job makes"
+        except StorageError as error:
+            is_gone, reason = False, str(error)
+        if not is_gone:
+            _logger.warning("the staged files of %s were not all removed: %s", join_path(self.path, job), reason)
+        return is_gone
 
     def _last_change_ns(self, path: str) -> int:
         paths = [path, *(join_path(path, name) for name in self._names_in(path))]
-        found = (self._env.stat(one, follow_symlinks=False) for one in paths)
-        return max((status.identity[2] for status in found if status is not None), default=0)
+        statuses = (self._env.stat(one, follow_symlinks=False) for one in paths)
+        return max((status.identity[2] for status in statuses if status is not None), default=0)
 
     def _names_in(self, path: str) -> list[str]:
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -172,7 +172,7 @@ def commit_staged(
                 timeout_ms=transaction_timeout_ms,
             )
     remove_quietly(area, files)
-    with suppress(StorageError):
+    with _going_on("collecting staged files"):
         if app is not None:
             area.remove_versions_below(app.app_id, app.version)
         area.collect()

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import pickle
 import sys
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -24,11 +25,11 @@ from pyspark.sql.types import (
 )
 
 import kstore
-from kstore.errors import RecordTooLargeError, UnknownTopicOrPartitionError, UnsupportedError
+from kstore.errors import RecordTooLargeError, StorageError, UnknownTopicOrPartitionError, UnsupportedError
 from kstore.log.store import open_store
-from kstore.producer import partition_for_key
+from kstore.producer import ColumnsFuture, Producer, ProducerConfig, partition_for_key
 from kstore.spark.sink import rows as rows_module
-from kstore.staging import StagingArea
+from kstore.staging import StagingArea, StagingSink
 from pyspark_kstore import DefaultSource
 from tests.making.staging import PARTITIONS, TOPIC, make_root
 
@@ -160,6 +161,50 @@ def test_order_is_kept_over_batches_that_are_sent_apart(root: Path, monkeypatch:
     table = pa.table({"value": pa.array(values), "partition": pa.array([1] * 5000, pa.int32())})
     found = write(root, "value binary, partition int", *table.to_batches(max_chunksize=37), topic=TOPIC)
     assert [value for _, value in found[TOPIC, 1]] == values
+
+
+class FailsOnce:
+    """A producer of which the n-th send of columns fails, and no other."""
+
+    def __init__(self, failing: int) -> None:
+        self.sent = 0
+        self._failing = failing
+        self.config = ProducerConfig()
+
+    def send_columns(self, topic: str, columns: pa.RecordBatch, *, partition: int | None = None) -> ColumnsFuture:
+        del topic, columns, partition
+        self.sent += 1
+        future = Future[None]()
+        if self.sent == self._failing:
+            future.set_exception(StorageError(f"send {self.sent} failed"))
+        else:
+            future.set_result(None)
+        return cast("ColumnsFuture", future)
+
+    def flush(self) -> None:
+        pass
+
+
+class AnySink:
+    def partition_count(self, topic: str) -> int:
+        return len(topic[:1])
+
+
+@pytest.mark.parametrize("failing", [1, 4, 5, 9, 12])
+def test_an_error_of_one_of_many_sends_fails_the_task(failing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "_JOINED_BYTES", 1)
+    monkeypatch.setattr(rows_module, "_MOST_FUTURES", 4)
+    producer = FailsOnce(failing)
+    sender = rows_module.RowSender(cast("Producer", producer), cast("StagingSink", AnySink()), topic=TOPIC)
+
+    def write_all() -> None:
+        for _ in range(12):
+            sender.write(pa.record_batch({"value": texts("a")}))
+        sender.finish()
+
+    with pytest.raises(StorageError, match=f"send {failing} failed"):
+        write_all()
+    assert producer.sent == min(12, -(-failing // 4) * 4)
 
 
 def test_headers_and_timestamps_are_those_of_the_row(root: Path) -> None:

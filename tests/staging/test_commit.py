@@ -160,6 +160,44 @@ def test_jobs_that_nobody_touched_for_a_week_are_collected(root: Path) -> None:
     assert list(Path(StagingArea(root).path).iterdir()) == []
 
 
+def test_what_no_job_makes_is_left_and_keeps_no_dead_job(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    area = Path(StagingArea(root).path)
+    stage(root, AppVersion("a", 0), RECORDS)
+    stage(root, AppVersion("z", 0), RECORDS)
+    (area / ".DS_Store").write_bytes(b"x")
+    (area / "a.0" / "mine").mkdir()
+    (area / "a.0" / "link").symlink_to(root / "elsewhere")
+    (area / "a.9").symlink_to(root / f"{TOPIC}-0")
+    assert StagingArea(root, LaterEnv(7.1)).collect() == 1
+    assert sorted(path.relative_to(area).as_posix() for path in area.rglob("*")) == [
+        ".DS_Store", "a.0", "a.0/link", "a.0/mine", "a.9"
+    ]  # fmt: skip
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the staged files of {area}/a.0 were not all removed: it has directories or links, which no job makes"
+    ]
+    StagingArea(root).remove_versions_below("a", 99)
+    assert (root / f"{TOPIC}-0" / "00000000000000000000.log").exists()
+
+
+class StuckEnv(LaterEnv):
+    """A week later, one job's files can't be removed."""
+
+    def unlink(self, path: str) -> bool:
+        if "/a.0/" in path:
+            raise StorageError(f"cannot remove {path}", path=path, errno=13)
+        return super().unlink(path)
+
+
+def test_a_job_that_can_not_be_removed_keeps_no_other_and_is_logged(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for app_id in ("a", "z"):
+        stage(root, AppVersion(app_id, 0), RECORDS)
+    assert commit(root, AppVersion(Q, 0), stage(root, AppVersion(Q, 0), RECORDS), env=StuckEnv(7.1))
+    assert [path.name for path in Path(StagingArea(root).path).iterdir()] == ["a.0"]
+    assert ["a.0 were not all removed: cannot remove" in record.getMessage() for record in caplog.records] == [True]
+
+
 def damage(root: Path, staged: StagedFile, at: int) -> None:
     path = Path(StagingArea(root).path_of(staged))
     data = bytearray(path.read_bytes())

@@ -43,6 +43,20 @@ def test_applications_that_committed_longest_ago_go_when_there_are_too_many() ->
     assert versions.version_of(names[0]) is None
 
 
+def test_deleting_old_snapshots_keeps_the_last_one(tmp_path: Path) -> None:
+    last = CommittedVersions({"q": 300})
+    read(tmp_path, *(CommittedVersions({"q": number}).value for number in range(300)), last.value)
+    with open_store(tmp_path / "root", "a") as store:
+        log = store.log("c")
+        versions = CommittedVersions.read(log)
+        versions.delete_older(log)
+        assert log.log_start_offset == 300
+        assert CommittedVersions.read(log).version_of("q") == 300
+        # Once more, when there is nothing before it.
+        CommittedVersions.read(log).delete_older(log)
+        assert CommittedVersions.read(log).version_of("q") == 300
+
+
 @pytest.mark.parametrize(
     "value",
     [
