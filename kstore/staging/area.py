@@ -131,11 +131,8 @@ class StagingArea:
         return sum(self._remove_or_warn(job) for job in old_jobs)
 
     def _jobs(self) -> list[str]:
-        return [
-            name
-            for name in self._names_in(self.path)
-            if self._kind_of(join_path(self.path, name)) is FileKind.DIRECTORY
-        ]
+        names = self._names_in(self.path)
+        return [name for name in names if self._kind_of(join_path(self.path, name)) is FileKind.DIRECTORY]
 
     def _kind_of(self, path: str) -> FileKind | None:
         status = self._env.stat(path, follow_symlinks=False)
