@@ -27,6 +27,7 @@ LAYERS = {
     "config": 1,
     "serializers": 1,
     "environment": 1,
+    "waiting": 1,
     "_core": 2,
     "compression": 3,
     "record": 4,

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple, Protocol
 from kstore._core import FutureRecordMetadataCore, ProduceRequestResultCore
 from kstore.environment import SYSTEM_CLOCK
 from kstore.errors import KStoreError, ProducerTimeoutError
-from kstore.producer.batches.waiting import Latch, ProducerFuture
+from kstore.producer.batches.waiting import ProducerFuture
 from kstore.types import NO_OFFSET, NO_TIMESTAMP, TopicPartition
+from kstore.waiting import Latch
 
 _MS_PER_S = 1000
 

@@ -11,12 +11,12 @@ from kstore._core import Bell, begin_sends, end_sends
 from kstore.config import MAX_INT32
 from kstore.environment import SYSTEM_CLOCK, Clock
 from kstore.errors import KStoreError, ProducerClosedError, TransactionAbortedError
-from kstore.producer.batches.waiting import Latch
 from kstore.producer.cluster import Cluster, Node
 from kstore.producer.sending.completion import BatchCompletion, SenderHooks
 from kstore.producer.sink import Sink, answers_of, as_kstore_error, cluster_of
 from kstore.producer.store import is_retriable
 from kstore.types import Ack
+from kstore.waiting import Latch
 
 if TYPE_CHECKING:
     from kstore.producer.batches.accumulator import RecordAccumulator
