@@ -48,7 +48,7 @@ WINGS = {
     "log": (
         "cache < env < damage, files < segment < state, plan, following < recovery, scan, source < skipping, cleaning"
         " < log < verify, write < upkeep"
-        " < store, opening < maintenance"
+        " < root, opening < store < maintenance"
     ),
     "producer": (
         "cluster, store < partitioner < batches < interceptors, metrics, sink < append_columns < config < transactions"

@@ -1,0 +1,200 @@
+"""RootLogs: the partitions of a root and its open logs, as Store and WritableStore have them."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+from kstore.config import LogConfig
+from kstore.errors import LogClosedError, LogNotFoundError, checked_index
+from kstore.log.env import ENOENT, Closing, Env, join_path
+from kstore.log.files.names import PartitionDirectory, partitions_of_root
+from kstore.log.files.root_files import MetaProperties, read_meta_properties, read_partition_metadata
+from kstore.log.following.arrivals import Arrivals, Listeners
+from kstore.log.following.follower import Feed, Follower, checked_timeout, records_of
+from kstore.log.following.partitions import FromOffset, ManyLogs
+from kstore.log.following.tail import AutoOffsetReset, EndOffsets, FollowOptions, LogTail
+from kstore.log.log import Isolation, Log
+from kstore.record import Record
+from kstore.record.decoding import Decoder, decoder_of
+from kstore.types import TopicPartition
+
+_SomeLog = TypeVar("_SomeLog", bound=Log)
+
+
+class RootLogs(Closing, Generic[_SomeLog]):
+    """The partitions of a root and its open logs; a context manager that closes them.
+
+    Attributes: root, meta_properties (None if the root has none).
+    Threads: thread-safe.
+    """
+
+    def __init__(self, root: str, config: LogConfig, *, env: Env) -> None:
+        self.root = root
+        self._config = config
+        self.meta_properties: MetaProperties | None = read_meta_properties(root, env)
+        self._env = env
+        self._mutex = threading.RLock()
+        self._is_closed = False
+        self._directories = {directory.topic_partition: directory for directory in partitions_of_root(root, env)}
+        self._partitions = tuple(sorted(self._directories))
+        self._logs: dict[TopicPartition, _SomeLog] = {}
+        self._listeners = Listeners()
+
+    def __repr__(self) -> str:
+        closed = ", is_closed=True" if self._is_closed else ""
+        return (
+            f"{type(self).__name__}(root={self.root!r}, topics={len(self.topics)}, "
+            f"partitions={len(self.partitions)}{closed})"
+        )
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The names of the topics, sorted."""
+        return tuple(sorted({topic for topic, _ in self.partitions}))
+
+    @property
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """The partitions, by topic and number."""
+        return self._partitions
+
+    def topic_id(self, topic: str) -> uuid.UUID | None:
+        """Return the topic's id from partition.metadata, None if no partition of it has one (before Kafka 2.8).
+
+        Raises: LogNotFoundError if the topic does not exist; CorruptCheckpointError, StorageError.
+        """
+        numbers = [partition for name, partition in self.partitions if name == topic]
+        if not numbers:
+            raise no_such_log(join_path(self.root, topic), f"no topic {topic!r} in {self.root}")
+        for number in numbers:
+            found = read_partition_metadata(self._directory(TopicPartition(topic, number)).path, self._env)
+            if found is not None:
+                return found
+        return None
+
+    def log(self, topic: str, partition: int = 0) -> _SomeLog:
+        """Return the open log of a partition, the same one for every caller until it is closed.
+
+        Raises: LogNotFoundError if the partition does not exist; as open_log.
+        """
+        with self._mutex:
+            self._check_open()
+            topic_partition = TopicPartition(topic, checked_index("partition", partition))
+            directory = self._directory(topic_partition)
+            log = self._logs.get(topic_partition)
+            if log is None or log.is_closed:
+                log = self._logs[topic_partition] = self._open(directory)
+            return log
+
+    def incarnation(self, topic: str, partition: int) -> PartitionDirectory | None:
+        """Return what stands for a partition until it is deleted, another object once it is created again; None if it
+        does not exist.
+        """
+        with self._mutex:
+            return self._directories.get(TopicPartition(topic, partition))
+
+    def close(self) -> None:
+        """Close every log; a second call does nothing."""
+        with self._mutex:
+            if not self._is_closed:
+                self._is_closed = True
+                for log in self._logs.values():
+                    log.close()
+                self._listeners.report(self.root)
+
+    def follow(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        partitions: Iterable[TopicPartition] | None = None,
+        from_offset: FromOffset = None,
+        timeout: float | None = None,
+        isolation: Isolation = "read_uncommitted",
+        end_offsets: EndOffsets = "written",
+        auto_offset_reset: AutoOffsetReset = "none",
+        key_decoder: Decoder | str | None = None,
+        value_decoder: Decoder | str | None = None,
+    ) -> Follower[Record]:
+        """Iterate the records of all partitions as they come, a batch of each in turn; record.topic_partition says of
+        which one. Partitions that are added are followed from their start, and those that are deleted are left out.
+
+        Args: topics, partitions: what is followed, None for all; it need not exist yet. from_offset: as in Log.follow,
+            for all partitions that there are now or by partition; from their start without one. The others as in
+            Log.follow.
+        Raises: as Log.follow; from the iteration LogClosedError after close().
+        Cost: all that is followed is opened. Nothing while nothing comes, if the system can watch so many directories;
+            those beyond that are looked at from time to time.
+        """
+        options = FollowOptions(isolation, end_offsets, auto_offset_reset)
+        options.check()
+        timeout_s = checked_timeout(timeout)
+        convert = records_of(decoder_of(key_decoder), decoder_of(value_decoder))
+        chosen = None if topics is None else frozenset([topics] if isinstance(topics, str) else topics)
+        named = None if partitions is None else frozenset(partitions)
+        arrivals = self.new_arrivals()
+
+        def find() -> dict[TopicPartition, PartitionDirectory]:
+            return {
+                one: directory
+                for one, directory in self._partitions_now().items()
+                if (chosen is None or one.topic in chosen) and (named is None or one in named)
+            }
+
+        def open_tail(directory: PartitionDirectory, offset: int | None) -> LogTail:
+            return self._followed_log(directory).tail(offset, options=options, arrivals=arrivals)[0]
+
+        parts = ManyLogs(
+            self.root,
+            find=find,
+            open_tail=open_tail,
+            arrivals=arrivals,
+            from_offset=from_offset,
+            sees_root=end_offsets != "written",
+        )
+        feed = Feed(parts, arrivals, timeout_s=timeout_s, clock=self._env)
+        return Follower(feed, convert, config=self._config)
+
+    def new_arrivals(self) -> Arrivals:
+        """Return what wakes a reader of several logs when partitions are added or deleted, and when Log.report_to has
+        something to tell it. The caller closes it.
+        """
+        arrivals = self._made_arrivals()
+        arrivals.add(self.root)
+        self._listeners.add(arrivals)
+        return arrivals
+
+    @abstractmethod
+    def _made_arrivals(self) -> Arrivals:
+        """Return what a follower of the store waits for."""
+
+    @abstractmethod
+    def _partitions_now(self) -> dict[TopicPartition, PartitionDirectory]:
+        """Return the partitions that there are now.  Raises: LogClosedError."""
+
+    @abstractmethod
+    def _followed_log(self, directory: PartitionDirectory) -> Log:
+        """Return a log to follow."""
+
+    @abstractmethod
+    def _open(self, directory: PartitionDirectory) -> _SomeLog:
+        """Open the log of a partition. Requires the mutex."""
+
+    def _directory(self, topic_partition: TopicPartition) -> PartitionDirectory:
+        with self._mutex:
+            directory = self._directories.get(topic_partition)
+        if directory is None:
+            path = join_path(self.root, str(topic_partition))
+            raise no_such_log(path, f"no partition {topic_partition} in {self.root}")
+        return directory
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise LogClosedError(f"the store of {self.root} was closed", path=self.root)
+
+
+def no_such_log(path: str, message: str) -> LogNotFoundError:
+    """Return the error of a topic or partition that does not exist."""
+    return LogNotFoundError(message, path=path, errno=ENOENT)
