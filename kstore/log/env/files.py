@@ -214,7 +214,10 @@ class LockFile:
     """A file or directory that is locked until close(), against other processes and other openings in this one.
 
     A child made by fork() shares the lock; its close() closes its descriptor and leaves the lock to the parent.
+    Args: fd: open, and not locked yet: the lock is taken once there is an object that releases it.
     """
+
+    _fd = -1
 
     def __init__(self, fd: int, *, path: str, unlock: Callable[[int], None]) -> None:
         self._fd = fd
@@ -233,8 +236,11 @@ class LockFile:
         return status.st_dev, status.st_ino
 
     def close(self) -> None:
-        """Release the lock and close the file, which is not removed; a second call does nothing."""
-        fd, self._fd = self._fd, -1
+        """Release the lock and close the file, which is not removed; a second call does nothing.
+
+        A call that was interrupted may be made again.
+        """
+        fd = self._fd
         if fd < 0:
             return
         try:
@@ -243,7 +249,12 @@ class LockFile:
                     self._unlock(fd)
         finally:
             with storage_errors("close", self.path):
+                # No call between these: an interrupt must neither leave the file open nor have it closed twice.
+                self._fd = -1
                 os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
 
 
 OPEN_FILES: SharedCache[ReadFile] = SharedCache(

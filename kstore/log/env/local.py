@@ -69,29 +69,33 @@ class LocalEnv(Env):
         with storage_errors("open", path):
             fd = _open_descriptor(path, _OPEN_FLAGS | os.O_RDWR | os.O_CREAT)
         _check_regular(fd, path)
+        file = LockFile(fd, path=path, unlock=partial(_set_lock, lock_type=fcntl.F_UNLCK))
         try:
             with storage_errors("lock", path):
                 _set_lock(fd, lock_type=fcntl.F_WRLCK)
-        except StorageError as error:
-            os.close(fd)
-            if error.errno in (errno.EAGAIN, errno.EACCES):
+        except BaseException as error:
+            file.close()
+            if isinstance(error, StorageError) and error.errno in (errno.EAGAIN, errno.EACCES):
                 return None
             raise
-        return LockFile(fd, path=path, unlock=partial(_set_lock, lock_type=fcntl.F_UNLCK))
+        return file
 
     def lock_directory(self, path: str) -> LockFile | None:
         with storage_errors("open", path):
             fd = _open_descriptor(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+        file = LockFile(fd, path=path, unlock=lambda held: fcntl.flock(held, fcntl.LOCK_UN))
         try:
             with storage_errors("lock", path):
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except StorageError as error:
-            if error.errno not in _NO_DIRECTORY_LOCK:
-                os.close(fd)
-                if error.errno == errno.EWOULDBLOCK:
-                    return None
-                raise
-        return LockFile(fd, path=path, unlock=lambda held: fcntl.flock(held, fcntl.LOCK_UN))
+        except BaseException as error:
+            number = error.errno if isinstance(error, StorageError) else None
+            if number in _NO_DIRECTORY_LOCK:
+                return file
+            file.close()
+            if number == errno.EWOULDBLOCK:
+                return None
+            raise
+        return file
 
     def is_locked(self, path: str) -> bool:
         # On other systems the lock belongs to the process, and closing the file would release one that it holds.

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import errno
 import threading
-from contextlib import ExitStack
 from typing import Protocol
 from weakref import WeakSet
 
 from kstore.environment import after_fork_in_child
-from kstore.errors import LogClosedError, LogLockedError
+from kstore.errors import LogClosedError, LogLockedError, StorageError
 from kstore.log.env import DEFAULT_ENV, Env, LockFile, join_path
 from kstore.log.files.names import LOCK_FILE
 
@@ -63,14 +62,20 @@ class PartitionLock:
         """
         path = join_path(root, LOCK_FILE)
         with _registry.mutex:
-            held = _registry.find(path, env)
-            if held is not None:
-                if _WHOLE_ROOT in held.owners or name in held.owners or name is _WHOLE_ROOT:
-                    raise _locked(root, name, "another log or store of this process writes there")
-            else:
-                held = _hold(root, name, env)
-            held.owners.add(name)
-        return cls(held, root=root, name=name, process_id=env.process_id(), env=env)
+            try:
+                _registry.close_unowned()
+                held = _registry.find(path, env)
+                if held is not None:
+                    if _WHOLE_ROOT in held.owners or name in held.owners or name is _WHOLE_ROOT:
+                        raise _locked(root, name, "another log or store of this process writes there")
+                else:
+                    held = _hold(root, name, env)
+                lock = cls(held, root=root, name=name, process_id=env.process_id(), env=env)
+                held.owners.add(name)
+            except BaseException:
+                _registry.close_unowned()
+                raise
+        return lock
 
     def share(self, name: str) -> PartitionLock:
         """Lock one partition under this lock of the whole root, which may be released first.
@@ -86,20 +91,28 @@ class PartitionLock:
                 raise self._released()
             if name in held.owners:
                 raise _locked(self.root, name, "another log of this process writes there")
+            # First: the name of a lock that nobody got is given back as the lock is dropped.
+            lock = PartitionLock(held, root=self.root, name=name, process_id=self._process_id, env=self._env)
             held.owners.add(name)
-        return PartitionLock(held, root=self.root, name=name, process_id=self._process_id, env=self._env)
+        return lock
 
     def release(self) -> None:
-        """Release the lock; does nothing the second time, or in a child process made by fork()."""
+        """Release the lock; does nothing the second time, or in a child process made by fork().
+
+        A call that was interrupted may be made again.
+        """
         if self._env.process_id() != self._process_id:
             return
         with _registry.mutex:
-            held, self._held = self._held, None
+            held = self._held
             if held is not None:
                 held.owners.discard(self.name)
-                if not held.owners:
-                    _registry.remove(held)
-                    held.close()
+                try:
+                    _registry.close_unowned()
+                except StorageError:
+                    self._held = None
+                    raise
+                self._held = None
 
     def check_owner(self) -> None:
         """Raise unless this process may write.
@@ -150,8 +163,19 @@ class _Registry:
     def add(self, held: _HeldRoot) -> None:
         self._roots[held.file.identity()] = held
 
-    def remove(self, held: _HeldRoot) -> None:
-        self._roots = {identity: other for identity, other in self._roots.items() if other is not held}
+    def close_unowned(self) -> None:
+        """Release the roots in which no name is in use, also those whose release was interrupted.
+
+        Raises: StorageError of one, which counts as released.
+        """
+        for identity, held in list(self._roots.items()):
+            if not held.owners:
+                try:
+                    held.close()
+                except StorageError:
+                    self._roots.pop(identity)
+                    raise
+                self._roots.pop(identity)
 
     def forget(self) -> None:
         """Reset in a child made by fork(), where another thread may have held the mutex; close the copied
@@ -183,18 +207,21 @@ def disown_in_child(owner: Disowned) -> None:
 def _hold(root: str, name: str | None, env: Env) -> _HeldRoot:
     """Lock a root that this process does not hold. Requires the registry's mutex."""
     path = join_path(root, LOCK_FILE)
-    with ExitStack() as undoing:
+    file = directory = None
+    try:
         file = env.lock_file(path)
         if file is None:
             raise _locked(root, name, f"another process, perhaps a broker, holds {path}")
-        undoing.callback(file.close)
         directory = env.lock_directory(root)
         if directory is None:
             raise _locked(root, name, f"a writer holds {root}, and {path} was removed since it came")
-        undoing.callback(directory.close)
         held = _HeldRoot(file, directory)
         _registry.add(held)
-        undoing.pop_all()
+    except BaseException:
+        for lock in (directory, file):
+            if lock is not None:
+                lock.close()
+        raise
     return held
 
 
