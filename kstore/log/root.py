@@ -38,7 +38,8 @@ class RootLogs(Closing, Generic[_SomeLog]):
         self.meta_properties: MetaProperties | None = read_meta_properties(root, env)
         self._env = env
         self._mutex = threading.RLock()
-        self._is_closed = False
+        # After an interrupt of close() only the first is set: the store can only be closed then.
+        self._is_ended = self._is_closed = False
         self._directories = {directory.topic_partition: directory for directory in partitions_of_root(root, env)}
         self._partitions = tuple(sorted(self._directories))
         self._logs: dict[TopicPartition, _SomeLog] = {}
@@ -100,9 +101,10 @@ class RootLogs(Closing, Generic[_SomeLog]):
         """Close every log; a second call does nothing."""
         with self._mutex:
             if not self._is_closed:
-                self._is_closed = True
-                for log in self._logs.values():
+                self._is_ended = True
+                for log in list(self._logs.values()):
                     log.close()
+                self._is_closed = True
                 self._listeners.report(self.root)
 
     def follow(
@@ -191,7 +193,7 @@ class RootLogs(Closing, Generic[_SomeLog]):
         return directory
 
     def _check_open(self) -> None:
-        if self._is_closed:
+        if self._is_ended:
             raise LogClosedError(f"the store of {self.root} was closed", path=self.root)
 
 

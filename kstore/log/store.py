@@ -247,6 +247,7 @@ class WritableStore(RootLogs[WritableLog]):
         }
         self._partitions = tuple(sorted(self._directories))
         self._lock = lock
+        self._is_closing = False
         self._recovery = recovery
         self._trusts_recovery_point = trusts_recovery_point
         self._writers = OpenWriters(writers_limit() if max_open_files is None else max_open_files)
@@ -457,23 +458,39 @@ class WritableStore(RootLogs[WritableLog]):
 
         The clean shutdown marker, which makes a recovery unnecessary, is written only if every log of the root is whole
         and was closed.
-        Within a pass of maintenance, as by a signal handler, the store is closed when that ends.
+        Within a pass of maintenance, as by a signal handler, the store is closed when that ends. After an interrupt
+        (Ctrl-C) a second call does the rest; until then the store allows nothing else.
         Raises: StorageError, with everything closed and unlocked, and no marker written.
         """
         if not self._maintenance.end(self.close):
             return
         with self._mutex:
-            if self._is_closed:
+            # The second: a signal handler or a finalizer closes the store while its thread does.
+            if self._is_closed or self._is_closing:
                 return
-            self._is_closed = True
-            self._dropping.detach()
+            self._is_ended = self._is_closing = True
             try:
-                self._lock.check_owner()
-                removed(self._deleted.taken(is_due=False), self._env)
-                self._close_logs()
+                self._close_all()
             finally:
-                self._lock.release()
-                self._listeners.report(self.root)
+                self._is_closing = False
+
+    def _close_all(self) -> None:
+        """Do what close() does; an interrupted call may be made again. Requires the mutex."""
+        try:
+            self._lock.check_owner()
+            removed(self._deleted.taken(is_due=False), self._env)
+            self._close_logs()
+            self._lock.release()
+        except KStoreError:
+            self._lock.release()
+            self._note_closed()
+            raise
+        self._note_closed()
+
+    def _note_closed(self) -> None:
+        self._is_closed = True
+        self._dropping.detach()
+        self._listeners.report(self.root)
 
     def disown(self) -> None:
         self._mutex = threading.RLock()
@@ -600,9 +617,11 @@ class WritableStore(RootLogs[WritableLog]):
         topic_partition = directory.topic_partition
         self._check_writable()
         earlier = self._logs.get(topic_partition)
-        if earlier is not None and earlier.has_failed:
-            self._unclean.add(topic_partition)
         if earlier is not None:
+            # Does something only if a call was interrupted.
+            earlier.close()
+            if earlier.has_failed:
+                self._unclean.add(topic_partition)
             self._metrics.keep(earlier)
         log = WritableLog.open(
             directory,

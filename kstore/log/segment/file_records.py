@@ -262,6 +262,7 @@ class FileRecords(FileRecordsSlice, Closing):
         self._writer = writer
         self._env = env
         self._failure: StorageError | None = None
+        self._is_undoing = False
         self._is_name_durable = not (writer is not None and writer.is_new)
         self._is_closed = False
         # Of a file whose descriptor was given up; and what is called before it gets another one.
@@ -310,8 +311,8 @@ class FileRecords(FileRecordsSlice, Closing):
 
     @property
     def has_failed(self) -> bool:
-        """Whether a failure that could not be undone made the file refuse changes."""
-        return self._failure is not None
+        """Whether a failure that could not be undone made the file refuse changes, or an append is being undone."""
+        return self._failure is not None or self._is_undoing
 
     def append(self, records: MemoryRecords) -> int:
         """Write records after the last ones and return their size in bytes; readers see them when all are written.
@@ -345,6 +346,7 @@ class FileRecords(FileRecordsSlice, Closing):
             else:
                 writer.pwrite(batches, position=end)
         except BaseException as error:
+            self._is_undoing = True
             self._undo_append(writer, error)
             raise
         self._size_in_bytes = end + size
@@ -470,6 +472,10 @@ class FileRecords(FileRecordsSlice, Closing):
         self._is_name_durable = False
         self.path = self._file.path = target
 
+    def expect_name_sync(self) -> None:
+        """Have the next flush make the names in the directory durable, also those of files that were removed."""
+        self._is_name_durable = False
+
     def _writable(self) -> WriteFile:
         if self.is_read_only:
             raise ValueError(f"{self.path} was opened read-only")
@@ -554,6 +560,7 @@ class FileRecords(FileRecordsSlice, Closing):
             _logger.error(
                 "%s still holds the bytes of a failed append after position %d: %s", self.path, len(self), error
             )
+        self._is_undoing = False
 
 
 def _preallocate(file: WriteFile, size: int) -> None:

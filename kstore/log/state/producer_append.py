@@ -7,6 +7,7 @@ once the batches are written.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from kstore._core import BATCHES_KEPT as BATCHES_KEPT
@@ -19,6 +20,7 @@ from kstore.errors import (
     TransactionCoordinatorFencedError,
 )
 from kstore.log.files.snapshots import ProducerSnapshotEntry
+from kstore.log.segment.segment import LogSegment
 from kstore.record import AppendOrigin, ControlRecordType, EndTransactionMarker, RecordBatch, control_record_value
 from kstore.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
 
@@ -369,6 +371,19 @@ def producer_batches_in(records: bytes | bytearray | memoryview, *, config: LogC
             found.append(batch_of_header(header, marker))
         at = end
     return found
+
+
+def producer_batches_of(segment: LogSegment, start_offset: int) -> Iterator[ProducerStateBatch]:
+    """Yield the batches of producers in a segment, from the one that holds start_offset on.
+
+    Raises: as producer_batch.
+    """
+    first = segment.translate_offset(start_offset)
+    if first is None:
+        return
+    for header, data in segment.records.read_batches(position=first.position, end_position=segment.scan_end_position):
+        if header.producer_id > NO_PRODUCER_ID:
+            yield producer_batch(RecordBatch(data, position=header.position, path=segment.path))
 
 
 def producer_batch(batch: RecordBatch) -> ProducerStateBatch:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kstore.config import MAX_INT64, LogConfig
 from kstore.errors import KStoreError, StorageError
 from kstore.log.env import Env
 from kstore.log.files.durable_point import DurablePoint
+from kstore.log.segment.writable_segment import WritableSegment
 from kstore.log.write.local_log import LocalLog
 from kstore.log.write.ownership import WriteGate, WriterFiles
 from kstore.types import Ack
@@ -348,6 +349,19 @@ class Durability:
         self._local.drop_flushed(self._local.unflushed)
         self.flushed_offset = self._local.log_end_offset
 
+    def _close_sealed(self, segments: Sequence[WritableSegment]) -> None:
+        """Flush and close sealed segments. Requires the flush lock.
+
+        An interrupt of this leaves files closed that were not flushed, so that the log must be opened again.
+        """
+        try:
+            closed = [segment for segment in segments if segment.close_sealed()]
+            with self._gate.append_lock:
+                self._local.drop_flushed(closed)
+        except BaseException as error:
+            self._gate.fail(error)
+            raise
+
     def _take_rolled_offset(self) -> int | None:
         """Return the log end offset of the last roll, or None if another thread has taken care of its flush."""
         with self._gate.append_lock:
@@ -365,15 +379,13 @@ class Durability:
                 if not older:
                     active.appender.expect_flush()
             gate.check_lock_and_file(active.records)
+            if older:
+                self._close_sealed(older)
             try:
-                closed = [segment for segment in older if segment.close_sealed()]
                 active.flush()
             except StorageError as error:
                 gate.fail(error)
                 raise
-            if closed:
-                with gate.append_lock:
-                    local.drop_flushed(closed)
             self.flushed_offset, self._flushed_ms = end, self._env.monotonic_ms()
             self.flushes.note(self._flushed_ms - started_ms)
             self._durable_point.advance(point)

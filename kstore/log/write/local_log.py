@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from typing import TypeAlias
 
 from kstore._core import LogAppender
+from kstore.errors import StorageError
 from kstore.log.cleaning.cleaner import CleanedSegment
 from kstore.log.env import Env
 from kstore.log.files.names import CLEANED_STATE, LOG_SUFFIX, SEGMENT_SUFFIXES, SWAP_STATE, segment_path
@@ -62,6 +63,8 @@ class LocalLog:
         self.appender = self._made_appender(rules, log_start_offset=loaded.log_start_offset)
         # The offset of the last truncation, and the offset after the last batch that it left.
         self._truncated = _NOT_TRUNCATED
+        # The base offset of the segment whose files a roll creates, until they are the active segment or are gone.
+        self._rolls_to: int | None = None
         # None while the high watermark is the log end offset.
         self._high_watermark: int | None = None
         self._viewed: tuple[Published, tuple[LogSegment, ...]] | None = None
@@ -133,6 +136,24 @@ class LocalLog:
         _, active, size, end = self.published
         return self.active is active and active.size_in_bytes == size and active.base_offset <= end
 
+    def is_undone(self, error: BaseException) -> bool:
+        """Whether an append or a roll that ended with an error has left the files as readers see them.
+
+        Of a roll the directory is asked: what memory knows says nothing of files that were just created.
+        Raises: StorageError if that cannot be found out.
+        """
+        if not self.is_published or self.active.records.has_failed:
+            return False
+        if isinstance(error, StorageError) and not error.is_retriable:
+            return False
+        if self._rolls_to is not None:
+            if any(self._env.stat(path) is not None for path in self._paths_of(self._rolls_to)):
+                return False
+            # A crash must not bring them back into a log that has grown past them.
+            self.active.records.expect_name_sync()
+            self._rolls_to = None
+        return True
+
     @property
     def segments(self) -> tuple[LogSegment, ...]:
         """The segments as readers see them, by base offset."""
@@ -191,7 +212,6 @@ class LocalLog:
         old, appended = self.active, self.appended
         old.seal()
         old.records.flush()
-        active = self._opened(base_offset, is_new=True)
         sealed = LogSegment(
             self._context,
             base_offset=old.base_offset,
@@ -200,9 +220,12 @@ class LocalLog:
             identity=old.identity,
             file_use=old.file_use,
         )
+        self._rolls_to = base_offset
+        active = self._opened(base_offset, is_new=True)
         self.sealed = (*self.sealed, sealed)
         self.unflushed = (*self.unflushed, old)
         self.active = active
+        self._rolls_to = None
         self._truncated = _NOT_TRUNCATED
         self.recount(appended)
 

@@ -87,10 +87,12 @@ class WriteGate:
         Marks the error as final. Later calls name the first error.
         """
         self.is_open = False
+        is_first = self.failure is None
+        if is_first:
+            self.failure = error
         if isinstance(error, StorageError):
             error.is_final = True
-        if self.failure is None:
-            self.failure = error
+        if is_first:
             _logger.error("%s accepts no more writes until it is opened again: %r", self._path, error)
 
     def close(self) -> None:

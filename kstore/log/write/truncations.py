@@ -28,13 +28,15 @@ class Truncations:
     def running(self, offset: int) -> Iterator[None]:
         """Announce that records from `offset` on are being removed."""
         self.is_running = True
-        self.note(offset)
         try:
+            self.note(offset)
             yield
         finally:
-            # Count again for readers that started during the truncation.
-            self.note(offset)
-            self.is_running = False
+            try:
+                # Count again for readers that started during the truncation.
+                self.note(offset)
+            finally:
+                self.is_running = False
 
     def note(self, offset: int) -> None:
         """Count a truncation to `offset`."""

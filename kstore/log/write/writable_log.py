@@ -11,7 +11,7 @@ import logging
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 
 from kstore._core import AppendSurvey
@@ -27,9 +27,9 @@ from kstore.log.files.names import PartitionDirectory
 from kstore.log.log import Log
 from kstore.log.recovery.context import LoadedLog, RecoveryContext, RecoveryMode, RecoveryReport
 from kstore.log.segment.indexes import IndexCache
-from kstore.log.segment.segment import LogContext, LogSegment
+from kstore.log.segment.segment import LogContext
 from kstore.log.segment.transaction_index import AbortedTxn
-from kstore.log.state.producer_append import BatchMetadata, ProducerStateBatch, producer_batch, producer_batches_in
+from kstore.log.state.producer_append import BatchMetadata, producer_batches_in, producer_batches_of
 from kstore.log.state.producer_state import PreparedAppend, SegmentReplay, VerificationGuard
 from kstore.log.write.compaction import CompactionReport, LogCompaction, Throttle
 from kstore.log.write.durability import Durability
@@ -49,7 +49,7 @@ from kstore.log.write.rules import (
 )
 from kstore.record import AppendOrigin, MemoryRecords, Record, RecordBatch
 from kstore.record.validation import check_replicated_offsets
-from kstore.types import NO_PRODUCER_ID, NO_TIMESTAMP, Ack, TimestampOffset
+from kstore.types import NO_TIMESTAMP, Ack, TimestampOffset
 
 _CLIENT = AppendOrigin.CLIENT
 _logger = logging.getLogger("kstore.log")
@@ -127,6 +127,7 @@ class WritableLog(Log):
             writers.add(slot)
         self._holds: dict[int, int] = {}
         self._clock = TrustedClock(env)
+        self._is_released = False
         self._dropping = weakref.finalize(self, _drop, self.path, local, files)
         # At process exit the OS releases everything, and other threads may still append.
         self._dropping.atexit = False
@@ -432,14 +433,13 @@ class WritableLog(Log):
         _logger.info("rolled %s: the new segment begins at offset %d", self.path, base_offset)
 
     def _fail_unless_undone(self, error: BaseException) -> None:
-        """Shut the gate after an error that may leave something in the files: any storage error except lack of space,
-        or an interrupt between a write and its publication.
-        """
-        is_undone = self._local.is_published
-        if isinstance(error, StorageError):
-            is_undone = is_undone and error.is_retriable
-        if not is_undone:
-            self._gate.fail(error)
+        """Shut the gate after an error or an interrupt that may leave something in the files."""
+        is_undone = False
+        try:
+            is_undone = self._local.is_undone(error)
+        finally:
+            if not is_undone:
+                self._gate.fail(error)
 
     def _append_run(self, sent: list[MemoryRecords], *, start: int, now_ms: int) -> list[LogAppendInfo]:
         """Append the run of common appends that begins at index `start`."""
@@ -802,7 +802,7 @@ class WritableLog(Log):
         segments = self._local.segments
         self.producer_state.rebuild(
             (
-                SegmentReplay(one.base_offset, one.next_base_offset or end_offset, partial(_producer_batches_of, one))
+                SegmentReplay(one.base_offset, one.next_base_offset or end_offset, partial(producer_batches_of, one))
                 for one in segments
             ),
             log_start_offset=self._local.log_start_offset,
@@ -830,33 +830,48 @@ class WritableLog(Log):
         """Flush, write snapshot, indexes and checkpoints as a clean shutdown does, close the files, and release the
         lock.
 
-        A second call does nothing; after a failure the files are only closed.
+        A second call does nothing; after a failure the files are only closed. After an interrupt too: the next opening
+        recovers the log then, and a second call closes what the first one left.
         Raises: StorageError; everything is closed then, and the next opening recovers the log.
         """
         gate, marks = self._gate, None
         with gate.flush_lock, gate.append_lock:
-            if self.is_closed:
+            if self._is_released:
                 return
             gate.close()
-            self._dropping.detach()
-            with ExitStack() as files:
-                files.callback(lambda: self._writer_files.close(marks))
-                files.callback(self._local.close_handlers)
-                files.callback(super().close)
+            try:
+                if gate.failure is None and self._writer_files.is_owner:
+                    gate.check_lock_and_file(self._local.active.records)
+                    # First: it closes files, so that the rest finds descriptors even if the process has run out of
+                    #     them.
+                    self._durability.close()
+                    self._local.deleted.remove_all()
+                    self.producer_state.take_last_snapshot(max(self._local.written_end_offset, self.log_start_offset))
+                    marks = self.marks()
+            except BaseException as error:
+                gate.fail(error)
+                raise
+            finally:
+                self._release(marks)
+
+    def _release(self, marks: PartitionMarks | None) -> None:
+        """Close the files and release the lock; an interrupted call may be made again. Requires both locks."""
+        try:
+            try:
+                super().close()
+            finally:
                 try:
-                    if gate.failure is None and self._writer_files.is_owner:
-                        gate.check_lock_and_file(self._local.active.records)
-                        # First: it closes files, so that the rest finds descriptors even if the process has run out of
-                        #     them.
-                        self._durability.close()
-                        self._local.deleted.remove_all()
-                        self.producer_state.take_last_snapshot(
-                            max(self._local.written_end_offset, self.log_start_offset)
-                        )
-                        marks = self.marks()
-                except KStoreError as error:
-                    gate.fail(error)
-                    raise
+                    self._local.close_handlers()
+                finally:
+                    self._writer_files.close(marks)
+        except KStoreError:
+            self._note_released()
+            raise
+        self._note_released()
+
+    def _note_released(self) -> None:
+        self._is_released = True
+        self._dropping.detach()
 
 
 def _drop(path: str, local: LocalLog, files: WriterFiles) -> None:
@@ -872,16 +887,6 @@ def _drop(path: str, local: LocalLog, files: WriterFiles) -> None:
             local.close_handlers()
         finally:
             files.release()
-
-
-def _producer_batches_of(segment: LogSegment, start_offset: int) -> Iterator[ProducerStateBatch]:
-    """Yield the batches of producers in a segment, from the one that holds start_offset on."""
-    first = segment.translate_offset(start_offset)
-    if first is None:
-        return
-    for header, data in segment.records.read_batches(position=first.position, end_position=segment.scan_end_position):
-        if header.producer_id > NO_PRODUCER_ID:
-            yield producer_batch(RecordBatch(data, position=header.position, path=segment.path))
 
 
 def _check_memory_records(records: object) -> None:
