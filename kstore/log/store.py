@@ -477,10 +477,11 @@ class WritableStore(RootLogs[WritableLog]):
     def _close_all(self) -> None:
         """Do what close() does; an interrupted call may be made again. Requires the mutex."""
         try:
-            self._lock.check_owner()
-            removed(self._deleted.taken(is_due=False), self._env)
-            self._close_logs()
-            self._lock.release()
+            if not self._lock.is_released:
+                self._lock.check_owner()
+                removed(self._deleted.taken(is_due=False), self._env)
+                self._close_logs()
+                self._lock.release()
         except KStoreError:
             self._lock.release()
             self._note_closed()

@@ -126,6 +126,10 @@ class PartitionLock:
             raise self._released()
 
     @property
+    def is_released(self) -> bool:
+        return self._held is None
+
+    @property
     def is_owner(self) -> bool:
         """Whether this process acquired the lock, and is not a child made by fork()."""
         return self._env.process_id() == self._process_id

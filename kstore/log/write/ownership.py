@@ -40,7 +40,7 @@ class WriteGate:
     It may not after the log is closed, after a failed call that may have left bytes in the files, and in a child
     process made by fork().
     Attributes: flush_lock (excludes changes while files are synced; taken first), append_lock (guards the log's state),
-        is_open (whether check would pass), failure (the first one, or None).
+        is_open (whether check would pass), is_closed, failure (the first one, or None).
     """
 
     def __init__(self, topic_partition: TopicPartition, path: str, *, files: WriterFiles) -> None:
@@ -50,13 +50,13 @@ class WriteGate:
         self.failure: BaseException | None = None
         self._name = f"{topic_partition} in {path}"
         self._path = path
-        self._is_closed = False
+        self.is_closed = False
         self._files = files
         disown_in_child(self)
 
     def check(self) -> None:
         """Raise LogClosedError, LogLockedError after a fork, or LogFailedError if the log accepts no changes."""
-        if self._is_closed:
+        if self.is_closed:
             raise LogClosedError(f"the log of {self._name} was closed", path=self._path)
         self._files.check_owner()
         if self.failure is not None:
@@ -98,7 +98,7 @@ class WriteGate:
     def close(self) -> None:
         """Allow no more changes, since the log is about to be closed."""
         self.is_open = False
-        self._is_closed = True
+        self.is_closed = True
 
     def disown(self) -> None:
         self.is_open = False

@@ -838,9 +838,11 @@ class WritableLog(Log):
         with gate.flush_lock, gate.append_lock:
             if self._is_released:
                 return
-            gate.close()
+            # An earlier call that was interrupted either did this part or failed.
+            is_first = not gate.is_closed
             try:
-                if gate.failure is None and self._writer_files.is_owner:
+                gate.close()
+                if is_first and gate.failure is None and self._writer_files.is_owner:
                     gate.check_lock_and_file(self._local.active.records)
                     # First: it closes files, so that the rest finds descriptors even if the process has run out of
                     #     them.
