@@ -37,8 +37,10 @@ class History:
         has_old_formats: bool = True,
         is_small_map: bool | None = None,
         has_retention: bool = False,
+        producer_count: int = 4,
     ) -> None:
         self.rng = rng
+        self.producer_count = producer_count
         self.config = LogConfig(
             segment_bytes=rng.choice([1200, 2500]),
             segment_index_bytes=rng.choice([60, 240, 4096]),
@@ -91,7 +93,10 @@ class History:
 
     def append(self, log: WritableLog) -> None:
         base = log.log_end_offset + (self.rng.choice([1, 3]) if self.rng.random() < 0.05 else 0)
-        batch = self.made(base)
+        self.put(log, self.made(base))
+
+    def put(self, log: WritableLog, batch: ModelBatch) -> None:
+        """Append a batch to the log and to the model."""
         self.appended.append(batch)
         log.append_as_follower(encoded(batch))
         self.batches.append(batch)
@@ -100,16 +105,20 @@ class History:
         choice = self.rng.random()
         if choice < 0.15 and self.open:
             return self.marker(base)
-        producer = self.rng.choice([-1, -1, 1, 2, 3, 4])
+        producer = self.rng.choice([-1, -1, *range(self.producer_count)])
         magic = self.rng.choice([0, 1]) if self.has_old_formats and self.rng.random() < 0.2 else 2
         if magic < 2 or producer < 0:
             codec = self.rng.choice(CODECS[:-1] if magic < 2 else CODECS)
             count = 1 if magic < 2 and codec == "none" else self.rng.randint(1, 5)
             return ModelBatch(base, base + count - 1, self.records(base, count, magic), magic, codec)
+        return self.sent_by(producer, base)
+
+    def sent_by(self, producer: int, base: int) -> ModelBatch:
+        """Return the next batch of a producer; the second half of the producers is transactional."""
         count = self.rng.randint(1, 4)
         sequence = self.sequences.get(producer, 0)
         self.sequences[producer] = sequence + count
-        is_transactional = producer > 2
+        is_transactional = 2 * producer >= self.producer_count
         if is_transactional:
             self.open.add(producer)
         return ModelBatch(

@@ -77,7 +77,10 @@ def sent_batches(draw: st.DrawFn) -> tuple[bytes, bool]:
     ]
     options: dict[str, Any] = {"codec": draw(st.integers(0, 4))}
     if draw(st.booleans()):
-        options |= {"producer_id": draw(st.sampled_from([5, 5, -2])), "producer_epoch": 0, "base_sequence": 7}
+        producers = st.sampled_from(
+            [(5, 0, 7), (5, 0, 7), (0, 0, 0), (-1, -1, -1), (-1, 0, -1), (0, -1, 0), (-2, 0, 7)]
+        )
+        options |= zip(("producer_id", "producer_epoch", "base_sequence"), draw(producers), strict=True)
         options["is_transactional"] = draw(st.booleans())
     options["is_control"] = draw(st.sampled_from([False] * 9 + [True]))
     data = bytearray(reference.write_batch(rows, **options))

@@ -52,6 +52,24 @@ def test_rounds_with_a_small_map_lose_and_bring_back_nothing(rng: random.Random)
     run(rng, steps=60, is_small_map=True)
 
 
+@pytest.mark.parametrize("producer_count", [1, 2, 32, 64, 66, 130, 300])
+def test_any_number_of_producers_keep_their_transactions_and_last_batches(producer_count: int) -> None:
+    history = History(random.Random(producer_count), has_old_formats=False, producer_count=producer_count)
+    disk = new_disk()
+    log = history.opened(disk)
+    for _ in range(3):
+        # All transactions are open at once, and end in another order.
+        for producer in range(producer_count):
+            history.put(log, history.sent_by(producer, log.log_end_offset))
+        while history.open:
+            history.put(log, history.marker(log.log_end_offset))
+        log.roll()
+        history.compact(log)
+        history.check_exactly(log)
+        history.pass_time(disk)
+    log.close()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(2000))
 def test_long_histories_equal_the_model(seed: int) -> None:
