@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -22,6 +23,10 @@ UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("default", derandomize=True, database=None, print_blob=True, **UNTIMED)
 settings.register_profile("long", max_examples=1000, print_blob=True, **UNTIMED)
 settings.load_profile("default")
+
+# A shell lets its background jobs ignore SIGINT; tests interrupt this process, and commands that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What shares a fixture of the whole run: a Spark session, the core translated and built.
 GROUPS = {

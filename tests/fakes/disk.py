@@ -11,13 +11,11 @@ import random
 from collections.abc import Callable, Collection, Iterator
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kstore.errors import StorageError
 from kstore.log.env import FileIdentity, FileKind, FileStatus, LocalEnv, LocalFile, LockFile, WriteFile
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from tests.fakes.short_writes import ShortWrites
 
 PAGE_BYTES = 512
 # The modification time of every file: one millisecond after 1970.
@@ -325,7 +323,7 @@ class _DiskLock(LockFile):
         """Nothing is to be given back."""
 
 
-class _DiskFile(WriteFile):
+class _DiskFile(ShortWrites):
     """A file of a SimulatedDisk; no descriptor is behind it."""
 
     def __init__(self, disk: SimulatedDisk, inode: Inode, *, path: str, is_new: bool) -> None:
@@ -362,10 +360,6 @@ class _DiskFile(WriteFile):
         if len(content) < position:
             content.extend(bytes(position - len(content)))
         content[position : position + len(data)] = data
-
-    def pwritev(self, parts: list[Buffer], *, position: int, size: int) -> None:
-        del size
-        self.pwrite(b"".join(parts), position=position)
 
     def truncate(self, size: int) -> None:
         self._disk.step()

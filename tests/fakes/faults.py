@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from kstore.errors import StorageError
 from kstore.log.env import FileStatus, LocalEnv, LocalFile, LockFile, WriteFile
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from tests.fakes.short_writes import ShortWrites
 
 FaultKind = Literal["EIO", "ENOSPC", "short", "EMFILE"]
 FAULT_KINDS: tuple[FaultKind, ...] = ("EIO", "ENOSPC", "short", "EMFILE")
@@ -137,7 +135,7 @@ class _FaultyReadFile(_FaultyReads):
         self._env = env
 
 
-class _FaultyWriteFile(_FaultyReads, WriteFile):
+class _FaultyWriteFile(_FaultyReads, ShortWrites):
     def __init__(self, file: WriteFile, env: FaultyEnv) -> None:
         super().__init__(file._fd, path=file.path, is_new=file.is_new)
         self._env = env
@@ -147,10 +145,6 @@ class _FaultyWriteFile(_FaultyReads, WriteFile):
             super().pwrite(bytes(data)[: len(bytes(data)) // 2], position=position)
             raise StorageError(f"cannot write {self.path}: a part only", path=self.path, errno=errno.ENOSPC)
         super().pwrite(data, position=position)
-
-    def pwritev(self, parts: list[Buffer], *, position: int, size: int) -> None:
-        del size
-        self.pwrite(b"".join(parts), position=position)
 
     def start_write_back(self, size: int, *, position: int) -> None:
         self._env.check("sync", self.path)

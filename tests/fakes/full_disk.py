@@ -5,13 +5,10 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from kstore.errors import StorageError
 from kstore.log.env import LocalEnv, WriteFile
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from tests.fakes.short_writes import ShortWrites
 
 CALLS = ("write", "allocate", "sync", "write back")
 
@@ -38,16 +35,12 @@ class FullEnv(LocalEnv):
         return full
 
 
-class _FullFile(WriteFile):
+class _FullFile(ShortWrites):
     env: FullEnv
 
     def pwrite(self, data: bytes | bytearray | memoryview, *, position: int) -> None:
         self.env.check("write", self.path)
         super().pwrite(data, position=position)
-
-    def pwritev(self, parts: list[Buffer], *, position: int, size: int) -> None:
-        del size
-        self.pwrite(b"".join(parts), position=position)
 
     def allocate(self, size: int, *, position: int = 0) -> None:
         self.env.check("allocate", self.path)

@@ -21,17 +21,25 @@ PARTITIONS = [TopicPartition("t", number) for number in range(6)]
 
 
 class MeetingEnv(LocalEnv):
-    """The first threads that open a log wait for each other."""
+    """The first threads that open a log wait for each other, each once."""
 
     def __init__(self, threads: int) -> None:
         self.names: set[str] = set()
+        self._lock = threading.Lock()
         self._meeting = threading.Barrier(threads)
 
     def open_write(self, path: str) -> WriteFile:
-        if path.endswith(".log") and len(self.names) < self._meeting.parties:
+        if path.endswith(".log") and self._is_to_meet():
             self._meeting.wait(30)
-            self.names.add(threading.current_thread().name)
         return super().open_write(path)
+
+    def _is_to_meet(self) -> bool:
+        name = threading.current_thread().name
+        with self._lock:
+            if name in self.names or len(self.names) == self._meeting.parties:
+                return False
+            self.names.add(name)
+            return True
 
 
 class RootEnv(LocalEnv):

@@ -7,7 +7,7 @@ import errno
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -21,9 +21,7 @@ from kstore.log.env import LocalEnv, WriteFile
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords, Record
 from kstore.record.builder import with_records
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from tests.fakes.short_writes import ShortWrites
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 SMALL = LogConfig(segment_bytes=900, index_interval_bytes=100, segment_index_bytes=240)
@@ -38,7 +36,7 @@ class Row(NamedTuple):
     last_offset: int
 
 
-class FaultyFile(WriteFile):
+class FaultyFile(ShortWrites):
     """A file whose writes and syncs fail when its env says so."""
 
     env: FaultyEnv
@@ -49,10 +47,6 @@ class FaultyFile(WriteFile):
             super().pwrite(half, position=position)
             raise StorageError("armed", path=self.path, errno=self.env.errno)
         super().pwrite(data, position=position)
-
-    def pwritev(self, parts: list[Buffer], *, position: int, size: int) -> None:
-        del size
-        self.pwrite(b"".join(parts), position=position)
 
     def truncate(self, size: int) -> None:
         if self.env.fails():

@@ -156,13 +156,16 @@ class WriteFile(LocalFile, PositionedWriteFile):
 
     def pwritev(self, parts: list[Buffer], *, position: int, size: int) -> None:
         """Write all of several adjacent buffers, `size` bytes in total; raises as pwrite."""
-        if not hasattr(os, "pwritev") or len(parts) > _MOST_PARTS:
-            self.pwrite(b"".join(parts), position=position)
-            return
-        with storage_errors("write", self.path):
-            done = os.pwritev(self._open_fd(), parts, position)
+        done = self._write_parts(parts, position=position)
         if done < size:
             self.pwrite(b"".join(parts)[done:], position=position + done)
+
+    def _write_parts(self, parts: list[Buffer], *, position: int) -> int:
+        """Write what one system call takes of several adjacent buffers, and return its size in bytes."""
+        if not hasattr(os, "pwritev") or len(parts) > _MOST_PARTS:
+            return 0
+        with storage_errors("write", self.path):
+            return os.pwritev(self._open_fd(), parts, position)
 
     def is_in_place(self) -> bool:
         """Whether the path still refers to this file."""

@@ -30,6 +30,7 @@ from kstore.log.following import history
 from kstore.log.following.tail import AutoOffsetReset
 from kstore.record import AppendOrigin, ControlRecordType, EndTransactionMarker, with_end_transaction_marker
 from kstore.record.builder import MemoryRecordsBuilder
+from tests.fakes.waiting import wait_until
 from tests.making.batches import set_byte
 
 CONFIG = LogConfig(segment_bytes=4000, index_interval_bytes=200, file_delete_delay_ms=0)
@@ -243,10 +244,7 @@ def test_two_threads_that_iterate_at_once_are_refused(followed: Log) -> None:
     thread = threading.Thread(target=lambda: next(follower, None))
     thread.start()
     try:
-        for _ in range(200):
-            time.sleep(0.005)
-            if follower._feed._is_waiting:
-                break
+        wait_until(lambda: follower._feed._is_waiting)
         with pytest.raises(RuntimeError, match="one thread"):
             next(follower)
     finally:

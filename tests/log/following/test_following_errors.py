@@ -8,7 +8,6 @@ import errno
 import signal
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -310,11 +309,12 @@ class _SlowReads:
     """Lets reads in worker threads wait until they are let go."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.go = threading.Event()
+        self.began, self.go = threading.Event(), threading.Event()
         real = LogTail.next_part
 
         def next_part(tail: LogTail) -> Any:
             if threading.current_thread() is not threading.main_thread():
+                self.began.set()
                 assert self.go.wait(10)
             return real(tail)
 
@@ -329,7 +329,7 @@ def test_what_a_cancelled_task_read_is_given_after_its_loop_has_ended(
 
     async def begin() -> None:
         waiting = asyncio.ensure_future(follower.__anext__())
-        await asyncio.sleep(0.05)
+        assert await asyncio.to_thread(reads.began.wait, 10)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
@@ -339,7 +339,6 @@ def test_what_a_cancelled_task_read_is_given_after_its_loop_has_ended(
         return [record.offset async for record in follower]
 
     asyncio.run(begin())
-    time.sleep(0.01)
     found = asyncio.run(take()) if goes_on == "async" else [record.offset for record in follower]
     assert found == list(range(6))
 
@@ -351,7 +350,7 @@ def test_an_interrupt_while_a_worker_thread_reads_takes_nothing_away(
 
     async def begin() -> None:
         waiting = asyncio.ensure_future(follower.__anext__())
-        await asyncio.sleep(0.05)
+        assert await asyncio.to_thread(reads.began.wait, 10)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting

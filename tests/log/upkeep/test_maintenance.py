@@ -6,7 +6,6 @@ from __future__ import annotations
 import faulthandler
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from kstore.log.upkeep.prometheus import StoreCollector, prometheus_name
 from kstore.record import Record
 from kstore.types import TopicPartition
 from tests.fakes.faults import Fault, FaultyEnv
+from tests.fakes.waiting import wait_until
 from tests.making.batches import flip_bit
 
 DAY_MS = 24 * 60 * 60 * 1000
@@ -173,13 +173,6 @@ def test_closed_store_runs_nothing(root: Path) -> None:
     assert not [one for one in threading.enumerate() if one.name == "kstore-upkeep"]
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-
-
 def test_thread_does_the_tasks_at_their_intervals_until_it_is_stopped(root: Path) -> None:
     soon = MaintenanceIntervals(*[1] * len(MaintenanceIntervals._fields))
     with open_store(root, "a", LogConfig(segment_bytes=300, file_delete_delay_ms=0)) as store:
@@ -189,27 +182,39 @@ def test_thread_does_the_tasks_at_their_intervals_until_it_is_stopped(root: Path
         store.start_maintenance(soon)
         with pytest.raises(ValueError, match="already"):
             store.start_maintenance()
-        wait_for(lambda: store.log("a").log_start_offset == 6)
+        wait_until(lambda: store.log("a").log_start_offset == 6)
         store.delete_topic("b")
-        wait_for(lambda: not list(root.glob("*-delete")))
+        wait_until(lambda: not list(root.glob("*-delete")))
         store.stop_maintenance()
+        assert not [thread for thread in threading.enumerate() if thread.name == "kstore-upkeep"]
         put(store, A, 3, timestamp_ms=1000)
-        time.sleep(0.05)
         assert store.log("a").log_start_offset == 6
         assert store.run_maintenance().deleted_segments
         with pytest.raises(ValueError, match="at least 1"):
             store.start_maintenance(MaintenanceIntervals(flush_ms=0))
 
 
+class SleepNotingEnv(LocalEnv):
+    """Notes that a throttled compaction sleeps."""
+
+    def __init__(self) -> None:
+        self.sleeps = threading.Event()
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        self.sleeps.set()
+        super().sleep_ms(duration_ms)
+
+
 def test_close_stops_a_compaction_that_is_throttled(root: Path) -> None:
-    store = open_store(root, "a", COMPACTED)
+    env = SleepNotingEnv()
+    store = open_store(root, "a", COMPACTED, env=env)
     store.create_topic("a")
     put(store, A, 30)
+    # It would take hours.
     store.start_maintenance(MaintenanceIntervals(compact_ms=1), max_bytes_per_second=1)
-    time.sleep(0.1)
-    started = time.monotonic()
-    store.close()
-    assert time.monotonic() - started < 10
+    with ending(60):
+        assert env.sleeps.wait(30)
+        store.close()
     with open_store(root) as reader:
         assert len(list(reader.log("a").read())) == 30
 
@@ -487,9 +492,7 @@ def test_a_handler_of_log_messages_closes_the_store_from_the_thread(root: Path) 
     logger.addHandler(handler)
     try:
         store.start_maintenance(MaintenanceIntervals(compact_ms=1))
-        deadline = time.monotonic() + 10
-        while not store.is_closed and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: store.is_closed)
     finally:
         logger.removeHandler(handler)
     assert store.is_closed

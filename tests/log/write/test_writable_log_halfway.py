@@ -8,7 +8,6 @@ import os
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,12 +19,10 @@ from kstore.log.segment.transaction_index import AbortedTxn, TransactionIndexFil
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import AppendOrigin, MemoryRecords
 from kstore.types import Ack
+from tests.fakes.short_writes import ShortWrites
 from tests.making.batches import batch, batches, flip_bit
 from tests.making.messages import packed_entry
 from tests.reference.codec import write_end_transaction_marker
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 DATA = batches(0, 4, records_per_batch=2, value_bytes=40)
 # Two batches a segment.
@@ -56,16 +53,12 @@ class StoppingEnv(LocalEnv):
         return stopping
 
 
-class _StoppingFile(WriteFile):
+class _StoppingFile(ShortWrites):
     env: StoppingEnv
 
     def pwrite(self, data: bytes | bytearray | memoryview, *, position: int) -> None:
         self.env.pass_by("write", self.path)
         super().pwrite(data, position=position)
-
-    def pwritev(self, parts: list[Buffer], *, position: int, size: int) -> None:
-        del size
-        self.pwrite(b"".join(parts), position=position)
 
     def close(self) -> None:
         super().close()
