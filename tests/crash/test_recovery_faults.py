@@ -26,7 +26,8 @@ SCENARIOS: dict[str, tuple[str, str, RecoveryMode]] = {
     "swap": ("recovery-4.4.0", "swap-copy", "strict"),
     "split": ("recovery-4.4.0", "offset-2g", "point_in_time"),
     "damage-inside": ("recovery-4.4.0", "flip-mid", "salvage"),
-    "anew-at-log-start": ("recovery-4.4.0", "logstart-beyond", "strict"),
+    "anew-at-log-start": ("recovery-4.4.0", "logstart-beyond", "point_in_time"),
+    "lower-log-start": ("recovery-4.4.0", "logstart-beyond", "salvage"),
     "clean-with-zeros": ("cleanload-4.4.0", "zero-tail", "strict"),
     "zeros-between-segments": ("recovery-4.4.0", "none-rpkeep", "strict"),
 }

@@ -9,14 +9,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
 from kstore.config import LogConfig
 from kstore.errors import CorruptCheckpointError
-from kstore.log.env import DEFAULT_ENV, Env
+from kstore.log.damage import Damage, size_of_file
+from kstore.log.env import DEFAULT_ENV, Env, join_path
+from kstore.log.files.checkpoints import read_checkpoint, save_offset
 from kstore.log.files.durable_point import DurablePoint, DurablePointFile
-from kstore.log.files.names import LEADER_EPOCH_CHECKPOINT, PartitionDirectory, SegmentName
+from kstore.log.files.names import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    PartitionDirectory,
+    SegmentName,
+)
 from kstore.log.recovery.context import (
     LEFT_IN_PLACE,
     DamageOutcome,
@@ -30,7 +39,7 @@ from kstore.log.recovery.context import (
 from kstore.log.recovery.files import PartitionFiles, Quarantine, list_partition, settle_side_files
 from kstore.log.recovery.plan import Planner, RecoveryPlan, SegmentPlan, carry_out, create_segment
 from kstore.log.recovery.salvage import SalvagedSegment, as_if_salvaged, carry_out_salvage, plan_salvage
-from kstore.log.recovery.strict import find_refusal
+from kstore.log.recovery.strict import above_the_end, find_refusal, refusal_of_log_start
 from kstore.log.state.leader_epochs import LeaderEpochCache
 from kstore.log.state.producer_append import ProducerStateBatch
 from kstore.log.state.producer_state import ProducerStateManager, SegmentReplay
@@ -85,6 +94,8 @@ class _Loading:
         self._mode = mode
         # Those that salvage has removed already: they show which segments are missing.
         self._orphans: tuple[SegmentName, ...] = ()
+        # The log start offset of the checkpoint if the log ends below it, and what was done about that.
+        self._wrong_start: tuple[Damage, DamageOutcome] | None = None
 
     def run(self, *, point: int, is_clean: bool, trusts_point: bool, keeps_copies: bool, dry_run: bool) -> LoadedLog:
         context = self._context
@@ -97,6 +108,7 @@ class _Loading:
             if self._mode == "salvage":
                 is_clean = False
                 salvaged = self._salvage(durable, quarantine, dry_run=dry_run)
+                self._lower_log_start(salvaged, point=point, dry_run=dry_run)
             plan = self._plan(point, noted=noted, is_clean=is_clean, trusts_point=trusts_point)
             is_salvaged = any(one.damage for one in salvaged)
             if not is_salvaged:
@@ -122,18 +134,21 @@ class _Loading:
             recovery_point=log_end if is_clean and not plan.truncations else min(point, log_end),
             leader_epochs=epochs,
             producer_state=producers,
-            report=_report(plan, salvaged, quarantine, log_start_offset=log_start),
+            report=_report(plan, salvaged, quarantine, log_start_offset=log_start, wrong_start=self._wrong_start),
         )
 
     def _refuse(self, plan: RecoveryPlan, *, point: int, noted_point: int) -> None:
         """Raise the error if mode strict refuses the plan; the other modes log it if nothing else reports the loss."""
+        is_below_start = plan.log_end_offset < self._context.log_start_offset
         # If all that was durable is below the log start offset, its loss does not matter.
-        if plan.log_end_offset < self._context.log_start_offset >= point:
+        if is_below_start and self._context.log_start_offset >= point and not plan.holds_batches:
             return
         if self._mode != "strict" and (plan.older or plan.truncations):
             return
         plan.files = plan.files._replace(orphans=plan.files.orphans or self._orphans)
         refusal = find_refusal(self._context, plan, point=point, noted_point=noted_point)
+        if refusal is None and is_below_start and plan.holds_batches and self._mode == "strict":
+            refusal = refusal_of_log_start(self._context, log_end_offset=plan.log_end_offset)
         if refusal is None:
             return
         if self._mode == "strict":
@@ -171,9 +186,40 @@ class _Loading:
         walk = self._context.walk(name, base_offset=base_offset, next_base_offset=None)
         return walk.next_offset if walk.status == "end" else None
 
+    def _lower_log_start(self, salvaged: list[SalvagedSegment], *, point: int, dry_run: bool) -> None:
+        """Start the log at its first segment if it ends below the log start offset, and no other checkpoint says that
+        it ever reached that.
+
+        If the recovery point or the high watermark reached it, what is below it was deleted, and what was above it is
+        lost: then the log starts there without any record, as in the other modes.
+        """
+        context = self._context
+        kept = [segment for segment in salvaged if not segment.is_stray]
+        if not kept or kept[-1].next_offset >= context.log_start_offset:
+            return
+        root, partition = context.directory.root, context.topic_partition
+        high_watermark = read_checkpoint(root, HIGH_WATERMARK_CHECKPOINT, context.env).get(partition, 0)
+        if max(point, high_watermark) >= context.log_start_offset or not any(map(_holds_batches, kept)):
+            return
+        base_offset = kept[0].files.base_offset
+        outcome = DamageOutcome("mended", base_offset, base_offset)
+        self._wrong_start = self._damage_of_log_start(kept[-1].next_offset), outcome
+        self._context = replace(context, log_start_offset=base_offset)
+        if not dry_run:
+            save_offset(root, LOG_START_OFFSET_CHECKPOINT, partition, base_offset, context.env)
+
+    def _damage_of_log_start(self, log_end_offset: int) -> Damage:
+        context = self._context
+        path = join_path(context.directory.root, LOG_START_OFFSET_CHECKPOINT)
+        reason = above_the_end(context, log_end_offset=log_end_offset)
+        return Damage(path, 0, size_of_file(path, context.env), reason)
+
     def _drop_below_log_start(self, plan: RecoveryPlan) -> None:
         """Drop all segments if the log ends below its start offset."""
         if plan.segments and plan.log_end_offset < self._context.log_start_offset:
+            if plan.holds_batches:
+                lost = DamageOutcome("removed", plan.segments[0].base_offset, plan.log_end_offset)
+                self._wrong_start = self._damage_of_log_start(plan.log_end_offset), lost
             kept = {one.base_offset for one in plan.segments}
             plan.dropped = [files for files in plan.files.segments if files.base_offset in kept] + plan.dropped
             plan.segments, plan.truncations = [], []
@@ -214,7 +260,12 @@ class _Loading:
 
 
 def _report(
-    plan: RecoveryPlan, salvaged: list[SalvagedSegment], quarantine: Quarantine, *, log_start_offset: int
+    plan: RecoveryPlan,
+    salvaged: list[SalvagedSegment],
+    quarantine: Quarantine,
+    *,
+    log_start_offset: int,
+    wrong_start: tuple[Damage, DamageOutcome] | None,
 ) -> RecoveryReport:
     damage = [one.damage for one in [*plan.older, *plan.truncations]]
     outcomes = [DamageOutcome(LEFT_IN_PLACE, one.offset, one.damage_end_offset) for one in plan.older]
@@ -224,6 +275,9 @@ def _report(
         damage += segment.damage
         outcomes += segment.outcomes()
         truncated_bytes += segment.lost_bytes
+    if wrong_start is not None:
+        damage.append(wrong_start[0])
+        outcomes.append(wrong_start[1])
     for one in damage:
         _damage_logger.warning("damage at position %d of %s: %s", one.position, one.path, one.reason)
     return RecoveryReport(
@@ -241,6 +295,10 @@ def _report(
         quarantined=tuple(quarantine.kept),
         outcomes=tuple(outcomes),
     )
+
+
+def _holds_batches(segment: SalvagedSegment) -> bool:
+    return segment.files.size_in_bytes > segment.lost_bytes
 
 
 def _loaded(segment: SegmentPlan) -> LoadedSegment:

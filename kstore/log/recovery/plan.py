@@ -124,6 +124,11 @@ class RecoveryPlan:
     def log_end_offset(self) -> int:
         return self.segments[-1].next_offset if self.segments else 0
 
+    @property
+    def holds_batches(self) -> bool:
+        """Whether any of the segments, removed ones too, has bytes that are no damage."""
+        return any(segment.end_position for segment in self.segments) or any(one.size_in_bytes for one in self.dropped)
+
 
 class Planner:
     """Makes the RecoveryPlan of one partition; see plan_unclean and plan_clean.

@@ -13,7 +13,8 @@ from itertools import zip_longest
 
 from kstore._core import HeaderScan
 from kstore.errors import CorruptionError, CorruptLogError, UnsupportedError
-from kstore.log.files.names import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from kstore.log.env import join_path
+from kstore.log.files.names import LOG_START_OFFSET_CHECKPOINT, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from kstore.log.recovery.context import RecoveryContext
 from kstore.log.recovery.plan import RecoveryPlan, SegmentPlan, index_content, reaches_beyond
 from kstore.log.segment.records import first_offset_in, scan_headers
@@ -29,6 +30,31 @@ def find_refusal(
     Raises: StorageError.
     """
     return _Strict(context=context, plan=plan, point=point, noted_point=noted_point).refusal()
+
+
+def refusal_of_log_start(context: RecoveryContext, *, log_end_offset: int) -> CorruptLogError:
+    """Return the error for a log that holds batches and ends below its log start offset: recovery would remove all of
+    them.
+    """
+    path = join_path(context.directory.root, LOG_START_OFFSET_CHECKPOINT)
+    reason = above_the_end(context, log_end_offset=log_end_offset)
+    return CorruptLogError(
+        f"damage at position 0 of {path}: {reason}, so that all records of {context.path} would be removed",
+        path=path,
+        position=0,
+        base_offset=log_end_offset,
+        reason=reason,
+        expected=f"a log start offset up to {log_end_offset}",
+        found=context.log_start_offset,
+    )
+
+
+def above_the_end(context: RecoveryContext, *, log_end_offset: int) -> str:
+    """Return what is wrong with the log start offset of a log that ends below it."""
+    return (
+        f"log start offset {context.log_start_offset} of {context.topic_partition} is above the log end offset "
+        f"{log_end_offset}"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

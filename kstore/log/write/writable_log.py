@@ -625,6 +625,9 @@ class WritableLog(Log):
         Source: Kafka UnifiedLog.maybeIncrementLogStartOffset.
         """
         before_offset = checked_int("before_offset", before_offset, least=0)
+        if self.flushed_offset < before_offset <= self.high_watermark:
+            # A log start offset above what a power cut leaves would call for the removal of what it leaves.
+            self.flush()
         with self._gate.flush_lock, self._gate.append_lock:
             self._gate.check()
             if before_offset > self.high_watermark:
