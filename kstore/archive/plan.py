@@ -19,7 +19,7 @@ from kstore.config import MAX_INT32, MAX_INT64, MIB, LogConfig
 from kstore.errors import CorruptionError, CorruptRecordError, ExportSourceError
 from kstore.log.damage import SkippedRange
 from kstore.log.env import Env, Location, StrPath, join_path, locate, split_path
-from kstore.log.files.names import PartitionDirectory, find_partitions
+from kstore.log.files.names import PartitionDirectory
 from kstore.log.files.root_files import id_text, read_partition_metadata
 from kstore.log.log import Log
 from kstore.log.opening import open_found
@@ -58,7 +58,7 @@ class Source(NamedTuple):
 
     def selected(self, options: ExportOptions) -> list[PartitionDirectory]:
         """Return the partitions to export.  Raises: as find_partitions; ValueError for one that is not there."""
-        return options.selection.select(find_partitions(self.path, self.env))
+        return options.selection.find(self.path, self.env)
 
     def open(self, directory: PartitionDirectory) -> Log:
         """Open a log for reading."""

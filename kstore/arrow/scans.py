@@ -17,7 +17,7 @@ from kstore.config import MAX_INT64, LogConfig
 from kstore.errors import LogReplacedError
 from kstore.log.damage import OnError, OnSkip
 from kstore.log.env import StrPath, is_same_file
-from kstore.log.files.names import PartitionDirectory, find_partitions
+from kstore.log.files.names import PartitionDirectory
 from kstore.log.files.selection import Offsets, Selection, Time, time_ms
 from kstore.log.log import DEFAULT_PLAN_BYTES, Isolation, Log
 from kstore.log.opening import look_into, open_found, open_log
@@ -315,7 +315,7 @@ def _ranges_of(
                 )
             )
 
-    for found in look_into(wanted.selection.select(find_partitions(paths)), ranges_of):
+    for found in look_into(wanted.selection.find(paths), ranges_of):
         yield from found
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kstore.log.files.names import PartitionDirectory
+    from kstore.types import TopicPartition
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 MILLISECOND = timedelta(milliseconds=1)
@@ -41,13 +42,8 @@ class PartitionSelection:
         from kstore.log.env import shown_path
         from kstore.log.files.names import find_partitions
 
-        found = find_partitions(self.directory)
-        selected = [
-            partition
-            for partition in found
-            if (not self.topics or partition.topic_partition.topic in self.topics)
-            and (not self.partitions or partition.topic_partition.partition in self.partitions)
-        ]
+        found = find_partitions(self.directory, is_wanted=self._selects)
+        selected = [partition for partition in found if self._selects(partition.topic_partition)]
         if not selected:
             place = shown_path(self.directory)
             raise WrongUseError(
@@ -66,10 +62,17 @@ class PartitionSelection:
             if partition.topic_partition.topic not in INTERNAL_TOPICS or self.names(partition)
         ]
 
+    def is_directory_of(self, partition: PartitionDirectory) -> bool:
+        """Whether DIR is the directory of a partition."""
+        return partition.path == partition.env.absolute_path(self.directory)
+
     def names(self, partition: PartitionDirectory) -> bool:
         """Whether a partition was selected by the name of its topic, or because DIR is its directory."""
-        is_named = partition.topic_partition.topic in self.topics
-        return is_named or partition.path == partition.env.absolute_path(self.directory)
+        return partition.topic_partition.topic in self.topics or self.is_directory_of(partition)
+
+    def _selects(self, topic_partition: TopicPartition) -> bool:
+        topic, number = topic_partition
+        return (not self.topics or topic in self.topics) and (not self.partitions or number in self.partitions)
 
     def _wanted(self) -> str:
         topics = f"of topic {' or '.join(self.topics)} " if self.topics else ""

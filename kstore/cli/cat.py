@@ -150,12 +150,14 @@ def print_records(
             break
         progress.label = str(partition.topic_partition)
         prefix = prefix_of(partition.topic_partition, is_json=is_json)
+        has_begun = False
         is_bulk = is_json and wanted.prints_whole_batches
         show_batch = partial(json_of_plain, prefix=prefix, separator="\n") if is_bulk else None
         try:
             with open_found(partition) as log:
                 on_skip = report if wanted.skips_damaged else None
                 for group in groups(log, wanted, show_batch=show_batch, progress=progress, on_skip=on_skip):
+                    has_begun = True
                     records = group.records if left is None else group.records[:left]
                     decoders = None if group.is_control or wanted.decoders is None else wanted.decoders
                     decoded = (
@@ -167,7 +169,7 @@ def print_records(
                         if left == 0:
                             break
         except KStoreError as error:
-            status = max(status, out.failure(error))
+            status = max(status, out.failure(error) if has_begun else out.partition_failure(error, partition))
     return status
 
 

@@ -7,6 +7,7 @@ snapshots, checkpoints and the files of a root.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
     from kstore.cli.decoders import Decoder
     from kstore.cli.output import Output
     from kstore.log.env import ReadFile
+    from kstore.log.files.names import PartitionDirectory
 
 SNAPSHOT_SUFFIX = ".checkpoint"
 STATE_SUFFIXES = (DELETED_STATE, SWAP_STATE, CLEANED_STATE)
@@ -153,15 +155,25 @@ def run(
         file, progress = named_file(location), Progress()
         with out.progress(progress, total_bytes=lambda: found.size_in_bytes, only_to_file=True):
             return dump_file(file, out, style, progress)
-    files, progress = list(files_of(selection, location)), Progress()
+    status, progress = EXIT_FINE, Progress()
+
+    def on_error(error: KStoreError, partition: PartitionDirectory) -> None:
+        nonlocal status
+        status = max(status, out.partition_failure(error, partition))
+
+    files = list(files_of(selection, location, on_error))
     with out.progress(progress, total_bytes=partial(sizes_of, files), only_to_file=True):
-        return dump_files(files, out, style, progress)
+        return max(status, dump_files(files, out, style, progress))
 
 
 def sizes_of(files: Iterable[DumpFile]) -> int:
-    """Return the size of all files together in bytes."""
-    found = (file.env.stat(file.path) for file in files)
-    return sum(status.size_in_bytes for status in found if status is not None)
+    """Return the size of all files together in bytes. One that can't be looked at counts as 0."""
+    total = 0
+    for file in files:
+        with suppress(KStoreError):
+            status = file.env.stat(file.path)
+            total += 0 if status is None else status.size_in_bytes
+    return total
 
 
 def dump_files(files: Iterable[DumpFile], out: Output, style: Style, progress: Progress) -> int:
@@ -204,10 +216,13 @@ def named_file(location: Location) -> DumpFile:
     return DumpFile(path, name, suffix, parsed.base_offset if parsed is not None else None, env)
 
 
-def files_of(selection: PartitionSelection, location: Location) -> Iterator[DumpFile]:
+def files_of(
+    selection: PartitionSelection, location: Location, on_error: Callable[[KStoreError, PartitionDirectory], None]
+) -> Iterator[DumpFile]:
     """Yield the files of a directory in name order, then, if it is a root, those of its selected partitions.
 
     The root's own files are left out if topics or partitions are selected.
+    Args: on_error: is given the error of a partition that can't be listed, and the partition.
     """
     path = location.path
     is_whole = not selection.topics and not selection.partitions
@@ -218,12 +233,13 @@ def files_of(selection: PartitionSelection, location: Location) -> Iterator[Dump
     partitions = selection.find()
     yield from own
     for partition in partitions:
-        if partition.path != path:
-            yield from known_files(
-                Location(partition.env, partition.path), label_prefix=f"{partition.topic_partition}/"
-            )
-        elif not is_whole:
-            yield from known_files(Location(partition.env, partition.path), label_prefix="")
+        if partition.path == path and is_whole:
+            continue
+        label_prefix = "" if partition.path == path else f"{partition.topic_partition}/"
+        try:
+            yield from known_files(Location(partition.env, partition.path), label_prefix=label_prefix)
+        except KStoreError as error:
+            on_error(error, partition)
 
 
 def known_files(location: Location, *, label_prefix: str) -> Iterator[DumpFile]:

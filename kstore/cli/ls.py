@@ -102,7 +102,7 @@ def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_exact: 
                 listing = list_log(log, is_exact=is_exact)
                 damage = log.segments[-1].tail.error if log.segments else None
         except KStoreError as error:
-            status = max(status, out.failure(error))
+            status = max(status, out.partition_failure(error, partition))
             continue
         if damage is not None:
             status = max(status, out.failure(damage))

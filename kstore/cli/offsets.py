@@ -64,7 +64,7 @@ def run(selection: PartitionSelection, wanted: OffsetQuery, out: Output, *, is_j
             with open_found(partition) as log:
                 offset, timestamp_ms = list_offset(log, wanted)
         except KStoreError as error:
-            status = max(status, out.failure(error))
+            status = max(status, out.partition_failure(error, partition))
             continue
         if is_json:
             out.line(JSON_TEXT({"topic": topic, "partition": number, "offset": offset, "timestamp": timestamp_ms}))

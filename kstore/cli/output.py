@@ -13,13 +13,14 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from kstore.cli import EXIT_DAMAGE, EXIT_WRONG_USE
+from kstore.cli import EXIT_DAMAGE, EXIT_FINE, EXIT_WRONG_USE
 from kstore.cli.arguments import WrongUseError, shell_word
 from kstore.errors import (
     CorruptLogError,
     ExportOptionsError,
     KStoreError,
     LogNotFoundError,
+    LogReplacedError,
     OffsetError,
     StorageError,
 )
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
     import rich.progress
     from rich.console import Console, RenderableType
+
+    from kstore.log.files.names import PartitionDirectory
 
 BLOCK_CHARACTERS = 1 << 18
 WRONG_PATH_ERRNOS = (
@@ -140,6 +143,15 @@ class Output:
         """Report an error as one line, with what to do about a refused log, and return its exit status."""
         self.notice(f"{error}; {next_step(error.path)}" if isinstance(error, CorruptLogError) else error)
         return exit_status(error)
+
+    def partition_failure(self, error: KStoreError | WrongUseError, partition: PartitionDirectory) -> int:
+        """Report why one of several partitions was not read, and return the exit status: 0 if it was deleted since it
+        was found, as if it had been before.
+        """
+        if isinstance(error, StorageError | LogReplacedError) and partition.was_deleted():
+            self.notice(f"{partition.path} was deleted before it was read")
+            return EXIT_FINE
+        return self.failure(error)
 
     @contextmanager
     def log_messages(self) -> Iterator[None]:

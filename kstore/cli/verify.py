@@ -13,7 +13,7 @@ from kstore.cli import EXIT_DAMAGE, EXIT_FINE
 from kstore.cli.arguments import log_size_in_bytes
 from kstore.cli.output import LOG_COLUMNS, Column, Progress, salvage_command
 from kstore.cli.render import DAMAGE_COLUMNS, JSON_TEXT, damage_objects, damage_rows
-from kstore.errors import KStoreError, LogNotFoundError, LogReplacedError
+from kstore.errors import KStoreError
 from kstore.log.opening import open_found
 from kstore.log.verify import Verification, verify, verify_checkpoints
 from kstore.types import TopicPartition
@@ -96,15 +96,8 @@ def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_deep: b
                     verification = verify(log, deep=is_deep, env=partition.env)
                     progress.begin(str(partition.topic_partition), verification)
                     verdict = verdict_of(verification)
-            except (LogNotFoundError, LogReplacedError) as error:
-                partition.env.look_again(partition.path)
-                if partition.env.stat(partition.path) is None:
-                    out.notice(f"{partition.path} was deleted while it was verified")
-                else:
-                    status = max(status, out.failure(error))
-                continue
             except KStoreError as error:
-                status = max(status, out.failure(error))
+                status = max(status, out.partition_failure(error, partition))
                 continue
             if verdict.damage:
                 status = EXIT_DAMAGE

@@ -59,8 +59,7 @@ def verify(
             with open_found(directory, settings) as log:
                 verified.append(Verification(log, is_deep=deep, env=directory.env).result())
         except (LogNotFoundError, LogReplacedError):
-            directory.env.look_again(directory.path)
-            if directory.env.stat(directory.path) is not None:
+            if not directory.was_deleted():
                 raise
     roots = {directory.root: directory.env for directory in directories}
     found = (one for root in sorted(roots) for one in verify_checkpoints(root, roots[root]))
@@ -88,10 +87,11 @@ def recover(
         is still whole; topics: only this topic or these; dry_run: change nothing and take no lock, but report;
         keeps_copies: move what is removed to quarantine; trusts_recovery_point: read only the segments above the
         recovery point, as Kafka does; config: of the logs.
-    Returns: for each partition, by topic and number, the report, or the error with which strict recovery refused it.
-    Raises: LogNotFoundError if there is no log at the path; LogLockedError; StorageError, after which the partitions
-        before it are recovered; ValueError for a topic that is not there, an unknown mode, or salvage with
-        trusts_recovery_point.
+    Returns: for each partition, by topic and number, the report, or the error with which strict recovery refused it, or
+        with which a call failed on its files.
+    Raises: LogNotFoundError if there is no log at the path; LogLockedError; StorageError of the root's own files,
+        after which the partitions before it are recovered; ValueError for a topic that is not there, an unknown mode,
+        or salvage with trusts_recovery_point.
     Cost: reads the logs once.
     """
     env, root = locate(path, env)
@@ -111,10 +111,10 @@ def recover(
 
 def _selected(path: StrPath, topics: str | Iterable[str] | None, env: Env | None) -> list[PartitionDirectory]:
     """Return the partitions at a path, by topic and number."""
-    found = sorted(find_partitions(path, env), key=lambda directory: directory.topic_partition)
-    if topics is None:
+    wanted = None if topics is None else {topics} if isinstance(topics, str) else set(topics)
+    found = find_partitions(path, env, is_wanted=lambda one: wanted is None or one.topic in wanted)
+    if wanted is None:
         return found
-    wanted = {topics} if isinstance(topics, str) else set(topics)
     missing = wanted - {directory.topic_partition.topic for directory in found}
     if missing:
         raise ValueError(f"topics not found: {', '.join(sorted(missing))}")

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, TypeVar, overload
 
 from kstore.config import LogConfig
-from kstore.errors import LogNotFoundError, StorageError
+from kstore.errors import LogNotFoundError
 from kstore.log.env import Env, StrPath, locate, split_path
 from kstore.log.files.checkpoints import forget_partitions
 from kstore.log.files.lock import PartitionLock
@@ -93,15 +93,7 @@ def open_found(directory: PartitionDirectory, config: LogConfig | None = None) -
     Raises: LogNotFoundError if it is gone, or is no partition directory; otherwise as open_log.
     Cost: as open_log, with one listing less.
     """
-    try:
-        source = DirectorySource(directory, config=LogConfig.or_default(config))
-    except LogNotFoundError:
-        raise
-    except StorageError as error:
-        if error.errno not in (errno.ENOENT, errno.ENOTDIR):
-            raise
-        message = f"no such directory: {directory.path}, which was removed or renamed before it was opened"
-        raise LogNotFoundError(message, path=directory.path, errno=error.errno) from error
+    source = DirectorySource(directory, config=LogConfig.or_default(config))
     if not source.segments:
         find_partition(directory.path, directory.env)
     return Log(source)

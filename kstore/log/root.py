@@ -79,7 +79,7 @@ class RootLogs(Closing, Generic[_SomeLog]):
     def log(self, topic: str, partition: int = 0) -> _SomeLog:
         """Return the open log of a partition, the same one for every caller until it is closed.
 
-        Raises: LogNotFoundError if the partition does not exist; as open_log.
+        Raises: LogNotFoundError if the partition does not exist, or another process deleted it; as open_log.
         """
         with self._mutex:
             self._check_open()

@@ -5,6 +5,7 @@ The other source is LiveSource in kstore.log.write: a log that this process writ
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 import weakref
@@ -20,6 +21,7 @@ from kstore.errors import (
     CorruptionError,
     KStoreError,
     LogClosedError,
+    LogNotFoundError,
     LogReplacedError,
     OffsetOutOfRangeError,
     StorageError,
@@ -301,6 +303,7 @@ def _cleaned_by_configuration() -> int:
 class DirectorySource:
     """A directory as it was listed; what a broker appends later is not seen.
 
+    Raises: LogNotFoundError if the directory is gone; as open_log.
     If files of the listing are removed or replaced, by retention, compaction or a truncation, and nothing was yielded
     yet, the directory is listed again.  Takes no lock and writes nothing.
     """
@@ -319,7 +322,13 @@ class DirectorySource:
             directory.topic_partition, directory.path, config, OpenFiles(env), IndexCache(env), cleaned_below
         )
         self._renewing = threading.Lock()
-        self._listing = self._listed(0)
+        try:
+            self._listing = self._listed(0)
+        except StorageError as error:
+            if error.errno not in (ENOENT, errno.ENOTDIR) or isinstance(error, LogNotFoundError):
+                raise
+            message = f"no such directory: {directory.path}, which was removed or renamed before it was opened"
+            raise LogNotFoundError(message, path=directory.path, errno=error.errno) from error
         # Of the directory that was opened: one that is made again in its place is another log.
         self._directory = self._listing.directory
 

@@ -22,6 +22,7 @@ from kstore.errors import (
     CorruptCheckpointError,
     CorruptLogError,
     KStoreError,
+    StorageError,
     TopicSettingsError,
     checked_int,
 )
@@ -117,7 +118,7 @@ def open_store(
     """Open a log.dirs root, for reading ("r") or as its only writer ("a").
 
     Mode "a" creates the root if its parent exists, and recovers every log if the root was not closed cleanly. A log
-    that strict recovery refuses does not prevent writing to the others.
+    that strict recovery refuses, or whose directory can't be read, does not prevent writing to the others.
     Args: config: of every topic that is not in topic_configs. In mode "a", what WritableStore.change_topic_config
         changed of it holds too, except for a topic in topic_configs. recovery, trusts_recovery_point: as in open_log;
         max_open_files: how many logs may keep a file open that they append to, None for half of RLIMIT_NOFILE;
@@ -553,10 +554,13 @@ class WritableStore(RootLogs[WritableLog]):
                 self._logs[topic_partition] = log
 
     def _recovered(self, topic_partition: TopicPartition) -> WritableLog | CorruptLogError | None:
+        directory = self._directories[topic_partition]
         try:
-            log = self._open(self._directories[topic_partition])
-        except TopicSettingsError as error:
-            # The log is recovered when it is opened with others.
+            log = self._open(directory)
+        except (TopicSettingsError, StorageError) as error:
+            if isinstance(error, StorageError) and directory.can_be_listed():
+                raise
+            # The log is recovered when it is opened with other settings, or when its directory can be read.
             _logger.error("%s was not recovered: %s", topic_partition, error)
             return None
         except CorruptLogError as error:

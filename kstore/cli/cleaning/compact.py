@@ -9,9 +9,9 @@ from kstore.cli import EXIT_FINE
 from kstore.cli.cleaning.topics import KeptConfigs
 from kstore.cli.output import LOG_COLUMNS, Column
 from kstore.cli.render import JSON_TEXT
-from kstore.errors import CorruptionError, KStoreError, TopicSettingsError
-from kstore.log.opening import open_log
+from kstore.errors import CorruptionError, KStoreError, StorageError, TopicSettingsError
 from kstore.log.upkeep.recovering import recoverable
+from kstore.log.write.writable_log import WritableLog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +62,7 @@ def run(selection: PartitionSelection, wanted: CompactOptions, out: Output, *, i
                     others.add(directory.topic_partition.topic)
                     continue
                 config = replace(config, cleanup_policy="compact")
-            with open_log(directory.path, "a", config) as log:
+            with WritableLog.open(directory, config=config, env=directory.env) as log:
                 if wanted.rolls:
                     log.roll()
                 report = log.compact(is_forced=not wanted.heeds_ratio, max_bytes_per_second=wanted.max_bytes_per_second)
@@ -70,7 +70,10 @@ def run(selection: PartitionSelection, wanted: CompactOptions, out: Output, *, i
         except (CorruptionError, TopicSettingsError) as error:
             status = max(status, out.failure(error))
             continue
-        except KStoreError:
+        except KStoreError as error:
+            if isinstance(error, StorageError) and directory.is_place_of(error):
+                status = max(status, out.partition_failure(error, directory))
+                continue
             _show(rows, out)
             raise
         if is_json:

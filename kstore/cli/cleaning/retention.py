@@ -8,11 +8,12 @@ from kstore.cli import EXIT_FINE
 from kstore.cli.cleaning.topics import KeptConfigs
 from kstore.cli.output import Column
 from kstore.cli.render import JSON_TEXT
-from kstore.errors import CorruptionError, KStoreError, TopicSettingsError
+from kstore.errors import CorruptionError, KStoreError, StorageError, TopicSettingsError
 from kstore.log.cleaning.retention import RetentionBounds, plan_retention
 from kstore.log.env import DEFAULT_ENV
 from kstore.log.opening import open_log
 from kstore.log.upkeep.recovering import recoverable
+from kstore.log.write.writable_log import WritableLog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,6 +61,11 @@ def run(selection: PartitionSelection, options: Mapping[str, Any], out: Output, 
             except (CorruptionError, TopicSettingsError) as error:
                 status = max(status, out.failure(error))
                 continue
+            except StorageError as error:
+                if not directory.is_place_of(error):
+                    raise
+                status = max(status, out.partition_failure(error, directory))
+                continue
             for one in due:
                 if is_json:
                     out.line(json_of(directory.topic_partition, one))
@@ -89,7 +95,7 @@ def _show(rows: list[list[str]], out: Output) -> None:
 
 def removed(directory: PartitionDirectory, config: LogConfig) -> list[DueSegment]:
     """Remove the segments that are due, and return them."""
-    with open_log(directory.path, "a", config) as log:
+    with WritableLog.open(directory, config=config, env=directory.env) as log:
         return log.delete_old_segments()
 
 

@@ -204,7 +204,7 @@ def run(selection: PartitionSelection, wanted: StatOptions, out: Output, *, is_j
                 with open_found(partition, LogConfig(cleaner_dedupe_buffer_bytes=wanted.map_bytes)) as log:
                     one = weigh(log, wanted, progress, env=partition.env)
             except KStoreError as error:
-                status = max(status, out.failure(error))
+                status = max(status, out.partition_failure(error, partition))
                 continue
             if is_json:
                 out.line(one.json(wanted.top))

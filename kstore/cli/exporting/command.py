@@ -11,7 +11,6 @@ from kstore.cli import EXIT_DAMAGE, EXIT_FINE
 from kstore.cli.arguments import WrongUseError, parse_offset, parse_timestamp_ms
 from kstore.cli.output import Column, Progress
 from kstore.cli.render import JSON_TEXT
-from kstore.log.files.names import find_partitions
 from kstore.types import MAX_OFFSET
 
 if TYPE_CHECKING:
@@ -129,7 +128,7 @@ def run(wanted: ExportWanted, out: Output, *, is_json: bool) -> int:
     if (wanted.target is None) == (wanted.table is None):
         raise WrongUseError("expected either OUT or --to-table")
     try:
-        selected = options.selection.select(find_partitions(wanted.directory))
+        selected = options.selection.find(wanted.directory)
         options.check_topic_ids(one.topic_partition for one in selected)
     except ValueError as error:
         raise WrongUseError(str(error)) from error

@@ -9,13 +9,15 @@ from kstore.cli import EXIT_FINE
 from kstore.cli.arguments import WrongUseError
 from kstore.cli.cat import groups_of, prefix_of, show
 from kstore.cli.render import json_of_plain
-from kstore.errors import LogNotFoundError
+from kstore.errors import KStoreError, LogNotFoundError
 from kstore.log.following.follower import Feed
 from kstore.log.following.partitions import ManyLogs
 from kstore.log.following.tail import FollowOptions, LogTail, Part
 from kstore.log.opening import open_found
 
 if TYPE_CHECKING:
+    from collections.abc import Set
+
     from kstore.cli.arguments import PartitionSelection
     from kstore.cli.cat import CatOptions
     from kstore.cli.output import Output
@@ -27,14 +29,26 @@ if TYPE_CHECKING:
 def run(selection: PartitionSelection, wanted: CatOptions, out: Output, *, is_json: bool) -> int:
     """Print the selected records, and those that come, until the limit or an interrupt; return the exit status.
 
-    A log that was truncated, or lost records before they were printed, is followed on with a warning.
+    A partition that can't be opened is reported and left out. A log that was truncated, or lost records before they
+    were printed, is followed on with a warning.
     """
     found = selection.find()
+    status, unreadable = EXIT_FINE, set()
+    for partition in found:
+        try:
+            open_found(partition).close()
+        except KStoreError as error:
+            failure = out.partition_failure(error, partition)
+            if failure != EXIT_FINE:
+                unreadable.add(partition.topic_partition)
+            status = max(status, failure)
+    if len(unreadable) == len(found):
+        return status
     env = found[0].env
     arrivals = env.watch()
     parts = ManyLogs(
         found[0].root,
-        find=partial(_found_now, selection),
+        find=partial(_found_now, selection, unreadable),
         open_tail=partial(_tail, wanted=wanted, arrivals=arrivals),
         arrivals=arrivals,
         from_offset=wanted.start_offset,
@@ -52,12 +66,14 @@ def run(selection: PartitionSelection, wanted: CatOptions, out: Output, *, is_js
                 left = _show(part, wanted, out, left, is_json=is_json)
     finally:
         feed.close()
-    return EXIT_FINE
+    return status
 
 
-def _found_now(selection: PartitionSelection) -> dict[TopicPartition, PartitionDirectory]:
+def _found_now(
+    selection: PartitionSelection, unreadable: Set[TopicPartition]
+) -> dict[TopicPartition, PartitionDirectory]:
     try:
-        return {one.topic_partition: one for one in selection.find()}
+        return {one.topic_partition: one for one in selection.find() if one.topic_partition not in unreadable}
     except (LogNotFoundError, WrongUseError):
         return {}
 

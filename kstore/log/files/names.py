@@ -9,12 +9,12 @@ from __future__ import annotations
 import errno
 import re
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
 from kstore.config import MAX_INT32
-from kstore.errors import LogNotFoundError, StorageError
+from kstore.errors import LogLockedError, LogNotFoundError, StorageError
 from kstore.log.env import DEFAULT_ENV, Env, Location, StrPath, join_path, locate, path_list, split_path
 from kstore.types import MAX_OFFSET, TopicPartition
 
@@ -173,6 +173,28 @@ class PartitionDirectory(NamedTuple):
     root: str
     env: Env = DEFAULT_ENV
 
+    def is_place_of(self, error: StorageError) -> bool:
+        """Whether a call failed on this directory, or on a file in it, so that other partitions may be sound."""
+        if isinstance(error, LogLockedError) or error.path is None:
+            return False
+        return error.path == self.path or error.path.startswith(join_path(self.path, ""))
+
+    def can_be_listed(self) -> bool:
+        """Look whether the directory can be listed now."""
+        try:
+            self.env.listdir(self.path)
+        except StorageError:
+            return False
+        return True
+
+    def was_deleted(self) -> bool:
+        """Look whether the directory is gone, as after the deletion of its topic; False where that can't be told."""
+        self.env.look_again(self.path)
+        try:
+            return self.env.stat(self.path) is None
+        except StorageError:
+            return False
+
 
 class _Content(NamedTuple):
     """Whether a directory holds segments, and what is named like a partition in it."""
@@ -181,11 +203,19 @@ class _Content(NamedTuple):
     partitions: list[PartitionDirectory]
 
 
-def find_partitions(paths: StrPath | Iterable[StrPath], env: Env | None = None) -> list[PartitionDirectory]:
+def find_partitions(
+    paths: StrPath | Iterable[StrPath],
+    env: Env | None = None,
+    *,
+    is_wanted: Callable[[TopicPartition], bool] | None = None,
+) -> list[PartitionDirectory]:
     """Find the partitions at one or several paths or URLs, each a partition directory or a log.dirs root.
 
     In a root, directories that a broker renamed for deletion or moves (-delete, -stray, -future) are skipped, and so
-    are those that are removed while the root is listed.
+    are those that are removed while the root is listed. One that can't be looked into is returned; its log can't be
+    opened either, and that says why.
+    Args: is_wanted: whether a directory of a root is looked into, None for each; the others are returned by their
+        names alone, unless none is wanted.
     Returns: sorted by topic, then partition number; a directory reached twice appears once.
     Raises: LogNotFoundError if a path is missing, not a directory, or neither a partition nor a root; StorageError if
         two directories hold the same topic-partition; ValueError for no path.
@@ -193,7 +223,7 @@ def find_partitions(paths: StrPath | Iterable[StrPath], env: Env | None = None) 
     directories = path_list(paths)
     if not directories:
         raise ValueError("paths must name at least one directory, got none")
-    return _each_once(partition for path in directories for partition in _partitions_at(locate(path, env)))
+    return _each_once(partition for path in directories for partition in _partitions_at(locate(path, env), is_wanted))
 
 
 def name_partitions(
@@ -282,13 +312,23 @@ def find_partition(path: StrPath, env: Env | None = None) -> PartitionDirectory:
     return partition
 
 
-def _partitions_at(location: Location) -> list[PartitionDirectory]:
+def _partitions_at(
+    location: Location, is_wanted: Callable[[TopicPartition], bool] | None = None
+) -> list[PartitionDirectory]:
     env, path = location
-    content = _look_into(path, env)
-    partition = _as_partition(path, content, env)
+    content = _content(path, _names_in(path, env), env)
+    wanted: list[PartitionDirectory] = []
+    others: list[PartitionDirectory] = []
+    for directory in content.partitions:
+        (wanted if is_wanted is None or is_wanted(directory.topic_partition) else others).append(directory)
+    if not wanted:
+        wanted, others = others, []
+    wanted = _directories(wanted, env)
+    partition = _as_partition(path, content._replace(partitions=[*wanted, *others]), env)
     if partition is not None:
         return [partition]
-    partitions, inner_roots = _split_off_roots(content.partitions, env)
+    partitions, inner_roots = _split_off_roots(wanted, env)
+    partitions += others
     if not partitions and not inner_roots:
         raise _no_log_at(path)
     if not partitions:
@@ -303,15 +343,16 @@ def _partitions_at(location: Location) -> list[PartitionDirectory]:
 def _split_off_roots(directories: list[PartitionDirectory], env: Env) -> tuple[list[PartitionDirectory], list[str]]:
     """Of directories named like partitions, return the partitions, and the paths of those that are roots.
 
-    One that was removed since it was listed, as when a topic is deleted, is left out.
+    One that was removed since it was listed, as when a topic is deleted, is left out. One that can't be looked into
+    counts as a partition, since others may be sound.
     """
     partitions, roots = [], []
     for directory in directories:
         try:
             content = _look_into(directory.path, env)
-        except LogNotFoundError as error:
+        except StorageError as error:
             if error.errno != errno.ENOENT:
-                raise
+                partitions.append(directory)
             continue
         if content.partitions and not content.has_logs:
             roots.append(directory.path)
@@ -322,7 +363,19 @@ def _split_off_roots(directories: list[PartitionDirectory], env: Env) -> tuple[l
 
 def _look_into(path: str, env: Env) -> _Content:
     content = _content(path, _names_in(path, env), env)
-    return content._replace(partitions=[inner for inner in content.partitions if env.is_directory(inner.path)])
+    return content._replace(partitions=_directories(content.partitions, env))
+
+
+def _directories(named: Iterable[PartitionDirectory], env: Env) -> list[PartitionDirectory]:
+    """Return those that are directories, and those of which that can't be told."""
+
+    def is_directory(path: str) -> bool:
+        try:
+            return env.is_directory(path)
+        except StorageError:
+            return True
+
+    return [directory for directory in named if is_directory(directory.path)]
 
 
 def _names_in(path: str, env: Env) -> list[str]:

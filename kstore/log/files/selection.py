@@ -8,7 +8,8 @@ from datetime import datetime, timedelta, timezone
 from typing import TypeAlias
 
 from kstore.errors import checked_int
-from kstore.log.files.names import PartitionDirectory
+from kstore.log.env import Env, StrPath
+from kstore.log.files.names import PartitionDirectory, find_partitions
 from kstore.types import INTERNAL_TOPICS, TopicPartition
 
 # A bound of offsets: one for all partitions, or one for each.
@@ -48,6 +49,20 @@ class Selection:
             start=_offset_bound("start_offset", start_offset),
             end=_offset_bound("end_offset", end_offset),
         )
+
+    def find(self, paths: StrPath | Iterable[StrPath], env: Env | None = None) -> list[PartitionDirectory]:
+        """Return the partitions to read of those at one or several paths; no other directory is looked into.
+
+        Raises: as find_partitions and select.
+        """
+
+        def is_wanted(topic_partition: TopicPartition) -> bool:
+            topic, number = topic_partition
+            return (self.topics is None or topic in self.topics) and (
+                self.partitions is None or number in self.partitions
+            )
+
+        return self.select(find_partitions(paths, env, is_wanted=is_wanted))
 
     def select(self, directories: Sequence[PartitionDirectory]) -> list[PartitionDirectory]:
         """Return the partitions to read. Internal topics are left out unless they are named, or there is only one

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from kstore.config import LogConfig
-from kstore.errors import CorruptLogError
+from kstore.errors import CorruptLogError, StorageError
 from kstore.log.env import DEFAULT_ENV, Env
 from kstore.log.files.checkpoints import PartitionMarks, read_checkpoint, save_marks
 from kstore.log.files.lock import PartitionLock
@@ -29,13 +30,17 @@ from kstore.log.recovery.load import load_log
 from kstore.log.write.writable_log import WritableLog
 from kstore.types import TopicPartition
 
+_logger = logging.getLogger("kstore.log")
+
 
 class RecoveredPartition(NamedTuple):
-    """The outcome for one partition: its report, or the error with which strict recovery refused it, unchanged."""
+    """The outcome for one partition: its report, or the error with which strict recovery refused it, unchanged, or the
+    StorageError of a call that failed on its files.
+    """
 
     directory: PartitionDirectory
     report: RecoveryReport | None
-    refusal: CorruptLogError | None = None
+    refusal: CorruptLogError | StorageError | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -60,9 +65,11 @@ def recover_partitions(
 ) -> Iterator[RecoveredPartition]:
     """Recover partitions of one root, whether or not it was shut down cleanly, and yield the outcome of each.
 
-    At the end, the root is marked as closed cleanly if these are all of its partitions and none was refused.
+    At the end, the root is marked as closed cleanly if these are all of its partitions and none was refused. One
+    that was deleted since is left out, with a warning.
     Args: keeps_copies, trusts_recovery_point, on_read, dry_run: as in load_log; a dry run takes no lock.
-    Raises: LogLockedError, StorageError; ValueError for partitions of two roots, and as load_log.
+    Raises: LogLockedError; StorageError of the root's own files; ValueError for partitions of two roots, and as
+        load_log.
     """
     check_recovery(mode, trusts_recovery_point=trusts_recovery_point)
     roots = {directory.root for directory in directories}
@@ -100,7 +107,9 @@ class _Recovery:
     def look(self, directories: Sequence[PartitionDirectory]) -> Iterator[RecoveredPartition]:
         self._read_checkpoints()
         for directory in directories:
-            yield self._load(directory, dry_run=True)
+            recovered = self._load(directory, dry_run=True)
+            if recovered is not None:
+                yield recovered
 
     def run(self, directories: Sequence[PartitionDirectory]) -> Iterator[RecoveredPartition]:
         lock = PartitionLock.acquire(self._root, None, self._env)
@@ -109,10 +118,9 @@ class _Recovery:
             marker = read_clean_shutdown(self._root, self._env) or CleanShutdown()
             remove_clean_shutdown(self._root, self._env)
             for directory in directories:
-                recovered = self._load(directory, dry_run=False)
-                if recovered.report is not None:
-                    self._settle(directory, lock)
-                yield recovered
+                recovered = self._load(directory, dry_run=False, lock=lock)
+                if recovered is not None:
+                    yield recovered
             self._finish(marker)
         finally:
             lock.release()
@@ -121,7 +129,10 @@ class _Recovery:
         self._points = read_checkpoint(self._root, RECOVERY_POINT_CHECKPOINT, self._env)
         self._starts = read_checkpoint(self._root, LOG_START_OFFSET_CHECKPOINT, self._env)
 
-    def _load(self, directory: PartitionDirectory, *, dry_run: bool) -> RecoveredPartition:
+    def _load(
+        self, directory: PartitionDirectory, *, dry_run: bool, lock: PartitionLock | None = None
+    ) -> RecoveredPartition | None:
+        """Recover one partition; None if it was deleted."""
         topic_partition = directory.topic_partition
         try:
             loaded = self._load_log(
@@ -130,7 +141,16 @@ class _Recovery:
                 log_start_offset=self._starts.get(topic_partition),
                 dry_run=dry_run,
             )
+            if lock is not None:
+                self._settle(directory, lock)
         except CorruptLogError as error:
+            return RecoveredPartition(directory, None, error)
+        except StorageError as error:
+            if not directory.is_place_of(error):
+                raise
+            if directory.was_deleted():
+                _logger.warning("%s was deleted before it was recovered", directory.path)
+                return None
             return RecoveredPartition(directory, None, error)
         return RecoveredPartition(directory, loaded.report)
 
