@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from kstore.errors import TransactionStateError as TransactionStateError
     from kstore.errors import UnexpectedAppendOffsetError as UnexpectedAppendOffsetError
     from kstore.errors import UnknownTopicOrPartitionError as UnknownTopicOrPartitionError
+    from kstore.errors import UnsentRecordsError as UnsentRecordsError
     from kstore.errors import UnstableOffsetCommitError as UnstableOffsetCommitError
     from kstore.errors import UnsupportedCompressionTypeError as UnsupportedCompressionTypeError
     from kstore.errors import UnsupportedError as UnsupportedError
@@ -186,6 +187,7 @@ _ROOMS = {
         "TransactionStateError",
         "UnexpectedAppendOffsetError",
         "UnknownTopicOrPartitionError",
+        "UnsentRecordsError",
         "UnstableOffsetCommitError",
         "UnsupportedCompressionTypeError",
         "UnsupportedError",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -42,6 +44,33 @@ SYSTEM_CLOCK = SystemClock()
 def after_fork_in_child(callback: Callable[[], None]) -> None:
     """Call `callback` in every child process that Python's fork() creates, before fork() returns there."""
     os.register_at_fork(after_in_child=callback)
+
+
+_called_at_exit: set[Callable[[], None]] = set()
+
+
+def at_exit(callback: Callable[[], None]) -> None:
+    """Call `callback` once this process ends by itself and its threads have ended, daemon threads excepted.
+
+    Not in child processes, which ask for it themselves; those of multiprocessing too, which skip atexit before Python
+    3.13. os._exit() and signals that end the process skip it.
+    """
+    if callback in _called_at_exit:
+        return
+    _called_at_exit.add(callback)
+    own_process = os.getpid()
+
+    def call() -> None:
+        if os.getpid() == own_process:
+            callback()
+
+    atexit.register(call)
+    multiprocessing = sys.modules.get("multiprocessing.util")
+    if multiprocessing is not None:
+        multiprocessing.Finalize(None, call, exitpriority=0)
+
+
+after_fork_in_child(_called_at_exit.clear)
 
 
 def set_default_variable(name: str, value: str) -> None:

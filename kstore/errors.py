@@ -350,6 +350,18 @@ class ProducerClosedError(KStoreError):
     """The producer was closed before the call, or before the record was sent."""
 
 
+class UnsentRecordsError(KStoreError):
+    """Records that producers had accepted could not be written before their store, or staging sink, was closed.
+
+    Their futures have their errors; __cause__ is the first of them.
+    Attributes: record_count (how many).
+    """
+
+    def __init__(self, message: str, *, record_count: int, path: str | None = None) -> None:
+        super().__init__(message, path=path)
+        self.record_count = record_count
+
+
 class ProducerFencedError(KStoreError):
     """Another producer started with the same transactional id (Kafka: ProducerFencedException)."""
 

@@ -55,6 +55,7 @@ from kstore.log.log import Log
 from kstore.log.recovery.context import RecoveryMode, RecoveryReport, check_recovery
 from kstore.log.root import RootLogs, no_such_log
 from kstore.log.source import DirectorySource
+from kstore.log.upkeep.dependents import Dependent, Dependents
 from kstore.log.upkeep.group_offsets import forget_offsets
 from kstore.log.upkeep.maintenance import Maintenance, MaintenanceIntervals, MaintenanceReport
 from kstore.log.upkeep.metrics import Metric, StoreMetrics
@@ -257,6 +258,7 @@ class WritableStore(RootLogs[WritableLog]):
         self._leaving: set[TopicPartition] = set()
         self._deleted = DeletedDirectories(root, delay_ms=config.file_delete_delay_ms, env=env)
         self._metrics = StoreMetrics(env)
+        self._dependents = Dependents(root)
         self._maintenance = Maintenance(self, env)
         disown_in_child(self)
         for topic in self._configs.deleting:
@@ -444,6 +446,14 @@ class WritableStore(RootLogs[WritableLog]):
             self._deleted.keep(left)
         return gone
 
+    def add_dependent(self, dependent: Dependent) -> None:
+        """Have an object that holds records for this store in memory end its work before the store is closed.
+
+        Producers do that by themselves. The store does not keep it alive.
+        Raises: LogClosedError.
+        """
+        self._dependents.add(dependent)
+
     def checkpoint(self) -> None:
         """Write the recovery point, log start offset and high watermark of each log, as a broker does every minute.
 
@@ -457,14 +467,19 @@ class WritableStore(RootLogs[WritableLog]):
     def close(self) -> None:
         """Close every log and leave the root as a clean shutdown does; a second call does nothing.
 
+        First the producers that write to the store are closed, each within its delivery_timeout_ms.
         The clean shutdown marker, which makes a recovery unnecessary, is written only if every log of the root is whole
         and was closed.
         Within a pass of maintenance, as by a signal handler, the store is closed when that ends. After an interrupt
         (Ctrl-C) a second call does the rest; until then the store allows nothing else.
-        Raises: StorageError, with everything closed and unlocked, and no marker written.
+        Raises: StorageError, with everything closed and unlocked, and no marker written; else UnsentRecordsError, with
+            everything closed, if records of producers could not be written; RuntimeError, with nothing done, in a
+            signal handler that interrupted a call of a producer.
         """
         if not self._maintenance.end(self.close):
             return
+        # Without the mutex: the threads of the producers need it.
+        unsent = self._dependents.end()
         with self._mutex:
             # The second: a signal handler or a finalizer closes the store while its thread does.
             if self._is_closed or self._is_closing:
@@ -474,6 +489,8 @@ class WritableStore(RootLogs[WritableLog]):
                 self._close_all()
             finally:
                 self._is_closing = False
+        if unsent is not None:
+            raise unsent
 
     def _close_all(self) -> None:
         """Do what close() does; an interrupted call may be made again. Requires the mutex."""
@@ -496,6 +513,8 @@ class WritableStore(RootLogs[WritableLog]):
 
     def disown(self) -> None:
         self._mutex = threading.RLock()
+        # The threads of the producers stay in the parent.
+        self._dependents = Dependents(self.root)
 
     def _made_arrivals(self) -> Arrivals:
         return LiveArrivals()

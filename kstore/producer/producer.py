@@ -5,12 +5,13 @@ ProducerParts creates the objects of one producer and connects them.
 
 from __future__ import annotations
 
+import warnings
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import TIMEOUT_MAX
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
-from weakref import WeakSet
 
 from kstore._core import (
     ProducerCore,
@@ -110,6 +111,9 @@ class ProducerParts:
             name=f"kstore-producer-{config.client_id}" if config.client_id else "kstore-producer",
         )
         self._add_gauges()
+        add_dependent = getattr(self.sink, "add_dependent", None)
+        if add_dependent is not None:
+            add_dependent(self.sender)
 
     def _add_gauges(self) -> None:
         pool, metadata, gauge = self.pool, self.metadata, self.metrics.gauge
@@ -148,7 +152,12 @@ def _hooks(metrics: ProducerMetrics) -> SenderHooks:
         metrics.count("batch-split")
 
     return SenderHooks(
-        on_send=on_send, on_response=on_response, on_retry=on_retry, on_error=on_error, on_split=on_split
+        on_send=on_send,
+        on_response=on_response,
+        on_retry=on_retry,
+        on_error=on_error,
+        on_split=on_split,
+        is_held_here=lambda: metrics.is_held_here,
     )
 
 
@@ -158,15 +167,15 @@ DeliveryCallback: TypeAlias = Callable[[RecordMetadata, "KStoreError | None"], o
 _TOLD_BY_FUTURE = (RecordTooLargeError, UnknownTopicOrPartitionError, ProducerTimeoutError)
 _NS_PER_MS = 1_000_000
 _MS_PER_S = 1000
-# Seconds to wait for a sink call to return after a forced close.
-_FORCED_CLOSE_S = 1.0
 
 
 class Producer(ProducerCore):
     """Sends records from any number of threads to the partitions of a store, or of another sink, in batches.
 
     Records of one partition arrive in the order in which they were sent. As a context manager it closes itself on exit,
-    which waits for the records that are not sent yet.
+    which waits for the records that are not sent yet. So do the close of the store that it writes to, and the exit of
+    the interpreter, each for up to delivery_timeout_ms. One that is garbage-collected without close() gives a
+    ResourceWarning, and its thread ends when the records are sent.
     Args: target: a store opened for writing by kstore.open_store, or a Sink; settings: those of ProducerConfig.
     Attributes: config, transactional_id (None without transactions).
     Raises: TypeError for another target, and for an unknown setting, with the nearest name; TypeError, ValueError for
@@ -209,12 +218,18 @@ class Producer(ProducerCore):
             ignores_keys=config.partitioner_ignore_keys,
             clock=None if clock is SYSTEM_CLOCK else clock,
         )
-        self._metadata.on_update = self._take_partition_counts
+        # Nothing that the thread holds refers to the producer, so that it can be garbage-collected.
+        take_counts = weakref.WeakMethod(self._take_partition_counts)
+        self._metadata.on_update = lambda cluster: (take := take_counts()) and take(cluster)
         self.takes_short_way = not (self._interceptors or self._partitioner)
+        self._dropping = weakref.finalize(self, _drop, config.client_id, self._sender)
+        # The interpreter's exit ends the sender.
+        self._dropping.atexit = False
         try:
             self._sender.start()
             _producers.add(self)
         except BaseException:
+            self._dropping.detach()
             self._sender.force_close()
             raise
 
@@ -494,30 +509,14 @@ class Producer(ProducerCore):
             raise ValueError(f"timeout must not be negative, got {timeout}")
         if self._has_ended:
             return
-        sender = self._sender
-        if not sender.is_own_thread:
+        if not self._sender.is_own_thread:
             self._check_not_in_midst("close()")
         self._refuse("it was closed")
-        if sender.is_own_thread:
-            sender.force_close()
-        else:
-            sender.initiate_close()
-            if not sender.join(timeout):
-                sender.force_close()
-                if not sender.join(_FORCED_CLOSE_S):
-                    self._give_up()
+        self._sender.close(timeout)
+        self._dropping.detach()
         self._has_ended = True
         while self._last_calls:
             self._last_calls.pop()()
-
-    def _give_up(self) -> None:
-        """Fail the batches in a sink call that does not return; their callbacks run in this thread."""
-        # A callback may call close(), which must not wait.
-        self._has_ended = True
-        try:
-            self._accumulator.abort_incomplete_batches()
-        finally:
-            self._has_ended = False
 
     def _close_interceptors(self) -> None:
         self._interceptors.close()
@@ -607,8 +606,9 @@ class Producer(ProducerCore):
             self._metrics.add_time_ns(name, (self._clock.monotonic_ms() - before_ms) * _NS_PER_MS)
 
     def _check_usable(self) -> None:
-        if self._closed_why is not None:
-            raise ProducerClosedError(f"the producer can't be used: {self._closed_why}")
+        if self._closed_why is not None or not self._sender.is_open:
+            why = self._closed_why or "its store was closed, or the program ends"
+            raise ProducerClosedError(f"the producer can't be used: {why}")
 
     def _check_may_wait(self, call: str) -> None:
         if self._sender.is_own_thread:
@@ -616,11 +616,7 @@ class Producer(ProducerCore):
         self._check_not_in_midst(call)
 
     def _check_not_in_midst(self, call: str) -> None:
-        if (
-            self._accumulator.is_held_here
-            or self._metrics.is_held_here
-            or (self._transactions is not None and self._transactions.is_held_here)
-        ):
+        if self._sender.is_held_here:
             raise RuntimeError(
                 f"{call} in a signal handler would wait for the call of the producer that the signal interrupted: let "
                 "the handler only set a flag"
@@ -634,6 +630,7 @@ class Producer(ProducerCore):
         """Refuse all calls in a forked child process, which has only a copy of the producer."""
         self._refuse("it was created in the parent process, before fork()")
         self._has_ended = True
+        self._dropping.detach()
 
 
 class _Intercepted:
@@ -674,8 +671,20 @@ def _checked(record: ProducerRecord) -> ProducerRecord:
     return record._replace(partition=_checked_partition(record.partition), timestamp_ms=timestamp_ms)
 
 
+def _drop(client_id: str, sender: Sender) -> None:
+    """Let the thread of a producer that was garbage-collected without close() send the rest and end."""
+    if not sender.is_open:
+        return
+    try:
+        named = f" {client_id!r}" if client_id else ""
+        message = f"unclosed producer{named} with {sender.unsent_count} records that are not sent yet"
+        warnings.warn(message, ResourceWarning, stacklevel=2)
+    finally:
+        sender.initiate_close()
+
+
 # All producers, to disable their copies in a forked child, which lacks the sending threads.
-_producers: WeakSet[Producer] = WeakSet()
+_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
 
 
 def _forbid_in_child() -> None:

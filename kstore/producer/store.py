@@ -58,6 +58,12 @@ class ProducerLog(Protocol):
     def read(self) -> Iterator[Record]: ...
 
 
+class Dependent(Protocol):
+    """What holds records for a store in memory; see kstore.log.upkeep.dependents."""
+
+    def end_work(self) -> tuple[int, KStoreError | None]: ...
+
+
 class ProducerStore(Protocol):
     """A store opened for writing; see kstore.log.WritableStore."""
 
@@ -65,6 +71,8 @@ class ProducerStore(Protocol):
     def partitions(self) -> tuple[TopicPartition, ...]: ...
 
     def log(self, topic: str, partition: int = 0) -> ProducerLog: ...
+
+    def add_dependent(self, dependent: Dependent) -> None: ...
 
     def create_topic(self, name: str, partitions: int = 1, *, config: LogConfig | None = None) -> uuid.UUID: ...
 

@@ -12,6 +12,7 @@ from kstore._core import records_of_batches
 from kstore.errors import KStoreError, StorageError, UnknownTopicOrPartitionError
 from kstore.log.env import DEFAULT_ENV, Env, StrPath, WriteFile, absolute_path, join_path
 from kstore.log.files.names import is_topic_name, parse_partition_directory_name
+from kstore.log.upkeep.dependents import Dependent, Dependents
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
 from kstore.producer.sink import ProduceResponse
 from kstore.staging.area import StagedFile, StagingArea
@@ -45,7 +46,7 @@ class StagingSink:
     Args: area: that of the root; job: as in StagedFile, see job_name; partitions: as partitions_by_topic;
         new_topic_partitions: how many partitions a topic that is missing there gets at the commit, None to refuse it.
     Attributes: failure: the first error of a write.
-    Threads: send() by one thread at a time; finish() and discard() after the producer was closed or flushed.
+    Threads: send() by one thread at a time; finish() and discard() by another one, which closes the producer first.
     """
 
     batches_per_partition = 256
@@ -69,6 +70,11 @@ class StagingSink:
         self._cluster = self._made_cluster()
         self._staged: dict[TopicPartition, _Staged] = {}
         self._open: dict[TopicPartition, WriteFile] = {}
+        self._dependents = Dependents(area.root)
+
+    def add_dependent(self, dependent: Dependent) -> None:
+        """Have a producer end its work before the files are finished or discarded."""
+        self._dependents.add(dependent)
 
     def cluster(self) -> Cluster:
         """Return the partitions that were passed, and those of new topics; one node leads them all."""
@@ -109,10 +115,14 @@ class StagingSink:
     def finish(self) -> tuple[StagedFile, ...]:
         """Make the files durable and return them; the sink takes no more batches.
 
-        Raises: the failure of an earlier write; StorageError.
+        First the producers of the sink are closed, each within its delivery_timeout_ms.
+        Raises: the failure of an earlier write; UnsentRecordsError if records could not be written; StorageError.
         """
+        unsent = self._dependents.end()
         if self.failure is not None:
             raise self.failure
+        if unsent is not None:
+            raise unsent
         for topic_partition, staged in self._staged.items():
             self._file_of(topic_partition, staged).sync()
         self._close_files()
@@ -121,7 +131,11 @@ class StagingSink:
         return self._files()
 
     def discard(self) -> None:
-        """Close and remove the files; what cannot be removed is left to StagingArea.collect."""
+        """Close and remove the files; what cannot be removed is left to StagingArea.collect.
+
+        The producers of the sink are closed first.
+        """
+        self._dependents.end()
         with suppress(StorageError):
             self._close_files()
         with suppress(StorageError):

@@ -42,6 +42,7 @@ from kstore.producer import (
     partition_for_key,
 )
 from kstore.producer.batches.batch import ProducerBatch
+from tests.fakes.faults import Fault, FaultyEnv
 from tests.reference.verdicts import as_reference
 
 TOPIC = "topic"
@@ -366,11 +367,12 @@ def test_errors_of_the_sink_reach_future_and_callback() -> None:
     assert heard.calls == [(RecordMetadata(TOPIC, 2, -1, -1, -1, -1), error)]
 
 
-def test_store_whose_log_failed_fails_futures_gives_memory_back_and_closes(store: WritableStore) -> None:
-    with Producer(store) as producer:
+def test_store_whose_log_failed_fails_futures_gives_memory_back_and_closes(tmp_path: Path) -> None:
+    env = FaultyEnv()
+    with open_store(tmp_path, "a", env=env) as store, Producer(store) as producer:
+        store.create_topic(TOPIC)
         producer.send(TOPIC, b"", partition=0).result(WAIT_S)
-        store.log(TOPIC, 0).close()
-        store.close()
+        env.arm(Fault(1, "EIO", is_for_good=False))
         futures = [producer.send(TOPIC, bytes(5000), partition=0) for _ in range(20)]
         errors = [future.exception(WAIT_S) for future in futures]
         found = producer.metrics()

@@ -444,11 +444,16 @@ class RecordAccumulator(RecordAccumulatorCore):
         self._backoff.forget(batch)
         batch.deallocate_once()
 
-    def abort_incomplete_batches(self) -> None:
-        """Refuse appends and fail every batch that is not done, appends in progress included."""
+    def abort_incomplete_batches(self) -> int:
+        """Refuse appends and fail every batch that is not done, appends in progress included.
+
+        Returns: how many records these batches have.
+        """
         self.is_closed = True
         self._await_appends()
+        count = sum(batch.record_count for batch in self.incomplete.copy_all() if not batch.is_done)
         self.abort_batches(ProducerClosedError("the producer was closed forcefully"))
+        return count
 
     def is_done_with_transaction(self) -> bool:
         """Return whether all batches of a transaction that accepts no more records are done."""

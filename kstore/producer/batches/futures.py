@@ -281,6 +281,22 @@ def _first_pending(result: ProduceRequestResult) -> ProduceRequestResult | None:
     return None
 
 
+def failures_among(
+    batches: Iterable[tuple[ProduceRequestResult, int]],
+) -> tuple[int, KStoreError | None]:
+    """Return how many records of batches failed, and the first error.
+
+    Args: batches: the result and the record count of each; those that are not done count as successful.
+    """
+    failed_count, first = 0, None
+    for result, record_count in batches:
+        for leaf, count in _leaves(result, record_count):
+            error = leaf.error_of(0)
+            if error is not None:
+                failed_count, first = failed_count + count, first or error
+    return failed_count, first
+
+
 LOGGER = logging.getLogger("kstore.producer")
 _LONGEST_WAIT_S = threading.TIMEOUT_MAX
 

@@ -41,7 +41,7 @@ class SenderHooks:
     """Callbacks of a Sender for metrics; they run in its thread and must not raise an exception.
 
     on_send: node and batches. on_response: node, batches, and the milliseconds that the sink took. on_retry, on_error:
-    topic and number of records. on_split: topic.
+    topic and number of records. on_split: topic. is_held_here: whether the calling thread holds a lock that they need.
     """
 
     on_send: Callable[[Node, list[ProducerBatch]], None] = _ignore
@@ -49,6 +49,7 @@ class SenderHooks:
     on_retry: Callable[[str, int], None] = _ignore
     on_error: Callable[[str, int], None] = _ignore
     on_split: Callable[[str], None] = _ignore
+    is_held_here: Callable[[], bool] = bool
 
 
 class BatchCompletion:
@@ -225,7 +226,7 @@ class BatchCompletion:
             manager.handle_failed_batch(batch, error, closes_gap=batch.has_sequence and not may_be_in_log)
             if batch.has_sequence and may_be_in_log:
                 manager.mark_sequence_unresolved(batch)
-        self._hooks.on_error(batch.topic_partition.topic, batch.record_count)
+        self._note_failed(batch, error)
         error_of = _errors_of_records(record_errors) if record_errors else None
         self._end(batch, lambda: batch.complete_exceptionally(error, error_of), after=earlier)
 
@@ -253,9 +254,12 @@ class BatchCompletion:
 
     def _release(self, batch: ProducerBatch, error: KStoreError | None) -> None:
         if error is not None:
-            _logger.warning("%s: lost %s records: %s", batch.topic_partition, batch.record_count, error)
-            self._hooks.on_error(batch.topic_partition.topic, batch.record_count)
+            self._note_failed(batch, error)
         self._end(batch, lambda: batch.complete(NO_OFFSET))
+
+    def _note_failed(self, batch: ProducerBatch, error: KStoreError) -> None:
+        _logger.warning("%s: %s records failed: %s", batch.topic_partition, batch.record_count, error)
+        self._hooks.on_error(batch.topic_partition.topic, batch.record_count)
 
     def _end(self, batch: ProducerBatch, complete: Callable[[], object], *, after: ProducerBatch | None = None) -> None:
         """Complete a batch and those that it holds; if the batch `after` is not done, hold this one instead."""

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from kstore._core import Bell, begin_sends, end_sends
 from kstore.config import MAX_INT32
-from kstore.environment import SYSTEM_CLOCK, Clock
+from kstore.environment import SYSTEM_CLOCK, Clock, after_fork_in_child, at_exit
 from kstore.errors import KStoreError, ProducerClosedError, TransactionAbortedError
+from kstore.producer.batches.futures import failures_among
 from kstore.producer.cluster import Cluster, Node
 from kstore.producer.sending.completion import BatchCompletion, SenderHooks
 from kstore.producer.sink import Sink, answers_of, as_kstore_error, cluster_of
@@ -29,6 +30,8 @@ _MAX_WAIT_MS = 10_000
 # The shortest wait before the sink is asked for its cluster again.
 _LEAST_WAIT_MS = 1
 _MS_PER_S = 1000
+# Seconds to wait for a sink call to return after a forced close.
+_FORCED_CLOSE_S = 1.0
 
 _logger = logging.getLogger("kstore.producer")
 
@@ -48,6 +51,7 @@ class Sender:
         retries: of one batch.
         retry_backoff_ms: the wait after an error of the sink's cluster() or of the coordinator.
         coordinator: the Sender aborts its expired transactions every 10 seconds.
+    An interpreter that exits ends all Senders first, as WritableStore.close does those of the store: end_work().
     Attributes: wakeup: wakes the thread to check the accumulator; a single step that no interrupt can split.
     Threads: run and run_once for one thread; the other methods are thread-safe.
     Source: Kafka Sender.
@@ -94,6 +98,7 @@ class Sender:
         )
         self._is_open = True
         self._is_forced = False
+        self._is_given_up = False
         self._bell = Bell(threading.Lock())
         self.wakeup: Callable[[], None] = self._bell.ring
         self._end_latch = Latch()
@@ -103,7 +108,18 @@ class Sender:
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        at_exit(_end_all)
+        _running[self] = None
+        try:
+            self._thread.start()
+        except BaseException:
+            _running.pop(self, None)
+            raise
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it accepts records: nothing has begun to close it."""
+        return self._is_open
 
     @property
     def is_running(self) -> bool:
@@ -122,6 +138,62 @@ class Sender:
         """
         # Not Thread.join(): interrupted by a signal, it may report a running thread as ended, or wait for itself.
         return self._thread.ident is None or self._end_latch.wait(timeout_s)
+
+    @property
+    def is_held_here(self) -> bool:
+        """Whether the calling thread holds a lock that the Sender's thread needs, as in a signal handler."""
+        manager = self._transaction_manager
+        is_held = self._accumulator.is_held_here or self._hooks.is_held_here()
+        return is_held or (manager is not None and manager.is_held_here)
+
+    @property
+    def unsent_count(self) -> int:
+        """The number of records that are not done yet."""
+        return sum(batch.record_count for batch in self._accumulator.incomplete.copy_all() if not batch.is_done)
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Send the queued records, abort an open transaction and end; after the timeout, fail what was not sent.
+
+        A sink call that does not return fails the records, too; their callbacks run in the calling thread. In a
+        callback it does not wait: records not sent yet fail.
+        Args: timeout_s: in seconds, None to wait without limit.
+        """
+        if self._is_given_up:
+            return
+        if self.is_own_thread:
+            self.force_close()
+            return
+        self.initiate_close()
+        if self.join(timeout_s):
+            return
+        self.force_close()
+        if self.join(_FORCED_CLOSE_S):
+            return
+        # First: a callback may close the producer, which must not wait.
+        self._is_given_up = True
+        try:
+            self._fail_unsent()
+        except BaseException:
+            self._is_given_up = False
+            raise
+
+    def end_work(self) -> tuple[int, KStoreError | None]:
+        """Do as close(), with the delivery timeout as the limit; return how many records failed, and the first error.
+
+        Raises: RuntimeError, with nothing done, in a signal handler that interrupted a call whose lock the thread
+            needs.
+        """
+        if not self.is_own_thread and self.is_held_here:
+            raise RuntimeError(
+                f"closing {self._thread.name} in a signal handler would wait for the call of the producer that the "
+                "signal interrupted: let the handler only set a flag"
+            )
+        incomplete = self._accumulator.incomplete
+        batches = dict.fromkeys(incomplete.copy_all())
+        self.initiate_close()
+        batches |= dict.fromkeys(incomplete.copy_all())
+        self.close(self._delivery_timeout_ms / _MS_PER_S)
+        return failures_among((batch.result, batch.record_count) for batch in batches)
 
     def initiate_close(self) -> None:
         """Refuse new records; send the queued ones, abort an open transaction, and end the thread."""
@@ -147,6 +219,7 @@ class Sender:
             try:
                 self._end()
             finally:
+                _running.pop(self, None)
                 self._end_latch.open()
 
     def run_once(self) -> int:
@@ -198,6 +271,7 @@ class Sender:
         if manager is None or not manager.has_ongoing_transaction or self._is_forced:
             return False
         if not manager.is_completing:
+            _logger.warning("%s aborts a transaction that was open when it was closed", self._thread.name)
             try:
                 manager.begin_abort()
             except KStoreError as error:
@@ -208,7 +282,12 @@ class Sender:
         error = ProducerClosedError("the producer was closed before this was done")
         if self._transaction_manager is not None:
             self._transaction_manager.close(error)
-        self._accumulator.abort_incomplete_batches()
+        self._fail_unsent()
+
+    def _fail_unsent(self) -> None:
+        count = self._accumulator.abort_incomplete_batches()
+        if count:
+            _logger.warning("%s was closed before %d records were sent: they failed", self._thread.name, count)
 
     # Transactions
 
@@ -336,6 +415,28 @@ class Sender:
             _logger.exception("the sink failed with %s batches", len(batches))
             self._completion.keep_interrupt(error)
             return [], as_kstore_error(error)
+
+
+# Those of this process whose threads run.
+_running: dict[Sender, None] = {}
+
+
+def _end_all() -> None:
+    """Have the records sent that are still in memory when the interpreter exits."""
+    senders = list(_running)
+    for sender in senders:
+        sender.initiate_close()
+    for sender in senders:
+        try:
+            count, error = sender.end_work()
+        except Exception:
+            _logger.exception("records may not have been sent before the program ended")
+            continue
+        if count:
+            _logger.error("%d records were not sent before the program ended: %s", count, error)
+
+
+after_fork_in_child(_running.clear)
 
 
 def _batches_per_partition(sink: Sink) -> int:

@@ -18,7 +18,7 @@ from kstore.producer.batches.ids import ProducerIdAndEpoch
 from kstore.producer.batches.sequences import is_sequence_after
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
 from kstore.producer.sink import ProduceResponse
-from kstore.producer.store import ProducerLog, ProducerStore, is_retriable
+from kstore.producer.store import Dependent, ProducerLog, ProducerStore, is_retriable
 from kstore.producer.transactions.coordinator import TransactionCoordinator
 from kstore.types import NO_OFFSET, NO_SEQUENCE, Ack, TopicPartition
 
@@ -51,6 +51,10 @@ class StoreSink:
         self._node = Node(0) if node is None else node
         self._logs: dict[TopicPartition, ProducerLog] = {}
         self._cluster: tuple[tuple[TopicPartition, ...], Cluster] = ((), Cluster())
+
+    def add_dependent(self, dependent: Dependent) -> None:
+        """Have the store end this first when it is closed.  Raises: LogClosedError if it was."""
+        self._store.add_dependent(dependent)
 
     def cluster(self) -> Cluster:
         """Return the store's current partitions, each led by this sink's node."""
