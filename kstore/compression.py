@@ -24,7 +24,10 @@ XERIAL_HEADER = b"\x82SNAPPY\x00" + bytes((0, 0, 0, 1, 0, 0, 0, 1))
 XERIAL_BLOCK_BYTES = 32 * 1024
 # Deflate, no flags, no time, no extra flags at any level, unknown operating system: as written by Java.
 GZIP_HEADER = bytes((0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 0xFF))
+_GZIP_MAGIC = GZIP_HEADER[:3]
 _GZIP_FLAGS_AT = 3
+# Java's reader does not look at fewer bytes after a member.
+_GZIP_LEAST_MEMBER_BYTES = 19
 _GZIP_MOST_FLAGS = 0x1F
 # Java's reader overflows its stack at some thousands.
 _GZIP_MOST_EMPTY_MEMBERS = 1000
@@ -130,7 +133,8 @@ def decompress(codec_id: int, payload: Payload, limit: int, *, magic: int = 2) -
     Args: codec_id: 0 to 4, as in the batch attributes; limit: the most bytes of output; magic: that of the batch (the
         lz4 header checksum of V0 is not checked, because Kafka's V0 writers computed it wrongly).
     Raises: DecompressionError (with a reason but no position) if the payload is damaged or truncated, has bytes after
-        its frame, or exceeds the limit; UnsupportedCompressionTypeError.
+        its frames (of lz4 and zstd; some are ignored after gzip and snappy, as by Kafka), or exceeds the limit;
+        UnsupportedCompressionTypeError.
     Threads: safe.  Cost: one pass; the GIL is released for gzip, zstd and large payloads of lz4 and snappy.
     """
     codec = _CODECS.get(codec_id)
@@ -159,7 +163,7 @@ def _decompress_none(payload: Payload, limit: int, **_: int) -> Payload:
 def _decompress_gzip(payload: Payload, limit: int, **_: int) -> bytes:
     """Inflate a payload of one member, the usual case, with few calls; start again if it is anything else."""
     new_inflater, inflate_error = _packages.inflater
-    if not _has_reserved_flags(payload, 0):
+    if len(payload) > _GZIP_FLAGS_AT and payload[_GZIP_FLAGS_AT] <= _GZIP_MOST_FLAGS:
         inflater = new_inflater(wbits=31)
         try:
             content: bytes = inflater.decompress(payload, limit + 1)
@@ -173,8 +177,16 @@ def _decompress_gzip(payload: Payload, limit: int, **_: int) -> bytes:
     return _decompress_gzip_members(memoryview(payload), limit)
 
 
-def _has_reserved_flags(payload: Payload, at: int) -> bool:
-    return len(payload) - at > _GZIP_FLAGS_AT and payload[at + _GZIP_FLAGS_AT] > _GZIP_MOST_FLAGS
+def _starts_gzip_member(view: memoryview, at: int) -> bool:
+    """Return whether a member is at a position; other bytes after a member are no content, as for GZIPInputStream.
+
+    Raises: DecompressionError for a member with reserved flags.
+    """
+    if at and (len(view) - at < _GZIP_LEAST_MEMBER_BYTES or view[at : at + 3] != _GZIP_MAGIC):
+        return False
+    if (at or len(view) > _GZIP_FLAGS_AT) and view[at + _GZIP_FLAGS_AT] > _GZIP_MOST_FLAGS:
+        raise _damaged("gzip", "reserved flags")
+    return True
 
 
 def _decompress_gzip_members(view: memoryview, limit: int) -> bytes:
@@ -183,9 +195,7 @@ def _decompress_gzip_members(view: memoryview, limit: int) -> bytes:
     parts: list[bytes] = []
     room, at, bite = limit + 1, 0, max(len(view), 1)
     empty_members = 0
-    while at < len(view) or not parts:
-        if _has_reserved_flags(view, at):
-            raise _damaged("gzip", "reserved flags")
+    while _starts_gzip_member(view, at):
         inflater, room_before = new_inflater(wbits=31), room
         while not inflater.eof:
             piece = inflater.unconsumed_tail or view[at : at + bite]
@@ -217,24 +227,32 @@ def _decompress_lz4(payload: Payload, limit: int, *, magic: int) -> Payload:
     return _core.decompress_blocks(payload, codec_id=CompressionType.LZ4, limit=limit, magic=magic)
 
 
-def _decompress_zstd(payload: Payload, limit: int, **_: int) -> bytes:
-    bound, content_size = _core.zstd_frame_bound(payload)
-    if content_size > bound or (content_size == 0 and bound):
+def _decompress_zstd(payload: Payload, limit: int, **_: int) -> bytes | bytearray:
+    """Decompress all frames; skippable ones have no content."""
+    start, end, bound, content_size = _core.next_zstd_frame(payload, 0)
+    if start == 0 and end == len(payload):
+        return _decompress_zstd_frame(payload, bound, content_size, room=limit, limit=limit)
+    content, view = bytearray(), memoryview(payload)
+    while start < end:
+        room = limit - len(content)
+        content += _decompress_zstd_frame(view[start:end], bound, content_size, room=room, limit=limit)
+        start, end, bound, content_size = _core.next_zstd_frame(payload, end)
+    return content
+
+
+def _decompress_zstd_frame(frame: Payload, bound: int, content_size: int, *, room: int, limit: int) -> bytes:
+    """Decompress one frame, which has content; see next_zstd_frame. room: what is left of the limit."""
+    if content_size > bound or content_size == 0:
         raise _damaged("zstd", f"declares {content_size} bytes where its blocks hold up to {bound}")
-    if content_size > limit:
+    if content_size > room:
         raise _core.output_too_large("zstd", limit)
     try:
-        out: bytes
-        if content_size == 0:
-            # Given a content size of 0, the one-shot function returns without reading the checksum.
-            out = _contexts.zstd.decompressobj().decompress(payload)
-        else:
-            out = _contexts.zstd.decompress(payload, max_output_size=max(1, min(bound, limit)), allow_extra_data=False)
+        out: bytes = _contexts.zstd.decompress(frame, max_output_size=max(1, min(bound, room)), allow_extra_data=False)
     except _packages.zstd_error as error:
-        if bound > limit:
+        if bound > room:
             raise _core.output_too_large("zstd", limit) from error
         raise _damaged("zstd", error) from error
-    if len(out) > limit:
+    if len(out) > room:
         raise _core.output_too_large("zstd", limit)
     return out
 

@@ -57,7 +57,7 @@ _FRAME_REASONS = {
     LZ4_BAD_BLOCK_SIZE: "frame: block exceeds its limit or the frame, or is a stored block of 0 bytes",
     LZ4_BAD_BLOCK_CHECKSUM: "frame: wrong block checksum",
     LZ4_TRAILING_BYTES: "frame: wrong number of bytes after the end mark",
-    SNAPPY_BAD_STREAM_HEADER: "stream: header truncated, or its version is below 1",
+    SNAPPY_BAD_STREAM_HEADER: "stream: later header truncated, or its version is below 1",
     SNAPPY_BAD_BLOCK_SIZE: "stream: empty block, or block that exceeds the stream",
     SNAPPY_BAD_LENGTH: "block: declared size truncated, or longer than 5 bytes or 32 bits",
     SNAPPY_LENGTH_TOO_LARGE: "block: declared size exceeds what its bytes can encode",
@@ -370,7 +370,12 @@ cdef enum:
     SNAPPY_MOST_RATIO = 64
     SNAPPY_MOST_LENGTH_SIZE = 5
     ZSTD_MAGIC = 0xFD2FB528
+    ZSTD_SKIPPABLE_MAGIC = 0x184D2A50    # to 0x184D2A5F
+    ZSTD_LEAST_FRAME = 8
     ZSTD_MAX_BLOCK = 131072
+    ZSTD_MAX_WINDOW = 134217728
+    ZSTD_CHECKSUM_SIZE = 4
+    ZSTD_CHECKSUM_OF_NOTHING = 0x51D8E999    # the low half of its XXH64
     XXH32_PRIME_1 = 0x9E3779B1
     XXH32_PRIME_2 = 0x85EBCA77
     XXH32_PRIME_3 = 0xC2B2AE3D
@@ -565,7 +570,7 @@ cdef FrameStatus read_snappy_length(const uint8_t* p, Frame* frame, FrameBlock* 
     return FRAME_OK
 
 
-# Returns: FRAME_OK with the block, or the stream header (size 0), at `at` < n. A payload that does not start with a
+# Returns: FRAME_OK with the block, or what has no content (a stream header, bytes after the last block), at `at` < n. A payload that does not start with a
 # complete stream header is one raw block.
 cdef FrameStatus next_snappy_block(const uint8_t* p, int64_t n, int64_t at, Frame* frame,
                                    FrameBlock* block) noexcept nogil:
@@ -574,13 +579,16 @@ cdef FrameStatus next_snappy_block(const uint8_t* p, int64_t n, int64_t at, Fram
         block.at, block.size, block.next_at = 0, n, n
         return read_snappy_length(p, frame, block)
     if starts_xerial(p + at, n - at):
-        if n - at < XERIAL_HEADER_SIZE or <int32_t>ks_get32(p + at + XERIAL_VERSION_AT) < 1:
+        # snappy-java checks the version of later headers only.
+        if n - at < XERIAL_HEADER_SIZE or (at > 0 and <int32_t>ks_get32(p + at + XERIAL_VERSION_AT) < 1):
             return fail_frame(frame, SNAPPY_BAD_STREAM_HEADER, XERIAL_HEADER_SIZE, n - at)
         block.size = 0
         block.next_at = at + XERIAL_HEADER_SIZE
         return FRAME_OK
     if n - at < 4:
-        return fail_frame(frame, SNAPPY_BAD_BLOCK_SIZE, 4, n - at)
+        # As in snappy-java, bytes that are too few for the size of a block are none.
+        block.size, block.next_at = 0, n
+        return FRAME_OK
     block.at = at + 4
     block.size = <int32_t>ks_get32(p + at)
     if block.size <= 0 or block.size > n - block.at:
@@ -693,49 +701,111 @@ def decompress_blocks(payload, *, int codec_id, int64_t limit, int magic):
     return memoryview(content)
 
 
-def zstd_frame_bound(frame):
-    """Return (bound, content_size) of one zstd frame: the most bytes it can decompress to, and its declared size or -1.
+# One frame with content: its place in the payload, the largest possible size of its content, and that which it declares,
+# or -1.
+cdef struct ZstdFrame:
+    int64_t at
+    int64_t end
+    int64_t bound
+    int64_t content_size
+    int64_t window           # 0 for one of the content's size
+    bint has_checksum
 
-    The frame must fill the buffer; skippable and concatenated frames and dictionaries are rejected.
-    Raises: DecompressionError (without a position).  Cost: O(blocks).  Source: RFC 8878 section 3.
-    """
-    view = memoryview(frame)
-    cdef const Py_buffer* raw = bytes_of(view)
-    cdef const uint8_t* p = <const uint8_t*>raw.buf
-    cdef int64_t n = raw.len
-    cdef int64_t at = 5
-    cdef int64_t bound = 0
-    cdef uint32_t block
-    cdef int64_t stored
+
+# Reads the header of the frame at f.at and moves f.end past it.  Source: RFC 8878 section 3.1.1.1.
+cdef int read_zstd_header(const uint8_t* p, int64_t n, ZstdFrame* f) except -1:
     cdef uint64_t content_size = 0
     cdef int descriptor, size_bytes, i
-    if n < 8 or get_le(p, 4) != ZSTD_MAGIC:
+    cdef int64_t window
+    if n - f.at < ZSTD_LEAST_FRAME or get_le(p + f.at, 4) != ZSTD_MAGIC:
         raise frame_error("zstd frame: bad magic or shorter than its header")
-    descriptor = p[4]
+    descriptor = p[f.at + 4]
+    f.end = f.at + 5
     if descriptor & 0x0B:
         raise frame_error(f"zstd frame: reserved bit or dictionary in descriptor {descriptor:#04x}")
     size_bytes = (1 << (descriptor >> 6)) if descriptor >> 6 else (1 if descriptor & 0x20 else 0)
+    f.window = 0
     if not descriptor & 0x20:
-        at += 1
-    if n - at < size_bytes:
+        window = <int64_t>1 << (10 + (p[f.end] >> 3))
+        f.window = window + (window >> 3) * (p[f.end] & 7)
+        f.end += 1
+    if n - f.end < size_bytes:
         raise frame_error("zstd frame: truncated in its header")
     for i in range(size_bytes):
-        content_size |= <uint64_t>p[at + i] << (8 * i)
+        content_size |= <uint64_t>p[f.end + i] << (8 * i)
     if size_bytes == 2:
         content_size += 256
-    at += size_bytes
-    while True:
-        if n - at < 3:
+    if content_size > INT64_MAX:
+        raise frame_error("zstd frame: declared size out of range", INT64_MAX, content_size)
+    f.content_size = <int64_t>content_size if size_bytes else -1
+    f.has_checksum = descriptor & 0x04
+    f.end += size_bytes
+    return 0
+
+
+# Reads the blocks of a frame, whose header ends at f.end, and moves f.end past its checksum.
+cdef int read_zstd_blocks(const uint8_t* p, int64_t n, ZstdFrame* f) except -1:
+    cdef uint32_t block = 0
+    cdef int64_t stored
+    f.bound = 0
+    while not block & 1:
+        if n - f.end < 3:
             raise frame_error("zstd frame: truncated before its last block")
-        block = get_le(p + at, 3)
-        at += 3
+        block = get_le(p + f.end, 3)
+        f.end += 3
         stored = 1 if (block >> 1) & 3 == 1 else block >> 3
-        bound += ZSTD_MAX_BLOCK if (block >> 1) & 3 == 2 else block >> 3
-        if (block >> 1) & 3 == 3 or block >> 3 > ZSTD_MAX_BLOCK or stored > n - at:
+        f.bound += ZSTD_MAX_BLOCK if (block >> 1) & 3 == 2 else block >> 3
+        if (block >> 1) & 3 == 3 or block >> 3 > ZSTD_MAX_BLOCK or stored > n - f.end:
             raise frame_error("zstd frame: block of a reserved type, too large, or exceeding the frame")
-        at += stored
-        if block & 1:
-            break
-    if n - at != (4 if descriptor & 0x04 else 0):
-        raise frame_error("zstd frame: wrong number of bytes after the last block", 4 if descriptor & 4 else 0, n - at)
-    return bound, content_size if size_bytes else -1
+        f.end += stored
+    if f.has_checksum:
+        if n - f.end < ZSTD_CHECKSUM_SIZE:
+            raise frame_error("zstd frame: truncated in its checksum", ZSTD_CHECKSUM_SIZE, n - f.end)
+        f.end += ZSTD_CHECKSUM_SIZE
+    return 0
+
+
+# Requires: a frame of which no block can have content. Checks what the library would check.
+cdef int check_empty_zstd_frame(const uint8_t* p, const ZstdFrame* f) except -1:
+    cdef uint32_t stored
+    if f.content_size > 0:
+        raise frame_error("zstd frame: declares content where its blocks have none", f.content_size, 0)
+    if f.window > ZSTD_MAX_WINDOW:
+        raise frame_error("zstd frame: window too large", ZSTD_MAX_WINDOW, f.window)
+    if f.has_checksum:
+        stored = get_le(p + f.end - ZSTD_CHECKSUM_SIZE, 4)
+        if stored != ZSTD_CHECKSUM_OF_NOTHING:
+            raise frame_error("zstd frame: wrong content checksum", stored, <uint32_t>ZSTD_CHECKSUM_OF_NOTHING)
+    return 0
+
+
+def next_zstd_frame(payload, int64_t position):
+    """Return (start, end, bound, content_size) of the next zstd frame that can have content: its place in the payload,
+    the most bytes it can decompress to, and its declared size or -1. After the last one start is the payload's size.
+
+    Skippable frames and frames without content are checked and passed over; dictionaries are rejected.
+    Args: position: 0, or the end of the frame before.
+    Raises: DecompressionError (without a position) also for bytes that are no frame, an empty payload among them.
+    Cost: O(blocks).  Source: RFC 8878 section 3.
+    """
+    view = memoryview(payload)
+    cdef const Py_buffer* raw = bytes_of(view)
+    cdef const uint8_t* p = <const uint8_t*>raw.buf
+    cdef int64_t n = raw.len
+    cdef int64_t size
+    cdef ZstdFrame f
+    f.at = position
+    while f.at < n or f.at == 0:
+        if n - f.at >= 8 and get_le(p + f.at, 4) & 0xFFFFFFF0 == ZSTD_SKIPPABLE_MAGIC:
+            size = get_le(p + f.at + 4, 4)
+            if size > n - f.at - 8:
+                raise frame_error("zstd skippable frame: truncated", size, n - f.at - 8)
+            f.at += 8 + size
+            continue
+        read_zstd_header(p, n, &f)
+        read_zstd_blocks(p, n, &f)
+        if f.bound:
+            return f.at, f.end, f.bound, f.content_size
+        check_empty_zstd_frame(p, &f)
+        f.at = f.end
+    return n, n, 0, -1

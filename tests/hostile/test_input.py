@@ -17,6 +17,8 @@ import pytest
 import zstandard
 
 from kstore import _core
+from kstore.compression import decompress
+from kstore.errors import DecompressionError
 from tests.making import batches as builders
 from tests.making.writing import builder_of
 from tests.reference import codec as reference
@@ -163,11 +165,15 @@ def gzip_member(data: bytes, *, flags: int = 0, extra: bytes = b"") -> bytes:
 END_MARK = bytes(4)
 EMPTY_LZ4_BLOCK = struct.pack("<I", 1) + b"\0"
 RAW_ZSTD_BLOCK = (len(PLAIN) << 3 | 1).to_bytes(3, "little") + PLAIN
+NO_ZSTD_BLOCK = b"\1\0\0"
+EMPTY_ZSTD = zstd_frame(descriptor=0x20, size=b"\0", blocks=NO_ZSTD_BLOCK)
 SKIPPABLE = b"\x50\x2a\x4d\x18" + bytes(4)
+SKIPPABLE_TEXT = b"\x5f\x2a\x4d\x18" + struct.pack("<I", 5) + b"hello"
 LEGACY_HEADER_CHECKSUM = b"\x1a"
 GOOD_LZ4 = lz4_frame(blocks=lz4_raw_block(PLAIN) + END_MARK)
 GOOD_GZIP = gzip_member(PLAIN)
 RAW_SNAPPY = codecs.snappy_compress_raw(PLAIN)
+SNAPPY_CHUNK = struct.pack(">i", len(RAW_SNAPPY)) + RAW_SNAPPY
 
 PAYLOADS: dict[str, tuple[int, Callable[[], bytes]]] = {
     "T15 gzip bomb": (codecs.GZIP, lambda: codecs.gzip_compress(bytes(BOMB_BYTES))),
@@ -196,9 +202,6 @@ PAYLOADS: dict[str, tuple[int, Callable[[], bytes]]] = {
         lambda: zstd_frame(descriptor=0, window=bytes([21 << 3]), blocks=RAW_ZSTD_BLOCK),
     ),
     "T19 zstd largest window": (codecs.ZSTD, lambda: zstd_frame(descriptor=0, window=b"\xff", blocks=RAW_ZSTD_BLOCK)),
-    "T19 zstd skippable frames": (codecs.ZSTD, lambda: SKIPPABLE * 1000 + codecs.zstd_compress(PLAIN)),
-    "T19 zstd skippable frame behind": (codecs.ZSTD, lambda: codecs.zstd_compress(PLAIN) + SKIPPABLE),
-    "T19 zstd second frame": (codecs.ZSTD, lambda: codecs.zstd_compress(PLAIN) * 2),
     "T19 zstd dictionary": (
         codecs.ZSTD,
         lambda: zstd_frame(descriptor=0x21, window=b"\x09", size=bytes([len(PLAIN)]), blocks=RAW_ZSTD_BLOCK),
@@ -221,6 +224,28 @@ PAYLOADS: dict[str, tuple[int, Callable[[], bytes]]] = {
         lambda: zstandard.ZstdCompressor(write_checksum=True).compress(b"")[:-1] + b"\0",
     ),
     "T19 zstd no bytes": (codecs.ZSTD, lambda: b""),
+    "T19 zstd garbage after the frame": (codecs.ZSTD, lambda: codecs.zstd_compress(PLAIN) + b"garbage!"),
+    "T19 zstd zeros after the frame": (codecs.ZSTD, lambda: codecs.zstd_compress(PLAIN) + bytes(9)),
+    "T19 zstd skippable frame cut off": (codecs.ZSTD, lambda: codecs.zstd_compress(PLAIN) + SKIPPABLE_TEXT[:-1]),
+    "T19 zstd header of a skippable frame cut off": (codecs.ZSTD, lambda: codecs.zstd_compress(PLAIN) + SKIPPABLE[:7]),
+    "T19 zstd second frame cut off": (codecs.ZSTD, lambda: codecs.zstd_compress(PLAIN) + EMPTY_ZSTD[:-1]),
+    "T19 zstd second frame cut off in its checksum": (
+        codecs.ZSTD,
+        lambda: codecs.zstd_compress(PLAIN) + zstandard.ZstdCompressor(write_checksum=True).compress(b"")[:-1],
+    ),
+    "T19 zstd wrong checksum of a second frame of no content": (
+        codecs.ZSTD,
+        lambda: codecs.zstd_compress(PLAIN) + zstandard.ZstdCompressor(write_checksum=True).compress(b"")[:-1] + b"\0",
+    ),
+    "T19 zstd second frame of no content with a window of 2^31": (
+        codecs.ZSTD,
+        lambda: codecs.zstd_compress(PLAIN) + zstd_frame(descriptor=0, window=bytes([21 << 3]), blocks=NO_ZSTD_BLOCK),
+    ),
+    "T19 zstd second frame that declares content and has none": (
+        codecs.ZSTD,
+        lambda: codecs.zstd_compress(PLAIN) + zstd_frame(descriptor=0x20, size=b"\x05", blocks=NO_ZSTD_BLOCK),
+    ),
+    "T19 zstd frames beyond the limit together": (codecs.ZSTD, lambda: codecs.zstd_compress(bytes(LIMIT // 2)) * 3),
     "T20 lz4 block above the maximum": (
         codecs.LZ4,
         lambda: lz4_frame(blocks=lz4_raw_block(bytes((64 << 10) + 1)) + END_MARK),
@@ -282,14 +307,12 @@ PAYLOADS: dict[str, tuple[int, Callable[[], bytes]]] = {
     "T21 snappy declares 2^32-1 in six bytes": (codecs.SNAPPY, lambda: b"\xff\xff\xff\xff\x0f\x00"),
     "T21 snappy declares more than its bytes can hold": (codecs.SNAPPY, lambda: b"\x80\x80\x40" + b"\0" * 20),
     "T21 snappy length of six bytes": (codecs.SNAPPY, lambda: b"\x80" * 5 + b"\x00"),
-    "T21 snappy version 0": (
+    "T21 snappy version 0 in a later header": (
         codecs.SNAPPY,
-        lambda: xerial(struct.pack(">i", len(RAW_SNAPPY)) + RAW_SNAPPY, version=0),
+        lambda: xerial(SNAPPY_CHUNK) + xerial(SNAPPY_CHUNK, version=0),
     ),
-    "T21 snappy block length cut off": (
-        codecs.SNAPPY,
-        lambda: xerial(struct.pack(">i", len(RAW_SNAPPY)) + RAW_SNAPPY + b"\0\0\0"),
-    ),
+    "T21 snappy block of no bytes": (codecs.SNAPPY, lambda: xerial(SNAPPY_CHUNK + bytes(4))),
+    "T21 snappy later header cut off": (codecs.SNAPPY, lambda: xerial(SNAPPY_CHUNK) + codecs.XERIAL_MAGIC),
     "T21 snappy block cut off": (codecs.SNAPPY, lambda: xerial(struct.pack(">i", 99) + RAW_SNAPPY)),
     "T21 snappy copy from before the start": (codecs.SNAPPY, lambda: b"\x08\x01\x05"),
     "T21 snappy copy of distance 0": (codecs.SNAPPY, lambda: b"\x09\x00a\x11\x00"),
@@ -301,8 +324,6 @@ PAYLOADS: dict[str, tuple[int, Callable[[], bytes]]] = {
     "T22 gzip wrong content CRC": (codecs.GZIP, lambda: GOOD_GZIP[:-8] + bytes(4) + GOOD_GZIP[-4:]),
     "T22 gzip wrong content size": (codecs.GZIP, lambda: GOOD_GZIP[:-4] + bytes(4)),
     "T22 gzip cut off": (codecs.GZIP, lambda: GOOD_GZIP[:-1]),
-    "T22 gzip garbage behind the member": (codecs.GZIP, lambda: GOOD_GZIP + b"gar\0age" + bytes(20)),
-    "T22 gzip zeros behind the member": (codecs.GZIP, lambda: GOOD_GZIP + bytes(100)),
     "T22 gzip members beyond the limit": (codecs.GZIP, lambda: gzip_member(bytes(LIMIT // 2)) * 3),
     "T22 a hundred thousand empty gzip members": (codecs.GZIP, lambda: gzip_member(b"") * 100_000 + GOOD_GZIP),
     "T22 1,001 empty gzip members": (codecs.GZIP, lambda: gzip_member(b"") * 1001 + GOOD_GZIP),
@@ -323,6 +344,53 @@ PAYLOADS: dict[str, tuple[int, Callable[[], bytes]]] = {
 def test_hostile_payload_is_refused_in_bounded_memory(codec: int, payload: Callable[[], bytes]) -> None:
     data = compressed(codec, payload())
     assert both_verdicts(data) == Refused("DecompressionError", 0)
+
+
+def chunks_of(*parts: bytes) -> bytes:
+    raw = [codecs.snappy_compress_raw(part) for part in parts]
+    return b"".join(struct.pack(">i", len(block)) + block for block in raw)
+
+
+# What Kafka's classes read (4.1.1 with zstd-jni 1.5.6, snappy-java 1.1.10, Java 17).
+UNUSUAL = {
+    "zstd two frames": (codecs.ZSTD, codecs.zstd_compress(PLAIN[:4]) + codecs.zstd_compress(PLAIN[4:])),
+    "zstd skippable frame before": (codecs.ZSTD, SKIPPABLE_TEXT + codecs.zstd_compress(PLAIN)),
+    "zstd skippable frame after": (codecs.ZSTD, codecs.zstd_compress(PLAIN) + SKIPPABLE_TEXT),
+    "zstd skippable frame between": (
+        codecs.ZSTD,
+        codecs.zstd_compress(PLAIN[:4]) + SKIPPABLE_TEXT + codecs.zstd_compress(PLAIN[4:]),
+    ),
+    "zstd a thousand skippable frames": (codecs.ZSTD, SKIPPABLE * 1000 + codecs.zstd_compress(PLAIN)),
+    "zstd empty frame before": (codecs.ZSTD, EMPTY_ZSTD + codecs.zstd_compress(PLAIN)),
+    "zstd empty frame after": (codecs.ZSTD, codecs.zstd_compress(PLAIN) + EMPTY_ZSTD),
+    "zstd empty frame with a checksum after": (
+        codecs.ZSTD,
+        codecs.zstd_compress(PLAIN) + zstandard.ZstdCompressor(write_checksum=True).compress(b""),
+    ),
+    "gzip two members": (codecs.GZIP, gzip_member(PLAIN[:4]) + gzip_member(PLAIN[4:])),
+    "gzip garbage after the member": (codecs.GZIP, GOOD_GZIP + b"gar\0age" + bytes(20)),
+    "gzip zeros after the member": (codecs.GZIP, GOOD_GZIP + bytes(100)),
+    "gzip less than a member after the member": (codecs.GZIP, GOOD_GZIP + GOOD_GZIP[:18]),
+    "gzip garbage after two members": (codecs.GZIP, gzip_member(PLAIN[:4]) + gzip_member(PLAIN[4:]) + b"garbage"),
+    "snappy version 0": (codecs.SNAPPY, xerial(SNAPPY_CHUNK, version=0)),
+    "snappy two bytes after the last block": (codecs.SNAPPY, xerial(SNAPPY_CHUNK + b"\1\2")),
+    "snappy three bytes after two blocks": (codecs.SNAPPY, xerial(chunks_of(PLAIN[:4], PLAIN[4:]) + b"\1\2\3")),
+}
+
+
+@pytest.mark.parametrize(("codec", "payload"), UNUSUAL.values(), ids=list(UNUSUAL))
+def test_payload_that_kafka_reads_is_read(codec: int, payload: bytes) -> None:
+    data = compressed(codec, payload)
+    expected = core_batch_verdict(GOOD)
+    assert core_batch_verdict(data) == expected == reference_batch_verdict(data)
+    assert column_verdict(data) == column_verdict(GOOD)
+
+
+@pytest.mark.parametrize(("codec", "payload"), UNUSUAL.values(), ids=list(UNUSUAL))
+def test_payload_that_kafka_reads_stays_within_the_limit(codec: int, payload: bytes) -> None:
+    assert bytes(decompress(codec, payload, len(PLAIN))) == PLAIN
+    with pytest.raises(DecompressionError, match="more than max_decompressed_bytes"):
+        decompress(codec, payload, len(PLAIN) - 1)
 
 
 GOOD_PAYLOADS = {codec: codecs.compress(codec, PLAIN) for codec in range(1, 5)}

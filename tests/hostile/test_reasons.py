@@ -119,9 +119,6 @@ REASONS: dict[str, tuple[str, str]] = {
     ),
     "payload: T19 zstd window of 2^31 and more": ("zstd payload can't be decompressed", ""),
     "payload: T19 zstd largest window": ("zstd payload can't be decompressed", ""),
-    "payload: T19 zstd skippable frames": ("zstd frame", "bad magic or shorter than its header"),
-    "payload: T19 zstd skippable frame behind": ("zstd frame", "wrong number of bytes after the last block"),
-    "payload: T19 zstd second frame": ("zstd frame", "wrong number of bytes after the last block"),
     "payload: T19 zstd dictionary": ("zstd frame", "reserved bit or dictionary in descriptor 0x21"),
     "payload: T19 zstd reserved bit": ("zstd frame", "reserved bit or dictionary in descriptor 0x28"),
     "payload: T19 zstd reserved block type": (
@@ -130,8 +127,24 @@ REASONS: dict[str, tuple[str, str]] = {
     ),
     "payload: T19 zstd without its last block": ("zstd frame", "truncated before its last block"),
     "payload: T19 zstd wrong checksum": ("zstd payload can't be decompressed", ""),
-    "payload: T19 zstd wrong checksum of no content": ("zstd payload can't be decompressed", ""),
+    "payload: T19 zstd wrong checksum of no content": ("zstd frame", "wrong content checksum"),
     "payload: T19 zstd no bytes": ("zstd frame", "bad magic or shorter than its header"),
+    "payload: T19 zstd garbage after the frame": ("zstd frame", "bad magic or shorter than its header"),
+    "payload: T19 zstd zeros after the frame": ("zstd frame", "bad magic or shorter than its header"),
+    "payload: T19 zstd skippable frame cut off": ("zstd skippable frame", "truncated"),
+    "payload: T19 zstd header of a skippable frame cut off": ("zstd frame", "bad magic or shorter than its header"),
+    "payload: T19 zstd second frame cut off": ("zstd frame", "truncated before its last block"),
+    "payload: T19 zstd second frame cut off in its checksum": ("zstd frame", "truncated in its checksum"),
+    "payload: T19 zstd wrong checksum of a second frame of no content": ("zstd frame", "wrong content checksum"),
+    "payload: T19 zstd second frame of no content with a window of 2^31": ("zstd frame", "window too large"),
+    "payload: T19 zstd second frame that declares content and has none": (
+        "zstd frame",
+        "declares content where its blocks have none",
+    ),
+    "payload: T19 zstd frames beyond the limit together": (
+        "zstd payload decompresses to more than max_decompressed_bytes",
+        "",
+    ),
     "payload: T20 lz4 block above the maximum": (
         "lz4 frame",
         "block exceeds its limit or the frame, or is a stored block of 0 bytes",
@@ -180,8 +193,15 @@ REASONS: dict[str, tuple[str, str]] = {
         "snappy block",
         "declared size truncated, or longer than 5 bytes or 32 bits",
     ),
-    "payload: T21 snappy version 0": ("snappy stream", "header truncated, or its version is below 1"),
-    "payload: T21 snappy block length cut off": ("snappy stream", "empty block, or block that exceeds the stream"),
+    "payload: T21 snappy version 0 in a later header": (
+        "snappy stream",
+        "later header truncated, or its version is below 1",
+    ),
+    "payload: T21 snappy block of no bytes": ("snappy stream", "empty block, or block that exceeds the stream"),
+    "payload: T21 snappy later header cut off": (
+        "snappy stream",
+        "later header truncated, or its version is below 1",
+    ),
     "payload: T21 snappy block cut off": ("snappy stream", "empty block, or block that exceeds the stream"),
     "payload: T21 snappy copy from before the start": (
         "snappy block",
@@ -199,8 +219,6 @@ REASONS: dict[str, tuple[str, str]] = {
     "payload: T22 gzip wrong content CRC": ("gzip payload can't be decompressed", ""),
     "payload: T22 gzip wrong content size": ("gzip payload can't be decompressed", ""),
     "payload: T22 gzip cut off": ("gzip payload can't be decompressed (truncated)", ""),
-    "payload: T22 gzip garbage behind the member": ("gzip payload can't be decompressed", ""),
-    "payload: T22 gzip zeros behind the member": ("gzip payload can't be decompressed", ""),
     "payload: T22 gzip members beyond the limit": ("gzip payload decompresses to more than max_decompressed_bytes", ""),
     "payload: T22 a hundred thousand empty gzip members": (
         "gzip payload can't be decompressed (more than 1000 empty members)",

@@ -20,10 +20,13 @@ CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 MOST_EMPTY_GZIP_MEMBERS = 1000
+GZIP_MAGIC = b"\x1f\x8b\x08"
+LEAST_GZIP_MEMBER_BYTES = 19
 XERIAL_BLOCK_BYTES = 32 * 1024
 LZ4_MAGIC = b"\x04\x22\x4d\x18"
 LZ4_BLOCK_BYTES = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+ZSTD_SKIPPABLE_MAGIC = 0x184D2A50
 MAX_ZSTD_WINDOW_BYTES = 1 << 27
 
 
@@ -66,7 +69,7 @@ def gzip_decompress(payload: bytes, limit: int) -> bytes:
         if empty_members > MOST_EMPTY_GZIP_MEMBERS:
             raise UndecodableError("too many empty gzip members")
         payload = decompressor.unused_data
-        if not payload:
+        if len(payload) < LEAST_GZIP_MEMBER_BYTES or not payload.startswith(GZIP_MAGIC):
             return bytes(out)
 
 
@@ -92,10 +95,12 @@ def snappy_decompress(payload: bytes, limit: int) -> bytes:
     while at < len(payload):
         if payload.startswith(XERIAL_MAGIC, at):
             (version,) = struct.unpack(">i", _snappy_take(payload, at + 8, 8)[:4])
-            if version < 1:
+            if at and version < 1:
                 raise UndecodableError(f"xerial version {version}")
             at += len(XERIAL_HEADER)
             continue
+        if len(payload) - at < 4:
+            break
         (size,) = struct.unpack(">i", _snappy_take(payload, at, 4))
         at += 4
         if size < 0:
@@ -296,6 +301,23 @@ def zstd_compress(data: bytes) -> bytes:
 
 
 def zstd_decompress(payload: bytes, limit: int) -> bytes:
+    if not payload:
+        raise UndecodableError("no zstd frame")
+    out = bytearray()
+    while payload:
+        magic, size = struct.unpack("<II", payload[:8].ljust(8, b"\0"))
+        if magic & ~15 == ZSTD_SKIPPABLE_MAGIC:
+            if len(payload) < 8 + size:
+                raise UndecodableError("skippable zstd frame cut off")
+            payload = payload[8 + size :]
+        else:
+            content, payload = _zstd_decompress_frame(payload, limit - len(out))
+            out += content
+    return bytes(out)
+
+
+def _zstd_decompress_frame(payload: bytes, limit: int) -> tuple[bytes, bytes]:
+    """The content of the first frame, and the bytes after it."""
     if not payload.startswith(ZSTD_MAGIC):
         raise UndecodableError("zstd magic")
     decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW_BYTES)
@@ -311,9 +333,7 @@ def zstd_decompress(payload: bytes, limit: int) -> bytes:
         raise UndecodableError(str(error)) from error
     if not frame.eof:
         raise UndecodableError("zstd frame cut off")
-    if frame.unused_data:
-        raise UndecodableError("bytes after the zstd frame")
-    return data
+    return data, frame.unused_data
 
 
 _COMPRESSORS: tuple[Callable[[bytes], bytes], ...] = (
