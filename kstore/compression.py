@@ -231,16 +231,17 @@ def _decompress_zstd(payload: Payload, limit: int, **_: int) -> bytes | bytearra
     """Decompress all frames; skippable ones have no content."""
     start, end, bound, content_size = _core.next_zstd_frame(payload, 0)
     if start == 0 and end == len(payload):
-        return _decompress_zstd_frame(payload, bound, content_size, room=limit, limit=limit)
+        return _decompress_zstd_frame(payload, bound=bound, content_size=content_size, room=limit, limit=limit)
     content, view = bytearray(), memoryview(payload)
     while start < end:
         room = limit - len(content)
-        content += _decompress_zstd_frame(view[start:end], bound, content_size, room=room, limit=limit)
+        frame = view[start:end]
+        content += _decompress_zstd_frame(frame, bound=bound, content_size=content_size, room=room, limit=limit)
         start, end, bound, content_size = _core.next_zstd_frame(payload, end)
     return content
 
 
-def _decompress_zstd_frame(frame: Payload, bound: int, content_size: int, *, room: int, limit: int) -> bytes:
+def _decompress_zstd_frame(frame: Payload, *, bound: int, content_size: int, room: int, limit: int) -> bytes:
     """Decompress one frame, which has content; see next_zstd_frame. room: what is left of the limit."""
     if content_size > bound or content_size == 0:
         raise _damaged("zstd", f"declares {content_size} bytes where its blocks hold up to {bound}")
