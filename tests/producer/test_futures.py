@@ -108,6 +108,163 @@ def test_standard_future_has_the_outcome_and_cannot_be_cancelled(fails: bool, is
         assert standard.result() == future.result()
 
 
+async def _waited(futures: list[Any], **settings: Any) -> list[Any]:
+    done, pending = await asyncio.wait(futures, **settings)
+    assert not pending
+    return [await one for one in done]
+
+
+async def _first_completed(futures: list[Any]) -> list[Any]:
+    done: set[Any] = set()
+    pending: Any = futures
+    while pending:
+        first, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        done |= first
+    return [await one for one in done]
+
+
+async def _as_completed(futures: list[Any]) -> list[Any]:
+    return [await one for one in asyncio.as_completed(futures)]
+
+
+async def _each(futures: list[Any], wait_for: Any) -> list[Any]:
+    return await asyncio.gather(*[wait_for(one) for one in futures])
+
+
+async def _notified(futures: list[Any]) -> list[Any]:
+    results: list[Any] = []
+    everything = asyncio.Event()
+
+    def note(future: Any) -> None:
+        # In the loop, as for asyncio's own futures, so that it may use what is not thread-safe.
+        assert asyncio.get_running_loop()
+        results.append(future.result())
+        if len(results) == len(futures):
+            everything.set()
+
+    for future in futures:
+        future.add_done_callback(note)
+    await everything.wait()
+    return results
+
+
+ASYNCIO_WAITS = {
+    "wait": _waited,
+    "wait with a timeout": lambda futures: _waited(futures, timeout=PATIENCE_S),
+    "wait for the first error": lambda futures: _waited(futures, return_when=asyncio.FIRST_EXCEPTION),
+    "wait for the first": _first_completed,
+    "as_completed": _as_completed,
+    "gather": lambda futures: _each(futures, lambda one: one),
+    "wait_for": lambda futures: _each(futures, lambda one: asyncio.wait_for(one, PATIENCE_S)),
+    "shield": lambda futures: _each(futures, asyncio.shield),
+    "ensure_future": lambda futures: _each(futures, asyncio.ensure_future),
+    "wrap_future": lambda futures: _each(futures, lambda one: asyncio.wrap_future(one.as_concurrent())),
+    "create_task": lambda futures: _waited([asyncio.create_task(_each([one], lambda one: one)) for one in futures]),
+    "callbacks": _notified,
+}
+
+
+@pytest.mark.parametrize("is_done_before", [False, True])
+@pytest.mark.parametrize("of_columns", [False, True])
+@pytest.mark.parametrize("way", ASYNCIO_WAITS)
+def test_every_wait_of_asyncio_ends(way: str, of_columns: bool, is_done_before: bool) -> None:
+    batch, futures = appended(3)
+    if of_columns:
+        columns = ColumnsFuture()
+        columns.add(0, [(batch.result, 3)])
+        columns.wait()
+        futures = [columns]
+
+    async def main() -> list[Any]:
+        # Nothing else wakes the loop.
+        complete = threading.Thread(target=batch.complete, args=[7])
+        if is_done_before:
+            complete.start()
+            complete.join()
+        waiting = asyncio.ensure_future(ASYNCIO_WAITS[way](futures))
+        if not is_done_before:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            complete.start()
+        return await asyncio.wait_for(waiting, PATIENCE_S)
+
+    found = [one for result in asyncio.run(main()) for one in (result if way == "create_task" else [result])]
+    results = [future.result(0) for future in futures]
+    assert len(found) == len(results)
+    assert all(result in found for result in results)
+
+
+@pytest.mark.parametrize("call", [wait, as_completed], ids=["wait", "as_completed"])
+def test_functions_for_standard_futures_say_what_to_pass(call: Any) -> None:
+    batch, (future,) = appended(1)
+    with pytest.raises(TypeError, match=r"expected future.as_concurrent\(\), found FutureRecordMetadata"):
+        list(call([future]))
+    batch.complete(0)
+
+
+def test_task_of_a_future_is_refused_at_once_as_for_futures_of_asyncio() -> None:
+    batch, (future,) = appended(1)
+
+    async def main() -> None:
+        with pytest.raises(TypeError, match="a coroutine was expected, got FutureRecordMetadata"):
+            await asyncio.create_task(future)
+
+    asyncio.run(main())
+    batch.complete(0)
+
+
+def test_wait_that_timed_out_leaves_no_callback() -> None:
+    batch, (future,) = appended(1)
+
+    async def main() -> None:
+        done, pending = await asyncio.wait({future}, timeout=0)
+        assert (done, pending) == (set(), {future})
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(future, 0.001)
+
+    asyncio.run(main())
+    assert future.callbacks == []
+    batch.complete(0)
+
+
+def test_callback_can_be_removed() -> None:
+    batch, (future,) = appended(1)
+    seen: list[Any] = []
+    future.add_done_callback(seen.append)
+    future.add_done_callback(seen.append)
+    assert (future.remove_done_callback(seen.append), future.remove_done_callback(seen.append)) == (2, 0)
+    batch.complete(0)
+    assert seen == []
+
+
+def test_callback_of_a_loop_that_is_closed_is_called_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    batch, (future,) = appended(1)
+    seen: list[Any] = []
+
+    async def main() -> None:
+        future.add_done_callback(seen.append)
+
+    asyncio.run(main())
+    assert not seen
+    batch.complete(0)
+    assert seen == [future]
+    assert not caplog.records
+
+
+def test_standard_future_is_completed_while_its_loop_is_blocked() -> None:
+    batch, (future,) = appended(1)
+
+    async def main() -> int:
+        standard = future.as_concurrent()
+        complete = threading.Thread(target=batch.complete, args=[5])
+        complete.start()
+        offset: int = standard.result(PATIENCE_S).offset
+        complete.join()
+        return offset
+
+    assert asyncio.run(main()) == 5
+
+
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("is_wrapped", [False, True])
 def test_asyncio_awaits_it(is_wrapped: bool, fails: bool) -> None:

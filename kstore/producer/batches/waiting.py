@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import copy
 import logging
+import sys
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from contextvars import Context, copy_context
 from functools import partial
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeAlias, TypeVar
 
 from kstore.errors import KStoreError, ProducerTimeoutError
 from kstore.waiting import Latch
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 _Result = TypeVar("_Result")
 _Callbacks: TypeAlias = list[Callable[[Any], object]]
@@ -26,7 +31,9 @@ class ProducerFuture(Generic[_Result]):
 
     An interrupt (Ctrl-C) in a call of concurrent.futures can leave the lock of a future held, and the thread that
     completes that future then waits for ever. So this class has no lock, and is no concurrent.futures.Future;
-    as_concurrent() makes one, which a separate thread completes. `await` works in any event loop of asyncio.
+    as_concurrent() makes one, which a separate thread completes. In any event loop of asyncio it can be awaited, and
+    passed to wait(), wait_for(), gather(), shield(), as_completed() and ensure_future(); create_task() takes coroutines
+    only.
     Subclasses implement done(), result(), exception() and _listen(), and call run_callbacks() once done() is true.
     Threads: safe; relies on single operations being atomic under the GIL.  Source: java.util.concurrent.Future.
     """
@@ -64,11 +71,30 @@ class ProducerFuture(Generic[_Result]):
         """Return False."""
         return False
 
-    def add_done_callback(self, fn: Callable[[Any], object]) -> None:
+    def add_done_callback(self, fn: Callable[[Any], object], *, context: Context | None = None) -> None:
         """Call `fn` with the future when it is done, or at once if it is done already.
 
         The thread that completes the future calls it. Exceptions from `fn` are logged; KeyboardInterrupt is raised.
+        If it was added in an event loop of asyncio, that loop calls it soon, in `context`, as that of its own futures;
+        a loop that is closed by then does not, and the completing thread does.
         """
+        loop = _running_loop()
+        self._call_when_done(fn if loop is None else _InLoop(fn, loop, context or copy_context()))
+
+    def remove_done_callback(self, fn: Callable[[Any], object]) -> int:
+        """Remove all callbacks that are this function, and return how many; those that were called are not there."""
+        callbacks = self._listen()
+        own = [callback for callback in list(callbacks) if callback == fn]
+        return sum(_take_out(callbacks, callback) for callback in own)
+
+    @property
+    def _condition(self) -> NoReturn:
+        # What wait() and as_completed() of concurrent.futures ask for first.
+        raise TypeError(
+            f"concurrent.futures takes only its own futures: expected future.as_concurrent(), found {self!r}"
+        )
+
+    def _call_when_done(self, fn: Callable[[Any], object]) -> None:
         callbacks = self._listen()
         callbacks.append(fn)
         if self.done() and _take_out(callbacks, fn):
@@ -104,16 +130,15 @@ class ProducerFuture(Generic[_Result]):
             loop = asyncio.get_running_loop()
             waiter = loop.create_future()
 
-            def wake() -> None:
-                if not waiter.done():
+            def wake(_: object) -> None:
+                if not (waiter.done() or loop.is_closed()):
                     waiter.set_result(None)
 
-            def schedule_wake(_: object) -> None:
-                if not loop.is_closed():
-                    loop.call_soon_threadsafe(wake)
-
-            self.add_done_callback(schedule_wake)
-            yield from waiter
+            self.add_done_callback(wake)
+            try:
+                yield from waiter
+            finally:
+                self.remove_done_callback(wake)
         return self.result(0)
 
     def as_concurrent(self) -> Future[_Result]:
@@ -127,7 +152,7 @@ class ProducerFuture(Generic[_Result]):
         if self.done():
             self._copy_to(made)
         else:
-            self.add_done_callback(lambda _: _COPIES.add(partial(self._copy_to, made)))
+            self._call_when_done(lambda _: _COPIES.add(partial(self._copy_to, made)))
         return made
 
     def _copy_to(self, made: Future[_Result]) -> None:
@@ -136,6 +161,40 @@ class ProducerFuture(Generic[_Result]):
             made.set_result(self.result(0))
         else:
             made.set_exception(error)
+
+
+class _InLoop:
+    """A callback that an event loop of asyncio is to call; equal to the function that was added."""
+
+    __slots__ = ("_context", "_fn", "_loop")
+
+    def __init__(self, fn: Callable[[Any], object], loop: AbstractEventLoop, context: Context) -> None:
+        self._fn = fn
+        self._loop = loop
+        self._context = context
+
+    def __call__(self, future: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._fn, future, context=self._context)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
+            self._context.run(self._fn, future)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or self._fn == other
+
+
+def _running_loop() -> AbstractEventLoop | None:
+    """Return the event loop that runs in this thread, None if there is none."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None:
+        return None
+    try:
+        loop: AbstractEventLoop = asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+    return loop
 
 
 class _Copies:
