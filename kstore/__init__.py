@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from kstore.errors import UnsupportedError as UnsupportedError
     from kstore.errors import UnsupportedForMessageFormatError as UnsupportedForMessageFormatError
     from kstore.errors import UnsupportedMagicError as UnsupportedMagicError
+    from kstore.errors import WakeupError as WakeupError
     from kstore.log import CleanableLog as CleanableLog
     from kstore.log import CompactionReport as CompactionReport
     from kstore.log import Damage as Damage
@@ -193,6 +194,7 @@ _ROOMS = {
         "UnsupportedError",
         "UnsupportedForMessageFormatError",
         "UnsupportedMagicError",
+        "WakeupError",
     ),
     "kstore.log": (
         "CleanableLog",

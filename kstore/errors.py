@@ -377,6 +377,10 @@ class ConsumerClosedError(KStoreError):
     """The consumer was closed before the call."""
 
 
+class WakeupError(KStoreError):
+    """Consumer.wakeup() ended a poll (Kafka: WakeupException)."""
+
+
 class TransactionAbortedError(KStoreError):
     """The record's transaction was aborted before the record was sent (Kafka: TransactionAbortedException)."""
 

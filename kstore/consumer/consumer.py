@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from weakref import WeakSet
 
+from kstore.config import MAX_INT32, MIB
 from kstore.consumer.group_records import GroupRecords, decoded, is_offset_commit_of
 from kstore.consumer.groups import committed_offsets
 from kstore.environment import SYSTEM_CLOCK, Clock
@@ -16,11 +18,13 @@ from kstore.errors import (
     LogReplacedError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
+    StorageError,
     UnknownTopicOrPartitionError,
     UnstableOffsetCommitError,
+    WakeupError,
     checked_int,
 )
-from kstore.log.env import Closing
+from kstore.log.env import ENOENT, Closing
 from kstore.log.following.arrivals import Arrivals
 from kstore.log.following.follower import checked_timeout
 from kstore.log.following.tail import AutoOffsetReset, FollowOptions
@@ -34,23 +38,37 @@ from kstore.record.decoding import Decoder, decoded_records, decoder_of
 from kstore.types import EARLIEST, GROUP_OFFSETS_TOPIC, LATEST, MAX_OFFSET, Ack, OffsetAndMetadata, TopicPartition
 
 _MS_PER_S = 1000
-# What a read meets whose partition was deleted, perhaps also created again.
-_GONE = (LogClosedError, LogNotFoundError, LogReplacedError)
+# How many partitions keep a read open between polls: each has a chunk of its file and a decompressed batch in memory.
+_MOST_OPEN_READS = 16
+
+_logger = logging.getLogger("kstore.consumer")
 
 
 class _Partition:
     """Where the consumer stands in one partition.
 
     Attributes: incarnation (what the store calls the partition until it is deleted), position (the next offset to be
-        read, None until it is looked up), held (a record that was read and not returned yet).
+        read, None until it is looked up), failure (why it could not be looked up; next() raises it), held (a record
+        that was read and not returned yet).
     """
 
-    __slots__ = ("_end_offset", "_isolation", "_records", "_store", "held", "incarnation", "name", "position")
+    __slots__ = (
+        "_end_offset",
+        "_isolation",
+        "_records",
+        "_store",
+        "failure",
+        "held",
+        "incarnation",
+        "name",
+        "position",
+    )
 
     def __init__(self, name: TopicPartition, store: Store | WritableStore, isolation: Isolation) -> None:
         self.name = name
         self.incarnation = store.incarnation(*name)
         self.position: int | None = None
+        self.failure: KStoreError | None = None
         self.held: Record | None = None
         self._store = store
         self._isolation: Isolation = isolation
@@ -69,7 +87,15 @@ class _Partition:
         return log
 
     def seek(self, offset: int | None) -> None:
-        self.position, self.held, self._records = offset, None, None
+        self.position, self.failure, self.held, self._records = offset, None, None, None
+
+    @property
+    def has_open_read(self) -> bool:
+        return self._records is not None
+
+    def close_read(self) -> None:
+        """Free the memory of the read; the next record is found again from the position on."""
+        self.held = self._records = None
 
     def has_news(self) -> bool:
         """Whether there is something to read at the position, or the log does not have it."""
@@ -89,6 +115,9 @@ class _Partition:
 
         Raises: as Log.read; the next call begins at the position again.
         """
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure
         if self.held is not None or self.position is None:
             return self.held
         while True:
@@ -123,11 +152,13 @@ class Consumer(Closing):
     open.
     Args: store: from kstore.open_store, in mode "a" to commit; group: Kafka's group.id, None to commit nothing; topics:
         all of their partitions, also those that are added later; partitions: these. auto_offset_reset: where to begin
-        without a committed offset, or with one that the log does not have. isolation: as in Log.read.
-        key_deserializer, value_deserializer: callables or names, as in Log.read. max_poll_records: of one poll().
-    Raises: TypeError, ValueError for other arguments; UnknownTopicOrPartitionError. All methods but close() raise
-        ConsumerClosedError once it is closed.
-    Threads: one at a time.  Source: Kafka KafkaConsumer.
+        without a committed offset, or with one that the log does not have, with a warning: "none" raises instead.
+        isolation: as in Log.read. key_deserializer, value_deserializer: callables or names, as in Log.read.
+        max_poll_records, fetch_max_bytes, max_partition_fetch_bytes: after so many records, bytes of records, or bytes
+        of one partition a poll() takes no further record; the bytes are those of decompressed keys, values and headers.
+    Raises: TypeError, ValueError for other arguments; UnknownTopicOrPartitionError. All methods but close() and
+        wakeup() raise ConsumerClosedError once it is closed.
+    Threads: one at a time, except close() and wakeup().  Source: Kafka KafkaConsumer.
     """
 
     def __init__(
@@ -142,6 +173,8 @@ class Consumer(Closing):
         key_deserializer: Decoder | str | None = None,
         value_deserializer: Decoder | str | None = None,
         max_poll_records: int = 500,
+        fetch_max_bytes: int = 50 * MIB,
+        max_partition_fetch_bytes: int = MIB,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         if not isinstance(store, Store | WritableStore):
@@ -153,15 +186,23 @@ class Consumer(Closing):
         self._isolation: Isolation = isolation
         self._decoders = decoder_of(key_deserializer), decoder_of(value_deserializer)
         self._max_poll_records = checked_int("max_poll_records", max_poll_records, least=1)
+        self._fetch_max_bytes = checked_int("fetch_max_bytes", fetch_max_bytes, least=0, greatest=MAX_INT32)
+        self._max_partition_fetch_bytes = checked_int(
+            "max_partition_fetch_bytes", max_partition_fetch_bytes, least=0, greatest=MAX_INT32
+        )
         self._clock = clock
         self._offsets = GroupOffsets(store, clock=clock) if isinstance(store, WritableStore) else None
         self._places = CoordinatorPlaces(store, GROUP_OFFSETS_TOPIC, default_count=GROUP_OFFSETS_PARTITION_COUNT)
         self._group_records: tuple[object, GroupRecords] | None = None
         self._is_closed = False
+        self._is_polling = False
+        self._is_woken = False
         self._topics: tuple[str, ...] = ()
         self._named: set[TopicPartition] = set()
         self._known: tuple[TopicPartition, ...] = ()
         self._partitions: dict[TopicPartition, _Partition] = {}
+        # In the order of their last use.
+        self._open_reads: dict[_Partition, None] = {}
         # What a waiting poll is woken by, and the logs that tell it.
         self._arrivals: Arrivals | None = None
         self._telling: WeakSet[Log] = WeakSet()
@@ -171,9 +212,31 @@ class Consumer(Closing):
         return f"Consumer(group={self.group!r}, partitions={len(self._partitions)})"
 
     def close(self) -> None:
-        """Forget the partitions; a second call does nothing."""
+        """Forget the partitions; a second call does nothing.
+
+        A poll() that is running, in another thread or under the signal handler that calls this, ends: with the records
+        that it has, or with an empty list.
+        """
         self._is_closed = True
-        self._partitions.clear()
+        arrivals = self._arrivals
+        if arrivals is not None:
+            arrivals.wake()
+        if not self._is_polling:
+            self._release()
+
+    def wakeup(self) -> None:
+        """End the poll() that is running, or else the next one: it raises WakeupError, and takes no records.
+
+        For other threads and signal handlers.  Source: Kafka KafkaConsumer.wakeup.
+        """
+        self._is_woken = True
+        arrivals = self._arrivals
+        if arrivals is not None:
+            arrivals.wake()
+
+    def _release(self) -> None:
+        self._partitions = {}
+        self._open_reads = {}
         if self._arrivals is not None:
             self._arrivals.close()
 
@@ -199,6 +262,7 @@ class Consumer(Closing):
         kept = {one: self._partitions[one] for one in wanted & self._partitions.keys()}
         kept |= {one: self._partitions[one] for one in self._partitions if one.topic in self._topics}
         self._partitions = kept
+        self._open_reads = {one: None for one in self._open_reads if one in kept.values()}
         for one in sorted(wanted - kept.keys()):
             self._add(one)
         self._take_new_partitions()
@@ -243,6 +307,8 @@ class Consumer(Closing):
         one = self._assigned(partition)
         if one.position is None:
             self._look_up({TopicPartition(*partition): one})
+        if one.failure is not None:
+            raise one.failure
         if one.position is None:
             raise UnstableOffsetCommitError(
                 f"group {self.group!r} has an offset of {TopicPartition(*partition)} in a transaction that is not "
@@ -256,27 +322,42 @@ class Consumer(Closing):
         """Return the next records, at most max_poll_records; wait for the first one up to `timeout` seconds.
 
         Records of one partition are in the order of their offsets. After an error the positions are as they were, so
-        that a later call meets it again, when it has looked at the other partitions: seek() passes over a record.
+        that a later call meets it again, when it has looked at the other partitions: seek() passes over a record. A
+        partition that is deleted is left out, with a warning.
         Args: timeout: in seconds, 0 not to wait.
-        Returns: an empty list after the timeout.
+        Returns: an empty list after the timeout, and when close() ends the call.
         Raises: ValueError, TypeError for another timeout; RecordDeserializationError; OffsetOutOfRangeError,
             NoOffsetForPartitionError with auto_offset_reset "none"; CorruptRecordError and the other errors of
-            Log.read; LogNotFoundError if a partition of `partitions` was deleted.
+            Log.read; WakeupError after wakeup().
+        Cost: memory for at most fetch_max_bytes and one more record, and for the reads that are open, of at most 16
+            partitions: of each a chunk of the file and a decompressed batch.
         """
-        self._check_open()
         timeout_s = checked_timeout(timeout)
         if timeout_s is None:
             raise TypeError("timeout must be a number of seconds, got None")
-        deadline_ms = self._clock.monotonic_ms() + timeout_s * _MS_PER_S
-        while True:
-            # Nothing comes between the records and their return: the positions are past them.
-            if found := self._take_records():
-                return found
-            if deadline_ms <= self._clock.monotonic_ms() or not self._wait(deadline_ms):
-                return []
+        try:
+            # First, so that close() leaves the rest to the finally.
+            self._is_polling = True
+            self._check_open()
+            deadline_ms = self._clock.monotonic_ms() + timeout_s * _MS_PER_S
+            while True:
+                if self._is_woken:
+                    self._is_woken = False
+                    raise WakeupError("wakeup() was called")
+                if self._is_closed:
+                    return []
+                # Nothing comes between the records and their return: the positions are past them.
+                if found := self._take_records():
+                    return found
+                if deadline_ms <= self._clock.monotonic_ms() or not self._wait(deadline_ms):
+                    return []
+        finally:
+            self._is_polling = False
+            if self._is_closed:
+                self._release()
 
     def _wait(self, deadline_ms: float) -> bool:
-        """Wait until there is something to return, and return whether there is before the deadline."""
+        """Wait until there is something to return or to raise, and return whether there is before the deadline."""
         start_ms = self._clock.monotonic_ms()
         if self._arrivals is None:
             self._arrivals = self._store.new_arrivals()
@@ -287,8 +368,12 @@ class Consumer(Closing):
                 self._have_told(self._arrivals)
                 if has_new or self._has_news():
                     return True
-            except _GONE:
+            except KStoreError as error:
+                if not _may_be_gone(error):
+                    raise
                 # What goes on without the partition, or raises the error again.
+                return True
+            if self._is_closed or self._is_woken:
                 return True
             now_ms = self._clock.monotonic_ms()
             if now_ms >= deadline_ms:
@@ -310,6 +395,7 @@ class Consumer(Closing):
         self._take_new_partitions()
         self._look_up({name: one for name, one in self._partitions.items() if one.position is None})
         found: list[Record] = []
+        left_bytes = self._fetch_max_bytes
         before: list[tuple[_Partition, int | None]] = []
         try:
             for name, one in list(self._partitions.items()):
@@ -317,9 +403,9 @@ class Consumer(Closing):
                     continue
                 before.append((one, one.position))
                 try:
-                    self._take_from(one, found)
+                    taken_bytes = self._take_from(one, found, left_bytes)
                 except KStoreError as error:
-                    if isinstance(error, _GONE):
+                    if _may_be_gone(error):
                         self._take_new_partitions()
                         if self._is_no_more(one):
                             continue
@@ -329,9 +415,13 @@ class Consumer(Closing):
                     if found:
                         break
                     raise
-                if len(found) >= self._max_poll_records:
+                left_bytes -= taken_bytes
+                is_full = len(found) >= self._max_poll_records or left_bytes <= 0
+                if found and (is_full or taken_bytes >= self._max_partition_fetch_bytes):
                     # The others come first in the next poll.
                     self._partitions[name] = self._partitions.pop(name)
+                self._limit_open_reads(one)
+                if found and is_full:
                     break
         except BaseException:
             # An interrupt must not let a later commit pass over records that nobody got.
@@ -340,13 +430,25 @@ class Consumer(Closing):
             raise
         return found
 
-    def _take_from(self, one: _Partition, found: list[Record]) -> None:
-        """Add the next records of a partition, as long as there is room."""
+    def _limit_open_reads(self, one: _Partition) -> None:
+        """Note the partition that was used last, and close the read that was not used for longest if there are many."""
+        self._open_reads.pop(one, None)
+        if one.has_open_read:
+            self._open_reads[one] = None
+            if len(self._open_reads) > _MOST_OPEN_READS:
+                oldest = next(iter(self._open_reads))
+                del self._open_reads[oldest]
+                oldest.close_read()
+
+    def _take_from(self, one: _Partition, found: list[Record], left_bytes: int) -> int:
+        """Add the next records of a partition, as long as there is room, and return how many bytes they have."""
         key_decoder, value_decoder = self._decoders
+        most_bytes = min(left_bytes, self._max_partition_fetch_bytes)
+        taken_bytes = 0
         while len(found) < self._max_poll_records:
             record = self._next(one)
             if record is None:
-                return
+                break
             made = record
             if key_decoder is not None or value_decoder is not None:
                 (made,) = decoded_records(
@@ -357,6 +459,10 @@ class Consumer(Closing):
                 )
             one.passed(record)
             found.append(made)
+            taken_bytes += _size_of(record)
+            if taken_bytes >= most_bytes:
+                break
+        return taken_bytes
 
     def _next(self, one: _Partition) -> Record | None:
         try:
@@ -381,6 +487,7 @@ class Consumer(Closing):
         if self._reset == "none":
             raise error
         one.seek(self._reset_offset(one))
+        _logger.warning("%s; reading goes on at offset %d (auto_offset_reset %r)", error, one.position, self._reset)
 
     def _has_news(self) -> bool:
         """Whether a partition has something after the position, or a new one is there."""
@@ -482,20 +589,36 @@ class Consumer(Closing):
         committed = {} if self.group is None else self._committed()
         unstable = self._unstable()
         for name, one in partitions.items():
+            offset = committed.get(name)
             if name in unstable:
                 continue
-            offset = committed.get(name)
             if offset is not None:
                 one.seek(offset.offset)
-            elif self._reset == "none":
-                raise NoOffsetForPartitionError(
-                    f'group {self.group!r} has no offset of {name}, and auto_offset_reset is "none"',
-                    topic=name.topic,
-                    partition=name.partition,
-                )
-            else:
-                one.log.refresh()
-                one.seek(self._reset_offset(one))
+                continue
+            try:
+                self._begin(one)
+            except KStoreError as error:
+                # Raised when it is the turn of the partition, so that it keeps no other from being read.
+                one.failure = error
+
+    def _begin(self, one: _Partition) -> None:
+        """Set the first position of a partition without a committed one."""
+        if self._reset == "none":
+            raise NoOffsetForPartitionError(
+                f'group {self.group!r} has no offset of {one.name}, and auto_offset_reset is "none"',
+                topic=one.name.topic,
+                partition=one.name.partition,
+            )
+        one.log.refresh()
+        one.seek(self._reset_offset(one))
+        if self.group is not None:
+            _logger.info(
+                "group %r has no offset of %s: reading begins at offset %d (auto_offset_reset %r)",
+                self.group,
+                one.name,
+                one.position,
+                self._reset,
+            )
 
     def _reset_offset(self, one: _Partition) -> int:
         return one.log.log_start_offset if self._reset == "earliest" else one.end_offset()
@@ -512,9 +635,19 @@ class Consumer(Closing):
             return False
         self._known, there = known, set(known)
         for name, one in list(self._partitions.items()):
-            is_other = name in there and self._store.incarnation(*name) is not one.incarnation
-            if is_other or (name not in there and name.topic in self._topics):
-                del self._partitions[name]
+            if name not in there:
+                _logger.warning("%s was deleted, and is not read any more; its position was %s", name, one.position)
+            elif self._store.incarnation(*name) is not one.incarnation:
+                _logger.warning(
+                    "%s was deleted and created again: its position, %s, is dropped (auto_offset_reset %r)",
+                    name,
+                    one.position,
+                    self._reset,
+                )
+            else:
+                continue
+            del self._partitions[name]
+            self._open_reads.pop(one, None)
         new = [name for name in known if self._is_wanted(name) and name not in self._partitions]
         for name in new:
             self._add(name)
@@ -546,3 +679,17 @@ class Consumer(Closing):
     def _check_open(self) -> None:
         if self._is_closed:
             raise ConsumerClosedError("the consumer was closed")
+
+
+def _may_be_gone(error: KStoreError) -> bool:
+    """Whether it is what a read meets whose partition was deleted, perhaps also created again."""
+    is_missing = isinstance(error, StorageError) and error.errno == ENOENT
+    return is_missing or isinstance(error, LogClosedError | LogNotFoundError | LogReplacedError)
+
+
+def _size_of(record: Record) -> int:
+    """Return the bytes of a record's key, value and headers."""
+    size = len(record.key or b"") + len(record.value or b"")
+    for key, value in record.headers:
+        size += len(key) + len(value or b"")
+    return size

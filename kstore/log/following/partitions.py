@@ -15,6 +15,8 @@ from kstore.types import TopicPartition
 
 FromOffset: TypeAlias = int | Mapping[TopicPartition, int] | None
 
+_DELETED = "%s was deleted, and perhaps created again: what was there is followed no longer, its position was %d"
+
 _logger = logging.getLogger("kstore.log")
 
 
@@ -127,6 +129,8 @@ class ManyLogs:
             directory = self._find().get(partition)
             if directory is self._directories[partition]:
                 self._left_at[partition] = tail.position
+            else:
+                _logger.warning(_DELETED, partition, tail.position)
             self._drop(partition)
         self._follow_new(None)
         return None
@@ -138,6 +142,7 @@ class ManyLogs:
             there = self._find()
             for partition in [*self._tails]:
                 if partition not in there:
+                    _logger.warning(_DELETED, partition, self._tails[partition].position)
                     self._drop(partition)
             self._left_at = {partition: at for partition, at in self._left_at.items() if partition in there}
             for partition, directory in there.items():
