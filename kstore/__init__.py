@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from kstore.errors import InvalidProducerEpochError as InvalidProducerEpochError
     from kstore.errors import InvalidRecordError as InvalidRecordError
     from kstore.errors import InvalidTimestampError as InvalidTimestampError
+    from kstore.errors import InvalidTopicError as InvalidTopicError
     from kstore.errors import InvalidTxnStateError as InvalidTxnStateError
+    from kstore.errors import KeylessRecordsError as KeylessRecordsError
     from kstore.errors import KStoreError as KStoreError
     from kstore.errors import LogClosedError as LogClosedError
     from kstore.errors import LogFailedError as LogFailedError
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
     from kstore.errors import SerializationError as SerializationError
     from kstore.errors import SinkResponseError as SinkResponseError
     from kstore.errors import StorageError as StorageError
+    from kstore.errors import TopicExistsError as TopicExistsError
     from kstore.errors import TopicSettingsError as TopicSettingsError
     from kstore.errors import TransactionAbortedError as TransactionAbortedError
     from kstore.errors import TransactionCoordinatorFencedError as TransactionCoordinatorFencedError
@@ -154,8 +157,10 @@ _ROOMS = {
         "InvalidProducerEpochError",
         "InvalidRecordError",
         "InvalidTimestampError",
+        "InvalidTopicError",
         "InvalidTxnStateError",
         "KStoreError",
+        "KeylessRecordsError",
         "LogClosedError",
         "LogFailedError",
         "LogLockedError",
@@ -182,6 +187,7 @@ _ROOMS = {
         "SerializationError",
         "SinkResponseError",
         "StorageError",
+        "TopicExistsError",
         "TopicSettingsError",
         "TransactionAbortedError",
         "TransactionCoordinatorFencedError",

@@ -342,9 +342,11 @@ class CompactionPass:
         high_watermark: int,
         max_batch_bytes: int = ...,
         max_decompressed_bytes: int = ...,
+        only_looks: bool = ...,
     ) -> None: ...
     is_full: bool
     position: int
+    keyless: tuple[int, int | None]
     totals: tuple[int, int, int, int, int]
     def set_last_records(self, records: Iterable[tuple[int, int, int]]) -> None: ...
     def start_segment(

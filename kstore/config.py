@@ -47,6 +47,8 @@ _LIMITS = {
     "cleaner_dedupe_buffer_bytes": (KIB, 2**40),
     "cleaner_io_buffer_bytes": (KIB, MAX_INT32),
 }
+# Limits that None takes away, as -1 does.
+_MAYBE_NEVER = ("retention_ms", "retention_bytes")
 _RATIO_LIMITS = {
     "min_cleanable_dirty_ratio": (0.0, 1.0),
     "cleaner_dedupe_buffer_load_factor": (0.01, 0.99),
@@ -61,7 +63,8 @@ _CHOICES = {
 
 @dataclass(frozen=True, kw_only=True)
 class LogConfig:
-    """Settings of one log: sizes in bytes, times in milliseconds; the defaults are Kafka's where Kafka has the setting.
+    """Settings of one log: sizes in bytes, times in milliseconds; the defaults are Kafka's where Kafka has the setting,
+    but for retention_ms: nothing is deleted because of its age unless that is asked for.
 
     For reading:
         read_chunk_bytes: size of one pread of the .log file.
@@ -78,8 +81,8 @@ class LogConfig:
         message_format_magic: 0, 1 or 2 (message.format.version, up to Kafka 3.9).
         producer_id_expiration_ms: the broker's producer.id.expiration.ms.
     For retention and compaction, also as the topic settings of the same names:
-        retention_ms, retention_bytes (-1 for no limit), file_delete_delay_ms, delete_retention_ms,
-        min_cleanable_dirty_ratio, min_compaction_lag_ms, max_compaction_lag_ms.
+        retention_ms, retention_bytes (-1, the default of both, or None for no limit), file_delete_delay_ms,
+        delete_retention_ms, min_cleanable_dirty_ratio, min_compaction_lag_ms, max_compaction_lag_ms.
         cleaner_dedupe_buffer_bytes, cleaner_io_buffer_bytes, cleaner_dedupe_buffer_load_factor: the broker's
             log.cleaner.dedupe.buffer.size and so on, for one cleaner: memory of the key map (24 bytes for a key), of
             the buffers that are read and written, and the part of the map that may be used.
@@ -112,7 +115,7 @@ class LogConfig:
     flush_ms: int = MAX_INT64
     cleanup_policy: CleanupPolicy = "delete"
     producer_id_expiration_ms: int = DAY_MS
-    retention_ms: int = 7 * DAY_MS
+    retention_ms: int = -1
     retention_bytes: int = -1
     file_delete_delay_ms: int = 60_000
     delete_retention_ms: int = DAY_MS
@@ -125,6 +128,9 @@ class LogConfig:
     index_access: Literal["map", "read"] = "map"
 
     def __post_init__(self) -> None:
+        for name in _MAYBE_NEVER:
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, -1)
         for name, (least, greatest) in _LIMITS.items():
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool):

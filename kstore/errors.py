@@ -397,6 +397,28 @@ class UnknownTopicOrPartitionError(KStoreError):
     """The sink has no such topic or partition (Kafka: UnknownTopicOrPartitionException)."""
 
 
+class KeylessRecordsError(KStoreError):
+    """A compaction would remove records that have no key, and nothing was removed.
+
+    Kafka accepts none in a topic that is compacted, so the topic may not be meant to be, or was not when they came.
+    Attributes: base_offset (the offset of the first of them), record_count (in the part that would be cleaned).
+    """
+
+    def __init__(
+        self, message: str, *, record_count: int, path: str | None = None, base_offset: int | None = None
+    ) -> None:
+        super().__init__(message, path=path, base_offset=base_offset)
+        self.record_count = record_count
+
+
+class TopicExistsError(KStoreError, ValueError):
+    """A topic of the name exists already.  Source: Kafka TopicExistsException."""
+
+
+class InvalidTopicError(KStoreError, ValueError):
+    """The name of a topic is not one that Kafka allows, or it is KRaft's own.  Source: Kafka InvalidTopicException."""
+
+
 class TopicSettingsError(KStoreError, ValueError):
     """The settings that a root keeps of a topic do not fit the configuration of the store, or this kstore."""
 

@@ -395,9 +395,13 @@ def compact_logs(
     max_bytes_per_second: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Read and write at most so many bytes per second.")
     ] = None,
+    drop_keyless: Annotated[
+        bool, typer.Option("--drop-keyless", help="Also remove records without a key, of topics that --topic names.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, report what would be removed.")] = False,
     json: Json = False,
 ) -> int:
-    """Remove records that have a newer one with the same key."""
+    """Remove records that have a newer one with the same key, of topics that are compacted."""
     from kstore.cli.cleaning import compact
 
     wanted = compact.CompactOptions(
@@ -411,6 +415,8 @@ def compact_logs(
         rolls=roll,
         heeds_ratio=min_dirty_ratio is not None,
         max_bytes_per_second=max_bytes_per_second,
+        drops_keyless=drop_keyless,
+        is_dry=dry_run,
     )
     return compact.run(selection_of(directory, topic, partition), wanted, out, is_json=json)
 
@@ -431,7 +437,7 @@ def remove_old_segments(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, report what would be removed.")] = False,
     json: Json = False,
 ) -> int:
-    """Remove old segments, and those below the log start offset."""
+    """Remove old segments, and those below the log start offset, of topics whose limits are known or given."""
     from kstore.cli.cleaning import retention
 
     options = _given(retention_ms=retention_ms, retention_bytes=retention_bytes)

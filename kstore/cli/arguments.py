@@ -9,7 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from kstore.errors import KStoreError
-from kstore.types import INTERNAL_TOPICS, MAX_OFFSET
+from kstore.types import MAX_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,16 +51,6 @@ class PartitionSelection:
                 f"to list them: kstore ls {shell_word(place)}"
             )
         return sorted(selected, key=lambda partition: partition.topic_partition)
-
-    def find_topics_of_users(self) -> list[PartitionDirectory]:
-        """Return what find does, without Kafka's internal topics unless they are named, or DIR is a partition of one:
-        what they hold is not old when its records are.
-        """
-        return [
-            partition
-            for partition in self.find()
-            if partition.topic_partition.topic not in INTERNAL_TOPICS or self.names(partition)
-        ]
 
     def is_directory_of(self, partition: PartitionDirectory) -> bool:
         """Whether DIR is the directory of a partition."""

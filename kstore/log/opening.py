@@ -15,7 +15,9 @@ from kstore.log.files.lock import PartitionLock
 from kstore.log.files.names import PartitionDirectory, find_partition, parse_partition_directory_name
 from kstore.log.log import Log
 from kstore.log.recovery.context import RecoveryMode, check_recovery
+from kstore.log.settings.topics import forget_settings
 from kstore.log.source import DirectorySource
+from kstore.log.upkeep.removal import directories_of_topic
 from kstore.log.write.writable_log import WritableLog
 
 _Found = TypeVar("_Found")
@@ -127,6 +129,8 @@ def _made_partition(absolute: str, env: Env, *, is_locked: bool) -> PartitionDir
     held = None if is_locked else PartitionLock.acquire(root, name, env)
     try:
         forget_partitions(root, {topic_partition}, env)
+        if not directories_of_topic(root, topic_partition.topic, env):
+            forget_settings(root, topic_partition.topic, env)
         if env.make_directory(absolute):
             env.sync_directory(root)
     finally:

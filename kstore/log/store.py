@@ -1,7 +1,7 @@
 """Store and WritableStore: the topics of a log.dirs root and what they share: lock, checkpoints, clean shutdown marker.
 
 Kafka does not keep topic configurations in the root: callers pass them, and what they change of them while a store is
-open is kept in a file of kstore's own (upkeep/settings.py). __cluster_metadata, the log of a KRaft
+open is kept in a file of kstore's own (settings/file.py). __cluster_metadata, the log of a KRaft
 quorum, can be read and is otherwise left to the broker.
 """
 
@@ -21,8 +21,10 @@ from kstore.config import LogConfig
 from kstore.errors import (
     CorruptCheckpointError,
     CorruptLogError,
+    InvalidTopicError,
     KStoreError,
     StorageError,
+    TopicExistsError,
     TopicSettingsError,
     checked_int,
 )
@@ -54,6 +56,8 @@ from kstore.log.following.arrivals import Arrivals, LiveArrivals
 from kstore.log.log import Log
 from kstore.log.recovery.context import RecoveryMode, RecoveryReport, check_recovery
 from kstore.log.root import RootLogs, no_such_log
+from kstore.log.settings.known import note_creation
+from kstore.log.settings.topics import TopicSettings
 from kstore.log.source import DirectorySource
 from kstore.log.upkeep.dependents import Dependent, Dependents
 from kstore.log.upkeep.group_offsets import forget_offsets
@@ -61,10 +65,9 @@ from kstore.log.upkeep.maintenance import Maintenance, MaintenanceIntervals, Mai
 from kstore.log.upkeep.metrics import Metric, StoreMetrics
 from kstore.log.upkeep.removal import DeletedDirectories, directories_of_topic, removed
 from kstore.log.upkeep.root_listing import RootListing
-from kstore.log.upkeep.settings import TopicSettings
 from kstore.log.write.open_writers import OpenWriters
 from kstore.log.write.writable_log import WritableLog
-from kstore.types import TopicPartition
+from kstore.types import ZERO_UUID, TopicPartition
 
 _DEFAULT_NODE_ID = 1
 _MOST_THREADS = 256
@@ -120,8 +123,9 @@ def open_store(
 
     Mode "a" creates the root if its parent exists, and recovers every log if the root was not closed cleanly. A log
     that strict recovery refuses, or whose directory can't be read, does not prevent writing to the others.
-    Args: config: of every topic that is not in topic_configs. In mode "a", what WritableStore.change_topic_config
-        changed of it holds too, except for a topic in topic_configs. recovery, trusts_recovery_point: as in open_log;
+    Args: config: of every topic that is not in topic_configs; None for the default of the root (docs/store.md), by
+        which retention deletes nothing of a root that kstore created. In mode "a", what the root says of a topic's
+        settings holds too, except for a topic in topic_configs. recovery, trusts_recovery_point: as in open_log;
         max_open_files: how many logs may keep a file open that they append to, None for half of RLIMIT_NOFILE;
         recovery_threads: how many logs are recovered, or created, at once, 1 to 256 (Kafka:
         num.recovery.threads.per.data.dir; they mostly wait for syncs); cluster_id, node_id:
@@ -144,10 +148,11 @@ def open_store(
         env.sync_directory(split_path(path)[0])
     lock = PartitionLock.acquire(path, None, env)
     try:
+        note_creation(path, env)
         owner = _claim(path, cluster_id=cluster_id, node_id=node_id, env=env)
         return WritableStore(
             path,
-            settings,
+            None if config is None else settings,
             by_topic,
             lock=lock,
             owner=owner,
@@ -226,7 +231,7 @@ class WritableStore(RootLogs[WritableLog]):
     def __init__(
         self,
         root: str,
-        config: LogConfig,
+        config: LogConfig | None,
         topic_configs: Mapping[str, LogConfig],
         *,
         lock: PartitionLock,
@@ -238,6 +243,7 @@ class WritableStore(RootLogs[WritableLog]):
         env: Env,
     ) -> None:
         self._configs = TopicSettings(config, topic_configs, root=root, env=env)
+        config = self._configs.default
         super().__init__(root, config, env=env)
         self.meta_properties = owner
         self.recovery_reports: dict[TopicPartition, RecoveryReport] = {}
@@ -279,29 +285,40 @@ class WritableStore(RootLogs[WritableLog]):
         name: str,
         partitions: int = 1,
         *,
-        config: LogConfig | None = None,
+        config: LogConfig | Mapping[str, object] | None = None,
         topic_id: uuid.UUID | str | None = None,
+        exist_ok: bool = False,
     ) -> uuid.UUID:
         """Create the directories of a topic, each with an empty segment, and return the topic's id.
 
         Args: topic_id: its id in a cluster, random by default; config: what differs in it from the config of the store
-            is kept in the root, and holds for later openings too.
-        Raises: ValueError for a name that Kafka does not allow, a topic that exists, or an invalid id; StorageError,
-            with the partitions created up to then; CorruptCheckpointError, see change_topic_config.
+            is kept in the root, and holds for later openings too; a mapping has just that, by the names of LogConfig;
+            exist_ok: leave a topic that exists as it is, and return its id (ZERO_UUID without one).
+        Raises: InvalidTopicError for a name that Kafka does not allow; TopicExistsError; ValueError, TypeError for an
+            invalid id or settings; StorageError, with the partitions created up to then, and without the settings if
+            there is none; CorruptCheckpointError, see change_topic_config.
         """
         if not is_topic_name(name) or name == CLUSTER_METADATA_TOPIC:
-            raise ValueError(f"a topic name has 1 to 249 of a-z A-Z 0-9 . _ - and is not KRaft's own, got {name!r}")
+            raise InvalidTopicError(
+                f"a topic name has 1 to 249 of a-z A-Z 0-9 . _ - and is not KRaft's own, got {name!r}", path=self.root
+            )
         partitions = checked_int("partitions", partitions, least=1, greatest=MAX_PARTITION)
         made_id = _as_id(topic_id)
         with self._mutex:
             self._check_writable()
             if name in self.topics:
-                raise ValueError(f"topic {name!r} already exists in {self.root}")
+                if exist_ok:
+                    return self.topic_id(name) or ZERO_UUID
+                raise TopicExistsError(f"topic {name!r} already exists in {self.root}", path=self.root)
             if name in self._configs.deleting:
                 self._finish_deletion(name)
-            if config is not None:
-                self._configs.set(name, config)
-            self._create_partitions(name, range(partitions), made_id)
+            self._configs.begin_creation(name, config)
+            try:
+                self._create_partitions(name, range(partitions), made_id)
+            except BaseException:
+                if name not in self.topics:
+                    self._configs.withdraw_creation(name)
+                raise
         return made_id
 
     def create_partitions(self, topic: str, partitions: int) -> None:

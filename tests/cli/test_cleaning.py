@@ -10,7 +10,7 @@ import pytest
 
 from kstore import LogConfig, open_log, open_store
 from kstore.log.env import DEFAULT_ENV
-from kstore.log.upkeep.settings import read_settings, write_settings
+from kstore.log.settings.file import read_settings, write_settings
 from kstore.record import Record
 from tests.cli.runner import runner
 from tests.making.batches import flip_bit
@@ -59,7 +59,7 @@ def test_compact_removes_what_has_a_newer_record(kstore, root):
 
 
 def test_compact_can_roll_first_and_shows_a_table(kstore, root):
-    run = kstore("compact", root, "--roll")
+    run = kstore("compact", root, "--topic", "t", "--roll")
     assert run.status == 0
     columns = "topic partition log start log end clean to records read records kept bytes before bytes after"
     assert " ".join(run.out.splitlines()[0].split()) == columns
@@ -76,14 +76,14 @@ def test_compact_heeds_a_dirty_ratio(kstore, root):
 
 def test_compact_refuses_damage_and_goes_on(kstore, root):
     flip_bit(root / "t-0" / "00000000000000000000.log", 70, bit=0)
-    run = kstore("compact", root, "--json")
+    run = kstore("compact", root, "--topic", "t", "--topic", "u", "--json")
     assert run.status == 1
     assert [one["topic"] for one in run.objects()] == ["u"]
     assert "CRC mismatch" in run.err
 
 
 def test_retention_removes_what_is_due(kstore, root):
-    run = kstore("retention", root, "--retention-ms", str(DAY_MS), "--json")
+    run = kstore("retention", root, "--topic", "t", "--retention-ms", str(DAY_MS), "--json")
     assert run.status == 0
     assert [(one["topic"], one["base_offset"], one["end_offset"], one["reason"]) for one in run.objects()] == [
         ("t", 0, 2, "time"),
@@ -94,7 +94,7 @@ def test_retention_removes_what_is_due(kstore, root):
 
 def test_a_dry_run_of_retention_changes_nothing(kstore, root):
     before = tree(root)
-    run = kstore("retention", root, "--retention-bytes", "0", "--dry-run")
+    run = kstore("retention", root, "--topic", "t", "--retention-bytes", "0", "--dry-run")
     assert run.status == 0
     assert [line.split()[:3] for line in run.out.splitlines()[1:]] == [
         ["t", "0", "0"],
@@ -115,20 +115,33 @@ def test_retention_without_limits_removes_nothing(kstore, root):
     }
 
 
-@pytest.mark.parametrize("command", ["compact", "retention"])
-def test_internal_topics_are_left_alone_unless_they_are_named(kstore, tmp_path, command):
-    root, topic = tmp_path / "internal", "__consumer_offsets"
+@pytest.fixture
+def internal(tmp_path):
+    """A root with topics of brokers; in each three old records of one key."""
+    root = tmp_path / "internal"
     with open_store(root, "a", LogConfig(segment_ms=2**62)) as store:
-        store.create_topic(topic)
-        for _ in range(3):
-            store.log(topic).append(Record(timestamp_ms=1000, key=b"a", value=b"v"))
-            store.log(topic).roll()
-    options = ["--retention-ms", "1"] if command == "retention" else []
-    before = tree(root / f"{topic}-0")
-    assert kstore(command, root, *options).status == 0
-    assert tree(root / f"{topic}-0") == before
-    assert kstore(command, root, "--topic", topic, *options).status == 0
-    assert tree(root / f"{topic}-0") != before
+        for topic in ("__consumer_offsets", "__transaction_state", "__share_group_state"):
+            store.create_topic(topic)
+            for _ in range(3):
+                store.log(topic).append(Record(timestamp_ms=1000, key=b"a", value=b"v"))
+                store.log(topic).roll()
+    return root
+
+
+def test_compaction_of_a_root_includes_the_internal_topics_that_brokers_compact(kstore, internal):
+    run = kstore("compact", internal, "--json")
+    assert run.status == 0
+    compacted = {one["topic"] for one in run.objects() if "records_kept" in one}
+    assert compacted == {"__consumer_offsets", "__transaction_state"}
+    assert kept(internal, "__consumer_offsets") == kept(internal, "__transaction_state") == [2]
+    assert kept(internal, "__share_group_state") == [0, 1, 2]
+
+
+def test_retention_removes_nothing_of_internal_topics_unless_they_are_named(kstore, internal):
+    assert kstore("retention", internal, "--retention-ms", "1").status == 0
+    assert kept(internal, "__consumer_offsets") == kept(internal, "__share_group_state") == [0, 1, 2]
+    assert kstore("retention", internal, "--topic", "__consumer_offsets", "--retention-ms", "1").status == 0
+    assert kept(internal, "__consumer_offsets") == []
 
 
 @pytest.fixture
@@ -152,14 +165,17 @@ def kept(root: Path, topic: str) -> list[int]:
 
 @pytest.mark.parametrize("options", [[], ["--dry-run"]])
 def test_retention_goes_by_the_settings_that_the_root_keeps(kstore, settled, options):
-    run = kstore("retention", settled, "--retention-ms", "1", "--json", *options)
+    with open_store(settled, "a") as store:
+        store.change_topic_config("events", {"retention_ms": 1})
+    run = kstore("retention", settled, "--retention-ms", "2", "--json", *options)
     assert run.status == 0
-    assert {one["topic"] for one in run.objects()} == {"plain"}
-    assert "state is compacted by the settings in its root" in run.err
-    assert "--topic state" in run.err
-    assert "events" not in run.err
-    if not options:
-        assert [kept(settled, topic) for topic in ("state", "events", "plain")] == [[0, 1], [0, 1], []]
+    assert {one["topic"] for one in run.objects() if "reason" in one} == {"events"}
+    assert {one["topic"]: one["partition"] for one in run.objects() if "passed_over" in one} == {"state": 0, "plain": 0}
+    assert "passed over state: its cleanup policy is compact by kstore-topic-settings of its root" in run.err
+    assert "passed over plain: its cleanup policy is not known" in run.err
+    assert "to remove by the given limits: --topic plain" in run.err
+    remaining = [[0, 1], [0, 1] if options else [], [0, 1]]
+    assert [kept(settled, topic) for topic in ("state", "events", "plain")] == remaining
 
 
 def test_retention_removes_by_the_kept_limits_alone(kstore, settled):
@@ -189,8 +205,9 @@ def test_retention_of_a_compacted_topic_that_is_named_without_limits_removes_not
 
 def test_compact_passes_over_a_topic_that_the_root_does_not_say_is_compacted(kstore, settled):
     run = kstore("compact", settled, "--json")
-    assert [one["topic"] for one in run.objects()] == ["state"]
-    assert "events is not compacted by the settings in its root" in run.err
+    assert [one["topic"] for one in run.objects() if "records_kept" in one] == ["state"]
+    assert [one["topic"] for one in run.objects() if "passed_over" in one] == ["events", "plain"]
+    assert "passed over events: its cleanup policy is delete by kstore-topic-settings of its root" in run.err
     assert [kept(settled, topic) for topic in ("state", "events", "plain")] == [[1], [0, 1], [0, 1]]
     assert kstore("compact", settled, "--topic", "events", "--min-compaction-lag-ms", "0").status == 0
     assert kept(settled, "events") == [1]
@@ -220,12 +237,14 @@ def test_damaged_settings_end_the_command_unless_all_topics_are_named(kstore, se
 @pytest.mark.parametrize("command", ["compact", "retention"])
 def test_settings_that_do_not_fit_the_options_stop_only_their_topic(kstore, settled, command):
     with open_store(settled, "a") as store:
-        store.change_topic_config("events", {"max_compaction_lag_ms": 5})
-        store.change_topic_config("plain", {"cleanup_policy": "compact,delete"})
+        for topic in ("events", "plain"):
+            changes = {"cleanup_policy": "compact,delete", "retention_ms": 1, "max_compaction_lag_ms": 5}
+            store.change_topic_config(topic, changes)
     damage_setting(settled, "events", "min_compaction_lag_ms", 6)
-    run = kstore(command, settled, *(["--retention-ms", "1"] if command == "retention" else []))
+    run = kstore(command, settled)
     assert run.status == 1
-    assert "settings of topic 'events': min_compaction_lag_ms" in run.err
+    assert "settings of topic 'events'" in run.err
+    assert "min_compaction_lag_ms" in run.err
     assert kept(settled, "events") == [0, 1]
     assert kept(settled, "plain") != [0, 1]
 
@@ -235,3 +254,60 @@ def damage_setting(root: Path, topic: str, name: str, value: object) -> None:
     file = read_settings(str(root), DEFAULT_ENV)
     file.changed[topic][name] = value
     write_settings(str(root), file, DEFAULT_ENV)
+
+
+@pytest.fixture
+def keyless(tmp_path):
+    """A root of which nobody said how its topic is cleaned: fifty records without a key, in two segments."""
+    with open_store(tmp_path / "keyless", "a") as store:
+        store.create_topic("events")
+        for first in (0, 25):
+            store.log("events").append([Record(timestamp_ms=1000 + first + at, value=b"hello") for at in range(25)])
+            store.log("events").roll()
+    return tmp_path / "keyless"
+
+
+def test_compaction_of_a_root_passes_over_topics_that_are_not_known_to_be_compacted(kstore, keyless):
+    before = tree(keyless / "events-0")
+    run = kstore("compact", keyless, "--roll", "--drop-keyless", "--json")
+    assert run.status == 0
+    (shown,) = run.objects()
+    assert (shown["topic"], shown["partition"]) == ("events", 0)
+    assert shown["passed_over"].startswith("its cleanup policy is not known: the root does not say it")
+    assert "passed over events: its cleanup policy is not known" in run.err
+    assert tree(keyless / "events-0") == before
+
+
+@pytest.mark.parametrize("options", [[], ["--dry-run"]])
+def test_a_named_topic_with_records_without_a_key_is_refused_and_nothing_goes(kstore, keyless, options):
+    run = kstore("compact", keyless, "--topic", "events", "--json", *options)
+    assert run.status == 1
+    (shown,) = run.objects()
+    assert (shown["error"]["type"], shown["error"]["records_without_key"]) == ("KeylessRecordsError", 50)
+    assert "would remove 50 records that have no key, the first at offset 0" in run.err
+    assert "--topic events --drop-keyless" in run.err
+    assert kept(keyless, "events") == list(range(50))
+
+
+def test_records_without_a_key_go_if_the_topic_is_named_and_the_option_says_so(kstore, keyless):
+    assert kstore("compact", keyless, "--topic", "events", "--drop-keyless").status == 0
+    assert kept(keyless, "events") == []
+
+
+def test_a_root_that_says_compact_of_a_topic_keeps_its_records_without_a_key(kstore, keyless):
+    with open_store(keyless, "a") as store:
+        store.change_topic_config("events", {"cleanup_policy": "compact"})
+    assert kstore("compact", keyless, "--drop-keyless").status == 1
+    assert kept(keyless, "events") == list(range(50))
+
+
+@pytest.mark.parametrize("rolls", [[], ["--roll"]])
+def test_a_dry_run_of_compact_shows_what_the_run_does_and_changes_nothing(kstore, root, rolls):
+    before = tree(root)
+    planned = kstore("compact", root, "--topic", "t", "--json", "--dry-run", *rolls)
+    assert planned.status == 0
+    assert "dry run: nothing was changed" in planned.err
+    assert tree(root) == before
+    done = kstore("compact", root, "--topic", "t", "--json", *rolls)
+    assert planned.objects() == done.objects()
+    assert done.objects()[0]["records_kept"] == 2

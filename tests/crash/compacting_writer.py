@@ -42,7 +42,7 @@ class CompactingWriter:
             if way < 0.6:
                 self.log.roll()
             if way < 0.5:
-                self.log.compact(is_forced=True)
+                self.log.compact(is_forced=True, drops_keyless=True)
             elif way > 0.95:
                 self.log.delete_records(max(self.log.log_end_offset - 500, self.log.log_start_offset))
 

@@ -149,7 +149,7 @@ class CrashHistory(History):
     def clean(self, log: WritableLog) -> None:
         self.cleaned_end = max(self.cleaned_end, log.segments[-1].base_offset)
         self.settled_end = log.log_end_offset
-        log.compact(is_forced=True)
+        log.compact(is_forced=True, drops_keyless=True)
         self.adopt(log)
 
     def _raise_start(self, log: WritableLog) -> None:

@@ -101,9 +101,11 @@ class TopicHistory:
         known = self.topics.get(topic)
         if known is None:
             self._generations += 1
-            made = TopicModel(self._generations, [PartitionModel() for _ in range(self.rng.randint(1, 2))])
-            store.create_topic(topic, len(made.partitions))
-            self.topics[topic] = made
+            count, segment_ms = self.rng.randint(1, 2), self.rng.choice([CONFIG.segment_ms, 10**7 + self._generations])
+            self.changing_to = segment_ms
+            is_given = segment_ms != CONFIG.segment_ms
+            store.create_topic(topic, count, config={"segment_ms": segment_ms} if is_given else None)
+            self.topics[topic] = TopicModel(self._generations, [PartitionModel() for _ in range(count)], segment_ms)
         elif name == "delete":
             store.delete_topic(topic)
             del self.topics[topic]
@@ -154,7 +156,10 @@ class TopicHistory:
         if self.under_way is not None and self.under_way[1] in (name, None):
             under_way = self.under_way[0]
         if under_way == "create" and name not in self.topics and count:
-            self.topics[name] = TopicModel(self._generations, [PartitionModel() for _ in range(count)])
+            assert self.changing_to is not None
+            self.topics[name] = TopicModel(
+                self._generations, [PartitionModel() for _ in range(count)], segment_ms=self.changing_to
+            )
         elif under_way == "delete" and not count:
             self.topics.pop(name, None)
         elif under_way == "grow" and count == len(self.topics[name].partitions) + 1:

@@ -132,7 +132,7 @@ def worked_on(case: CleaningCase, root: Path) -> Path:
         if case.set_name != OLD_SET:
             log.delete_old_segments(now_ms)
         if case.is_compacted:
-            log.compact(now_ms=now_ms)
+            log.compact(now_ms=now_ms, drops_keyless=True)
         log.delete_old_segments(now_ms)
     return directory
 

@@ -68,9 +68,9 @@ def compacted(store: WritableStore, name: str, topic_id: str, *, seed: int) -> b
     while history.open:
         log.append_as_follower(encoded(history.marker(log.log_end_offset), marker_ms=history.now_ms))
     log.roll()
-    first = log.compact()
+    first = log.compact(drops_keyless=True)
     log._writer_files.save_cleaned_offset(0)
-    log.compact(is_forced=True)
+    log.compact(is_forced=True, drops_keyless=True)
     return first.records_kept < first.records_read
 
 

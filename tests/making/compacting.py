@@ -163,7 +163,7 @@ class History:
             one.producer_id: (one.batches[-1].last_offset if one.batches else -1, one.producer_epoch)
             for one in log.producer_state.active_producers.values()
         }
-        report = log.compact()
+        report = log.compact(drops_keyless=True)
         if report.rounds == 1:
             given = Round(
                 first_dirty_offset=found.first_dirty_offset,

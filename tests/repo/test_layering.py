@@ -47,7 +47,7 @@ LAYERS = {
 WINGS = {
     "log": (
         "cache < env < damage, files < segment < state, plan, following < recovery, scan, source < skipping, cleaning"
-        " < log < verify, write < upkeep"
+        " < log < settings < verify, write < upkeep"
         " < root, opening < store < maintenance"
     ),
     "producer": (

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kstore.cli import EXIT_FINE
-from kstore.cli.cleaning.topics import KeptConfigs
+from kstore.cli import EXIT_DAMAGE, EXIT_FINE
+from kstore.cli.cleaning.topics import PassedOver, SelectedTopics
 from kstore.cli.output import LOG_COLUMNS, Column
 from kstore.cli.render import JSON_TEXT
-from kstore.errors import CorruptionError, KStoreError, StorageError, TopicSettingsError
+from kstore.errors import CorruptionError, KeylessRecordsError, KStoreError, StorageError, TopicSettingsError
+from kstore.log.cleaning.cleanable import LogBounds
+from kstore.log.cleaning.savings import plan_compaction
+from kstore.log.files.checkpoints import read_checkpoint
+from kstore.log.files.names import CLEANER_CHECKPOINT
+from kstore.log.opening import open_found
 from kstore.log.upkeep.recovering import recoverable
+from kstore.log.write.compaction import CompactionReport
 from kstore.log.write.writable_log import WritableLog
 
 if TYPE_CHECKING:
@@ -18,7 +24,9 @@ if TYPE_CHECKING:
 
     from kstore.cli.arguments import PartitionSelection
     from kstore.cli.output import Output
-    from kstore.log.write.compaction import CompactionReport
+    from kstore.config import LogConfig
+    from kstore.log.cleaning.savings import PlannedCompaction
+    from kstore.log.files.names import PartitionDirectory
     from kstore.types import TopicPartition
 
 COLUMNS = (
@@ -39,34 +47,38 @@ class CompactOptions:
     rolls: bool
     heeds_ratio: bool
     max_bytes_per_second: int | None
+    drops_keyless: bool
+    is_dry: bool
 
 
 def run(selection: PartitionSelection, wanted: CompactOptions, out: Output, *, is_json: bool) -> int:
     """Compact the selected partitions, one after another, and return the exit status: 1 if one could not be compacted.
 
-    __cluster_metadata is left alone, and so is a topic that is not named where the root keeps settings of topics and
-    does not say that this one is compacted.
+    Only topics that are known to be compacted, or are named; and records without a key only go where the topic is named
+    and the options say so. __cluster_metadata is left alone. A dry run takes no lock and changes nothing.
     """
     status = EXIT_FINE
     rows: list[list[str]] = []
-    directories = recoverable(selection.find_topics_of_users())
-    configs = KeptConfigs(
-        selection, directories, defaults={}, options=wanted.options, forced={"cleanup_policy": "compact"}
-    )
-    others: set[str] = set()
+    directories = recoverable(selection.find())
+    topics = SelectedTopics(selection, directories, options=wanted.options)
+    passed_over = PassedOver(out, is_json=is_json)
     for directory in directories:
+        topic_partition = directory.topic_partition
+        is_named, known = topics.is_named(directory), topics.known(directory)
+        if not is_named and not known.is_compacted:
+            passed_over.add(topic_partition, f"{known.policy}; to compact it: --topic {topic_partition.topic}")
+            continue
         try:
-            config = configs.of(directory)
-            if not config.is_compacted:
-                if configs.keeps_any(directory):
-                    others.add(directory.topic_partition.topic)
-                    continue
-                config = replace(config, cleanup_policy="compact")
-            with WritableLog.open(directory, config=config, env=directory.env) as log:
-                if wanted.rolls:
-                    log.roll()
-                report = log.compact(is_forced=not wanted.heeds_ratio, max_bytes_per_second=wanted.max_bytes_per_second)
-                shown = directory.topic_partition, (log.log_start_offset, log.log_end_offset), report
+            config = topics.config(directory, forced={"cleanup_policy": "compact"})
+            run_one = _planned if wanted.is_dry else _compacted
+            shown = run_one(directory, config, wanted, drops_keyless=is_named and wanted.drops_keyless)
+        except KeylessRecordsError as error:
+            status = EXIT_DAMAGE
+            advice = f"to remove them: --topic {topic_partition.topic} --drop-keyless"
+            out.notice(f"{error}; {advice}")
+            if is_json:
+                out.line(json_of_refusal(topic_partition, error))
+            continue
         except (CorruptionError, TopicSettingsError) as error:
             status = max(status, out.failure(error))
             continue
@@ -77,13 +89,63 @@ def run(selection: PartitionSelection, wanted: CompactOptions, out: Output, *, i
             _show(rows, out)
             raise
         if is_json:
-            out.line(json_of(*shown))
+            out.line(json_of(topic_partition, *shown))
         else:
-            rows.append(row_of(*shown))
+            rows.append(row_of(topic_partition, *shown))
     _show(rows, out)
-    for topic in sorted(others):
-        out.notice(f"{topic} is not compacted by the settings in its root; to compact it all the same: --topic {topic}")
+    passed_over.show()
+    if wanted.is_dry:
+        out.notice("dry run: nothing was changed")
     return status
+
+
+def _compacted(
+    directory: PartitionDirectory, config: LogConfig, wanted: CompactOptions, *, drops_keyless: bool
+) -> tuple[tuple[int, int], CompactionReport]:
+    """Compact a partition; return the bounds of its log and what was done."""
+    with WritableLog.open(directory, config=config, env=directory.env) as log:
+        if wanted.rolls:
+            log.roll()
+        report = log.compact(
+            is_forced=not wanted.heeds_ratio,
+            drops_keyless=drops_keyless,
+            max_bytes_per_second=wanted.max_bytes_per_second,
+        )
+        return (log.log_start_offset, log.log_end_offset), report
+
+
+def _planned(
+    directory: PartitionDirectory, config: LogConfig, wanted: CompactOptions, *, drops_keyless: bool
+) -> tuple[tuple[int, int], CompactionReport]:
+    """Return what _compacted would return, by the files alone."""
+    with open_found(directory, config) as log:
+        transactions = log.transactions()
+        checkpoint = read_checkpoint(directory.root, CLEANER_CHECKPOINT, directory.env)
+        bounds = LogBounds(
+            log.log_start_offset,
+            log.log_end_offset,
+            transactions.last_stable_offset,
+            checkpoint.get(directory.topic_partition),
+        )
+        planned = plan_compaction(
+            log.segments,
+            bounds,
+            aborted=transactions.aborted,
+            now_ms=directory.env.wall_clock_ms(),
+            rolls=wanted.rolls,
+            is_forced=not wanted.heeds_ratio,
+            drops_keyless=drops_keyless,
+            config=config,
+            env=directory.env,
+        )
+        return (log.log_start_offset, log.log_end_offset), _report(planned, log.size_in_bytes)
+
+
+def _report(planned: PlannedCompaction, size: int) -> CompactionReport:
+    start, end = planned.first_dirty_offset, planned.end_offset
+    before, after = size, size - planned.saved_bytes
+    read, kept = planned.records_read, planned.records_kept
+    return CompactionReport(start, end, planned.rounds, before, after, 0, 0, 0, read, kept, planned.segments, False)
 
 
 def _show(rows: list[list[str]], out: Output) -> None:
@@ -104,6 +166,12 @@ def row_of(topic_partition: TopicPartition, bounds: tuple[int, int], report: Com
         report.bytes_after,
     )
     return [topic_partition.topic, *map(str, numbers)]
+
+
+def json_of_refusal(topic_partition: TopicPartition, error: KeylessRecordsError) -> str:
+    """Return the JSON object of a partition that was refused."""
+    refusal = {"type": type(error).__name__, "message": str(error), "records_without_key": error.record_count}
+    return JSON_TEXT({"topic": topic_partition.topic, "partition": topic_partition.partition, "error": refusal})
 
 
 def json_of(topic_partition: TopicPartition, bounds: tuple[int, int], report: CompactionReport) -> str:

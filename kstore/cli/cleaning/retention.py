@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kstore.cli import EXIT_FINE
-from kstore.cli.cleaning.topics import KeptConfigs
+from kstore.cli.cleaning.topics import PassedOver, SelectedTopics
 from kstore.cli.output import Column
 from kstore.cli.render import JSON_TEXT
 from kstore.errors import CorruptionError, KStoreError, StorageError, TopicSettingsError
@@ -33,30 +33,29 @@ COLUMNS = (
     Column("bytes", is_number=True),
     Column("reason"),
 )
-
-
-_NO_LIMITS = {"retention_ms": -1, "retention_bytes": -1}
+LIMITS = frozenset({"retention_ms", "retention_bytes"})
 
 
 def run(selection: PartitionSelection, options: Mapping[str, Any], out: Output, *, is_dry: bool, is_json: bool) -> int:
     """Remove what is due of the selected partitions and return the exit status: 1 if one could not be looked at.
 
-    A dry run takes no lock and changes nothing. __cluster_metadata is left alone. The limits do not hold for a topic
-    that the root says is compacted, unless it is named.
+    Only of topics whose cleanup policy is known, by the limits that the root says, or that are named, by the given
+    limits first. A dry run takes no lock and changes nothing. __cluster_metadata is left alone.
     Args: options: the limits that were given, by names of LogConfig.
     """
     status = EXIT_FINE
     rows: list[list[str]] = []
-    directories = recoverable(selection.find_topics_of_users())
-    forced = {"cleanup_policy": "delete"} if options else {}
-    configs = KeptConfigs(selection, directories, defaults=_NO_LIMITS, options=options, forced=forced)
-    compacted: set[str] = set()
+    directories = recoverable(selection.find())
+    topics = SelectedTopics(selection, directories, options=options)
+    passed_over = PassedOver(out, is_json=is_json)
     try:
         for directory in directories:
+            reason = _reason_to_pass_over(topics, directory, options)
+            if reason is not None:
+                passed_over.add(directory.topic_partition, reason)
+                continue
             try:
-                config = configs.of(directory)
-                if "delete" not in config.cleanup_policy:
-                    compacted.add(directory.topic_partition.topic)
+                config = topics.config(directory, forced={"cleanup_policy": "delete"} if options else {})
                 due = planned(directory, config) if is_dry else removed(directory, config)
             except (CorruptionError, TopicSettingsError) as error:
                 status = max(status, out.failure(error))
@@ -75,17 +74,28 @@ def run(selection: PartitionSelection, options: Mapping[str, Any], out: Output, 
         _show(rows, out)
         raise
     _show(rows, out)
-    for topic in sorted(compacted):
-        out.notice(
-            f"{topic} is compacted by the settings in its root: nothing is removed because of age or size"
-            + (f"; to remove it all the same: --topic {topic}" if options else "")
-        )
+    passed_over.show()
     if not is_json:
         if not rows:
             out.notice("no segment is due")
         if is_dry:
             out.notice("dry run: nothing was changed")
     return status
+
+
+def _reason_to_pass_over(
+    topics: SelectedTopics, directory: PartitionDirectory, options: Mapping[str, Any]
+) -> str | None:
+    """Return why nothing of a topic may be removed, None if something may."""
+    topic, known = directory.topic_partition.topic, topics.known(directory)
+    if topics.is_named(directory) and (options or known.is_deleted_from is not None):
+        return None
+    advice = f"; to remove by the given limits: --topic {topic}" if options and not topics.is_named(directory) else ""
+    if not known.is_deleted_from:
+        return known.policy + advice
+    if not known.settings.keys() & LIMITS:
+        return f"no limit of its age or size is known: {known.doubt}{advice}"
+    return None
 
 
 def _show(rows: list[list[str]], out: Output) -> None:

@@ -1,70 +1,88 @@
-"""KeptConfigs: the configuration of each selected topic, from the settings that its root keeps and the options."""
+"""Cleaning: the selected partitions of topics of which is known, or was said, that they may be cleaned."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kstore.cli.render import JSON_TEXT
 from kstore.config import LogConfig
 from kstore.errors import TopicSettingsError
-from kstore.log.upkeep.settings import TopicSettings
+from kstore.log.settings.known import KnownSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kstore.cli.arguments import PartitionSelection
+    from kstore.cli.output import Output
     from kstore.log.files.names import PartitionDirectory
+    from kstore.log.settings.known import TopicKnowledge
+    from kstore.types import TopicPartition
 
 
-class KeptConfigs:
-    """The configurations of topics: of one that is named by the options first, of the others by what the root keeps.
+class SelectedTopics:
+    """What the roots of selected partitions say of their topics, and the configurations by which to clean them.
 
-    Args: defaults: where neither says anything, by names of LogConfig; options: those that were given; forced: what
-        holds in any case for a topic that is named.
+    Args: options: settings that were given, by names of LogConfig. They come first for a topic that is named, and after
+        what the root says for others.
     Raises: CorruptCheckpointError if the settings of a root are damaged and a topic is not named; StorageError.
     """
 
     def __init__(
-        self,
-        selection: PartitionSelection,
-        directories: Sequence[PartitionDirectory],
-        *,
-        defaults: Mapping[str, Any],
-        options: Mapping[str, Any],
-        forced: Mapping[str, Any],
+        self, selection: PartitionSelection, directories: Sequence[PartitionDirectory], *, options: Mapping[str, Any]
     ) -> None:
         self._selection = selection
-        self._defaults = dict(defaults)
         self._options = dict(options)
-        self._forced = dict(forced)
-        self._settings: dict[str, TopicSettings] = {}
+        self._roots: dict[str, KnownSettings] = {}
         for directory in directories:
-            settings = self._of_root(directory)
-            if settings.damage is not None and not selection.names(directory):
-                raise settings.damage
+            known = self._root_of(directory)
+            if known.file_damage is not None and not selection.names(directory):
+                raise known.file_damage
 
-    def keeps_any(self, directory: PartitionDirectory) -> bool:
-        """Whether the root of a partition keeps settings of any topic."""
-        return self._of_root(directory).keeps_any
+    def is_named(self, directory: PartitionDirectory) -> bool:
+        """Whether a partition was selected by the name of its topic, or as DIR."""
+        return self._selection.names(directory)
 
-    def of(self, directory: PartitionDirectory) -> LogConfig:
-        """Return the configuration of a partition.
+    def known(self, directory: PartitionDirectory) -> TopicKnowledge:
+        """Return what is known of the topic of a partition."""
+        return self._root_of(directory).of(directory.topic_partition.topic)
+
+    def config(self, directory: PartitionDirectory, *, forced: Mapping[str, Any]) -> LogConfig:
+        """Return the configuration of a partition; `forced` holds in any case if it is named.
 
         Raises: TopicSettingsError for settings of the root that do not fit the options.
         """
-        topic = directory.topic_partition.topic
-        settings = self._of_root(directory)
-        if not self._selection.names(directory):
-            return settings.of(topic)
-        kept = settings.changed_of(topic)
+        known = self.known(directory).settings
+        is_named = self.is_named(directory)
+        merged = {**known, **self._options, **forced} if is_named else {**self._options, **known}
         try:
-            return LogConfig(**{**self._defaults, **kept, **self._options, **self._forced})
+            return LogConfig(**merged)
         except (TypeError, ValueError) as error:
+            topic = directory.topic_partition.topic
             raise TopicSettingsError(f"settings of topic {topic!r} in {directory.root}: {error}") from error
 
-    def _of_root(self, directory: PartitionDirectory) -> TopicSettings:
-        settings = self._settings.get(directory.root)
-        if settings is None:
-            default = LogConfig(**{**self._defaults, **self._options})
-            settings = TopicSettings(default, {}, root=directory.root, env=directory.env)
-            self._settings[directory.root] = settings
-        return settings
+    def _root_of(self, directory: PartitionDirectory) -> KnownSettings:
+        known = self._roots.get(directory.root)
+        if known is None:
+            known = self._roots[directory.root] = KnownSettings(directory.root, directory.env)
+        return known
+
+
+class PassedOver:
+    """The partitions that were left alone, and why: a JSON object of each, or a line of each topic at the end."""
+
+    def __init__(self, out: Output, *, is_json: bool) -> None:
+        self._out = out
+        self._is_json = is_json
+        self._reasons: dict[str, str] = {}
+
+    def add(self, topic_partition: TopicPartition, reason: str) -> None:
+        """Note a partition."""
+        topic, partition = topic_partition
+        self._reasons[topic] = reason
+        if self._is_json:
+            self._out.line(JSON_TEXT({"topic": topic, "partition": partition, "passed_over": reason}))
+
+    def show(self) -> None:
+        """Write a line for each topic to standard error."""
+        for topic, reason in sorted(self._reasons.items()):
+            self._out.notice(f"passed over {topic}: {reason}")

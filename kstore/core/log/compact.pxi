@@ -220,6 +220,9 @@ cdef struct Compaction:
     GrowingBytes keeps        # a byte for each record of the batch
     ContentRoom room
     PassTotals totals
+    bint only_looks           # map_keys looks for records without a key, and maps nothing
+    int64_t keyless_count     # records without a key that were met for the map, or that the filter dropped
+    int64_t first_keyless     # the offset of the first of them
 
 # Why a pass over a chunk stopped.
 cdef enum PassStop:
@@ -247,6 +250,12 @@ cdef Status open_content(const uint8_t* content, int64_t size, const Header* h, 
     return place_messages(h, &c.messages, problem)
 
 
+cdef inline void note_keyless(Compaction* k, const KeyedRecord* r) noexcept nogil:
+    if k.keyless_count == 0:
+        k.first_keyless = r.offset
+    k.keyless_count += 1
+
+
 cdef Status map_content(Compaction* k, ContentCursor* c, const Header* h, Problem* problem) noexcept nogil:
     cdef KeyedRecord block[KEY_BLOCK]
     cdef int found, i
@@ -258,7 +267,11 @@ cdef Status map_content(Compaction* k, ContentCursor* c, const Header* h, Proble
         hash_keyed(k.map, block, found)
         for i in range(found):
             k.totals.records_read += 1
-            if block[i].key_size < 0 or block[i].offset < k.start_offset:
+            if block[i].offset < k.start_offset:
+                continue
+            if block[i].key_size < 0:
+                note_keyless(k, block + i)
+            if block[i].key_size < 0 or k.only_looks:
                 continue
             if not put_offset(k.map, block[i].low, block[i].high, block[i].offset):
                 k.latest_offset = max(k.latest_offset, block[i].offset - 1)
@@ -309,6 +322,8 @@ cdef Status judge_content(Compaction* k, ContentCursor* c, const Header* h, Verd
             k.keeps.data[k.keeps.size + i] = keeps
             if keeps:
                 note_kept(v, block + i)
+            elif block[i].key_size < 0 and not v.discards:
+                note_keyless(k, block + i)
         v.total += found
         k.keeps.size += found
 
@@ -679,8 +694,8 @@ cdef class CompactionPass:
         (codec, payload, ...) -> bytes, for codecs that the core does not know; now_ms, delete_retention_ms: a tombstone
         or a marker of a transaction without data gets the sum as its delete horizon; start_offset: keys below it are
         not mapped; high_watermark: the batch that ends there stays, if need be without records, so that the end of the
-        log is known (KAFKA-17076, KAFKA-20452).
-    Attributes: is_full (map_keys stopped because the map is), position (of the next batch).
+        log is known (KAFKA-17076, KAFKA-20452); only_looks: map_keys maps nothing.
+    Attributes: keyless; is_full (map_keys stopped because the map is), position (of the next batch).
     Threads: not safe; the GIL is released.  Source: Kafka Cleaner.cleanInto, MemoryRecords.filterTo.
     """
 
@@ -696,7 +711,7 @@ cdef class CompactionPass:
 
     def __cinit__(self, OffsetMap offset_map, *, aborted, decompress, compress, int64_t now_ms,
                   int64_t delete_retention_ms, int64_t start_offset, int64_t high_watermark,
-                  int64_t max_batch_bytes=INT32_MAX, int64_t max_decompressed_bytes=INT32_MAX):
+                  int64_t max_batch_bytes=INT32_MAX, int64_t max_decompressed_bytes=INT32_MAX, bint only_looks=False):
         memset(&self.k, 0, sizeof(Compaction))
         if offset_map is None:
             raise TypeError("offset_map must be an OffsetMap, got None")
@@ -709,6 +724,7 @@ cdef class CompactionPass:
         self.k.now_ms = now_ms
         self.k.new_horizon_ms = min(now_ms, INT64_MAX - delete_retention_ms) + delete_retention_ms
         self.k.start_offset, self.k.high_watermark = start_offset, high_watermark
+        self.k.only_looks = only_looks
         self.k.max_decompressed_bytes, self.max_batch_bytes = max_decompressed_bytes, max_batch_bytes
 
     def __dealloc__(self):
@@ -724,6 +740,11 @@ cdef class CompactionPass:
     def is_full(self): return bool(self.k.is_full)
     @property
     def position(self): return self.k.w.position
+
+    @property
+    def keyless(self):
+        """(number, offset of the first) of the records without a key that map_keys met, or filter_records dropped."""
+        return self.k.keyless_count, self.k.first_keyless if self.k.keyless_count else None
 
     @property
     def totals(self):
@@ -762,7 +783,8 @@ cdef class CompactionPass:
             MemoryError.
         """
         self.run(chunk, position, True)
-        self.map.latest_offset = max(self.map.latest_offset, self.k.latest_offset)
+        if not self.k.only_looks:
+            self.map.latest_offset = max(self.map.latest_offset, self.k.latest_offset)
         return self.k.w.position
 
     def filter_records(self, const uint8_t[::1] chunk, int64_t position):

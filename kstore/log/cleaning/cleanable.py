@@ -53,27 +53,26 @@ class CleanableLog(NamedTuple):
 
 
 def find_cleanable(
-    segments: Sequence[LogSegment], bounds: LogBounds, *, now_ms: int, config: LogConfig, env: Env
+    segments: Sequence[LogSegment], bounds: LogBounds, *, now_ms: int, config: LogConfig, env: Env, rolls: bool = False
 ) -> CleanableLog:
     """Return what may be cleaned: neither the last segment, nor from the last stable offset on, nor what is younger
     than min_compaction_lag_ms.
 
-    Args: segments: all of the log, the active one last.
+    Args: segments: all of the log, the active one last; rolls: as if a new one had been started after it.
     Raises: StorageError; CorruptRecordError and other errors for damage, with a lag.
     Cost: with a lag, header walks over the dirty segments.
     Source: Kafka LogCleanerManager.cleanableOffsets.
     """
     dirty = first_dirty_offset(bounds)
-    active = segments[-1]
-    limit = min(bounds.last_stable_offset, active.base_offset)
+    active = bounds.log_end_offset if rolls else segments[-1].base_offset
+    limit = min(bounds.last_stable_offset, active)
+    dirty_segments = _between(segments, start_offset=dirty, end_offset=active)
     if config.min_compaction_lag_ms > 0:
-        limit = min(
-            [limit, *_young_offsets(segments, env, dirty=dirty, youngest_ms=now_ms - config.min_compaction_lag_ms)]
-        )
+        limit = min([limit, *_young_offsets(dirty_segments, env, youngest_ms=now_ms - config.min_compaction_lag_ms)])
     limit = max(dirty, limit)
     uncleanable = next(
-        (one.base_offset for one in _between(segments, start_offset=limit, end_offset=active.base_offset)),
-        active.base_offset,
+        (one.base_offset for one in _between(segments, start_offset=limit, end_offset=active)),
+        active,
     )
     cleanable = _between(segments, start_offset=min(dirty, uncleanable), end_offset=uncleanable)
     return CleanableLog(
@@ -81,7 +80,7 @@ def find_cleanable(
         uncleanable,
         sum(one.size_in_bytes for one in segments if one.base_offset < dirty),
         sum(one.size_in_bytes for one in cleanable),
-        _is_overdue(_between(segments, start_offset=dirty, end_offset=active.base_offset), now_ms, config),
+        _is_overdue(dirty_segments, now_ms, config),
     )
 
 
@@ -104,9 +103,9 @@ def _between(segments: Sequence[LogSegment], *, start_offset: int, end_offset: i
     return [one for one in segments[first:] if one.base_offset < end_offset]
 
 
-def _young_offsets(segments: Sequence[LogSegment], env: Env, *, dirty: int, youngest_ms: int) -> Iterator[int]:
-    """Yield the base offset of the first dirty segment with a timestamp above youngest_ms, if there is one."""
-    for segment in _between(segments, start_offset=dirty, end_offset=segments[-1].base_offset):
+def _young_offsets(segments: Sequence[LogSegment], env: Env, *, youngest_ms: int) -> Iterator[int]:
+    """Yield the base offset of the first segment with a timestamp above youngest_ms, if there is one."""
+    for segment in segments:
         timestamp_ms = segment.largest_timestamp_ms()
         if timestamp_ms == NO_TIMESTAMP:
             timestamp_ms = modified_ms(segment, env)

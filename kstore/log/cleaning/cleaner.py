@@ -13,6 +13,7 @@ from typing import NamedTuple
 from kstore._core import CompactionPass, OffsetIndexEntries, OffsetMap, RecoveryWalk, TimeIndexEntries, read_header
 from kstore.compression import LZ4_HEADER, LZ4_HEADER_OF_V0, CompressionType, Payload, compress, decompress
 from kstore.config import MAX_INT32, LogConfig
+from kstore.errors import KeylessRecordsError
 from kstore.log.cleaning.cleanable import CleanableLog, group_segments, modified_ms
 from kstore.log.env import Env, ReadFile, WriteFile
 from kstore.log.files.names import (
@@ -68,6 +69,8 @@ class CleanerInput:
     aborted: of the whole log; entries: those of the transaction indexes, by producer id and offset of the marker.
     last_records: returns (producer id, offset of its last data batch or -1, epoch) of each producer that is known now.
     pause: called with the number of bytes that were read or written since the last call; raises CleaningStoppedError.
+    drops_keyless: whether records without a key may go; they never stay. looks_ahead: whether build_map looks for them
+        in all of the dirty part, also where the map is full before its end.
     """
 
     directory: str
@@ -81,6 +84,8 @@ class CleanerInput:
     pause: Callable[[int], None]
     config: LogConfig
     env: Env
+    drops_keyless: bool = False
+    looks_ahead: bool = True
 
 
 class Cleaner:
@@ -106,21 +111,48 @@ class Cleaner:
     def build_map(self) -> None:
         """Map the keys of the dirty part, as far as they fit the map.
 
-        Raises: CorruptRecordError and other errors for damage; StorageError; CleaningStoppedError.
+        Raises: KeylessRecordsError if a record of the dirty part has no key, whether or not it fits, unless they may
+            go; CorruptRecordError and other errors for damage; StorageError; CleaningStoppedError.
         """
-        start, end = self._given.cleanable.first_dirty_offset, self._given.cleanable.first_uncleanable_offset
-        mapping = self._made_pass()
-        dirty = [one for one in self._given.segments if self._end_of(one) > start and one.base_offset < end]
-        for segment in dirty:
+        start = self._given.cleanable.first_dirty_offset
+        mapping = self._made_pass(start)
+        for segment in self._map_all(mapping, start):
+            self._map.pass_to(self._end_of(segment) - 1)
+        self.end_offset = max(self._map.latest_offset + 1, start)
+        looking = [mapping]
+        if mapping.is_full and self._given.looks_ahead:
+            looking.append(self._made_pass(self.end_offset, only_looks=True))
+            for _ in self._map_all(looking[-1], self.end_offset):
+                pass
+        self._check_keyless(looking)
+        self._filter = self._made_pass(start)
+
+    def _map_all(self, mapping: CompactionPass, start: int) -> Iterator[LogSegment]:
+        """Feed the segments of the dirty part from an offset on to a pass, and yield each that it took whole."""
+        end = self._given.cleanable.first_uncleanable_offset
+        for segment in self._given.segments:
+            if self._end_of(segment) <= start or segment.base_offset >= end:
+                continue
             first = segment.translate_offset(start) if segment.base_offset < start else None
             position = first.position if first is not None else 0
             for _ in self._run(mapping, mapping.map_keys, segment, position=position, reads=self._count_mapped):
                 pass
             if mapping.is_full:
-                break
-            self._map.pass_to(self._end_of(segment) - 1)
-        self.end_offset = max(self._map.latest_offset + 1, start)
-        self._filter = self._made_pass()
+                return
+            yield segment
+
+    def _check_keyless(self, passes: Iterable[CompactionPass]) -> None:
+        """Raise KeylessRecordsError if passes met records without a key, unless these may go."""
+        met = [one.keyless for one in passes if one.keyless[0]]
+        if met and not self._given.drops_keyless:
+            count, first = sum(count for count, _ in met), met[0][1]
+            raise KeylessRecordsError(
+                f"compaction of {self._given.directory} would remove {count} records that have no key, the first at "
+                f"offset {first}: expected a key in every record of a compacted topic; none of them was removed",
+                record_count=count,
+                path=self._given.directory,
+                base_offset=first,
+            )
 
     def groups(self) -> list[list[LogSegment]]:
         """Return the segments to be written again, in groups that become one segment each."""
@@ -158,6 +190,7 @@ class Cleaner:
                     target.write(out)
                     self.totals.bytes_written += len(out)
                     given.pause(len(out))
+            self._check_keyless([records])
             is_changed = len(group) > 1 or records.totals[3:] != changed_before
             aborted, dropped = records.take_aborted(), records.take_dropped()
             if not is_changed:
@@ -185,6 +218,7 @@ class Cleaner:
                 records, records.filter_records, segment, reads=self._count_read, keeps_old_tombstones=keeps_old
             ):
                 size += len(records.take_output())
+        self._check_keyless([records])
         if len(group) == 1 and records.totals[3:] == changed_before:
             return group[0].valid_end_position
         return size
@@ -201,8 +235,7 @@ class Cleaner:
             self.totals.records_read += read
             self.totals.records_kept += kept
 
-    def _made_pass(self) -> CompactionPass:
-        cleanable = self._given.cleanable
+    def _made_pass(self, start_offset: int, *, only_looks: bool = False) -> CompactionPass:
         return CompactionPass(
             self._map,
             aborted=[(one.producer_id, one.first_offset, one.last_offset) for one in self._given.aborted],
@@ -210,10 +243,11 @@ class Cleaner:
             compress=_compress,
             now_ms=self._given.now_ms,
             delete_retention_ms=self._config.delete_retention_ms,
-            start_offset=cleanable.first_dirty_offset,
+            start_offset=start_offset,
             high_watermark=self._given.high_watermark,
             max_batch_bytes=self._config.max_batch_bytes,
             max_decompressed_bytes=self._config.max_decompressed_bytes,
+            only_looks=only_looks,
         )
 
     def _run(

@@ -1,4 +1,6 @@
-"""compaction_savings: what one round of compaction over a whole log would leave, without writing anything."""
+"""What one round of compaction would leave of a log, without writing anything: compaction_savings, of all of it;
+plan_compaction, of what is due now.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from kstore.config import LogConfig
-from kstore.log.cleaning.cleanable import CleanableLog
+from kstore.log.cleaning.cleanable import CleanableLog, LogBounds, find_cleanable
 from kstore.log.cleaning.cleaner import Cleaner, CleanerInput, CleanerTotals
 from kstore.log.env import Env
 from kstore.log.segment.segment import LogSegment
@@ -28,6 +30,76 @@ class CompactionSavings(NamedTuple):
     bytes_after: int
     unique_keys: int
     is_whole: bool
+
+
+class PlannedCompaction(NamedTuple):
+    """What a round of compaction that is due now would do: clean [first_dirty_offset, end_offset), and what is below.
+
+    rounds: 0 if nothing is due, else 1. records_read, records_kept: of the segments that it would clean; segments: how
+    many these are. saved_bytes: how much shorter the log would be.
+    """
+
+    first_dirty_offset: int
+    end_offset: int
+    rounds: int = 0
+    records_read: int = 0
+    records_kept: int = 0
+    segments: int = 0
+    saved_bytes: int = 0
+
+
+def plan_compaction(
+    segments: Sequence[LogSegment],
+    bounds: LogBounds,
+    *,
+    aborted: Sequence[AbortedTransaction],
+    now_ms: int,
+    rolls: bool,
+    is_forced: bool,
+    drops_keyless: bool,
+    config: LogConfig,
+    env: Env,
+) -> PlannedCompaction:
+    """Return what WritableLog.compact would do in its first round; with `rolls`, after WritableLog.roll.
+
+    Raises: as WritableLog.compact.
+    Cost: as compaction_savings, of the part that is due.
+    """
+    found = find_cleanable(segments, bounds, now_ms=now_ms, config=config, env=env, rolls=rolls)
+    if not (found.is_due(config) or (is_forced and found.cleanable_bytes)):
+        return PlannedCompaction(found.first_dirty_offset, found.first_dirty_offset)
+    due = [one for one in segments if one.base_offset < found.first_uncleanable_offset]
+    totals = CleanerTotals()
+    cleaner = Cleaner(
+        CleanerInput(
+            directory=segments[0].directory,
+            segments=due,
+            cleanable=found,
+            high_watermark=bounds.log_end_offset,
+            aborted=aborted,
+            entries={},
+            last_records=lambda: (),
+            now_ms=now_ms,
+            pause=lambda _: None,
+            config=config,
+            env=env,
+            drops_keyless=drops_keyless,
+        ),
+        totals,
+    )
+    with closing(cleaner):
+        cleaner.build_map()
+        groups = cleaner.groups()
+        sizes = [(sum(one.valid_end_position for one in group), cleaner.measure(group)) for group in groups]
+    return PlannedCompaction(
+        found.first_dirty_offset,
+        cleaner.end_offset,
+        1,
+        totals.records_read,
+        totals.records_kept,
+        sum(map(len, groups)),
+        sum(before - after for before, after in sizes),
+    )
 
 
 def compaction_savings(
@@ -70,6 +142,7 @@ def compaction_savings(
             pause=on_read,
             config=config,
             env=env,
+            drops_keyless=True,
         ),
         CleanerTotals(),
     )

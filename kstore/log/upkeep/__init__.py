@@ -1,1 +1,1 @@
-"""What a store of many logs keeps and does beside them: topic settings, deletion, maintenance, metrics."""
+"""What a store of many logs keeps and does beside them: deletion, maintenance, metrics."""

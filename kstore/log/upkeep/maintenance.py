@@ -13,7 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from kstore.errors import CorruptCheckpointError, CorruptionError, KStoreError, LogClosedError, UnsupportedError
+from kstore.errors import (
+    CorruptCheckpointError,
+    CorruptionError,
+    KeylessRecordsError,
+    KStoreError,
+    LogClosedError,
+    UnsupportedError,
+)
 from kstore.log.cleaning.cleanable import CleanableLog
 from kstore.log.cleaning.retention import DueSegment
 from kstore.log.env import Env
@@ -367,7 +374,7 @@ class _Pass:
         """Mark a partition as uncleanable for an error that the next try would meet again."""
         try:
             yield
-        except (CorruptionError, UnsupportedError) as error:
+        except (CorruptionError, KeylessRecordsError, UnsupportedError) as error:
             if not isinstance(error, CorruptCheckpointError):
                 _logger.warning("marking %s as uncleanable", topic_partition)
                 self._owner.uncleanable[topic_partition] = error

@@ -136,23 +136,24 @@ class LogCompaction:
             segments, bounds = self._local.segments, self._bounds()
         return find_cleanable(segments, bounds, now_ms=now_ms, config=self._config, env=self._env)
 
-    def run(self, *, now_ms: int, is_forced: bool, throttle: Throttle) -> CompactionReport:
+    def run(self, *, now_ms: int, is_forced: bool, throttle: Throttle, drops_keyless: bool) -> CompactionReport:
         """Compact until nothing is due, or the throttle stops it.
 
-        Args: is_forced: also if the dirty ratio is not above min_cleanable_dirty_ratio.
-        Raises: CorruptRecordError and other errors for damage, with the segments that have it unchanged; StorageError;
-            RuntimeError if should_stop of a compaction of this log calls it.
+        Args: is_forced: also if the dirty ratio is not above min_cleanable_dirty_ratio; drops_keyless: also the records
+            without a key.
+        Raises: KeylessRecordsError; CorruptRecordError and other errors for damage, with the segments that have it
+            unchanged; StorageError; RuntimeError if should_stop of a compaction of this log calls it.
         """
         with self._running:
             if self._is_running:
                 raise RuntimeError(f"{self._live.context.directory} is being compacted by the caller")
             self._is_running = True
             try:
-                return self._run(now_ms, throttle, is_forced=is_forced)
+                return self._run(now_ms, throttle, is_forced=is_forced, drops_keyless=drops_keyless)
             finally:
                 self._is_running = False
 
-    def _run(self, now_ms: int, throttle: Throttle, *, is_forced: bool) -> CompactionReport:
+    def _run(self, now_ms: int, throttle: Throttle, *, is_forced: bool, drops_keyless: bool) -> CompactionReport:
         totals = CleanerTotals()
         before = self._size()
         self._replace_impossible_checkpoint()
@@ -161,7 +162,7 @@ class LogCompaction:
         while found.is_due(self._config) or (is_forced and found.cleanable_bytes):
             rounds += 1
             try:
-                end, count = self._round(found, now_ms, throttle, totals)
+                end, count = self._round(found, now_ms, throttle, totals, drops_keyless=drops_keyless)
             except CleaningStoppedError:
                 is_stopped = True
                 break
@@ -214,7 +215,9 @@ class LogCompaction:
     def _size(self) -> int:
         return sum(one.size_in_bytes for one in self._local.segments)
 
-    def _round(self, found: CleanableLog, now_ms: int, throttle: Throttle, totals: CleanerTotals) -> tuple[int, int]:
+    def _round(
+        self, found: CleanableLog, now_ms: int, throttle: Throttle, totals: CleanerTotals, *, drops_keyless: bool
+    ) -> tuple[int, int]:
         """Clean the log once, and return the offset below which it is clean then, and how many segments made way."""
         # What was found of transactions and newer records must not be lost where older ones are removed for it.
         self._flush()
@@ -232,6 +235,9 @@ class LogCompaction:
                 pause=throttle.pause,
                 config=self._config,
                 env=self._env,
+                drops_keyless=drops_keyless,
+                # The first round has looked at what later ones map.
+                looks_ahead=not drops_keyless and totals.bytes_mapped == 0,
             ),
             totals,
         )

@@ -212,6 +212,12 @@ def next_base_offset(survey: AppendSurvey, *, log_end_offset: int) -> int:
     return max(log_end_offset, first_offset)
 
 
+def check_memory_records(records: object) -> None:
+    """Raise TypeError for anything but MemoryRecords."""
+    if not isinstance(records, MemoryRecords):
+        raise TypeError(f"expected MemoryRecords, got {type(records).__name__}")
+
+
 def _target_of(config: LogConfig) -> CompressionType | None:
     if config.compression_type == "producer":
         return None

@@ -43,6 +43,7 @@ from kstore.log.write.rules import (
     LogAppendInfo,
     check_ack,
     check_fits_segment,
+    check_memory_records,
     check_offsets_fit_segment,
     follow_epochs,
     next_base_offset,
@@ -295,7 +296,7 @@ class WritableLog(Log):
         """
         check_ack(ack)
         for one in batches:
-            _check_memory_records(one)
+            check_memory_records(one)
         gate = self._gate
         with gate.append_lock:
             if not gate.is_open:
@@ -324,7 +325,7 @@ class WritableLog(Log):
         """
         if ack != "written":
             check_ack(ack)
-        _check_memory_records(records)
+        check_memory_records(records)
         gate = self._gate
         with gate.append_lock:
             if not gate.is_open:
@@ -698,6 +699,7 @@ class WritableLog(Log):
         *,
         now_ms: int | None = None,
         is_forced: bool = False,
+        drops_keyless: bool = False,
         max_bytes_per_second: float | None = None,
         should_stop: Callable[[], bool] | None = None,
     ) -> CompactionReport:
@@ -707,11 +709,12 @@ class WritableLog(Log):
         has passed. The active segment, records from the last stable offset on and those younger than
         min_compaction_lag_ms are not cleaned. The cleaner's checkpoint in the root says up to where the log is clean.
         Readers of this process continue; a Log of another process gets LogReplacedError.
-        Args: now_ms: the time, None for the clock; is_forced: also below the dirty ratio; max_bytes_per_second: read
-            and written; should_stop: asked before each read and write: True ends the call, and the next one does the
-            rest.
-        Raises: CorruptRecordError, InvalidRecordError, UnsupportedMagicError, DecompressionError for damage: the
-            segments before it are cleaned, the others unchanged. StorageError.
+        Args: now_ms: the time, None for the clock; is_forced: also below the dirty ratio; drops_keyless: remove records
+            without a key too, as Kafka does; max_bytes_per_second: read and written; should_stop: asked before each
+            read and write: True ends the call, and the next one does the rest.
+        Raises: KeylessRecordsError for records without a key, before anything is removed; CorruptRecordError,
+            InvalidRecordError, UnsupportedMagicError, DecompressionError for damage: the segments before it are
+            cleaned, the others unchanged. StorageError.
         Threads: one at a time; appends and reads go on.
         Cost: reads the dirty part, and reads and writes all up to its end; cleaner_dedupe_buffer_bytes of memory, and
             a round more for each time that the map is full. The log needs space for its largest group of segments
@@ -720,7 +723,7 @@ class WritableLog(Log):
         """
         now_ms = self._env.wall_clock_ms() if now_ms is None else checked_int("now_ms", now_ms)
         throttle = Throttle(max_bytes_per_second=max_bytes_per_second, should_stop=should_stop, env=self._env)
-        return self._compaction.run(now_ms=now_ms, is_forced=is_forced, throttle=throttle)
+        return self._compaction.run(now_ms=now_ms, is_forced=is_forced, throttle=throttle, drops_keyless=drops_keyless)
 
     def cleanable(self, now_ms: int | None = None) -> CleanableLog:
         """Return how much of the log is dirty and may be cleaned."""
@@ -892,8 +895,3 @@ def _drop(path: str, local: LocalLog, files: WriterFiles) -> None:
             local.close_handlers()
         finally:
             files.release()
-
-
-def _check_memory_records(records: object) -> None:
-    if not isinstance(records, MemoryRecords):
-        raise TypeError(f"expected MemoryRecords, got {type(records).__name__}")

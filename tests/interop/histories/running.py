@@ -367,7 +367,7 @@ class History:
 
     def clean(self) -> Iterator[str]:
         def ours() -> Answer:
-            report = self.log.compact()
+            report = self.log.compact(drops_keyless=True)
             cleaned = self.log._writer_files.cleaned_offset()
             self.cleaned_offset = max(self.cleaned_offset, cleaned or 0)
             return {"rounds": report.rounds, "cleaned": -1 if cleaned is None else cleaned}

@@ -12,9 +12,9 @@ import pytest
 from kstore import read_groups
 from kstore.errors import StorageError
 from kstore.log.env import DEFAULT_ENV
+from kstore.log.settings.file import SettingsFile, write_settings
 from kstore.log.store import WritableStore, open_store
 from kstore.log.upkeep import group_offsets
-from kstore.log.upkeep.settings import SettingsFile, write_settings
 from kstore.record import MemoryRecordsBuilder, Record
 from kstore.record.schemas.topics import encode_offset_commit
 from kstore.record.validation import AppendOrigin

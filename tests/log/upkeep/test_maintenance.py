@@ -27,6 +27,7 @@ from tests.making.batches import flip_bit
 
 DAY_MS = 24 * 60 * 60 * 1000
 NOW_MS = 100 * DAY_MS
+WEEK = {"retention_ms": 7 * DAY_MS}
 COMPACTED = LogConfig(cleanup_policy="compact", segment_bytes=300, min_cleanable_dirty_ratio=0.01)
 A, B, C = (TopicPartition(name, 0) for name in "abc")
 
@@ -43,7 +44,7 @@ def put(store: WritableStore, topic_partition: TopicPartition, count: int, *, ti
 
 
 def test_pass_deletes_compacts_flushes_and_writes_checkpoints(root: Path) -> None:
-    with open_store(root, "a", LogConfig(segment_bytes=300)) as store:
+    with open_store(root, "a", LogConfig(segment_bytes=300, **WEEK)) as store:
         store.create_topic("a")
         store.create_topic("b", config=COMPACTED)
         store.create_topic("c", config=LogConfig(flush_ms=0, segment_bytes=10_000))
@@ -116,7 +117,7 @@ def test_damaged_log_is_uncleanable_until_its_settings_change_and_stops_no_other
 
 def test_failed_log_is_reported_and_the_others_go_on(root: Path) -> None:
     env = FaultyEnv()
-    with open_store(root, "a", LogConfig(segment_bytes=300), env=env) as store:
+    with open_store(root, "a", LogConfig(segment_bytes=300, **WEEK), env=env) as store:
         for topic_partition in (A, B):
             store.create_topic(topic_partition.topic)
             put(store, topic_partition, 6, timestamp_ms=NOW_MS - 30 * DAY_MS)
@@ -129,7 +130,7 @@ def test_failed_log_is_reported_and_the_others_go_on(root: Path) -> None:
 
 def test_pass_under_an_nth_call_that_fails_loses_nothing_that_is_not_due(root: Path, tmp_path: Path) -> None:
     """Retention and compaction with one call that fails: the next opening finds what is due gone or there, no more."""
-    config = LogConfig(segment_bytes=300, file_delete_delay_ms=0)
+    config = LogConfig(segment_bytes=300, file_delete_delay_ms=0, **WEEK)
     number, step = 1, 31
     while True:
         place = tmp_path / f"root-{number}"
@@ -175,7 +176,7 @@ def test_closed_store_runs_nothing(root: Path) -> None:
 
 def test_thread_does_the_tasks_at_their_intervals_until_it_is_stopped(root: Path) -> None:
     soon = MaintenanceIntervals(*[1] * len(MaintenanceIntervals._fields))
-    with open_store(root, "a", LogConfig(segment_bytes=300, file_delete_delay_ms=0)) as store:
+    with open_store(root, "a", LogConfig(segment_bytes=300, file_delete_delay_ms=0, **WEEK)) as store:
         store.create_topic("a")
         put(store, A, 6, timestamp_ms=1000)
         store.create_topic("b")
@@ -513,7 +514,7 @@ def test_an_interrupt_of_a_stop_leaves_passes_by_hand_as_they_are(root: Path, mo
     def interrupted(thread: threading.Thread, timeout: float | None = None) -> None:
         raise KeyboardInterrupt
 
-    with open_store(root, "a") as store:
+    with open_store(root, "a", LogConfig(**WEEK)) as store:
         store.create_topic("a")
         put(store, A, 1, timestamp_ms=1)
         store.start_maintenance()

@@ -3,6 +3,7 @@ Method: real roots in temporary folders; a crash is a copy of the root taken whi
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -14,14 +15,22 @@ from pathlib import Path
 import pytest
 
 from kstore.config import LogConfig
-from kstore.errors import CorruptCheckpointError, LogClosedError, LogNotFoundError, RecordTooLargeError, StorageError
+from kstore.errors import (
+    CorruptCheckpointError,
+    InvalidTopicError,
+    LogClosedError,
+    LogNotFoundError,
+    RecordTooLargeError,
+    StorageError,
+    TopicExistsError,
+)
 from kstore.log.env import LocalEnv
 from kstore.log.files.names import deleted_directory_name, retired_state
 from kstore.log.files.root_files import random_id
+from kstore.log.settings.file import SettingsFile, write_settings
 from kstore.log.store import WritableStore, open_store
-from kstore.log.upkeep.settings import SettingsFile, write_settings
 from kstore.record import Record
-from kstore.types import TopicPartition
+from kstore.types import ZERO_UUID, TopicPartition
 from tests.fakes.faults import Fault, FaultKind, FaultyEnv
 
 SETTINGS = "kstore-topic-settings"
@@ -81,6 +90,23 @@ def test_deleted_directories_go_with_maintenance_once_they_are_due(root: Path) -
         (root / retired(root)[0] / "kstore-quarantine").mkdir()
         assert len(store.run_maintenance().removed_directories) == 2
         assert retired(root) == []
+
+
+def test_directories_that_an_earlier_opening_deleted_wait_for_the_delay_too(root: Path, tmp_path: Path) -> None:
+    class Clock(FaultyEnv):
+        now_ms = 0
+
+        def monotonic_ms(self) -> int:
+            return self.now_ms
+
+    env = Clock()
+    with open_store(root, "a") as store:
+        store.delete_topic("gone")
+        crashed = Path(shutil.copytree(root, tmp_path / "crashed"))
+    with open_store(crashed, "a", LogConfig(file_delete_delay_ms=1000), env=env) as store:
+        for now_ms, removed in ((0, 0), (999, 0), (1000, 2)):
+            env.now_ms = now_ms
+            assert len(store.remove_deleted()) == removed
 
 
 def test_what_a_crash_left_of_a_removal_goes_after_the_next_opening(root: Path, tmp_path: Path) -> None:
@@ -195,12 +221,141 @@ def test_changed_settings_hold_for_open_logs_and_for_later_openings(root: Path) 
 
 def test_settings_given_to_create_topic_and_to_open_store(root: Path) -> None:
     with open_store(root, "a") as store:
-        store.create_topic("new", config=LogConfig(retention_ms=-1))
+        store.create_topic("new", config=LogConfig(retention_ms=5))
     with open_store(root, "a", topic_configs={"kept": LogConfig(flush_messages=1)}) as store:
-        assert store.topic_config("new").retention_ms == -1
+        assert store.topic_config("new").retention_ms == 5
         assert store.change_topic_config("kept", {"retention_ms": 7}) == LogConfig(flush_messages=1, retention_ms=7)
     with open_store(root, "a", LogConfig(segment_ms=9)) as store:
         assert store.topic_config("kept") == LogConfig(flush_messages=1, retention_ms=7, segment_ms=9)
+
+
+class FullDisk(FaultyEnv):
+    """Fails to make directories while it is full."""
+
+    is_full = False
+
+    def make_directory(self, path: str) -> bool:
+        if self.is_full:
+            raise StorageError(f"no space for {path}", path=path, errno=errno.ENOSPC)
+        return super().make_directory(path)
+
+
+def test_settings_of_a_creation_that_failed_do_not_govern_the_next_topic_of_its_name(root: Path) -> None:
+    env = FullDisk()
+    with open_store(root, "a", env=env) as store:
+        env.is_full = True
+        with pytest.raises(StorageError, match="no space"):
+            store.create_topic("new", config=LogConfig(retention_ms=1000, segment_bytes=500))
+        assert "retention_ms" not in json.loads((root / SETTINGS).read_text())["topics"].get("new", {})
+        env.is_full = False
+        store.create_topic("new")
+        assert store.topic_config("new") == LogConfig()
+        for _ in range(20):
+            put(store, TopicPartition("new", 0), 1)
+        assert not store.run_maintenance().deleted_segments
+    with open_store(root, "a") as store:
+        assert store.topic_config("new") == LogConfig()
+
+
+@pytest.mark.parametrize("given", [None, LogConfig(segment_bytes=700)])
+def test_settings_that_a_crash_left_of_a_creation_do_not_govern_the_next_topic(
+    root: Path, given: LogConfig | None
+) -> None:
+    write_settings(str(root), SettingsFile({"new": {"retention_ms": 1, "segment_bytes": 500}}), FaultyEnv())
+    with open_store(root, "a", topic_configs={} if given is None else {"new": given}) as store:
+        store.create_topic("new")
+        assert store.topic_config("new") == (given or LogConfig())
+    with open_store(root, "a") as store:
+        assert store.topic_config("new") == LogConfig()
+
+
+@pytest.mark.parametrize("kind", ["EIO", "ENOSPC"])
+def test_creation_under_an_nth_call_that_fails_leaves_no_settings_behind(tmp_path: Path, kind: FaultKind) -> None:
+    asked = {"retention_ms": 1000, "segment_bytes": 500}
+    failures = 0
+    for number in range(1, 100):
+        root, crashed = tmp_path / f"root{number}", tmp_path / f"crashed{number}"
+        env = FaultyEnv()
+        with open_store(root, "a", env=env) as store:
+            first = env.calls
+            env.arm(Fault(number, kind, is_for_good=False))
+            try:
+                store.create_topic("t", config=asked)
+            except StorageError:
+                failures += 1
+            was_met = env.calls >= first + number
+            env.heal()
+            shutil.copytree(root, crashed)
+            if "t" not in store.topics:
+                store.create_topic("t")
+                assert store.topic_config("t") == LogConfig()
+            else:
+                assert store.topic_config("t").segment_bytes == 500
+        with open_store(crashed, "a") as store:
+            if "t" not in store.topics:
+                store.create_topic("t")
+                assert store.topic_config("t") == LogConfig()
+        if not was_met:
+            break
+    assert failures > 5
+
+
+@pytest.mark.parametrize("fails", ["rename", "sync"])
+def test_a_change_of_settings_that_failed_does_not_hold_after_the_next_opening(root: Path, fails: str) -> None:
+    class FailingEnv(FaultyEnv):
+        is_armed = False
+
+        def sync_directory(self, path: str) -> None:
+            if self.is_armed and fails == "sync":
+                self.is_armed = False
+                raise StorageError("cannot sync", path=path, errno=errno.EIO)
+            super().sync_directory(path)
+
+        def rename(self, source: str, target: str) -> None:
+            if self.is_armed and fails == "rename":
+                self.is_armed = False
+                raise StorageError("cannot rename", path=source, errno=errno.EIO)
+            super().rename(source, target)
+
+    env = FailingEnv()
+    with open_store(root, "a", env=env) as store:
+        env.is_armed = True
+        with pytest.raises(StorageError, match="cannot"):
+            store.change_topic_config("kept", {"retention_ms": 1})
+        assert store.topic_config("kept") == LogConfig()
+    with open_store(root, "a") as store:
+        assert store.topic_config("kept") == LogConfig()
+
+
+def test_a_topic_that_exists_and_a_name_that_is_not_allowed_have_errors_of_their_own(root: Path) -> None:
+    with open_store(root, "a") as store:
+        with pytest.raises(TopicExistsError, match="'kept' already exists"):
+            store.create_topic("kept")
+        assert store.create_topic("kept", 5, config={"retention_ms": 1}, exist_ok=True) == store.topic_id("kept")
+        assert store.topic_config("kept") == LogConfig()
+        assert [one.partition for one in store.partitions if one.topic == "kept"] == [0]
+        (root / "kept-0" / "partition.metadata").unlink()
+        assert store.create_topic("kept", exist_ok=True) == ZERO_UUID
+        for name in ("", ".", "a/b", "x" * 250, "__cluster_metadata"):
+            with pytest.raises(InvalidTopicError, match="a topic name has"):
+                store.create_topic(name, exist_ok=True)
+        assert issubclass(TopicExistsError, ValueError)
+        assert issubclass(InvalidTopicError, ValueError)
+
+
+def test_settings_of_a_new_topic_may_be_a_mapping_and_others_are_refused(root: Path) -> None:
+    with open_store(root, "a", LogConfig(segment_ms=9)) as store:
+        store.create_topic("new", config={"retention_ms": 5})
+        assert store.topic_config("new") == LogConfig(segment_ms=9, retention_ms=5)
+        with pytest.raises(
+            ValueError, match=r"'retention.ms' is not a setting of LogConfig; did you mean retention_ms\?"
+        ):
+            store.create_topic("other", config={"retention.ms": 5})
+        with pytest.raises(ValueError, match=r"did you mean cleanup_policy\?"):
+            store.change_topic_config("new", {"cleanup.policy": "compact"})
+        with pytest.raises(TypeError, match="settings must be a LogConfig or a mapping by its names, got 5"):
+            store.create_topic("other", config=5)  # type: ignore[arg-type]
+        assert store.topics == ("gone", "kept", "new")
 
 
 @pytest.mark.parametrize(
@@ -216,13 +371,14 @@ def test_settings_given_to_create_topic_and_to_open_store(root: Path) -> None:
 def test_impossible_settings_change_nothing(
     root: Path, changes: dict[str, object], reset: tuple[str, ...], error: type[Exception]
 ) -> None:
+    before = (root / SETTINGS).read_bytes()
     with open_store(root, "a") as store:
         with pytest.raises(error):
             store.change_topic_config("kept", changes, reset=reset)
         assert store.topic_config("kept") == LogConfig()
         with pytest.raises(LogNotFoundError):
             store.change_topic_config("none", {"retention_ms": 1})
-    assert not (root / SETTINGS).exists()
+    assert (root / SETTINGS).read_bytes() == before
 
 
 def damaged(text: str) -> list[str]:
@@ -242,7 +398,7 @@ def is_the_same(text: str, content: object) -> bool:
 
 def test_damaged_settings_delete_nothing_and_are_not_overwritten(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     with open_store(root, "a") as store:
-        store.change_topic_config("kept", {"retention_ms": -1})
+        store.change_topic_config("kept", {"retention_ms": 2**62})
     path, caplog_level = root / SETTINGS, logging.CRITICAL
     text = path.read_text()
     caplog.set_level(caplog_level)
@@ -263,7 +419,7 @@ def test_damaged_settings_delete_nothing_and_are_not_overwritten(root: Path, cap
         assert path.read_text() == content
     path.write_text(text)
     with open_store(root, "a") as store:
-        assert store.topic_config("kept").retention_ms == -1
+        assert store.topic_config("kept").retention_ms == 2**62
 
 
 def test_partitions_are_added_to_a_topic_with_settings(root: Path) -> None:

@@ -15,12 +15,12 @@ import pytest
 
 import kstore
 from kstore.config import LogConfig
-from kstore.errors import CorruptRecordError, KStoreError, LogReplacedError
+from kstore.errors import CorruptRecordError, KeylessRecordsError, KStoreError, LogReplacedError
 from kstore.log import open_log
 from kstore.log.write.writable_log import WritableLog
-from kstore.record import MemoryRecords, Record
-from kstore.record.builder import MemoryRecordsBuilder
-from kstore.types import OffsetAndTimestamp
+from kstore.record import ControlRecordType, EndTransactionMarker, MemoryRecords, Record
+from kstore.record.builder import MemoryRecordsBuilder, with_end_transaction_marker, with_transactional_records
+from kstore.types import NO_TIMESTAMP, OffsetAndTimestamp
 from tests.golden.cleaning_cases import Clock, checkpointed, segment_bases
 from tests.making.batches import batch, flip_bit
 from tests.making.compacting import NOW_MS
@@ -106,7 +106,7 @@ def test_the_batch_that_ends_at_the_high_watermark_stays_without_its_records(tmp
         put(log, "a")
         log.append_as_follower(keyless(1))
         log.roll()
-        log.compact()
+        log.compact(drops_keyless=True)
         assert [(one.base_offset, one.header.record_count) for one in log.batches()] == [(0, 1), (1, 0)]
         put(log, "b")
         log.roll()
@@ -120,7 +120,7 @@ def test_a_batch_that_ends_below_the_high_watermark_goes_with_its_records(tmp_pa
         log.append_as_follower(keyless(1))
         log.roll()
         put(log, "b")
-        log.compact()
+        log.compact(drops_keyless=True)
         assert [one.base_offset for one in log.batches()] == [0, 2]
 
 
@@ -162,6 +162,19 @@ def test_max_compaction_lag_makes_a_log_due(tmp_path: Path) -> None:
         log.roll()
         assert log.compact(now_ms=NOW_MS).rounds == 0
         assert log.compact(now_ms=NOW_MS + 1).rounds == 1
+
+
+@pytest.mark.parametrize("first_ms", [NO_TIMESTAMP, 0])
+def test_segments_without_timestamps_are_not_overdue(tmp_path: Path, first_ms: int) -> None:
+    config = replace(CONFIG, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=1000)
+    with opened(tmp_path, config) as log:
+        put(log, "aa", at_ms=first_ms)
+        log.roll()
+        assert not log.cleanable(NOW_MS).is_overdue
+        assert log.compact(now_ms=NOW_MS).rounds == 0
+        put(log, "a", at_ms=1)
+        log.roll()
+        assert log.compact(now_ms=NOW_MS).rounds == 1
 
 
 def test_segments_of_a_compacted_log_are_rolled_after_the_max_compaction_lag(tmp_path: Path) -> None:
@@ -282,6 +295,54 @@ def test_a_map_that_is_too_small_takes_more_rounds(tmp_path: Path) -> None:
         log.roll()
         assert log.compact(is_forced=True).rounds > 1
         assert offsets(log) == [*range(78, 130)]
+
+
+def test_a_record_without_a_key_is_found_before_anything_is_removed_whatever_fits_the_map(tmp_path: Path) -> None:
+    keys = "".join(chr(ord("a") + number % 26) for number in range(52)) + "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    with opened(tmp_path, replace(CONFIG, cleaner_dedupe_buffer_bytes=1024)) as log:
+        put(log, keys)
+        log.append_as_follower(keyless(len(keys)))
+        log.append_as_follower(keyless(len(keys) + 1))
+        log.roll()
+        files = {path: path.read_bytes() for path in (tmp_path / "t-0").glob("*.log")}
+        with pytest.raises(KeylessRecordsError) as caught:
+            log.compact(is_forced=True)
+        assert (caught.value.record_count, caught.value.base_offset) == (2, 78)
+        assert {path: path.read_bytes() for path in (tmp_path / "t-0").glob("*.log*")} == files
+        assert log.compact(is_forced=True, drops_keyless=True).rounds > 1
+        assert offsets(log) == [*range(26, 78)]
+
+
+def test_a_record_without_a_key_below_the_cleaners_checkpoint_stays(tmp_path: Path) -> None:
+    with opened(tmp_path) as log:
+        log.append_as_follower(keyless(0))
+        put(log, "a")
+        log.roll()
+        log._writer_files.save_cleaned_offset(2)
+        put(log, "aa")
+        log.roll()
+        with pytest.raises(KeylessRecordsError, match="would remove 1 records that have no key, the first at offset 0"):
+            log.compact(is_forced=True)
+        assert offsets(log) == [0, 1, 2, 3]
+        assert not list((tmp_path / "t-0").glob("*.cleaned"))
+
+
+@pytest.mark.parametrize("ends", ["abort", "commit"])
+def test_records_without_a_key_count_unless_their_transaction_was_aborted(tmp_path: Path, ends: str) -> None:
+    kind = ControlRecordType.ABORT if ends == "abort" else ControlRecordType.COMMIT
+    marker = EndTransactionMarker(control_type=kind, coordinator_epoch=0)
+    records = [Record(timestamp_ms=NOW_MS, value=b"v")]
+    with opened(tmp_path) as log:
+        log.append_as_follower(with_transactional_records(records, producer_id=0, producer_epoch=0, base_sequence=0))
+        log.append_as_follower(
+            with_end_transaction_marker(marker, offset=1, timestamp_ms=NOW_MS, producer_id=0, producer_epoch=0)
+        )
+        log.roll()
+        if ends == "abort":
+            assert log.compact(is_forced=True).records_kept == 1
+        else:
+            with pytest.raises(KeylessRecordsError):
+                log.compact(is_forced=True)
 
 
 def test_a_compaction_can_be_stopped_and_resumed(tmp_path: Path) -> None:

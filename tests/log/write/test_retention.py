@@ -253,6 +253,16 @@ def test_a_hold_keeps_what_a_follower_has_to_read(tmp_path: Path) -> None:
             log.hold_from(-1)
 
 
+def test_a_hold_that_was_released_keeps_nothing_whatever_it_is_told_later(tmp_path: Path) -> None:
+    with opened(tmp_path) as log:
+        fill(log, OLD_MS, OLD_MS, NOW_MS)
+        hold = log.hold_from(0)
+        hold.release()
+        hold.advance(0)
+        assert hold.offset > log.log_end_offset
+        assert [one.base_offset for one in log.delete_old_segments()] == [0, 2]
+
+
 # Files
 
 
