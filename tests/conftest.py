@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +25,10 @@ UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("default", derandomize=True, database=None, print_blob=True, **UNTIMED)
 settings.register_profile("long", max_examples=1000, print_blob=True, **UNTIMED)
 settings.load_profile("default")
+
+# Times are shown and exported in UTC, and a test that holds only where the machine's zone is UTC holds by chance.
+os.environ["TZ"] = "Asia/Kathmandu"
+time.tzset()
 
 # A shell lets its background jobs ignore SIGINT; tests interrupt this process, and commands that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -20,6 +20,9 @@ Format: TypeAlias = Literal["parquet", "arrow", "kstore"]
 LastBatch: TypeAlias = Literal["keep", "drop"]
 
 VERBATIM: Final = "kstore"
+# How a table is named in place of a directory: delta:URI, iceberg:CATALOG.NAMESPACE.TABLE.
+DELTA: Final = "delta:"
+ICEBERG: Final = "iceberg:"
 FILE_BYTES = 128 * MIB
 # Larger row groups compress a little better, and cost the reader and the writer memory.
 ROW_GROUP_ROWS = 128 * 1024

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kstore.archive.manifest import ExportedPartition, Manifest
-from kstore.archive.options import COLUMNS, ExportOptions
+from kstore.archive.options import COLUMNS, DELTA, ICEBERG, ExportOptions
 from kstore.archive.parts import Part, Work, described
 from kstore.archive.plan import Source, damage_of, make_plan, topic_id_of, works
 from kstore.config import LogConfig
@@ -27,7 +27,6 @@ from kstore.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow
 
-DELTA, ICEBERG = "delta:", "iceberg:"
 # Before the name of the partition: of an application transaction, whose version is the end offset, and of a property.
 _APPLICATION, _PROPERTY = "kstore/", "kstore."
 _END, _SOURCE, _TOPIC_ID = "end-offset", "source", "topic-id"

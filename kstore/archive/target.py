@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from kstore.archive.files import OutputFile
 from kstore.archive.manifest import MANIFEST_FILE, Manifest, content_of, json_object, malformed, read_manifest
+from kstore.archive.options import DELTA, ICEBERG
 from kstore.archive.parts import PartResult, Plan
 from kstore.errors import ExportError, LogLockedError, StorageError, UnsupportedError
 from kstore.log.env import DEFAULT_ENV, ENOENT, Env, StrPath, is_local, join_path, locate, shown_path, split_path
@@ -211,7 +212,14 @@ class Target:
 
 
 def check_is_local(path: StrPath) -> None:
-    """Raise UnsupportedError for a URL: an object store has no rename, which the commit needs."""
+    """Raise UnsupportedError for a table, and for a URL: an object store has no rename, which the commit needs."""
+    name = str(path)
+    if name.startswith((DELTA, ICEBERG)):
+        raise UnsupportedError(
+            f"cannot write files to {name}: rows go to a table by kstore.archive.tables.export_to_table or "
+            f"`kstore export --to-table`; a directory of that name is ./{name}",
+            path=name,
+        )
     if not is_local(path):
         reason = "an export is written to a local directory, from which its files can be copied, the manifest last"
         shown = shown_path(str(path))

@@ -541,8 +541,8 @@ def export_records(
     isolation: Annotated[
         Isolation, typer.Option(help="read_committed omits aborted records and stops at the last stable offset.")
     ] = Isolation.READ_UNCOMMITTED,
-    columns: Annotated[str | None, typer.Option(metavar="A,B,...", help="Columns, as of kstore.scan.")] = None,
-    strings: Annotated[str | None, typer.Option(metavar="key,value", help="Columns that are text.")] = None,
+    columns: Annotated[list[str] | None, typer.Option(metavar="A,B,...", help="Columns, as of kstore.scan.")] = None,
+    strings: Annotated[list[str] | None, typer.Option(metavar="key,value", help="Columns that are text.")] = None,
     codec: Annotated[
         str | None, typer.Option(metavar="NAME", help="Codec of Parquet (snappy) or Arrow (none).")
     ] = None,

@@ -45,6 +45,8 @@ OPTION_NAMES: Final[dict[Use, frozenset[str]]] = {
     "write": _WRITE_NAMES,
     "writeStream": _WRITE_NAMES | {"checkpointLocation", "queryName"},
 }
+# The one setting of Kafka's consumers that a read follows.
+ISOLATION_LEVEL: Final = "kafka.isolation.level"
 # Of Kafka's clients, and of what Spark passes on for itself.
 FOREIGN_PREFIXES: Final = ("kafka.", "spark.", "option.", "__")
 # What Spark passes on when a table is created (TableCatalog's reserved properties), in lower case.
@@ -56,13 +58,22 @@ _TABLE_PROPERTIES = frozenset(
 def check_names(names: Iterable[str], use: Use) -> None:
     """Refuse a name that a use does not know. Names are not case-sensitive.
 
+    Settings of Kafka's clients (kafka.*) are accepted, but not a misspelled one that this use follows.
     Raises: ValueError that names the option and the nearest name of this use, if one is near, else all of them.
     """
     known = {name.lower(): name for name in OPTION_NAMES[use]}
     for name in names:
         asked = name.lower()
+        if use in ("read", "readStream") and asked != ISOLATION_LEVEL and _is_like_isolation_level(asked):
+            raise ValueError(f"unknown option {name}; did you mean {ISOLATION_LEVEL}?")
         if asked in known or asked in _TABLE_PROPERTIES or asked.startswith(FOREIGN_PREFIXES):
             continue
         nearest = get_close_matches(asked, known, n=1)
         hint = f"did you mean {known[nearest[0]]}?" if nearest else f"{use} knows {', '.join(sorted(known.values()))}"
         raise ValueError(f"unknown option {name}; {hint}")
+
+
+def _is_like_isolation_level(name: str) -> bool:
+    """Whether a name is a misspelling of kafka.isolation.level; no other setting of a consumer is that near."""
+    setting = name.removeprefix("kafka.")
+    return name.startswith("kafka.") and bool(get_close_matches(setting, ["isolation.level", "isolation"], cutoff=0.75))

@@ -19,7 +19,7 @@ from kstore.errors import StorageError
 from kstore.log.damage import OnError
 from kstore.log.env import portable
 from kstore.log.log import Isolation
-from kstore.spark.option_names import check_names
+from kstore.spark.option_names import ISOLATION_LEVEL, check_names
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -404,14 +404,12 @@ def _latest_if_no_timestamp(reader: OptionReader) -> bool:
 
 
 def _isolation_level(reader: OptionReader) -> Isolation:
-    text = reader.text("kafka.isolation.level")
+    text = reader.text(ISOLATION_LEVEL)
     if text is None or text == READ_UNCOMMITTED:
         return READ_UNCOMMITTED
     if text == READ_COMMITTED:
         return READ_COMMITTED
-    raise ValueError(
-        f"Invalid value {text} for kafka.isolation.level: must be one of {READ_COMMITTED}, {READ_UNCOMMITTED}"
-    )
+    raise ValueError(f"Invalid value {text} for {ISOLATION_LEVEL}: must be one of {READ_COMMITTED}, {READ_UNCOMMITTED}")
 
 
 def _mode(reader: OptionReader) -> Mode:

@@ -279,6 +279,36 @@ def test_target_that_is_no_export_is_refused_and_left_alone(source: Path, tmp_pa
     assert [path.name for path in target.iterdir()] == ["notes.txt"]
 
 
+@pytest.mark.parametrize("table", ["delta:rows", "iceberg:catalog.space.rows"])
+def test_a_table_is_no_directory(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(UnsupportedError, match=f"cannot write files to {table}: .* --to-table") as caught:
+        export(source, table)
+    assert caught.value.path == table
+    assert sorted(tmp_path.iterdir()) == before
+    export(source, f"./{table}")
+    assert (tmp_path / table).is_dir()
+
+
+def test_polars_finds_topic_and_date_in_the_names_of_directories(source: Path, tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    export(source, tmp_path / "out")
+    expected = [
+        (TOPIC, partition, offset)
+        for partition, offset in sorted(
+            polars.read_parquet(tmp_path / "out" / "**" / "*.parquet").select("partition", "offset").rows()
+        )
+    ]
+    # As docs/export.md has them: Polars refuses a directory with other files, unless it is told to pass over them.
+    for frame in (
+        polars.scan_parquet(tmp_path / "out" / "**" / "*.parquet", hive_partitioning=True),
+        polars.scan_parquet(tmp_path / "out", hidden_file_prefix="_"),
+    ):
+        assert sorted(frame.select("topic", "partition", "offset").collect().rows()) == expected
+        assert frame.select("date").collect().schema["date"] == polars.Date
+
+
 def test_urls_of_elsewhere_are_refused_as_targets_without_their_secrets(source: Path) -> None:
     with pytest.raises(UnsupportedError, match="cannot write s3://bucket/out: ") as caught:
         export(source, "s3://key:secret@bucket/out?region=x")

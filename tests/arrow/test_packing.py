@@ -119,6 +119,7 @@ def test_what_a_scan_reads_is_packed_as_it_was(tmp_path: Any) -> None:
     assert [r for batch in batches for r in packed(batch)] == records
 
 
+VALUE_FIRST = pa.list_(pa.struct([("value", pa.binary()), ("key", pa.binary())]))
 REFUSED: dict[str, dict[str, pa.Array]] = {
     "no timestamp": {"key": pa.array([b"a"])},
     "unknown column": {"timestamp": pa.array([1]), "topic": pa.array(["t"])},
@@ -127,6 +128,16 @@ REFUSED: dict[str, dict[str, pa.Array]] = {
     "value as number": {"timestamp": pa.array([1]), "value": pa.array([5])},
     "headers as a map": {"timestamp": pa.array([1]), "headers": pa.array([[("k", b"v")]], pa.map_("string", "binary"))},
     "headers of other names": {"timestamp": pa.array([1]), "headers": pa.array([[{"name": "k", "value": b"v"}]])},
+    "headers with the value first": {
+        "timestamp": pa.array([1]),
+        "headers": pa.array(
+            [[{"value": b"v", "key": b"k"}]], pa.list_(pa.struct([("value", "binary"), ("key", "binary")]))
+        ),
+    },
+    "headers with a third field": {
+        "timestamp": pa.array([1]),
+        "headers": pa.array([[{"key": "k", "value": b"v", "more": 1}]]),
+    },
     "headers of numbers": {"timestamp": pa.array([1]), "headers": pa.array([[1]])},
     "null header": {"timestamp": pa.array([1]), "headers": pa.array([[None]], HEADERS)},
     "null header key": {"timestamp": pa.array([1]), "headers": pa.array([[{"key": None, "value": b""}]], HEADERS)},

@@ -64,6 +64,15 @@ def test_selection_and_options_are_those_of_the_library(kstore: Runner, source: 
     assert [(one.partition, one.start_offset, one.end_offset) for one in manifest.partitions] == [(1, 10, 50)]
 
 
+def test_lists_of_columns_may_be_given_in_several_options(kstore: Runner, source: Path, tmp_path: Path) -> None:
+    options = ["--columns", "offset", "--columns", "key,value", "--strings", "value", "--strings", "key"]
+    assert kstore("export", source, tmp_path / "out", *options).status == EXIT_FINE
+    manifest = read_manifest(tmp_path / "out")
+    assert manifest is not None
+    assert manifest.options["columns"] == ["offset", "key", "value"]
+    assert sorted(manifest.options["strings"]) == ["key", "value"]
+
+
 def test_point_in_time_restore_ends_before_a_batch_on_request(kstore: Runner, source: Path, tmp_path: Path) -> None:
     arguments = [
         "--format",

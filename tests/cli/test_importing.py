@@ -279,6 +279,26 @@ def test_arrow_columns_that_are_no_record_are_wrong_use(kstore, tmp_path, column
     assert reason in run.err
 
 
+@pytest.mark.parametrize("kind", ["arrow", "parquet"])
+def test_a_row_whose_control_flag_is_null_is_a_record(kstore, tmp_path, kind):
+    table = pa.table(
+        {
+            "topic": ["t"] * 4,
+            "timestamp": [1] * 4,
+            "value": ["a", "b", "c", None],
+            "isControl": [None, False, True, None],
+        }
+    )
+    path = tmp_path / f"in.{kind}"
+    if kind == "parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+    assert kstore("import", path, tmp_path / "new").status == 0
+    assert [record.value for record in open_log(tmp_path / "new" / "t-0").read()] == [b"a", b"b", None]
+
+
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_kept_offsets_further_apart_than_a_segment_reaches_come_into_several(kstore, tmp_path, kind):
     offsets = [5, 6, 6 + 2**31, 2**62]

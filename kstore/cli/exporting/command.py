@@ -40,8 +40,8 @@ class Given(NamedTuple):
     since: str | None
     until: str | None
     isolation: str
-    columns: str | None
-    strings: str | None
+    columns: list[str] | None
+    strings: list[str] | None
     codec: str | None
     row_group_rows: int | None
     file_bytes: int | None
@@ -75,8 +75,9 @@ class Given(NamedTuple):
             raise WrongUseError(str(error)) from error
 
 
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else text.split(",")
+def _names(texts: list[str] | None) -> list[str] | None:
+    """Return the names in all uses of an option, None if there is none."""
+    return [name for text in texts for name in text.split(",")] if texts else None
 
 
 def _topic_and_id(text: str) -> tuple[str, str]:
