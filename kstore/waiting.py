@@ -1,15 +1,25 @@
-"""Latch: how a thread waits for another one without a lock that an interrupt could leave held."""
+"""How a thread waits for others so that an interrupt (Ctrl-C) leaves nothing locked: Latch, Call, Workers.
+
+The methods of threading.Event, Condition, Semaphore and concurrent.futures are Python code that takes a lock: an
+exception from a signal handler can arrive after the lock is taken and before it would be released, and every other
+thread then waits for ever. A plain threading.Lock or RLock in a `with` statement has no such place.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator, Sequence
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 class Latch:
     """A one-shot event: closed until open() is called.
 
-    Every waiting thread has its own lock, so an interrupted one leaves nothing locked; threading.Event and Condition
-    can.
+    Every waiting thread has its own lock, so an interrupted one leaves nothing locked.
     Attributes: is_open.  Threads: safe.
     """
 
@@ -40,3 +50,140 @@ class Latch:
         finally:
             self._waiters.pop(lock, None)
         return self.is_open
+
+
+class Call(Generic[_Result]):
+    """A function call that one thread makes and others wait for (as concurrent.futures.Future).
+
+    Args: done: a queue that gets this object when the call has ended.
+    Threads: safe.
+    """
+
+    def __init__(self, function: Callable[[], _Result], done: SimpleQueue[Any] | None = None) -> None:
+        self._function = function
+        self._done = done
+        self._ended = Latch()
+        self._has_begun = False
+        self._is_cancelled = False
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._listeners: list[Callable[[], object]] = []
+
+    @property
+    def has_ended(self) -> bool:
+        return self._ended.is_open
+
+    def run(self) -> None:
+        """Make the call, unless it was cancelled; its error is kept for result()."""
+        # First, and last by who cancels: a call that is not waited for is not made.
+        self._has_begun = True
+        try:
+            if not self._is_cancelled:
+                self._result = self._function()
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that asks for the result
+            self._error = error
+        finally:
+            self._ended.open()
+            if self._done is not None:
+                self._done.put(self)
+            self._call_listeners()
+
+    def cancel(self) -> None:
+        """Do not make the call, if it has not begun."""
+        self._is_cancelled = True
+
+    def wait_if_begun(self) -> None:
+        """Wait for the end of a cancelled call that had begun before."""
+        if self._has_begun:
+            self._ended.wait()
+
+    def result(self) -> _Result:
+        """Wait for the end of the call, and return its result or raise its error."""
+        self._ended.wait()
+        if self._error is not None:
+            raise self._error
+        result: _Result = self._result
+        return result
+
+    def when_ended(self, listener: Callable[[], object]) -> None:
+        """Call `listener` when the call has ended, from the thread that made it; at once if it has."""
+        self._listeners.append(listener)
+        if self.has_ended:
+            self._call_listeners()
+
+    def _call_listeners(self) -> None:
+        while self._listeners:
+            try:
+                listener = self._listeners.pop()
+            except IndexError:
+                return
+            listener()
+
+
+class Workers:
+    """Daemon threads that make calls in the order in which they were submitted; they are started when needed.
+
+    Threads: safe.
+    """
+
+    def __init__(self, count: int, *, name: str) -> None:
+        self._count = count
+        self._name = name
+        self._queue: SimpleQueue[Call[Any] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._submitted: list[Call[Any]] = []
+
+    def submit(self, function: Callable[[], _Result], done: SimpleQueue[Any] | None = None) -> Call[_Result]:
+        """Have a thread make a call; see Call."""
+        call = Call(function, done)
+        self._submitted = [*(one for one in self._submitted if not one.has_ended), call]
+        self._queue.put(call)
+        if len(self._threads) < self._count:
+            name = f"{self._name}_{len(self._threads)}"
+            thread = threading.Thread(target=_work, args=(self._queue,), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        return call
+
+    def close(self, *, waits: bool = True) -> None:
+        """Cancel the calls that have not begun and end the threads; wait for the calls that run, unless told not to.
+
+        One of the threads, as in a collection of garbage, does not wait for itself and the others.
+        """
+        for call in self._submitted:
+            call.cancel()
+        for _ in self._threads:
+            self._queue.put(None)
+        if waits and threading.current_thread() not in self._threads:
+            for call in self._submitted:
+                call.wait_if_begun()
+            for thread in self._threads:
+                # Not if an interrupt came before the start.
+                if thread.ident is not None:
+                    thread.join()
+
+
+def _work(queue: SimpleQueue[Call[Any] | None]) -> None:
+    while (call := queue.get()) is not None:
+        call.run()
+        del call
+
+
+def results_in_threads(
+    function: Callable[[_Item], _Result], items: Sequence[_Item], *, threads: int, name: str
+) -> Iterator[_Result]:
+    """Yield function(item) of each item in order, from at most `threads` threads; after an error no more are begun.
+
+    With one thread, or one item, the caller's thread makes the calls. When this ends no call is running.
+    """
+    count = min(threads, len(items))
+    if count <= 1:
+        yield from map(function, items)
+        return
+    workers = Workers(count, name=name)
+    try:
+        calls = [workers.submit(lambda item=item: function(item)) for item in items]  # type: ignore[misc]
+        for call in calls:
+            yield call.result()
+    finally:
+        workers.close()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import cached_property, partial
 from itertools import islice
+from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
 from kstore.archive.manifest import ExportedFile, ExportedPartition, Manifest
@@ -26,6 +26,7 @@ from kstore.log.files.names import (
     TRANSACTION_INDEX_SUFFIX,
 )
 from kstore.types import TopicPartition
+from kstore.waiting import Call, Workers
 
 OnBytes = Callable[[int], None]
 
@@ -72,26 +73,27 @@ class LocalThreads:
 
     def __call__(self, todo: Sequence[Work], job: Job) -> Iterator[PartResult]:
         """Run the tasks; after an error, or an interrupt, those that run end at their next batch."""
+        self._is_stopped = False
         decoders = max(self._threads // max(len(todo), 1), 1)
         run = partial(run_part, job=job, threads=decoders, on_bytes=self._reached)
         if self._threads == 1 or len(todo) == 1:
             yield from map(run, todo)
             return
-        self._is_stopped = False
         left = iter(todo)
-        with ThreadPoolExecutor(min(self._threads, max(len(todo), 1)), thread_name_prefix="kstore-export") as pool:
-            running: set[Future[PartResult]] = {pool.submit(run, one) for one in islice(left, self._threads)}
-            try:
-                while running:
-                    done, running = wait(running, return_when=FIRST_COMPLETED)
-                    running |= {pool.submit(run, one) for one in islice(left, len(done))}
-                    for one in done:
-                        yield one.result()
-            except BaseException:
-                self._is_stopped = True
-                for one in running:
-                    one.cancel()
-                raise
+        done: SimpleQueue[Call[PartResult]] = SimpleQueue()
+        workers = Workers(min(self._threads, max(len(todo), 1)), name="kstore-export")
+        try:
+            running = len([workers.submit(partial(run, work), done) for work in islice(left, self._threads)])
+            while running:
+                ended = done.get()
+                running -= 1
+                for work in islice(left, 1):
+                    workers.submit(partial(run, work), done)
+                    running += 1
+                yield ended.result()
+        finally:
+            self._is_stopped = True
+            workers.close()
 
     def _reached(self, size: int) -> None:
         if self._is_stopped:

@@ -457,8 +457,9 @@ class Consumer(Closing):
                     key_decoder=key_decoder,
                     value_decoder=value_decoder,
                 )
-            one.passed(record)
+            # First: an error between the two sets the position back if there are records.
             found.append(made)
+            one.passed(record)
             taken_bytes += _size_of(record)
             if taken_bytes >= most_bytes:
                 break

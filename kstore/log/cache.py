@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
+from kstore._core import TriedLock
+
 T = TypeVar("T")
 
 
@@ -92,11 +94,11 @@ class SharedCache(Generic[T]):
         self._release_waiting()
 
     def _release_waiting(self) -> None:
-        while self._released_soon and self._lock.acquire(blocking=False):
-            try:
+        while self._released_soon:
+            with TriedLock(self._lock) as is_free:
+                if not is_free:
+                    return
                 leaving = self._released(self._released_soon.popleft()) if self._released_soon else []
-            finally:
-                self._lock.release()
             self._drop_all(leaving)
 
     def release_one(self, owner: object, path: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, TypeVar, overload
 
 from kstore.config import LogConfig
@@ -19,6 +18,7 @@ from kstore.log.settings.topics import forget_settings
 from kstore.log.source import DirectorySource
 from kstore.log.upkeep.removal import directories_of_topic
 from kstore.log.write.writable_log import WritableLog
+from kstore.waiting import results_in_threads
 
 _Found = TypeVar("_Found")
 
@@ -106,11 +106,7 @@ def look_into(
 ) -> Iterator[_Found]:
     """Yield look(directory) of each partition, in order; of a store that answers slowly, of several at a time."""
     at_once = max((directory.env.looks_at_once for directory in directories), default=1)
-    if min(at_once, len(directories)) <= 1:
-        yield from map(look, directories)
-        return
-    with ThreadPoolExecutor(min(at_once, len(directories)), thread_name_prefix="kstore-plan") as pool:
-        yield from pool.map(look, directories)
+    return results_in_threads(look, directories, threads=at_once, name="kstore-plan")
 
 
 def _made_partition(absolute: str, env: Env, *, is_locked: bool) -> PartitionDirectory:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +20,7 @@ from kstore._core import (
     BATCH_ROW_FIELDS,
     RECORD_BATCH_OVERHEAD,
     BatchHeader,
+    Bell,
     ColumnBuffer,
     ColumnDecoder,
     Columns,
@@ -44,6 +44,7 @@ from kstore.log.segment.records import (
 from kstore.log.segment.replaced import ListedFile, change_that_caused
 from kstore.log.segment.sound import DamagedPart, FileRange, SoundRun, read_offset_index, skipped_batch, sound_parts
 from kstore.types import MAX_OFFSET
+from kstore.waiting import Workers
 
 _ROW_COUNT_FIELD, _POSITION_FIELD = (BATCH_ROW_FIELDS.index(name) for name in ("row_count", "position"))
 
@@ -121,10 +122,11 @@ class _ReadAhead(Generic[Part, Item]):
         self._size_of = size_of
         self._most_bytes_ahead = most_bytes_ahead
         self._bytes_ahead = 0
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = Bell(threading.Lock())
         self._is_stopped = False
         self._idle_helpers = threads - 1
-        self._pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="kstore-scan")
+        self._helpers = Workers(threads - 1, name="kstore-scan")
 
     def items(self) -> Iterator[Item]:
         """Iterate the items of all parts in order."""
@@ -139,22 +141,22 @@ class _ReadAhead(Generic[Part, Item]):
                 if first.error is not None:
                     raise first.error
                 opened = list(islice(self._works, 1))
-                with self._changed:
+                with self._lock:
                     self._open.popleft()
                     self._open.extend(opened)
 
     def close(self) -> None:
         """Stop the helpers, each after its current item, and close the generators."""
         self._is_stopped = True
-        self._pool.shutdown(cancel_futures=True)
+        self._helpers.close()
         for work in self._open:
             work.unread.clear()
             work.items.close()
 
     def _item_or_work(self, first: _Work[Item]) -> tuple[Item | None, _Work[Item] | None]:
         """Return the next item, or work that was taken for the reader to do; neither at the end of the first part."""
-        with self._changed:
-            while True:
+        while True:
+            with self._lock:
                 self._call_helpers()
                 if first.unread:
                     item = first.unread.popleft()
@@ -165,12 +167,12 @@ class _ReadAhead(Generic[Part, Item]):
                 work = self._take(self._open if self._has_room() else [first])
                 if work is not None:
                     return None, work
-                self._changed.wait()
+            self._changed.wait(-1)
 
     def _decode_one(self, work: _Work[Item], *, is_next: bool) -> Item | None:
         """Decode one item; return it if it is the next one, else keep it."""
         item = work.next_item()
-        with self._changed:
+        with self._lock:
             work.is_taken, work.is_done = False, item is None
             if item is not None and not is_next:
                 self._keep(work, item)
@@ -180,19 +182,19 @@ class _ReadAhead(Generic[Part, Item]):
     def _help(self) -> None:
         """Decode while there is room. A helper never waits, so a reader that stops iterating blocks no thread."""
         while True:
-            with self._changed:
+            with self._lock:
                 work = self._take(self._ahead()) if self._may_help() else None
                 if work is None:
                     self._idle_helpers += 1
                     return
             while work.is_taken:
                 item = work.next_item()
-                with self._changed:
+                with self._lock:
                     if item is not None:
                         self._keep(work, item)
                     work.is_done = item is None
                     work.is_taken = item is not None and self._may_help()
-                    self._changed.notify()
+                self._changed.ring()
 
     # The methods below require the lock.
 
@@ -201,7 +203,7 @@ class _ReadAhead(Generic[Part, Item]):
             return
         while self._idle_helpers and any(work.is_free for work in islice(self._open, 1, None)):
             self._idle_helpers -= 1
-            self._pool.submit(self._help)
+            self._helpers.submit(self._help)
 
     def _ahead(self) -> Iterator[_Work[Item]]:
         """Iterate the open parts in the order for a helper: the first one comes last, since the reader works on it."""

@@ -12,10 +12,9 @@ import threading
 import uuid
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Literal, TypeVar, overload
+from typing import Literal, overload
 
 from kstore.config import LogConfig
 from kstore.errors import (
@@ -68,13 +67,13 @@ from kstore.log.upkeep.root_listing import RootListing
 from kstore.log.write.open_writers import OpenWriters
 from kstore.log.write.writable_log import WritableLog
 from kstore.types import ZERO_UUID, TopicPartition
+from kstore.waiting import results_in_threads
 
 _DEFAULT_NODE_ID = 1
 _MOST_THREADS = 256
+_THREADS = "kstore-recovery"
 
 _logger = logging.getLogger("kstore.log")
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
 
 
 @overload
@@ -582,7 +581,8 @@ class WritableStore(RootLogs[WritableLog]):
     def _recover(self) -> None:
         """Recover and close each log of a root that was not closed cleanly."""
         unclean = sorted(self._unclean)
-        for topic_partition, log in zip(unclean, _in_threads(self._recovered, unclean, self._threads), strict=True):
+        logs = results_in_threads(self._recovered, unclean, threads=self._threads, name=_THREADS)
+        for topic_partition, log in zip(unclean, logs, strict=True):
             if isinstance(log, CorruptLogError):
                 self.refused[topic_partition] = log
             elif log is not None:
@@ -687,7 +687,8 @@ class WritableStore(RootLogs[WritableLog]):
                 self._directories[topic_partition] = PartitionDirectory(topic_partition, path, self.root, self._env)
             self._env.sync_directory(self.root)
             create = partial(self._created, topic_id=topic_id)
-            for topic_partition, log in zip(made, _in_threads(create, made, self._threads), strict=True):
+            logs = results_in_threads(create, made, threads=self._threads, name=_THREADS)
+            for topic_partition, log in zip(made, logs, strict=True):
                 self._logs[topic_partition] = log
         finally:
             self._partitions = tuple(sorted(self._directories))
@@ -711,19 +712,6 @@ class WritableStore(RootLogs[WritableLog]):
     def _check_writable(self) -> None:
         self._check_open()
         self._lock.check_held()
-
-
-def _in_threads(function: Callable[[_Item], _Result], items: Sequence[_Item], threads: int) -> Iterator[_Result]:
-    """Yield the result of each item in order; after an error no more are begun."""
-    if min(threads, len(items)) <= 1:
-        yield from map(function, items)
-        return
-    with ThreadPoolExecutor(threads, thread_name_prefix="kstore-recovery") as pool:
-        try:
-            yield from pool.map(function, items)
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
 
 
 def _drop(root: str, lock: PartitionLock) -> None:

@@ -7,7 +7,6 @@ after it the next commit, producer or broker completes what is missing.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -15,6 +14,7 @@ from typing import NamedTuple
 
 from kstore._core import stamp_batches
 from kstore.config import MIB, LogConfig
+from kstore.environment import SYSTEM_CLOCK
 from kstore.errors import (
     CorruptRecordError,
     KStoreError,
@@ -44,7 +44,6 @@ _logger = logging.getLogger("kstore.staging")
 # What is read and stamped by one call; a larger batch is read whole.
 _RUN_BYTES = 4 * MIB
 _LONGEST_PAUSE_MS = 100
-_MS_PER_S = 1000
 # A topic may have other limits, which a root does not show: what a producer was allowed to encode is appended.
 _CONFIG = LogConfig(max_message_bytes=LogConfig().max_batch_bytes)
 _TOPIC_CONFIGS = {SINK_TOPIC: SINK_TOPIC_CONFIG, TRANSACTION_STATE_TOPIC: TRANSACTION_STATE_CONFIG}
@@ -91,7 +90,7 @@ def _waited_for(root: StrPath, *, max_block_ms: int, env: Env) -> WritableStore:
             if left_ms <= 0:
                 message = f"{error}; waited {max_block_ms} ms for it"
                 raise LogLockedError(message, path=error.path, errno=error.errno) from error
-        threading.Event().wait(min(pause_ms, left_ms) / _MS_PER_S)
+        SYSTEM_CLOCK.sleep_ms(min(pause_ms, left_ms))
         pause_ms = min(2 * pause_ms, _LONGEST_PAUSE_MS)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from tests.crash import bit_flips, side_files, topic_states
+from tests.crash import bit_flips, interrupted_calls, side_files, topic_states
 from tests.crash.commit_states import states_of_commits
 from tests.crash.crash_states import PAIRS, states_of_history, states_of_pair
 from tests.crash.power_cuts import CUTS, cut_again_and_again
@@ -63,6 +63,11 @@ def damage_side_files(seed: int, number: int) -> int:
     return side_files.check_part(number)
 
 
+def interrupt(seed: int, number: int) -> int:
+    del seed
+    return interrupted_calls.check_part(number)
+
+
 def flip_bits(seed: int, number: int) -> int:
     del seed
     return bit_flips.check_part(number)
@@ -71,6 +76,7 @@ def flip_bits(seed: int, number: int) -> int:
 _FOUND = (
     Lane("side-files", damage_side_files, len(side_files.LOGS) * side_files.PARTS, "damages", counts_as_crash=False),
     Lane("bits", flip_bits, bit_flips.CASES, "bits", counts_as_crash=False),
+    Lane("interrupts", interrupt, interrupted_calls.CASES, "places", counts_as_crash=False),
     Lane("pairs", pair, len(PAIRS)),
     Lane("commits", commits, _CASES_OF_COMMITS),
     Lane("topic-pairs", topic_pair, len(topic_states.PAIRS)),

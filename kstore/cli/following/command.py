@@ -58,12 +58,11 @@ def run(selection: PartitionSelection, wanted: CatOptions, out: Output, *, is_js
     left = wanted.limit
     try:
         while left is None or left > 0:
-            part = feed.next_part()
-            if part is None:
+            if not feed.read():
                 out.flush()
-                part = feed.wait()
-            if part is not None:
-                left = _show(part, wanted, out, left, is_json=is_json)
+                feed.wait()
+            if feed.unmade:
+                left = _show(feed.unmade.popleft(), wanted, out, left, is_json=is_json)
     finally:
         feed.close()
     return status

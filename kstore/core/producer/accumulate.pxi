@@ -42,6 +42,31 @@ cdef class OwnedLock:
 
 
 @cython.final
+cdef class TriedLock:
+    """A context manager that takes a lock if that is free now, and returns whether it has; it is released at the end.
+
+    `acquire(blocking=False)` and a `try` have a place between them where an interrupt leaves the lock held.
+    Args: lock: an object with acquire(blocking) and release().
+    Threads: for one `with` statement.
+    """
+
+    cdef object lock
+    cdef bint is_held
+
+    def __init__(self, lock):
+        self.lock = lock
+
+    def __enter__(self):
+        self.is_held = self.lock.acquire(False)
+        return self.is_held
+
+    def __exit__(self, *exception):
+        if self.is_held:
+            self.is_held = False
+            self.lock.release()
+
+
+@cython.final
 cdef class Bell:
     """An event for one waiting thread: ring() ends its wait, or makes its next wait return at once.
 

@@ -220,13 +220,13 @@ class LockFile:
     Args: fd: open, and not locked yet: the lock is taken once there is an object that releases it.
     """
 
-    _fd = -1
+    _fd = _process_id = -1
 
     def __init__(self, fd: int, *, path: str, unlock: Callable[[int], None]) -> None:
         self._fd = fd
         self._unlock = unlock
-        self._process_id = os.getpid()
         self.path = path
+        self._process_id = os.getpid()
 
     def is_in_place(self) -> bool:
         """Whether the path still refers to the locked file: the lock of a removed file excludes no one."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import re
-import threading
 from array import array
 from bisect import bisect_left
 from calendar import timegm
@@ -18,7 +17,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
-from kstore.environment import variable
+from kstore.environment import SYSTEM_CLOCK, variable
 from kstore.errors import StorageError
 from kstore.log.env.base import ObjectIdentity
 
@@ -241,7 +240,7 @@ class RemoteFileSystem:
                 if is_last or _LOST_ANSWER not in str(error):
                     raise
             if attempt and not is_last:
-                threading.Event().wait(_PAUSE_S * attempt)
+                SYSTEM_CLOCK.sleep_ms(_PAUSE_S * attempt * 1000)
         raise StorageError(
             f"cannot read {path}: asked {MOST_ATTEMPTS} times for {size} bytes at position {position}, each answer had "
             "fewer",

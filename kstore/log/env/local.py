@@ -13,7 +13,7 @@ import stat
 import struct
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import BinaryIO, TextIO
 
@@ -74,7 +74,7 @@ class LocalEnv(Env):
             with storage_errors("lock", path):
                 _set_lock(fd, lock_type=fcntl.F_WRLCK)
         except BaseException as error:
-            file.close()
+            _close_unlocked(file)
             if isinstance(error, StorageError) and error.errno in (errno.EAGAIN, errno.EACCES):
                 return None
             raise
@@ -91,7 +91,7 @@ class LocalEnv(Env):
             number = error.errno if isinstance(error, StorageError) else None
             if number in _NO_DIRECTORY_LOCK:
                 return file
-            file.close()
+            _close_unlocked(file)
             if number == errno.EWOULDBLOCK:
                 return None
             raise
@@ -246,6 +246,12 @@ def _check_regular(fd: int, path: str) -> None:
     except StorageError:
         os.close(fd)
         raise
+
+
+def _close_unlocked(file: LockFile) -> None:
+    """Close a file that could not be locked, or was and was not handed out."""
+    with suppress(StorageError):
+        file.close()
 
 
 def _set_lock(fd: int, *, lock_type: int) -> None:

@@ -28,7 +28,9 @@ class OpenFiles(Closing):
         self._owner = object()
 
     def __del__(self) -> None:
-        self._cache.release_soon(self._owner)
+        # Without an owner if an interrupt ended its making.
+        if hasattr(self, "_owner"):
+            self._cache.release_soon(self._owner)
 
     @property
     def answers_slowly(self) -> bool:

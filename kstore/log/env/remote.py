@@ -11,7 +11,7 @@ import socket
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from urllib.parse import urlsplit
 
@@ -31,6 +31,7 @@ from kstore.log.env.base import (
 from kstore.log.env.env import Env, too_large
 from kstore.log.env.filesystems import ListedObject, Listing, OpenObject, RemoteFileSystem, url_text
 from kstore.log.env.watching import PollInterval
+from kstore.waiting import Call, Workers
 
 if TYPE_CHECKING:
     from kstore._core import MappedBytes
@@ -71,8 +72,8 @@ class _Stream:
         self._next = position
         self._end = end_position
         self._bytes = STREAM_BYTES if is_announced else _FIRST_BYTES
-        self._blocks: deque[tuple[int, int, Future[_Block] | _Block]] = deque()
-        self._pool: ThreadPoolExecutor | None = None
+        self._blocks: deque[tuple[int, int, Call[_Block] | _Block]] = deque()
+        self._workers: Workers | None = None
         self.start = position
 
     def covers(self, position: int) -> bool:
@@ -91,7 +92,7 @@ class _Stream:
                 self._request(is_needed=True)
             start, length, block = self._blocks[at]
             self._request_ahead()
-            if isinstance(block, Future):
+            if isinstance(block, Call):
                 block = block.result()
                 self._blocks[at] = start, length, block
             found.append(block)
@@ -104,9 +105,9 @@ class _Stream:
         """Forget all blocks; a request that is under way ends on its own."""
         self._blocks.clear()
         self.start = self._end
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = None
+        if self._workers is not None:
+            self._workers.close(waits=False)
+            self._workers = None
 
     def _request_ahead(self) -> None:
         most = REQUESTS_AHEAD if self._bytes == STREAM_BYTES else 1
@@ -120,9 +121,9 @@ class _Stream:
         if is_needed and self._next >= self._end:
             self._blocks.append((start, size, self._fetch(start, size=size)))
             return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(REQUESTS_AHEAD, thread_name_prefix="kstore-fetch")
-        self._blocks.append((start, size, self._pool.submit(self._fetch, start, size=size)))
+        if self._workers is None:
+            self._workers = Workers(REQUESTS_AHEAD, name="kstore-fetch")
+        self._blocks.append((start, size, self._workers.submit(partial(self._fetch, start, size=size))))
 
 
 _STREAMS: SharedCache[_Stream] = SharedCache(limit=STREAMS_LIMIT, weigh=lambda _: 1, drop=_Stream.close)

@@ -47,12 +47,14 @@ class PartitionLock:
     Threads: thread-safe.
     """
 
+    _held: _HeldRoot | None = None
+
     def __init__(self, held: _HeldRoot, *, root: str, name: str | None, process_id: int, env: Env) -> None:
         self.root = root
         self.name = name
-        self._held: _HeldRoot | None = held
         self._process_id = process_id
         self._env = env
+        self._held = held
 
     @classmethod
     def acquire(cls, root: str, name: str | None, env: Env = DEFAULT_ENV) -> PartitionLock:
@@ -147,7 +149,8 @@ class PartitionLock:
             raise _locked(self.root, self.name, reason)
 
     def __del__(self) -> None:
-        self.release()
+        if self._held is not None:
+            self.release()
 
     def _released(self) -> LogClosedError:
         return LogClosedError(f"the lock of {_place(self.root, self.name)} was released", path=self.root)

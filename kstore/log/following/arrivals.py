@@ -10,6 +10,8 @@ import weakref
 from collections.abc import Callable
 from typing import Protocol
 
+from kstore._core import Bell
+
 
 class Arrivals(Protocol):
     """Tells in which partition directories something may have changed since it was asked before.
@@ -60,8 +62,8 @@ class LiveArrivals:
 
     def __init__(self) -> None:
         self._wake: Callable[[], object] | None = None
-        self._event = threading.Event()
-        self._lock = threading.Lock()
+        self._bell = Bell(threading.Lock())
+        # Without a lock: each change of it is one step.
         self._changed: set[str] = set()
 
     def add(self, directory: str) -> None:
@@ -74,22 +76,25 @@ class LiveArrivals:
         return None
 
     def wait(self, timeout_s: float | None, *, idle_s: float) -> frozenset[str]:  # noqa: ARG002
-        self._event.wait(timeout_s)
+        self._bell.wait(-1 if timeout_s is None else min(max(timeout_s, 0), threading.TIMEOUT_MAX))
         return self.take()
 
     def take(self) -> frozenset[str]:
-        self._event.clear()
-        with self._lock:
-            changed, self._changed = self._changed, set()
-        return frozenset(changed)
+        # Before the look: what is reported after it rings again.
+        if self._bell.is_rung:
+            self._bell.wait(0)
+        changed = frozenset(self._changed)
+        # What is reported again between the two is looked at after this call.
+        self._changed.difference_update(changed)
+        return changed
 
     def report(self, directory: str) -> None:
-        with self._lock:
-            self._changed.add(directory)
+        # In this order: the thread that hears the bell must find the directory.
+        self._changed.add(directory)
         self.wake()
 
     def wake(self) -> None:
-        self._event.set()
+        self._bell.ring()
         wake = self._wake
         if wake is not None:
             wake()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent import futures
 from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from kstore.config import LogConfig
@@ -18,6 +18,7 @@ from kstore.log.following.tail import Part
 from kstore.record import Record, RecordBatch
 from kstore.record.decoding import Decoder, decoded_records
 from kstore.types import TopicPartition
+from kstore.waiting import Call
 
 if TYPE_CHECKING:
     import pyarrow
@@ -54,8 +55,16 @@ class Parts(Protocol):
 
     def next_part(self) -> Part | None: ...
 
+    def go_back(self, part: Part) -> None:
+        """Return a batch, the last that was returned, again."""
+        ...
+
     def look_at(self, directories: frozenset[str]) -> None:
         """Look for new batches in these directories."""
+        ...
+
+    def look_everywhere(self) -> None:
+        """Look for new batches in all directories, and for new ones."""
         ...
 
     def close(self) -> None: ...
@@ -81,8 +90,9 @@ class Feed:
         self._is_waiting = False
         # The batches that were read, and of which a follower did not make everything.
         self.unmade: deque[Part] = deque()
-        # What a worker thread reads for an iteration by `async for`: it outlives a cancelled one, and its loop.
-        self._reading: futures.Future[Part | None] | None = None
+        # The read of a worker thread for an iteration by `async for`: it outlives a cancelled one, and its loop.
+        self._reading: Call[bool] | None = None
+        self._has_lost_news = False
         self.is_closed = False
 
     @property
@@ -109,51 +119,72 @@ class Feed:
         if not is_waiting:
             self._arrivals.close()
 
-    def next_part(self) -> Part | None:
-        """Return the next batch; None if there is none now, and after close()."""
+    def read(self) -> bool:
+        """Add the next batch to `unmade`; return whether there was one: not if there is none now, and after close()."""
         with self._reads:
-            part = None if self.is_closed else self._read()
-        if part is not None:
+            has_come = not self.is_closed and self._read()
+        if has_come:
             self._came_ms = self._clock.monotonic_ms()
-        return part
+        return has_come
 
-    def _read(self) -> Part | None:
+    def _read(self) -> bool:
         self._is_reading = True
         try:
-            return self._parts.next_part()
+            part = self._parts.next_part()
+            if part is None:
+                return False
+            # No call before this: an interrupt must not lose what the parts have passed.
+            try:
+                self.unmade.append(part)
+            except BaseException:
+                if not (self.unmade and self.unmade[-1] is part):
+                    self._parts.go_back(part)
+                raise
+            return True
         finally:
             self._is_reading = False
             if self.is_closed:
                 self._parts.close()
 
-    def wait(self) -> Part | None:
-        """Return the next batch; None after the timeout, and after close()."""
+    def wait(self) -> None:
+        """Wait until `unmade` has a batch; at most for the timeout, and until close()."""
         with self._waiting():
             until_ms = self._until_ms()
-            part = self._begun_in_thread() or self.next_part()
-            if part is None:
-                # Of what came before this call the parts know nothing yet.
-                self._parts.look_at(self._arrivals.take())
-            while part is None and (part := self.next_part()) is None and not self.is_closed:
+            # If a worker thread reads, this waits for it, and what it read comes first.
+            self._reading = None
+            if self.unmade or self.read():
+                return
+            # Of what came before this call the parts know nothing yet.
+            self._look_at_news()
+            while not self.read() and not self.is_closed:
                 left_s = self._left_s(until_ms)
                 if left_s is not None and left_s <= 0:
-                    return None
-                self._parts.look_at(self._arrivals.wait(left_s, idle_s=self._idle_s()))
-            return part
+                    return
+                self._look_at_news(lambda left_s=left_s: self._arrivals.wait(left_s, idle_s=self._idle_s()))  # type: ignore[misc]
 
-    async def wait_async(self) -> Part | None:
-        """Return what wait() does. Files are read in a worker thread."""
+    async def wait_async(self) -> None:
+        """Do what wait() does. Files are read in a worker thread."""
         with self._waiting():
             until_ms = self._until_ms()
-            part = await self._read_in_thread()
-            if part is None:
-                self._parts.look_at(self._arrivals.take())
-            while part is None and (part := await self._read_in_thread()) is None and not self.is_closed:
+            if await self._read_in_thread():
+                return
+            self._look_at_news()
+            while not await self._read_in_thread() and not self.is_closed:
                 left_s = self._left_s(until_ms)
                 if left_s is not None and left_s <= 0:
-                    return None
-                self._parts.look_at(await self._arrived(left_s))
-            return part
+                    return
+                await self._arrived(left_s)
+
+    def _look_at_news(self, news: Callable[[], frozenset[str]] | None = None) -> None:
+        """Have the parts look where something has changed. Args: news: returns the directories; None to ask now.
+
+        What an interrupt keeps from them is looked at by the next call: everything.
+        """
+        if self._has_lost_news:
+            self._parts.look_everywhere()
+        self._has_lost_news = True
+        self._parts.look_at(self._arrivals.take() if news is None else news())
+        self._has_lost_news = False
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
@@ -178,35 +209,21 @@ class Feed:
     def _idle_s(self) -> float:
         return (self._clock.monotonic_ms() - self._came_ms) / 1000
 
-    async def _read_in_thread(self) -> Part | None:
+    async def _read_in_thread(self) -> bool:
+        """Do what read() does in a worker thread; if this is cancelled, the next iteration finds what was read."""
         import asyncio
 
         reading = self._reading
         if reading is None:
-            reading = self._reading = futures.Future()
-            asyncio.get_running_loop().run_in_executor(None, _complete, reading, self.next_part)
-        try:
-            part = await asyncio.shield(asyncio.wrap_future(reading))
-        except asyncio.CancelledError:
-            # The next iteration takes what was read.
-            raise
-        except BaseException:
-            self._reading = None
-            raise
+            reading = self._reading = Call(self.read)
+            asyncio.get_running_loop().run_in_executor(None, reading.run)
+        await _ended(reading)
         self._reading = None
-        return part
+        reading.result()
+        return bool(self.unmade)
 
-    def _begun_in_thread(self) -> Part | None:
-        """Return what a worker thread reads, or None if none does."""
-        reading = self._reading
-        if reading is None:
-            return None
-        # An interrupt of this leaves it for the next iteration.
-        futures.wait([reading])
-        self._reading = None
-        return reading.result()
-
-    async def _arrived(self, timeout_s: float | None) -> frozenset[str]:
+    async def _arrived(self, timeout_s: float | None) -> None:
+        """Wait until something has changed, or for the timeout, and look at it."""
         import asyncio
 
         arrivals, loop, woken = self._arrivals, asyncio.get_running_loop(), asyncio.Event()
@@ -224,21 +241,30 @@ class Feed:
         try:
             changed = arrivals.take()
             if changed or self.is_closed:
-                return changed
+                self._look_at_news(lambda: changed)
+                return
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(woken.wait(), min(bounds) if bounds else None)
         finally:
             arrivals.call_on_news(None)
             for descriptor in descriptors:
                 loop.remove_reader(descriptor)
-        return arrivals.take()
+        self._look_at_news()
 
 
-def _complete(reading: futures.Future[Part | None], read: Callable[[], Part | None]) -> None:
-    try:
-        reading.set_result(read())
-    except BaseException as error:  # noqa: BLE001 - raised by the task that waits
-        reading.set_exception(error)
+async def _ended(reading: Call[bool]) -> None:
+    """Wait until a call has ended that a worker thread makes."""
+    import asyncio
+
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake() -> None:
+        # The loop may have ended.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(ended.set)
+
+    reading.when_ended(wake)
+    await ended.wait()
 
 
 class Follower(Closing, Generic[Item]):
@@ -294,25 +320,29 @@ class Follower(Closing, Generic[Item]):
 
     def __next__(self) -> Item:
         while not self._ready:
-            if not self._feed.unmade and (part := self._feed.wait()) is not None:
-                self._feed.unmade.append(part)
+            if not self._feed.unmade:
+                self._feed.wait()
             if self.is_closed or not self._feed.unmade:
                 raise StopIteration
             self._make()
-        item: Item = self._ready.popleft()
-        return item
+        return self._next_item()
 
     def __aiter__(self) -> Follower[Item]:
         return self
 
     async def __anext__(self) -> Item:
         while not self._ready:
-            if not self._feed.unmade and (part := await self._feed.wait_async()) is not None:
-                self._feed.unmade.append(part)
+            if not self._feed.unmade:
+                await self._feed.wait_async()
             if self.is_closed or not self._feed.unmade:
                 raise StopAsyncIteration
             self._make()
-        item: Item = self._ready.popleft()
+        return self._next_item()
+
+    def _next_item(self) -> Item:
+        # Without a call, after which an interrupt would lose the item.
+        item: Item = self._ready[0]
+        del self._ready[0]
         return item
 
     def _make(self) -> None:
@@ -320,15 +350,15 @@ class Follower(Closing, Generic[Item]):
         if self._error is not None:
             error, self._error = self._error, None
             raise error
-        parts = self._feed.unmade
-        made = self._convert(parts)
-        self._before = self._feed.positions
-        for _ in range(made.part_count):
-            parts.popleft()
-        self._ready.extend(made.items)
+        feed = self._feed
+        made = self._convert(feed.unmade)
+        self._before = feed.positions
+        left = deque(islice(feed.unmade, made.part_count, None))
         if made.error is not None:
-            parts[0] = parts[0]._replace(start_offset=made.resume_offset)
-            self._error = made.error
+            left[0] = left[0]._replace(start_offset=made.resume_offset)
+        ready = deque(made.items)
+        # No call between these: an interrupt must neither lose items nor have them made twice.
+        self._ready, feed.unmade, self._error = ready, left, made.error
 
     def batches(self) -> Follower[RecordBatch]:
         """Return a follower that gives whole batches, control batches too, as Log.batches.
@@ -358,9 +388,8 @@ class Follower(Closing, Generic[Item]):
             size = sum(part.batch.size_in_bytes for part in parts)
             # What is wrong is raised by the next read, after the batches before it.
             with suppress(KStoreError):
-                while size < batch_bytes and (more := self._feed.next_part()) is not None:
-                    parts.append(more)
-                    size += more.batch.size_in_bytes
+                while size < batch_bytes and self._feed.read():
+                    size += parts[-1].batch.size_in_bytes
             try:
                 return Made(decoder.record_batches(parts), len(parts))
             except KStoreError:

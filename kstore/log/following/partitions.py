@@ -33,8 +33,14 @@ class OneLog:
     def next_part(self) -> Part | None:
         return self._tail.next_part()
 
+    def go_back(self, part: Part) -> None:
+        self._tail.go_back(part)
+
     def look_at(self, directories: frozenset[str]) -> None:
         """Does nothing: next_part always looks."""
+
+    def look_everywhere(self) -> None:
+        """Does nothing, see look_at."""
 
     def close(self) -> None:
         self._tail.close()
@@ -92,14 +98,18 @@ class ManyLogs:
             if partition is not None:
                 self._ready[partition] = None
 
+    def look_everywhere(self) -> None:
+        self._is_stale = True
+        self._ready |= dict.fromkeys(self._tails)
+
     def next_part(self) -> Part | None:
         if self._is_stale:
             self._follow_new(None)
         while self._ready:
             partition = next(iter(self._ready))
-            del self._ready[partition]
-            tail = self._tails.get(partition)
             try:
+                del self._ready[partition]
+                tail = self._tails.get(partition)
                 part = None if tail is None else self._next_of(partition, tail)
             except BaseException:
                 # Asked again after the others.
@@ -110,6 +120,12 @@ class ManyLogs:
                 self._ready[partition] = None
                 return part
         return None
+
+    def go_back(self, part: Part) -> None:
+        partition = part.batch.topic_partition
+        if partition in self._tails:
+            self._tails[partition].go_back(part)
+            self._ready[partition] = None
 
     def close(self) -> None:
         for tail in self._tails.values():
@@ -156,7 +172,7 @@ class ManyLogs:
     def _open(self, directory: PartitionDirectory, offset: int | None) -> None:
         partition = directory.topic_partition
         try:
-            self._tails[partition] = self._open_tail(directory, offset)
+            tail = self._open_tail(directory, offset)
         except (StorageError, LogReplacedError) as error:
             if isinstance(error, StorageError) and error.errno not in (ENOENT, ENOTDIR):
                 raise
@@ -167,10 +183,12 @@ class ManyLogs:
             self._arrivals.remove(directory.path)
             self._is_stale = True
             return
-        self._left_at.pop(partition, None)
         self._directories[partition] = directory
         self._partition_of[directory.path] = partition
         self._ready[partition] = None
+        # Last: one that an interrupt leaves without is opened again.
+        self._tails[partition] = tail
+        self._left_at.pop(partition, None)
 
     def _drop(self, partition: TopicPartition) -> None:
         tail = self._tails.pop(partition)

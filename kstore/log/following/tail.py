@@ -157,6 +157,10 @@ class LogTail:
                 # What came after the look will be reported.
                 return part
 
+    def go_back(self, part: Part) -> None:
+        """Have next_part return a batch, the last that it returned, again."""
+        self.position, self._round = part.start_offset, None
+
     def close(self) -> None:
         """Close the log if it was opened for this."""
         self._round = None

@@ -28,6 +28,7 @@ from kstore.log.files.lock import disown_in_child
 from kstore.log.write.compaction import CompactionReport, check_rate
 from kstore.log.write.writable_log import WritableLog
 from kstore.types import TopicPartition
+from kstore.waiting import Latch
 
 _logger = logging.getLogger("kstore.log")
 
@@ -117,10 +118,10 @@ class Maintenance:
         self._running = threading.RLock()
         self._runner: int | None = None
         # Of each pass that runs or waits, and of the thread; one that is set stays so.
-        self._stopping: set[threading.Event] = set()
+        self._stopping: set[Latch] = set()
         self._is_ended = False
         self._after_pass: Callable[[], object] | None = None
-        self._thread: threading.Thread | None = None
+        self._background: _Background | None = None
         self.uncleanable: dict[TopicPartition, KStoreError] = {}
         self.stats = CleaningStats(last_run_ms=env.monotonic_ms())
         disown_in_child(self)
@@ -141,7 +142,7 @@ class Maintenance:
         store = self._store()
         if store is None or self._is_in_pass():
             return MaintenanceReport(is_stopped=True)
-        stopping = threading.Event()
+        stopping = Latch()
         self._stopping.add(stopping)
         try:
             with self._running:
@@ -152,7 +153,7 @@ class Maintenance:
                     env=self._env,
                     now_ms=now_ms,
                     max_bytes_per_second=max_bytes_per_second,
-                    is_stopped=lambda: self._is_ended or stopping.is_set(),
+                    is_stopped=lambda: self._is_ended or stopping.is_open,
                     should_stop=should_stop,
                 )
                 try:
@@ -168,8 +169,7 @@ class Maintenance:
     @property
     def is_started(self) -> bool:
         """Whether a thread of this process runs the tasks."""
-        thread = self._thread
-        return thread is not None and thread.is_alive()
+        return self._background is not None and not self._background.ended.is_open
 
     def start(self, intervals: MaintenanceIntervals, *, max_bytes_per_second: float | None) -> None:
         """Start the thread.
@@ -181,12 +181,17 @@ class Maintenance:
             raise ValueError(f"intervals must be at least 1 ms, got {intervals}")
         if self.is_started:
             raise ValueError("maintenance runs in the background already")
-        stopping = threading.Event()
-        arguments = weakref.ref(self), stopping, intervals, max_bytes_per_second, self._env
-        thread = threading.Thread(target=_run_in_background, args=arguments, name="kstore-upkeep", daemon=True)
-        self._stopping = {one for one in self._stopping if not one.is_set()} | {stopping}
-        self._thread = thread
-        thread.start()
+        background = _Background(weakref.ref(self), intervals, max_bytes_per_second, self._env)
+        self._stopping = {latch for latch in self._stopping if not latch.is_open} | {background.stopping}
+        thread = threading.Thread(target=background.run, name="kstore-upkeep", daemon=True)
+        self._background = background
+        try:
+            thread.start()
+        except BaseException:
+            # It ends at once, if it began at all.
+            self._background = None
+            background.stopping.open()
+            raise
 
     def stop(self) -> None:
         """Stop the passes that run or wait, and the thread; return when they have ended.
@@ -194,10 +199,10 @@ class Maintenance:
         From within a pass, as by a signal handler, it does not wait for that pass.
         """
         for stopping in list(self._stopping):
-            stopping.set()
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+            stopping.open()
+        background = self._background
+        if background is not None and background.runner != threading.get_ident():
+            background.ended.wait()
         if not self._is_in_pass():
             with self._running:
                 pass
@@ -215,7 +220,7 @@ class Maintenance:
         self._running = threading.RLock()
         self._runner = None
         self._stopping = set()
-        self._thread = None
+        self._background = None
 
     def _is_in_pass(self) -> bool:
         return self._runner == threading.get_ident()
@@ -397,27 +402,53 @@ class _Pass:
             self._checkpoint_failure = error
 
 
-def _run_in_background(
-    of: weakref.ref[Maintenance],
-    stopping: threading.Event,
-    intervals: MaintenanceIntervals,
-    max_bytes_per_second: float | None,
-    env: Env,
-) -> None:
-    every = {task: getattr(intervals, f"{task}_ms") for task in TASKS}
-    start_ms = env.monotonic_ms()
-    next_ms = {task: start_ms + every[task] for task in TASKS}
-    should_stop = stopping.is_set
-    while not stopping.wait(max(min(next_ms.values()) - env.monotonic_ms(), 0) / 1000):
-        now_ms = env.monotonic_ms()
-        due: Sequence[str] = [task for task in TASKS if next_ms[task] <= now_ms]
-        maintenance = of()
-        if maintenance is None:
-            return
+class _Background:
+    """The thread that runs the tasks of a Maintenance, until it is stopped or the Maintenance is gone.
+
+    Attributes: stopping (opened to stop it), ended, runner (the id of the thread, None before it begins).
+    """
+
+    def __init__(
+        self,
+        of: weakref.ref[Maintenance],
+        intervals: MaintenanceIntervals,
+        max_bytes_per_second: float | None,
+        env: Env,
+    ) -> None:
+        self._of = of
+        self._every = {task: getattr(intervals, f"{task}_ms") for task in TASKS}
+        self._rate = max_bytes_per_second
+        self._env = env
+        self.stopping = Latch()
+        self.ended = Latch()
+        self.runner: int | None = None
+
+    def run(self) -> None:
+        self.runner = threading.get_ident()
         try:
-            maintenance.run(now_ms=None, tasks=due, max_bytes_per_second=max_bytes_per_second, should_stop=should_stop)
-        except Exception:
-            # As Kafka's scheduler: one fault, of whatever kind, must not end all maintenance unnoticed.
-            _logger.exception("a pass of maintenance ended early; the next one tries again")
-        del maintenance
-        next_ms |= {task: env.monotonic_ms() + every[task] for task in due}
+            self._run()
+        finally:
+            self.ended.open()
+
+    def _run(self) -> None:
+        env = self._env
+        start_ms = env.monotonic_ms()
+        next_ms = {task: start_ms + self._every[task] for task in TASKS}
+        while not self.stopping.wait(max(min(next_ms.values()) - env.monotonic_ms(), 0) / 1000):
+            now_ms = env.monotonic_ms()
+            due: Sequence[str] = [task for task in TASKS if next_ms[task] <= now_ms]
+            maintenance = self._of()
+            if maintenance is None:
+                return
+            try:
+                maintenance.run(
+                    now_ms=None,
+                    tasks=due,
+                    max_bytes_per_second=self._rate,
+                    should_stop=lambda: self.stopping.is_open,
+                )
+            except Exception:
+                # As Kafka's scheduler: one fault, of whatever kind, must not end all maintenance unnoticed.
+                _logger.exception("a pass of maintenance ended early; the next one tries again")
+            del maintenance
+            next_ms |= {task: env.monotonic_ms() + self._every[task] for task in due}

@@ -12,6 +12,7 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING
 
+from kstore._core import TriedLock
 from kstore.errors import KStoreError
 from kstore.log.files.lock import disown_in_child
 from kstore.log.write.ownership import WriteGate
@@ -50,10 +51,8 @@ class WriterSlot:
     def try_park(self) -> bool:
         """Flush the file and close its descriptor, unless the log is in use now; return whether it has none."""
         gate = self._gate
-        if not gate.flush_lock.acquire(blocking=False):
-            return False
-        try:
-            if not gate.append_lock.acquire(blocking=False):
+        with TriedLock(gate.flush_lock) as has_flush_lock, TriedLock(gate.append_lock) as has_append_lock:
+            if not (has_flush_lock and has_append_lock):
                 return False
             try:
                 local = self._local()
@@ -61,10 +60,6 @@ class WriterSlot:
             except KStoreError as error:
                 gate.fail(error)
                 return False
-            finally:
-                gate.append_lock.release()
-        finally:
-            gate.flush_lock.release()
 
 
 class OpenWriters:

@@ -21,6 +21,7 @@ from kstore.log.upkeep.maintenance import MaintenanceIntervals
 from kstore.log.upkeep.prometheus import StoreCollector, prometheus_name
 from kstore.record import Record
 from kstore.types import TopicPartition
+from kstore.waiting import Latch
 from tests.fakes.faults import Fault, FaultyEnv
 from tests.fakes.waiting import wait_until
 from tests.making.batches import flip_bit
@@ -511,15 +512,19 @@ def test_several_threads_stop_the_maintenance(root: Path) -> None:
 
 
 def test_an_interrupt_of_a_stop_leaves_passes_by_hand_as_they_are(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(thread: threading.Thread, timeout: float | None = None) -> None:
-        raise KeyboardInterrupt
+    real_wait = Latch.wait
+
+    def interrupted(latch: Latch, timeout_s: float | None = None) -> bool:
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        return real_wait(latch, timeout_s)
 
     with open_store(root, "a", LogConfig(**WEEK)) as store:
         store.create_topic("a")
         put(store, A, 1, timestamp_ms=1)
         store.start_maintenance()
         with monkeypatch.context() as patched:
-            patched.setattr(threading.Thread, "join", interrupted)
+            patched.setattr(Latch, "wait", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 store.stop_maintenance()
         report = store.run_maintenance()
