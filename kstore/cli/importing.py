@@ -393,6 +393,7 @@ def _is_text(kind: pyarrow.DataType) -> bool:
 def _groups(
     batch: pyarrow.RecordBatch, column: str, *, given: Any, place: str
 ) -> Iterator[tuple[Any, pyarrow.RecordBatch]]:
+    import pyarrow
     import pyarrow.compute as pc
 
     if given is not None or column not in batch.schema.names:
@@ -402,7 +403,7 @@ def _groups(
     for value in pc.unique(values).to_pylist():
         if value is None:
             raise WrongUseError(f"{place}: a row has no {column}")
-        yield value, batch.filter(pc.equal(values, value))
+        yield value, batch.filter(pc.equal(values, pyarrow.scalar(value, values.type)))
 
 
 def packed_columns(batch: pyarrow.RecordBatch, *, with_offset: bool) -> Iterator[pyarrow.RecordBatch]:

@@ -178,6 +178,15 @@ def test_retention_goes_by_the_settings_that_the_root_keeps(kstore, settled, opt
     assert [kept(settled, topic) for topic in ("state", "events", "plain")] == remaining
 
 
+def test_a_limit_that_is_given_does_not_hold_for_a_topic_that_is_not_named(kstore, settled):
+    with open_store(settled, "a", LogConfig(cleanup_policy="compact")) as store:
+        store.change_topic_config("plain", {"cleanup_policy": "delete"})
+    run = kstore("retention", settled, "--retention-ms", "1")
+    assert run.status == 0
+    assert "passed over plain: no limit of its age or size is known" in run.err
+    assert kept(settled, "plain") == [0, 1]
+
+
 def test_retention_removes_by_the_kept_limits_alone(kstore, settled):
     with open_store(settled, "a") as store:
         store.change_topic_config("events", {"retention_ms": 1})

@@ -255,6 +255,11 @@ BAD_COLUMNS = [
         id="negative-partition",
     ),
     pytest.param(
+        [("timestamp", TIMES), ("topic", ["t", "t"]), ("partition", pa.array([2**63, 0], pa.uint64()))],
+        "partition must be from 0 to 2147483647, found 9223372036854775808",
+        id="partition-beyond-int64",
+    ),
+    pytest.param(
         [("timestamp", TIMES), ("topic", ["t", "t"]), ("isControl", ["a", "b"])],
         "isControl must hold booleans",
         id="control-strings",

@@ -3,6 +3,8 @@ Method: every public call that takes a number, with each kind of thing that is n
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -86,6 +88,18 @@ def check(call: Call, target: Any, *, beyond: type[Exception] = ValueError) -> N
         with pytest.raises(beyond, match=rf"{value}\b.*") as caught:
             call(target, value)
         told(caught.value)
+
+
+@pytest.mark.parametrize("make_copy", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_what_holds_open_files_is_not_copied(tmp_path: Path, make_copy: Callable[[object], object]) -> None:
+    with kstore.open_store(tmp_path / "root", "a") as store:
+        store.create_topic("t")
+        log = store.log("t")
+        log.append(kstore.Record(timestamp_ms=1, value=b"v"))
+        for one in (log, store, kstore.open_log(tmp_path / "root" / "t-0"), kstore.open_store(tmp_path / "root")):
+            with pytest.raises(TypeError, match=f"{type(one).__name__} holds open files and locks: it can't be"):
+                make_copy(one)
+        assert [record.value for record in log.read()] == [b"v"]
 
 
 @pytest.mark.parametrize("name", [*FROM_OFFSETS, *READS, *WRITES])

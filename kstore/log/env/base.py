@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -90,6 +90,11 @@ class Closing(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release what is held; a second call does nothing."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} holds open files and locks: it can't be pickled or copied; open it again"
+        )
 
     def __enter__(self) -> Self:
         return self

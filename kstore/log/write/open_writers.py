@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from kstore.log.write.local_log import LocalLog
 
 _logger = logging.getLogger("kstore.log")
+# So many slots of closed logs may stay beside those of open ones, until they are looked for.
+_MOST_GONE = 16
 
 
 class WriterSlot:
@@ -73,6 +75,7 @@ class OpenWriters:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._slots: deque[WriterSlot] = deque()
+        self._forgets_at = _MOST_GONE
         self._mutex = threading.Lock()
         disown_in_child(self)
 
@@ -83,6 +86,9 @@ class OpenWriters:
         """Note that a log opens its file, after others made room for it."""
         with self._mutex:
             self._make_room()
+            if len(self._slots) >= self._forgets_at:
+                self._slots = deque(one for one in self._slots if not one.is_gone)
+                self._forgets_at = 2 * len(self._slots) + _MOST_GONE
             self._slots.append(slot)
 
     def _make_room(self) -> None:

@@ -267,6 +267,8 @@ def test_a_partition_that_open_log_makes_takes_over_no_settings_of_a_topic_that_
     open_store(root, "a").close()
     write_settings(str(root), SettingsFile({"t": {"retention_ms": 1}, "u": {"retention_ms": 2}}), DEFAULT_ENV)
     open_log(root / "t-0", "a").close()
-    open_log(root / "t-1", "a").close()
     assert known(root).of("t").settings == {}
+    write_settings(str(root), SettingsFile({"t": {"retention_ms": 3}, "u": {"retention_ms": 2}}), DEFAULT_ENV)
+    open_log(root / "t-1", "a").close()
+    assert known(root).of("t").settings == {"retention_ms": 3}
     assert known(root).of("u").settings == {"retention_ms": 2}

@@ -4,6 +4,7 @@ Method: small roots with short settings, and logs that fail or are damaged."""
 from __future__ import annotations
 
 import faulthandler
+import gc
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +20,9 @@ from kstore.log.segment.file_records import FileRecords
 from kstore.log.store import WritableStore, open_store
 from kstore.log.upkeep.maintenance import MaintenanceIntervals
 from kstore.log.upkeep.prometheus import StoreCollector, prometheus_name
+from kstore.log.write.local_log import LocalLog
+from kstore.log.write.open_writers import WriterSlot
+from kstore.log.write.writable_log import WritableLog
 from kstore.record import Record
 from kstore.types import TopicPartition
 from kstore.waiting import Latch
@@ -287,6 +291,24 @@ def test_names_in_prometheus() -> None:
 
 
 # Descriptors
+
+
+def test_topics_that_were_created_and_deleted_leave_nothing_in_memory(root: Path) -> None:
+    def counts() -> list[int]:
+        gc.collect()
+        there = gc.get_objects()
+        return [sum(type(one) is kind for one in there) for kind in (WritableLog, LocalLog, WriterSlot)]
+
+    with open_store(root, "a", LogConfig(file_delete_delay_ms=0)) as store:
+        store.create_topic("kept", 3)
+        logs_before, locals_before, slots_before = counts()
+        for number in range(60):
+            store.create_topic(f"t{number}")
+            put(store, TopicPartition(f"t{number}", 0), 1)
+            store.delete_topic(f"t{number}")
+        logs, locals_, slots = counts()
+        assert (logs, locals_) == (logs_before, locals_before)
+        assert slots - slots_before <= 16
 
 
 def test_logs_beyond_the_limit_give_their_descriptors_up_and_go_on(root: Path) -> None:

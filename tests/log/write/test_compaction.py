@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 import kstore
+from kstore._core import CompactionPass, OffsetMap
+from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.errors import CorruptRecordError, KeylessRecordsError, KStoreError, LogReplacedError
 from kstore.log import open_log
@@ -311,6 +313,30 @@ def test_a_record_without_a_key_is_found_before_anything_is_removed_whatever_fit
         assert {path: path.read_bytes() for path in (tmp_path / "t-0").glob("*.log*")} == files
         assert log.compact(is_forced=True, drops_keyless=True).rounds > 1
         assert offsets(log) == [*range(26, 78)]
+
+
+def test_a_pass_that_only_looks_for_records_without_a_key_maps_nothing() -> None:
+    offset_map = OffsetMap(memory_bytes=1024, load_factor=0.9, secret=bytes(16))
+    looking = CompactionPass(
+        offset_map,
+        aborted=(),
+        decompress=decompress,
+        compress=lambda *_: b"",
+        now_ms=NOW_MS,
+        delete_retention_ms=0,
+        start_offset=0,
+        high_watermark=9,
+        only_looks=True,
+    )
+    builder = MemoryRecordsBuilder()
+    for offset, key in enumerate((b"a", None, b"b", None)):
+        builder.append(offset=offset, timestamp_ms=NOW_MS, key=key, value=b"v")
+    content = bytes(builder.build())
+    latest = offset_map.latest_offset
+    looking.start_segment(base_offset=0, next_base_offset=None, end_position=len(content))
+    assert looking.map_keys(content, 0) == len(content)
+    assert looking.keyless == (2, 1)
+    assert (offset_map.entry_count, offset_map.latest_offset) == (0, latest)
 
 
 def test_a_record_without_a_key_below_the_cleaners_checkpoint_stays(tmp_path: Path) -> None:
