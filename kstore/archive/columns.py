@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kstore.archive.files import RowFile, crc_of, read_rows
+from kstore.archive.files import RowFacts, RowFile, crc_of, facts_of_rows, read_rows
 from kstore.archive.manifest import ExportedFile
 from kstore.archive.options import ExportOptions
 from kstore.archive.parts import PartResult, StagedFile, Work, described
@@ -113,6 +113,28 @@ def changed_file(path: str, file: ExportedFile, found: tuple[int, int]) -> Corru
     size, crc = found
     reason = f"expected {file.size_in_bytes} bytes with CRC-32C {file.crc32c:#010x}, found {size} with {crc:#010x}"
     return CorruptManifestError(f"{path} differs from the manifest: {reason}", path=path, reason=reason)
+
+
+def check_row_file(path: str, file: ExportedFile, options: ExportOptions) -> None:
+    """Raise CorruptManifestError unless a file has the rows and the offsets that the manifest says.
+
+    Cost: reads its footer, of an Arrow file the offsets too.
+    """
+    import pyarrow as pa
+
+    expected = RowFacts(file.record_count, file.first_offset, file.last_offset)
+    found: object
+    try:
+        found = facts_of_rows(path, options)
+        if found.first_offset is None:
+            expected = RowFacts(file.record_count, None, None)
+    except pa.ArrowException as error:
+        found = error
+    if found != expected:
+        reason = f"expected {expected}, as the manifest says, found {found}"
+        raise CorruptManifestError(
+            f"{path} differs from the manifest: {reason}", path=path, reason=reason, expected=expected, found=found
+        )
 
 
 def decoded_columns(columns: Sequence[str]) -> list[str]:

@@ -195,3 +195,42 @@ def crc_of(path: str, env: Env) -> Finished:
         for chunk in file.chunks(size, position=0):
             crc = crc32c(chunk, crc)
     return Finished(size, crc)
+
+
+class RowFacts(NamedTuple):
+    """How many rows a file has, and their least and greatest offset; None without an offset column."""
+
+    row_count: int
+    first_offset: int | None
+    last_offset: int | None
+
+
+def facts_of_rows(path: str, options: ExportOptions) -> RowFacts:
+    """Return what a finished file says of its rows.
+
+    Raises: as read_rows.  Cost: reads the footer, of an Arrow file the offsets too.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    with open_foreign(path) as file:
+        bounds: list[tuple[int, int]] = []
+        if options.format == "parquet":
+            footer = pq.ParquetFile(file).metadata
+            for number in range(footer.num_row_groups):
+                group = footer.row_group(number)
+                columns = map(group.column, range(group.num_columns))
+                found = (one.statistics for one in columns if one.path_in_schema == "offset")
+                bounds += [(one.min, one.max) for one in found if one is not None and one.has_min_max]
+            count = footer.num_rows
+        else:
+            reader = pa.ipc.open_file(file)
+            count = 0
+            for number in range(reader.num_record_batches):
+                batch = reader.get_batch(number)
+                count += batch.num_rows
+                if batch.num_rows and "offset" in batch.schema.names:
+                    bounds.append(tuple(pc.min_max(batch.column("offset")).as_py().values()))
+    first, last = (min(bounds)[0], max(end for _, end in bounds)) if bounds else (None, None)
+    return RowFacts(count, first, last)

@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
 
+from kstore.config import MAX_INT64
 from kstore.errors import CorruptManifestError, StorageError
 from kstore.log.env import DEFAULT_ENV, ENOENT, Env, StrPath, join_path, locate
-from kstore.types import TopicPartition
+from kstore.log.files.json_state import (
+    CHECKSUM,
+    FieldError,
+    check_checksum,
+    check_number,
+    check_relative_path,
+    json_object,
+    value_as,
+    with_checksum,
+)
+from kstore.log.files.names import MAX_PARTITION, is_topic_name
+from kstore.log.segment.records import KEPT_BY_CLEANERS
+from kstore.types import MAX_OFFSET, TopicPartition
 
 FORMAT_VERSION = 1
+# The format of batches as they are.
+VERBATIM: Final = "kstore"
+FORMATS = ("parquet", "arrow", VERBATIM)
+# What tells the last batch that was exported, also after a cleaner removed some of its records.
+BATCH_IDENTITY = ("last_offset", "magic", *KEPT_BY_CLEANERS)
+MAX_UINT32 = 2**32 - 1
 MANIFEST_FILE = "_kstore_manifest.json"
 _MOST_MANIFEST_BYTES = 4 << 30
 
@@ -88,14 +110,14 @@ class Manifest(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest as a JSON object."""
-        found = self._asdict()
-        found["partitions"] = [one._asdict() for one in self.partitions]
-        found["files"] = [_without_none(one._asdict()) for one in self.files]
-        return {"format_version": FORMAT_VERSION, **found}
+        fields = self._asdict()
+        fields["partitions"] = [one._asdict() for one in self.partitions]
+        fields["files"] = [_without_none(one._asdict()) for one in self.files]
+        return {"format_version": FORMAT_VERSION, **fields}
 
     def encoded(self) -> bytes:
-        """Return the content of the manifest's file: one line for each file."""
-        fields = self.to_json()
+        """Return the content of the manifest's file: one line for each file, and a checksum."""
+        fields = with_checksum(self.to_json())
         files = fields.pop("files")
         head = json.dumps(fields, indent=1)[:-2]
         return f"{head},\n {_list_of('files', files)}\n}}\n".encode()
@@ -104,28 +126,44 @@ class Manifest(NamedTuple):
     def decoded(cls, content: bytes, *, path: str) -> Manifest:
         """Return the manifest with this content.
 
+        The checksum, if there is one (versions of kstore before 0.1 wrote none), the types and the ranges of all
+        fields are checked, and that partitions and files fit together.
         Raises: CorruptManifestError, also for another format_version.
         """
-        fields = json_object(content, path=path)
-        if fields.get("format_version") != FORMAT_VERSION:
-            reason = f"format_version: expected {FORMAT_VERSION}, found {fields.get('format_version')!r}"
-            raise CorruptManifestError(f"{path}: {reason}", path=path, reason=reason)
-        return cls.of_json(fields, path=path)
+        return sealed_manifest(content, path=path).manifest
 
     @classmethod
-    def of_json(cls, fields: dict[str, Any], *, path: str) -> Manifest:
-        """Return the manifest of a JSON object.  Raises: CorruptManifestError."""
-        try:
-            return cls(
-                format=str(fields["format"]),
-                source=str(fields["source"]),
-                options=dict(fields["options"]),
-                run_id=str(fields["run_id"]),
-                partitions=tuple(map(partition_of, fields["partitions"])),
-                files=tuple(ExportedFile(**one) for one in fields["files"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise malformed(path, error) from error
+    def of_json(cls, fields: dict[str, Any], *, field: str = "") -> Manifest:
+        """Return the manifest of a JSON object.  Raises: FieldError."""
+        prefix = f"{field}." if field else ""
+        if fields.get("format_version") != FORMAT_VERSION:
+            raise FieldError(f"{prefix}format_version", FORMAT_VERSION, fields.get("format_version"))
+        rest = {name: value for name, value in fields.items() if name != "format_version"}
+        manifest: Manifest = value_as(cls, rest, field=field)
+        if manifest.format not in FORMATS:
+            raise FieldError(f"{prefix}format", f"one of {', '.join(FORMATS)}", manifest.format)
+        manifest.check(field=prefix)
+        return manifest
+
+    def check(self, *, field: str = "") -> None:
+        """Raise FieldError for ranges, paths or numbers that do not fit together."""
+        _check(self, field)
+
+
+class SealedManifest(NamedTuple):
+    """A manifest, and whether its file has a checksum."""
+
+    manifest: Manifest
+    is_sealed: bool
+
+
+def sealed_manifest(content: bytes, *, path: str) -> SealedManifest:
+    """Return the manifest with this content; see Manifest.decoded.  Raises: CorruptManifestError."""
+    with corruption_of(path):
+        fields = json_object(content)
+        is_sealed = check_checksum(fields)
+        rest = {name: value for name, value in fields.items() if name != CHECKSUM}
+        return SealedManifest(Manifest.of_json(rest), is_sealed)
 
 
 def read_manifest(target: StrPath, *, env: Env = DEFAULT_ENV) -> Manifest | None:
@@ -149,27 +187,90 @@ def content_of(path: str, env: Env) -> bytes | None:
         return None
 
 
-def partition_of(fields: dict[str, Any]) -> ExportedPartition:
-    """Return a partition of a manifest's JSON object."""
-    found = ExportedPartition(**fields)
-    return found._replace(missing=tuple((first, end) for first, end in found.missing), damage=tuple(found.damage))
-
-
-def json_object(content: bytes, *, path: str) -> dict[str, Any]:
-    """Return the JSON object in a file.  Raises: CorruptManifestError."""
+@contextmanager
+def corruption_of(path: str) -> Iterator[None]:
+    """Context manager: errors about the fields of a state file become a CorruptManifestError that names the file."""
     try:
-        fields = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise malformed(path, error) from error
-    if not isinstance(fields, dict):
-        raise malformed(path, TypeError("expected a JSON object"))
-    return fields
+        yield
+    except ValueError as error:
+        expected, found = (error.expected, error.found) if isinstance(error, FieldError) else (None, None)
+        raise CorruptManifestError(
+            f"malformed {path}: {error}", path=path, reason=str(error), expected=expected, found=found
+        ) from error
 
 
-def malformed(path: str, error: Exception) -> CorruptManifestError:
-    """Return the error for a file that is not what it should be."""
-    reason = f"missing field {error}" if isinstance(error, KeyError) else str(error)
-    return CorruptManifestError(f"malformed {path}: {reason}", path=path, reason=reason)
+def check_partition(field: str, topic: str, partition: int) -> None:
+    """Raise FieldError unless a topic and a number make the name of a partition."""
+    if not is_topic_name(topic):
+        raise FieldError(f"{field}.topic", "the name of a topic", topic)
+    check_number(f"{field}.partition", partition, least=0, most=MAX_PARTITION)
+
+
+def check_file(field: str, file: ExportedFile) -> None:
+    """Raise FieldError for a file whose fields do not fit together, or whose path leads out of the target."""
+    check_partition(field, file.topic, file.partition)
+    check_relative_path(f"{field}.path", file.path, most_components=3)
+    check_number(f"{field}.first_offset", file.first_offset, least=0, most=MAX_OFFSET)
+    check_number(f"{field}.last_offset", file.last_offset, least=file.first_offset - 1, most=MAX_OFFSET)
+    check_number(f"{field}.record_count", file.record_count, least=0, most=file.last_offset - file.first_offset + 1)
+    check_number(f"{field}.size_in_bytes", file.size_in_bytes, least=0, most=MAX_INT64)
+    check_number(f"{field}.crc32c", file.crc32c, least=0, most=MAX_UINT32)
+
+
+def check_exported(field: str, one: ExportedPartition) -> None:
+    """Raise FieldError for a partition whose fields do not fit together."""
+    check_partition(field, one.topic, one.partition)
+    check_number(f"{field}.start_offset", one.start_offset, least=0, most=MAX_OFFSET)
+    check_number(f"{field}.end_offset", one.end_offset, least=one.start_offset, most=MAX_OFFSET)
+    check_number(f"{field}.record_count", one.record_count, least=0, most=MAX_INT64)
+    for at, (first, end) in enumerate(one.missing):
+        check_number(f"{field}.missing[{at}][0]", first, least=0, most=MAX_OFFSET)
+        check_number(f"{field}.missing[{at}][1]", end, least=first, most=MAX_OFFSET)
+    if one.last_batch is None:
+        return
+    names = {*BATCH_IDENTITY, "record_count", "crc"}
+    if one.last_batch.keys() != names:
+        raise FieldError(f"{field}.last_batch", f"the fields {', '.join(sorted(names))}", sorted(one.last_batch))
+    last = one.end_offset - 1
+    check_number(f"{field}.last_batch.base_offset", one.last_batch["base_offset"], least=0, most=last)
+    check_number(f"{field}.last_batch.last_offset", one.last_batch["last_offset"], least=last, most=MAX_OFFSET)
+
+
+def _check(manifest: Manifest, prefix: str) -> None:
+    known = {}
+    for at, one in enumerate(manifest.partitions):
+        check_exported(f"{prefix}partitions[{at}]", one)
+        if one.topic_partition in known:
+            raise FieldError(f"{prefix}partitions[{at}]", "each partition once", str(one.topic_partition))
+        known[one.topic_partition] = at
+    counts: Counter[TopicPartition] = Counter()
+    paths = set()
+    before: ExportedFile | None = None
+    for at, file in enumerate(manifest.files):
+        field = f"{prefix}files[{at}]"
+        check_file(field, file)
+        if file.topic_partition not in known:
+            raise FieldError(field, "a file of a partition that is listed", str(file.topic_partition))
+        end = manifest.partitions[known[file.topic_partition]].end_offset
+        if manifest.format != VERBATIM:
+            check_number(f"{field}.last_offset", file.last_offset, least=file.first_offset - 1, most=end - 1)
+            shape = rf"topic=[^/]+/date=[^/]+/[^/]+\.{manifest.format}"
+            if re.fullmatch(shape, file.path) is None:
+                raise FieldError(f"{field}.path", f"topic=.../date=.../....{manifest.format}", file.path)
+        elif file.path.rpartition("/")[0] != str(file.topic_partition):
+            raise FieldError(f"{field}.path", f"a file in {file.topic_partition}", file.path)
+        if file.path in paths:
+            raise FieldError(f"{field}.path", "each file once", file.path)
+        paths.add(file.path)
+        counts[file.topic_partition] += file.record_count
+        if manifest.format == VERBATIM and before is not None and before.topic_partition == file.topic_partition:
+            least = before.last_offset + 1
+            check_number(f"{field}.first_offset", file.first_offset, least=least, most=MAX_OFFSET)
+        before = file
+    for at, one in enumerate(manifest.partitions):
+        if one.record_count != counts[one.topic_partition]:
+            field = f"{prefix}partitions[{at}].record_count"
+            raise FieldError(field, f"the sum of its files, {counts[one.topic_partition]}", one.record_count)
 
 
 def _without_none(fields: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
 
+from kstore.archive.manifest import VERBATIM
 from kstore.config import GIB, MIB
 from kstore.errors import ExportOptionsError, checked_int
 from kstore.log.damage import OnError
@@ -19,7 +20,6 @@ from kstore.types import ZERO_UUID, TopicPartition
 Format: TypeAlias = Literal["parquet", "arrow", "kstore"]
 LastBatch: TypeAlias = Literal["keep", "drop"]
 
-VERBATIM: Final = "kstore"
 # How a table is named in place of a directory: delta:URI, iceberg:CATALOG.NAMESPACE.TABLE.
 DELTA: Final = "delta:"
 ICEBERG: Final = "iceberg:"

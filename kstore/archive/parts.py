@@ -5,10 +5,28 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from kstore.archive.manifest import ExportedFile, ExportedPartition, json_object, malformed, partition_of
+from kstore.archive.manifest import (
+    ExportedFile,
+    ExportedPartition,
+    check_exported,
+    check_file,
+    check_partition,
+    corruption_of,
+)
+from kstore.config import MAX_INT64
 from kstore.log.damage import SkippedRange
+from kstore.log.files.json_state import (
+    CHECKSUM,
+    FieldError,
+    check_checksum,
+    check_number,
+    check_relative_path,
+    json_object,
+    value_as,
+    with_checksum,
+)
 from kstore.log.plan import ScanRange
-from kstore.types import TopicPartition
+from kstore.types import MAX_OFFSET, TopicPartition
 
 
 class Part(NamedTuple):
@@ -48,22 +66,44 @@ class Plan(NamedTuple):
     parts: tuple[Part, ...]
 
     def encoded(self) -> bytes:
-        """Return the plan as JSON."""
+        """Return the plan as JSON, with a checksum."""
         fields = self._asdict()
         fields["partitions"] = [one._asdict() for one in self.partitions]
-        return json.dumps(fields).encode()
+        return json.dumps(with_checksum(fields)).encode()
 
     @classmethod
     def decoded(cls, content: bytes, *, path: str) -> Plan:
         """Return the plan of encoded().  Raises: CorruptManifestError."""
-        fields = json_object(content, path=path)
-        try:
-            fields["partitions"] = tuple(map(partition_of, fields["partitions"]))
-            parts = (Part(*one) for one in fields["parts"])
-            fields["parts"] = tuple(one._replace(inputs=tuple(one.inputs)) for one in parts)
-            return cls(**fields)
-        except (KeyError, TypeError, ValueError) as error:
-            raise malformed(path, error) from error
+        with corruption_of(path):
+            plan: Plan = state_of(cls, content)
+            for at, one in enumerate(plan.partitions):
+                check_exported(f"partitions[{at}]", one)
+            known = {one.topic_partition for one in plan.partitions}
+            for at, part in enumerate(plan.parts):
+                _check_part(f"parts[{at}]", part, number=at)
+                if not part.inputs and part.topic_partition not in known:
+                    raise FieldError(f"parts[{at}]", "a part of a partition that is listed", str(part.topic_partition))
+            return plan
+
+
+def state_of(kind: Any, content: bytes) -> Any:
+    """Return the value in a file of an unfinished run, which has a checksum.  Raises: ValueError."""
+    fields = json_object(content)
+    if not check_checksum(fields):
+        raise FieldError(CHECKSUM, "a checksum", "nothing")
+    return value_as(kind, {name: value for name, value in fields.items() if name != CHECKSUM}, field="")
+
+
+def _check_part(field: str, part: Part, *, number: int) -> None:
+    check_number(f"{field}.number", part.number, least=number, most=number)
+    check_partition(field, part.topic, part.partition)
+    check_number(f"{field}.start_offset", part.start_offset, least=0, most=MAX_OFFSET)
+    check_number(f"{field}.end_offset", part.end_offset, least=part.start_offset, most=MAX_OFFSET)
+    check_number(f"{field}.size_in_bytes", part.size_in_bytes, least=0, most=MAX_INT64)
+    check_number(f"{field}.source_base_offset", part.source_base_offset, least=-1, most=MAX_OFFSET)
+    check_number(f"{field}.base_offset", part.base_offset, least=-1, most=MAX_OFFSET)
+    for at, path in enumerate(part.inputs):
+        check_relative_path(f"{field}.inputs[{at}]", path, most_components=3)
 
 
 class Work(NamedTuple):
@@ -106,32 +146,28 @@ class PartResult(NamedTuple):
     has_transactions: bool = False
 
     def encoded(self) -> bytes:
-        """Return the result as JSON."""
+        """Return the result as JSON, with a checksum."""
         fields = self._asdict()
         fields["files"] = [{**one._asdict(), "file": one.file._asdict()} for one in self.files]
-        return json.dumps(fields).encode()
+        return json.dumps(with_checksum(fields)).encode()
 
     @classmethod
     def decoded(cls, content: bytes, *, path: str) -> PartResult:
         """Return the result of encoded().  Raises: CorruptManifestError."""
-        fields = json_object(content, path=path)
-        try:
-            fields["files"] = tuple(
-                StagedFile(ExportedFile(**one["file"]), one["staged"], tuple(map(_pair, one["companions"])))
-                for one in fields["files"]
-            )
-            for name in ("missing", "epochs"):
-                fields[name] = tuple(map(_pair, fields[name]))
-            return cls(**{**fields, "damage": tuple(fields["damage"])})
-        except (KeyError, TypeError, ValueError) as error:
-            raise malformed(path, error) from error
+        with corruption_of(path):
+            result: PartResult = state_of(cls, content)
+            check_number("part", result.part, least=0, most=MAX_INT64)
+            check_number("next_offset", result.next_offset, least=-1, most=MAX_OFFSET)
+            for at, one in enumerate(result.files):
+                check_file(f"files[{at}].file", one.file)
+                check_relative_path(f"files[{at}].staged", one.staged, most_components=1)
+                for number, (path_below, staged) in enumerate(one.companions):
+                    field = f"files[{at}].companions[{number}]"
+                    check_relative_path(f"{field}[0]", path_below, most_components=3)
+                    check_relative_path(f"{field}[1]", staged, most_components=1)
+            return result
 
 
 def described(skipped: SkippedRange) -> dict[str, Any]:
     """Return what was left out as a JSON object."""
     return {name: value for name, value in skipped._asdict().items() if name != "topic_partition"}
-
-
-def _pair(values: list[Any]) -> tuple[Any, Any]:
-    one, other = values
-    return one, other

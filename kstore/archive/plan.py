@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from kstore._core import BatchHeader
-from kstore.archive.manifest import ExportedFile, ExportedPartition, Manifest
+from kstore.archive.manifest import BATCH_IDENTITY, ExportedFile, ExportedPartition, Manifest
 from kstore.archive.options import ExportOptions
 from kstore.archive.parts import Part, Plan, Work, described
 from kstore.config import MAX_INT32, MAX_INT64, MIB, LogConfig
@@ -24,7 +24,6 @@ from kstore.log.files.root_files import id_text, read_partition_metadata
 from kstore.log.log import Log
 from kstore.log.opening import open_found
 from kstore.log.plan import ScanRange
-from kstore.log.segment.records import KEPT_BY_CLEANERS
 from kstore.log.segment.sound import FileRange
 from kstore.types import MAX_OFFSET, TopicPartition
 
@@ -32,8 +31,6 @@ from kstore.types import MAX_OFFSET, TopicPartition
 _LEAST_PART_BYTES = 16 * MIB
 # Of the ranges of a part, so that several threads can decode it.
 _RANGE_BYTES = 8 * MIB
-# What tells the last batch that was exported, also after a cleaner removed some of its records.
-_IDENTITY = ("last_offset", "magic", *KEPT_BY_CLEANERS)
 
 
 class Source(NamedTuple):
@@ -184,7 +181,7 @@ def _last_batch(log: Log, end: int) -> dict[str, int] | None:
     header = _header_at(log, end - 1)
     if header is None or not header.has_base_offset:
         return None
-    return {name: int(getattr(header, name) or 0) for name in (*_IDENTITY, "record_count", "crc")}
+    return {name: int(getattr(header, name) or 0) for name in (*BATCH_IDENTITY, "record_count", "crc")}
 
 
 def _check_unchanged(log: Log, known: ExportedPartition, topic_id: str | None) -> None:
@@ -200,7 +197,7 @@ def _check_unchanged(log: Log, known: ExportedPartition, topic_id: str | None) -
         return
     found = {name: int(getattr(header, name) or 0) for name in last}
     is_cleaned = found["record_count"] < last["record_count"] or header.has_delete_horizon
-    if any(found[name] != last[name] for name in _IDENTITY) or (found["crc"] != last["crc"] and not is_cleaned):
+    if any(found[name] != last[name] for name in BATCH_IDENTITY) or (found["crc"] != last["crc"] and not is_cleaned):
         expected = f"offsets {last['base_offset']} to {last['last_offset']} and CRC {last['crc']:#010x}"
         there = f"offsets {header.base_offset} to {header.last_offset} and CRC {header.crc:#010x}"
         why = f"it was truncated, or another log took its place: the last exported batch had {expected}, found {there}"

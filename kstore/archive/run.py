@@ -9,14 +9,14 @@ from itertools import islice
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
-from kstore.archive.manifest import ExportedFile, ExportedPartition, Manifest
+from kstore.archive.manifest import MANIFEST_FILE, ExportedFile, ExportedPartition, Manifest, SealedManifest
 from kstore.archive.options import ExportOptions
 from kstore.archive.parts import PartResult, Plan, Work
 from kstore.archive.plan import Source, damage_of, make_plan, works
-from kstore.archive.target import Commit, Place, Target
+from kstore.archive.target import Commit, PartitionNotes, Place, Target
 from kstore.archive.tasks import Job, run_part
 from kstore.config import MAX_INT32, LogConfig
-from kstore.errors import ExportError, checked_int
+from kstore.errors import CorruptManifestError, ExportError, checked_int
 from kstore.log.env import DEFAULT_ENV, Env, StrPath, join_path, split_path
 from kstore.log.files.names import (
     LOG_SUFFIX,
@@ -25,6 +25,7 @@ from kstore.log.files.names import (
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
 )
+from kstore.log.opening import open_log
 from kstore.types import TopicPartition
 from kstore.waiting import Call, Workers
 
@@ -147,19 +148,28 @@ class _Run:
     def all(self) -> ExportSummary:
         target, options = self._target, self._options
         was_resumed = target.resume_commit(finish=self._finish)
-        manifest, plan = target.manifest(), target.plan()
+        sealed, plan = target.manifest(), target.plan()
+        manifest = None if sealed is None else sealed.manifest
         for described, name in ((manifest, target.path), (plan, target.staging)):
             if described is not None:
                 self._check(described.options, described.source, path=name)
         if options.topic_ids:
             options.check_topic_ids(self._directories)
-        if manifest is not None and manifest.files and options.is_verbatim:
-            _check_unchanged(target, manifest)
+        if sealed is not None:
+            _check_held(target, sealed, options)
         if plan is not None:
             was_resumed = True
             manifest = self._carry_out(plan, manifest, is_resumed=True)
+            sealed = SealedManifest(manifest, is_sealed=True)
         plan = make_plan(self._source, options, manifest, tasks=self._tasks)
-        if manifest is None or plan.parts or _with_counts(plan.partitions, manifest.files) != manifest.partitions:
+        is_current = (
+            sealed is not None
+            and sealed.is_sealed
+            and manifest is not None
+            and not plan.parts
+            and _with_counts(plan.partitions, manifest.files) == manifest.partitions
+        )
+        if manifest is None or not is_current:
             target.begin(plan)
             manifest = self._carry_out(plan, manifest)
         self._write_topic_ids(manifest)
@@ -199,7 +209,7 @@ class _Run:
         moves: list[tuple[str, str]] = []
         joined: list[str] = []
         found = {one.topic_partition: one for one in plan.partitions}
-        notes: dict[str, Any] = {}
+        notes: dict[str, PartitionNotes] = {}
         self._damage += damage_of(plan, manifest)
         for part in plan.parts:
             result = results[part.number]
@@ -221,7 +231,8 @@ class _Run:
             self._damage += ({**place._asdict(), **left_out} for left_out in result.damage)
             found[place] = one
             if self._options.is_verbatim:
-                _note(notes.setdefault(str(place), self._notes_of(place)), result)
+                before = notes.get(str(place)) or self._notes_of(place)
+                notes[str(place)] = before.joined_with(result)
         finals = {final for _, final in moves}
         return Commit(
             manifest=Manifest(
@@ -249,16 +260,10 @@ class _Run:
         """The directories of the partitions in the source."""
         return {one.topic_partition: one.path for one in self._source.selected(self._options)}
 
-    def _notes_of(self, place: TopicPartition) -> dict[str, Any]:
-        return {
-            # A partition that was deleted has none.
-            "directory": self._directories.get(place, join_path(self._source.name, str(place))),
-            "topic_id": dict(self._options.topic_ids).get(place.topic),
-            "epochs": [],
-            "new": [],
-            "has_producers": False,
-            "has_transactions": False,
-        }
+    def _notes_of(self, place: TopicPartition) -> PartitionNotes:
+        # A partition that was deleted has no directory.
+        directory = self._directories.get(place, join_path(self._source.name, str(place)))
+        return PartitionNotes(directory, dict(self._options.topic_ids).get(place.topic))
 
     def _finish(self, commit: Commit) -> None:
         if commit.manifest.format != "kstore":
@@ -272,13 +277,6 @@ class _Run:
             source_env=self._source.located.env,
             env=self._target.env,
         )
-
-
-def _note(notes: dict[str, Any], result: PartResult) -> None:
-    notes["epochs"] = sorted([*notes["epochs"], *map(list, result.epochs)], key=lambda entry: entry[1])
-    notes["new"] += [staged.file.path for staged in result.files]
-    for name in ("has_producers", "has_transactions"):
-        notes[name] = notes[name] or getattr(result, name)
 
 
 def _files_of(path: str) -> Iterator[str]:
@@ -311,6 +309,50 @@ def _check_unchanged(target: Target, manifest: Manifest) -> None:
             if status is None or expected.get(relative) != status.size_in_bytes:
                 message = f"{join_path(path, name)} was written since it was exported: export into another directory"
                 raise ExportError(message, path=join_path(path, name))
+
+
+def _check_held(target: Target, sealed: SealedManifest, options: ExportOptions) -> None:
+    """Hold what the manifest says to the files, so that a run does not go on from a number that is wrong: to the end of
+    each log, or to the last file of each partition, and to all files if the manifest has no checksum.
+
+    Files that are not there, such as those that were moved to an archive, say nothing.
+    Raises: CorruptManifestError; ExportError for segments that were written since.
+    """
+    manifest = sealed.manifest
+    if options.is_verbatim:
+        if manifest.files:
+            _check_unchanged(target, manifest)
+        _check_ends(target, manifest)
+        return
+    from kstore.archive.columns import check_row_file
+
+    last = {file.topic_partition: file for file in sorted(manifest.files, key=lambda file: file.last_offset)}
+    for file in last.values() if sealed.is_sealed else manifest.files:
+        target.check_is_own_directory(split_path(file.path)[0])
+        path = target.path_of(file.path)
+        if target.env.stat(path) is not None:
+            check_row_file(path, file, options)
+
+
+def _check_ends(target: Target, manifest: Manifest) -> None:
+    for one in manifest.partitions:
+        path = target.path_of(str(one.topic_partition))
+        target.check_is_own_directory(str(one.topic_partition))
+        if target.env.stat(path) is None:
+            continue
+        with open_log(path, env=target.env) as log:
+            found = log.log_end_offset
+        if found != one.end_offset:
+            reason = (
+                f"end_offset of {one.topic_partition}: expected that of its segments, {found}, found {one.end_offset}"
+            )
+            raise CorruptManifestError(
+                f"{target.path_of(MANIFEST_FILE)}: {reason}",
+                path=target.path_of(MANIFEST_FILE),
+                reason=reason,
+                expected=found,
+                found=one.end_offset,
+            )
 
 
 def local_export(

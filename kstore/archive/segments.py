@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from kstore.archive.manifest import ExportedFile, ExportedPartition, Manifest
-from kstore.archive.target import Commit
+from kstore.archive.target import Commit, PartitionNotes
 from kstore.config import LogConfig
 from kstore.errors import CorruptionError, StorageError
 from kstore.log.env import ENOENT, Env, join_path, split_path
@@ -101,7 +101,7 @@ class _Partition:
         exported: ExportedPartition,
         files: Sequence[ExportedFile],
         directory: PartitionDirectory,
-        notes: dict[str, Any],
+        notes: PartitionNotes,
         *,
         config: LogConfig,
         source_env: Env,
@@ -109,7 +109,7 @@ class _Partition:
     ) -> None:
         self._directory = directory
         self._notes = notes
-        self._source: str = notes["directory"]
+        self._source: str = notes.directory
         self._source_env = source_env
         self._env = env
         self._config = config
@@ -122,7 +122,7 @@ class _Partition:
         self._write_topic_id()
         self._write_epochs()
         self._copy_snapshots()
-        if self._notes["has_transactions"]:
+        if self._notes.has_transactions:
             self._write_transactions()
         self._write_last_snapshot()
         place, root = self._directory.topic_partition, self._directory.root
@@ -142,7 +142,7 @@ class _Partition:
         return PartitionMarks(self._end, self._start, bounded, self._end)
 
     def _write_topic_id(self) -> None:
-        given = self._notes.get("topic_id")
+        given = self._notes.topic_id
         topic_id = parse_id(given) if given else None
         # An earlier run may have been given another id than the source's.
         for path, env in ((self._directory.path, self._env), (self._source, self._source_env)):
@@ -172,7 +172,7 @@ class _Partition:
         with suppress(CorruptionError):
             source = read_leader_epoch_checkpoint(join_path(self._source, LEADER_EPOCH_CHECKPOINT), self._source_env)
         if source is None:
-            source = [EpochEntry(epoch, offset) for epoch, offset in self._notes["epochs"] if epoch >= 0]
+            source = [EpochEntry(epoch, offset) for epoch, offset in self._notes.epochs if epoch >= 0]
         return [*earlier, *source]
 
     def _copy_snapshots(self) -> None:
@@ -196,7 +196,7 @@ class _Partition:
     def _write_transactions(self) -> None:
         """Write the transaction indexes: what the source's say, if they have all that the batches tell."""
         names = self._env.listdir(self._directory.path)
-        new = {file.first_offset for file in self._files if file.path in set(self._notes["new"])}
+        new = {file.first_offset for file in self._files if file.path in set(self._notes.new)}
         files = [file for file in self._files if file.first_offset >= min(new, default=0)]
         if not files:
             return
@@ -246,7 +246,7 @@ class _Partition:
         manager.truncate_and_reload(
             log_start_offset=self._start, log_end_offset=self._end, now_ms=_NO_EXPIRY_MS, keeps_first=True
         )
-        if self._notes["has_producers"]:
+        if self._notes.has_producers:
             for file in self._files:
                 if file.last_offset < manager.map_end_offset:
                     continue

@@ -15,12 +15,24 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kstore.archive.files import OutputFile
-from kstore.archive.manifest import MANIFEST_FILE, Manifest, content_of, json_object, malformed, read_manifest
+from kstore.archive.manifest import MANIFEST_FILE, Manifest, SealedManifest, content_of, corruption_of, sealed_manifest
 from kstore.archive.options import DELTA, ICEBERG
-from kstore.archive.parts import PartResult, Plan
+from kstore.archive.parts import PartResult, Plan, state_of
 from kstore.errors import ExportError, LogLockedError, StorageError, UnsupportedError
-from kstore.log.env import DEFAULT_ENV, ENOENT, Env, StrPath, is_local, join_path, locate, shown_path, split_path
+from kstore.log.env import (
+    DEFAULT_ENV,
+    ENOENT,
+    Env,
+    FileKind,
+    StrPath,
+    is_local,
+    join_path,
+    locate,
+    shown_path,
+    split_path,
+)
 from kstore.log.files.checkpoints import replace_file
+from kstore.log.files.json_state import check_relative_path, with_checksum
 from kstore.log.files.lock import PartitionLock
 from kstore.log.files.names import LOCK_FILE
 
@@ -41,6 +53,37 @@ class Place(NamedTuple):
         return join_path(self.target, STAGING_DIRECTORY)
 
 
+class PartitionNotes(NamedTuple):
+    """What the side files of a partition of segments are made of.
+
+    directory: of the partition in the source; topic_id: the one that was asked for; epochs: (leader epoch, first
+    offset) of what is new; new: the paths of the new segments.
+    """
+
+    directory: str
+    topic_id: str | None = None
+    epochs: tuple[tuple[int, int], ...] = ()
+    new: tuple[str, ...] = ()
+    has_producers: bool = False
+    has_transactions: bool = False
+
+    def joined_with(self, result: PartResult) -> PartitionNotes:
+        """Return the notes after one more part."""
+        return self._replace(
+            epochs=tuple(sorted([*self.epochs, *result.epochs], key=lambda entry: entry[1])),
+            new=(*self.new, *(staged.file.path for staged in result.files)),
+            has_producers=self.has_producers or result.has_producers,
+            has_transactions=self.has_transactions or result.has_transactions,
+        )
+
+
+class _CommitFields(NamedTuple):
+    manifest: dict[str, Any]
+    moves: tuple[tuple[str, str], ...]
+    removed: tuple[str, ...]
+    notes: dict[str, PartitionNotes]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Commit:
     """A commit that was begun: the manifest to write, (staged name, path below the target) of the files to move, the
@@ -50,25 +93,30 @@ class Commit:
     manifest: Manifest
     moves: tuple[tuple[str, str], ...]
     removed: tuple[str, ...]
-    notes: dict[str, Any]
+    notes: dict[str, PartitionNotes]
 
     def encoded(self) -> bytes:
-        """Return the commit as JSON."""
-        return json.dumps({**vars(self), "manifest": self.manifest.to_json()}).encode()
+        """Return the commit as JSON, with a checksum."""
+        fields = {**vars(self), "manifest": self.manifest.to_json()}
+        fields["notes"] = {name: notes._asdict() for name, notes in self.notes.items()}
+        return json.dumps(with_checksum(fields)).encode()
 
     @classmethod
     def decoded(cls, content: bytes, *, path: str) -> Commit:
         """Return the commit of encoded().  Raises: CorruptManifestError."""
-        fields = json_object(content, path=path)
-        try:
+        with corruption_of(path):
+            fields: _CommitFields = state_of(_CommitFields, content)
+            for at, (staged, final) in enumerate(fields.moves):
+                check_relative_path(f"moves[{at}][0]", staged, most_components=1)
+                check_relative_path(f"moves[{at}][1]", final, most_components=3)
+            for at, removed in enumerate(fields.removed):
+                check_relative_path(f"removed[{at}]", removed, most_components=3)
             return cls(
-                manifest=Manifest.of_json(fields["manifest"], path=path),
-                moves=tuple((staged, final) for staged, final in fields["moves"]),
-                removed=tuple(fields["removed"]),
-                notes=fields["notes"],
+                manifest=Manifest.of_json(fields.manifest, field="manifest"),
+                moves=fields.moves,
+                removed=fields.removed,
+                notes=fields.notes,
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise malformed(path, error) from error
 
 
 class Target:
@@ -83,6 +131,8 @@ class Target:
         self.path = path
         self.staging = join_path(path, STAGING_DIRECTORY)
         self.env = env
+        # Paths that were found to be directories.
+        self._own: set[str] = set()
 
     @classmethod
     @contextmanager
@@ -100,6 +150,7 @@ class Target:
         try:
             target = cls(absolute, env)
             target.check_is_export()
+            target.check_is_own_directory(STAGING_DIRECTORY)
             yield target
         finally:
             if isinstance(lock, PartitionLock):
@@ -115,13 +166,33 @@ class Target:
             message = f"{self.path} is no export: expected an empty directory or one with {MANIFEST_FILE}, found {what}"
             raise ExportError(message, path=self.path)
 
+    def check_is_own_directory(self, relative: str) -> None:
+        """Raise ExportError if a path below the target, or a directory on the way to it, is anything but a directory: a
+        link would lead out of the target. One that does not exist is created as a directory.
+        """
+        path = self.path
+        for name in filter(None, relative.split("/")):
+            path = join_path(path, name)
+            if path in self._own:
+                continue
+            status = self.env.stat(path, follow_symlinks=False)
+            if status is None:
+                return
+            if status.kind is not FileKind.DIRECTORY:
+                raise ExportError(
+                    f"{path} is no directory of the export: expected a directory, found a link", path=path
+                )
+            self._own.add(path)
+
     def path_of(self, relative: str) -> str:
         """Return the path of a file below the target."""
         return join_path(self.path, relative)
 
-    def manifest(self) -> Manifest | None:
+    def manifest(self) -> SealedManifest | None:
         """Return the manifest, None if no run has ended yet."""
-        return read_manifest(self.path, env=self.env)
+        path = join_path(self.path, MANIFEST_FILE)
+        content = content_of(path, self.env)
+        return None if content is None else sealed_manifest(content, path=path)
 
     def plan(self) -> Plan | None:
         """Return the plan of a run that did not end, None if there is none."""
@@ -158,6 +229,9 @@ class Target:
         Once this has noted the commit, resume_commit finishes it.
         Args: finish: called between the moves and the manifest.
         """
+        # Results of an earlier run went into it.
+        with corruption_of(self.staging):
+            commit.manifest.check()
         replace_file(join_path(self.staging, _COMMIT_FILE), commit.encoded(), self.env)
         self._carry_out(commit, finish=finish)
 
@@ -172,6 +246,8 @@ class Target:
 
     def _carry_out(self, commit: Commit, *, finish: Callable[[Commit], None]) -> None:
         env = self.env
+        for path in (*(final for _, final in commit.moves), *commit.removed):
+            self.check_is_own_directory(split_path(path)[0])
         directories: dict[str, None] = {}
         for staged, final in commit.moves:
             source, path = join_path(self.staging, staged), self.path_of(final)

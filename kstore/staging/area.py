@@ -131,6 +131,9 @@ class StagingArea:
         return sum(self._remove_or_warn(job) for job in old_jobs)
 
     def _jobs(self) -> list[str]:
+        kind = self._kind_of(self.path)
+        if kind not in (None, FileKind.DIRECTORY):
+            raise StorageError(f"{self.path}: expected a directory, found a link or a file", path=self.path)
         names = self._names_in(self.path)
         return [name for name in names if self._kind_of(join_path(self.path, name)) is FileKind.DIRECTORY]
 

@@ -57,7 +57,7 @@ WINGS = {
     "arrow": "columns, frames < assembler < decoding < scans, packing",
     "consumer": "group_records < groups < consumer",
     "staging": "area < sink, committed < commit",
-    "archive": "manifest, options < parts, files < target < columns, plan < batches, segments < tasks, tables < run",
+    "archive": "manifest < options < parts, files < target < columns, plan < batches, segments < tasks, tables < run",
 }
 MAX_MODULES = 12
 # (importing file, imported room): each is named in docs/design.md.
