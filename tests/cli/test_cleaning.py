@@ -258,6 +258,16 @@ def test_settings_that_do_not_fit_the_options_stop_only_their_topic(kstore, sett
     assert kept(settled, "plain") != [0, 1]
 
 
+@pytest.mark.parametrize("command", ["compact", "retention"])
+@pytest.mark.parametrize("policy", [5, ["compact"], None, {}])
+def test_a_kept_policy_that_is_none_is_passed_over(kstore, settled, command, policy):
+    damage_setting(settled, "state", "cleanup_policy", policy)
+    run = kstore(command, settled)
+    assert run.status == 0
+    assert f"passed over state: its cleanup policy is {policy} by kstore-topic-settings" in run.err
+    assert kept(settled, "state") == [0, 1]
+
+
 def damage_setting(root: Path, topic: str, name: str, value: object) -> None:
     """Set one setting without a check, with a right checksum."""
     file = read_settings(str(root), DEFAULT_ENV)

@@ -54,13 +54,13 @@ class TopicKnowledge(NamedTuple):
     def is_compacted(self) -> bool | None:
         """Whether the topic is compacted; None if that is not known."""
         policy = self.settings.get("cleanup_policy")
-        return None if policy is None else "compact" in policy
+        return "compact" in policy if isinstance(policy, str) else None
 
     @property
     def is_deleted_from(self) -> bool | None:
         """Whether old segments of the topic are deleted because of their age or size; None if that is not known."""
         policy = self.settings.get("cleanup_policy")
-        return None if policy is None else "delete" in policy
+        return "delete" in policy if isinstance(policy, str) else None
 
     @property
     def policy(self) -> str:
