@@ -432,9 +432,11 @@ class Log(Closing):
             return OffsetAndTimestamp(start, NO_TIMESTAMP)
         if timestamp_ms == LATEST:
             return OffsetAndTimestamp(self.log_end_offset, NO_TIMESTAMP)
-        if timestamp_ms == LATEST_TIERED or start >= self.log_end_offset:
-            return None
         segments = self._segments_from(start)
+        # The log end that a damaged batch hides may be above the start.
+        is_empty = start >= self.log_end_offset and not (segments and segments[-1].tail.status == "corrupt")
+        if timestamp_ms == LATEST_TIERED or is_empty:
+            return None
         if timestamp_ms == MAX_TIMESTAMP:
             return first_with_largest_timestamp(segments, start_offset=start, config=self.config)
         return first_from_time(segments, timestamp_ms, start_offset=start)

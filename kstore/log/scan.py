@@ -38,6 +38,7 @@ from kstore.log.segment.records import (
     LastBatch,
     check_batch,
     entry_size,
+    fault_of_zeros,
     holds_only_zeros,
     truncated_since_listed,
 )
@@ -304,6 +305,8 @@ def scan_columns(
                     else:
                         decoder.feed(reader.read(decoder, fresh=keeps_chunks), decoder.position)
                 reader.finish(decoder)
+                if decoder.position < piece.end_position:
+                    _check_end(file, piece, position=decoder.position)
         except (CorruptionError, UnsupportedError) as error:
             listed = None if identity is None else _listed(piece, identity)
             change = change_that_caused(error, listed, config=config, env=env)
@@ -376,6 +379,13 @@ def _rows_before_fault(decoder: ColumnDecoder) -> Iterator[Rows]:
         end = columns.row_count - _rows_of_batch(columns, decoder.position)
         if end:
             yield Rows(columns, 0, end)
+
+
+def _check_end(file: ReadFile, piece: FileRange, *, position: int) -> None:
+    """Raise the error for zeros at which a decoder ended, if other bytes follow them."""
+    fault = fault_of_zeros(file, position=position, end_position=piece.end_position)
+    if fault is not None:
+        raise fault
 
 
 def _start(decoder: ColumnDecoder, piece: FileRange) -> None:

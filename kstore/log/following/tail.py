@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from kstore.errors import (
@@ -20,6 +20,7 @@ from kstore.errors import (
 from kstore.log.env import ENOENT, Env
 from kstore.log.following.history import History
 from kstore.log.segment.replaced import MOST_LOOKS
+from kstore.log.segment.segment import LogSegment
 from kstore.record import RecordBatch
 from kstore.types import EARLIEST, LATEST, TopicPartition
 
@@ -84,6 +85,11 @@ class FollowedLog(Protocol):
 
     @property
     def flushed_offset(self) -> int: ...
+
+    @property
+    def segments(self) -> Sequence[LogSegment]: ...
+
+    def refresh(self, *, keeps_known: bool = ...) -> bool: ...
 
     def readable_end(self, *, isolation: _Isolation = ...) -> LogEnd: ...
 
@@ -216,9 +222,18 @@ class LogTail:
         """Begin to read what is new; return whether there may be something."""
         self._round_end = end = self._end()
         if max(self.position, self._withheld_offset) >= end:
+            self._check_end()
             return not self._history.is_current
         self._round = self.log.batches(self.position, end, isolation=self._options.isolation)
         return True
+
+    def _check_end(self) -> None:
+        """Raise the error of the damage at which the log seems to end; the next look then reads that place again."""
+        log = self.log
+        tail = log.segments[-1].tail if log.segments else None
+        if tail is not None and tail.error is not None and self.position >= log.log_end_offset:
+            log.refresh(keeps_known=False)
+            raise tail.error
 
     def _read(self) -> Part | None:
         """Return the next batch of what was begun; None if that is read, or if the log has changed."""

@@ -55,6 +55,28 @@ def holds_only_zeros(file: ReadFile, *, position: int, end_position: int) -> boo
     return position >= end_position
 
 
+def fault_of_zeros(file: ReadFile, *, position: int, end_position: int) -> KStoreError | None:
+    """Return the error for zeros in place of the batch at `position`, None if the log may end there.
+
+    It may at any other bytes, at zeros up to end_position, and at zeros that a writer has overwritten by the time that
+    other bytes were found after them.
+    Raises: StorageError.  Cost: a read of 61 bytes; if these begin with zeros, that of holds_only_zeros.
+    """
+    scan = _first_header(file, position=position, end_position=end_position)
+    if scan.status != "zeros" or holds_only_zeros(file, position=position, end_position=end_position):
+        return None
+    # A writer fills a file from the front: zeros that it had not reached are gone once bytes after them are seen.
+    error: KStoreError | None = scan.error
+    again = _first_header(file, position=position, end_position=end_position)
+    return error if again.status == "zeros" else None
+
+
+def _first_header(file: ReadFile, *, position: int, end_position: int) -> HeaderScan:
+    scan = HeaderScan(position=position, end_position=end_position, path=file.path, stop_offset=0)
+    scan.feed(file.pread(min(RECORD_BATCH_OVERHEAD, end_position - position), position=position), position)
+    return scan
+
+
 def is_preallocated(
     file: ReadFile,
     *,

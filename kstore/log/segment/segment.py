@@ -36,6 +36,7 @@ from kstore.log.segment.records import (
     BatchPlace,
     SegmentRecords,
     changed_batch,
+    fault_of_zeros,
     is_header_of,
     is_preallocated,
 )
@@ -58,7 +59,8 @@ SEARCHES_BEFORE_PROOF = 2
 
 
 class SegmentTail(NamedTuple):
-    """How the last segment ends: status "end", "torn", "zeros" or "corrupt" as in HeaderScan.
+    """How the last segment ends: status "end", "torn", "zeros" or "corrupt" as in HeaderScan, but zeros that other
+    bytes follow are "corrupt" in the last segment.
 
     valid_end_position is the end of the last whole batch before that, last_offset the last offset of that batch (-1 if
     there is none); error says what is wrong if status is "corrupt".
@@ -524,7 +526,13 @@ class LogSegment:
         tail = SegmentTail(
             scan.status, scan.position, scan.last_offset, scan.error if scan.status == "corrupt" else None
         )
-        return self._whole_tail(tail, start) if self.is_last and scan.status == "zeros" and scan.batch_count else tail
+        if not self.is_last or scan.status != "zeros":
+            return tail
+        with self.records.borrow() as file:
+            fault = fault_of_zeros(file, position=tail.valid_end_position, end_position=self.size_in_bytes)
+        if fault is not None:
+            return tail._replace(status="corrupt", error=fault)
+        return self._whole_tail(tail, start) if scan.batch_count else tail
 
     def _whole_tail(self, tail: SegmentTail, start: BatchHeader | None) -> SegmentTail:
         """Exclude a half-written last batch: in preallocated space its header is valid, and zeros follow."""

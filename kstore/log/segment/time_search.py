@@ -43,7 +43,8 @@ def first_with_largest_timestamp(
             within = _batches(segment, position=first.position, end_position=position, config=config)
             times = (one.timestamp_ms for batch in within for one in batch if one.offset >= start_offset)
             largest = max(times, default=largest)
-        scan = segment.records.walk(position=position, end_position=segment.valid_end_position)
+        scan = segment.records.walk(position=position, end_position=segment.scan_end_position)
+        segment.records.stopped_at(scan)
         largest = max(largest, scan.max_timestamp_ms)
     if largest == NO_TIMESTAMP:
         return None
@@ -56,7 +57,7 @@ def _first_with_largest_of_records(
 ) -> OffsetAndTimestamp | None:
     largest, found = NO_TIMESTAMP, None
     for segment in segments:
-        for batch in _batches(segment, position=0, end_position=segment.valid_end_position, config=config):
+        for batch in _batches(segment, position=0, end_position=segment.scan_end_position, config=config):
             if batch.last_offset < start_offset or batch.max_timestamp_ms <= largest:
                 continue
             for record in batch:

@@ -17,7 +17,7 @@ from kstore.log.write.writable_log import WritableLog
 from kstore.record import ControlRecordType, EndTransactionMarker, Record
 from kstore.record.builder import with_end_transaction_marker, with_transactional_records
 from tests.golden.cleaning_cases import Clock, checkpointed, segment_bases
-from tests.making.batches import flip_bit
+from tests.making.batches import flip_bit, zero
 from tests.making.compacting import NOW_MS
 
 DAY_MS = 24 * 60 * 60 * 1000
@@ -189,6 +189,20 @@ def test_a_damaged_batch_keeps_its_segment(tmp_path: Path, at_ms: int, bit: int)
         flip_bit(Path(log.segments[0].path), 35 + 2, bit=bit)
         assert log.delete_old_segments() == []
         assert bases(log) == [0, 2]
+
+
+def test_zeros_that_hide_a_newer_batch_keep_their_segment(tmp_path: Path) -> None:
+    with opened(tmp_path) as log:
+        for at_ms in (OLD_MS, OLD_MS, NOW_MS):
+            log.append(Record(timestamp_ms=at_ms, key=b"k", value=b"v" * 100))
+        log.roll()
+        fill(log, NOW_MS)
+    path = tmp_path / "t-0" / "00000000000000000000.log"
+    size = path.stat().st_size // 3
+    zero(path, size, size=size)
+    path.with_suffix(".timeindex").write_bytes(struct.pack(">qi", OLD_MS, 0))
+    with opened(tmp_path) as log:
+        assert log.delete_old_segments() == []
 
 
 def test_a_clock_that_jumps_ahead_makes_nothing_older(tmp_path: Path) -> None:
