@@ -22,7 +22,7 @@ Records = list[tuple[int, bytes | None, bytes | None]]
 
 
 def compact(log: WritableLog) -> None:
-    log.compact(is_forced=True)
+    log.compact(is_forced=True, drops_keyless=True)
 
 
 def retain(log: WritableLog) -> None:
