@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -46,6 +45,7 @@ from kstore.spark.pushdown import Constraint
 from kstore.spark.retention import Looks
 from kstore.spark.splitting import split_ranges
 from kstore.types import INTERNAL_TOPICS, TopicPartition
+from kstore.waiting import results_in_threads
 
 PACK_ABOVE = 64
 # Walks over whole logs, for read_committed: mostly in the compiled core, which releases the GIL, or waiting for a disk.
@@ -162,10 +162,10 @@ def look_at_each(
             found[directory.topic_partition] = looks.look_at(directory, use)
         else:
             large.append(directory)
-    if large:
-        with ThreadPoolExecutor(min(_WALKING_THREADS, len(large)), thread_name_prefix="kstore-plan") as pool:
-            results = pool.map(lambda directory: looks.look_at(directory, use), large)
-            found |= zip((directory.topic_partition for directory in large), results, strict=True)
+    results = results_in_threads(
+        lambda directory: looks.look_at(directory, use), large, threads=_WALKING_THREADS, name="kstore-plan"
+    )
+    found |= zip((directory.topic_partition for directory in large), results, strict=True)
     return [found[directory.topic_partition] for directory in directories]
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from tests.crash.interrupted_calls import FAULTS, METHODS, Fault, Method, check_sample
 
-pytestmark = pytest.mark.traces
+# An interrupt within a finalizer is reported, and goes no further.
+pytestmark = [pytest.mark.traces, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
 
 # Few of the lines of what is long, most of what is short.
 _PLACES = 6

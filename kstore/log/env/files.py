@@ -257,7 +257,8 @@ class LockFile:
                 os.close(fd)
 
     def __del__(self) -> None:
-        self.close()
+        if self._fd >= 0:
+            self.close()
 
 
 OPEN_FILES: SharedCache[ReadFile] = SharedCache(
