@@ -201,7 +201,19 @@ def test_second_release_of_a_lock_finishes_an_interrupted_one(tmp_path: Path, af
         lock.release()
     lock.release()
     assert not DEFAULT_ENV.is_locked(str(tmp_path / ".lock"))
-    PartitionLock.acquire(str(tmp_path), None).release()
+    directory = DEFAULT_ENV.lock_directory(str(tmp_path))
+    assert directory is not None
+    directory.close()
+
+
+def test_root_whose_release_was_interrupted_is_locked_afresh(tmp_path: Path) -> None:
+    lock = PartitionLock.acquire(str(tmp_path), None)
+    with failing_once(LockFile, "close", KeyboardInterrupt, after=True), pytest.raises(KeyboardInterrupt):
+        lock.release()
+    following = PartitionLock.acquire(str(tmp_path), None)
+    following.check_held()
+    assert DEFAULT_ENV.is_locked(str(tmp_path / ".lock"))
+    following.release()
 
 
 # An interrupt within a finalizer is reported, and goes no further.
