@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
@@ -87,7 +87,8 @@ class Feed:
         self._reads = threading.RLock()
         self._use = threading.RLock()
         self._is_reading = False
-        self._is_waiting = False
+        # An object of the wait that runs.
+        self._waiter: object | None = None
         # The batches that were read, and of which a follower did not make everything.
         self.unmade: deque[Part] = deque()
         # The read of a worker thread for an iteration by `async for`: it outlives a cancelled one, and its loop.
@@ -148,7 +149,9 @@ class Feed:
 
     def wait(self) -> None:
         """Wait until `unmade` has a batch; at most for the timeout, and until close()."""
-        with self._waiting():
+        waiter = object()
+        try:
+            self._begin_wait(waiter)
             until_ms = self._until_ms()
             # If a worker thread reads, this waits for it, and what it read comes first.
             self._reading = None
@@ -161,10 +164,18 @@ class Feed:
                 if left_s is not None and left_s <= 0:
                     return
                 self._look_at_news(lambda left_s=left_s: self._arrivals.wait(left_s, idle_s=self._idle_s()))  # type: ignore[misc]
+        finally:
+            # Without a call before it is unset: an interrupt must not keep the next wait out.
+            if self._waiter is waiter:
+                self._waiter = None
+                if self.is_closed:
+                    self._arrivals.close()
 
     async def wait_async(self) -> None:
         """Do what wait() does. Files are read in a worker thread."""
-        with self._waiting():
+        waiter = object()
+        try:
+            self._begin_wait(waiter)
             until_ms = self._until_ms()
             if await self._read_in_thread():
                 return
@@ -174,6 +185,12 @@ class Feed:
                 if left_s is not None and left_s <= 0:
                     return
                 await self._arrived(left_s)
+        finally:
+            # Without a call before it is unset: an interrupt must not keep the next wait out.
+            if self._waiter is waiter:
+                self._waiter = None
+                if self.is_closed:
+                    self._arrivals.close()
 
     def _look_at_news(self, news: Callable[[], frozenset[str]] | None = None) -> None:
         """Have the parts look where something has changed. Args: news: returns the directories; None to ask now.
@@ -186,19 +203,15 @@ class Feed:
         self._parts.look_at(self._arrivals.take() if news is None else news())
         self._has_lost_news = False
 
-    @contextmanager
-    def _waiting(self) -> Iterator[None]:
+    @property
+    def _is_waiting(self) -> bool:
+        return self._waiter is not None
+
+    def _begin_wait(self, waiter: object) -> None:
         with self._use:
-            if self._is_waiting:
+            if self._waiter is not None:
                 raise RuntimeError("a follower is iterated by one thread or task at a time")
-            self._is_waiting = not self.is_closed
-        try:
-            yield
-        finally:
-            with self._use:
-                is_last, self._is_waiting = self._is_waiting and self.is_closed, False
-            if is_last:
-                self._arrivals.close()
+            self._waiter = None if self.is_closed else waiter
 
     def _until_ms(self) -> float | None:
         return None if self._timeout_s is None else self._clock.monotonic_ms() + self._timeout_s * 1000
