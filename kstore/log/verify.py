@@ -32,14 +32,20 @@ from kstore.log.files.names import (
     segment_path,
 )
 from kstore.log.files.root_files import read_meta_properties, read_partition_metadata
-from kstore.log.files.snapshots import SNAPSHOT_ENTRY_SIZE, SNAPSHOT_OVERHEAD, ProducerSnapshotEntry, read_snapshot
+from kstore.log.files.snapshots import (
+    SNAPSHOT_ENTRY_SIZE,
+    SNAPSHOT_OVERHEAD,
+    ProducerSnapshotEntry,
+    contradiction_in,
+    read_snapshot,
+)
 from kstore.log.log import Log
 from kstore.log.segment.check import IndexFile, OffsetIndexCheck, SegmentCheck, TimeIndexCheck
 from kstore.log.segment.indexes import MAX_INDEX_BYTES
 from kstore.log.segment.replaced import ERRORS_OF_A_CHANGE, MOST_LOOKS, ListedFile
 from kstore.log.segment.segment import LogSegment
 from kstore.log.segment.transaction_index import TRANSACTION_INDEX_ENTRY_SIZE, AbortedTxn, decode_aborted_txns
-from kstore.log.state.leader_epochs import epoch_of_offset
+from kstore.log.state.leader_epochs import epoch_of_offset, rises
 from kstore.log.state.producer_append import TransactionMarker, read_marker
 from kstore.record import RecordBatch
 from kstore.types import NO_OFFSET, NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
@@ -178,7 +184,7 @@ class SideFileCheck:
     def _check_epochs(self, path: str) -> Iterator[Damage]:
         yield from damage_of_file(path, partial(self._read_epochs, path), env=self._env)
         for before, after in zip(self._epochs, self._epochs[1:], strict=False):
-            if not (before.epoch < after.epoch and before.start_offset < after.start_offset):
+            if not rises(before, after):
                 reason = f"epochs or their start offsets do not increase: {tuple(before)}, then {tuple(after)}"
                 yield Damage(path, 0, self._size_of(path), reason)
                 self._epochs = []
@@ -207,7 +213,7 @@ class SideFileCheck:
         yield from damage_of_file(path, lambda: entries.extend(read_snapshot(path, self._env)), env=self._env)
         for slot, entry in enumerate(entries):
             position = SNAPSHOT_OVERHEAD + slot * SNAPSHOT_ENTRY_SIZE
-            contradiction = _contradiction(entry, offset)
+            contradiction = contradiction_in(entry, offset)
             if contradiction is not None:
                 yield Damage(path, position, SNAPSHOT_ENTRY_SIZE, contradiction)
             elif entry.last_offset >= 0:
@@ -284,18 +290,6 @@ class SideFileCheck:
 
     def _size_of(self, path: str) -> int:
         return size_of_file(path, self._env)
-
-
-def _contradiction(entry: ProducerSnapshotEntry, offset: int) -> str | None:
-    """Return why an entry is impossible in a snapshot at that offset, or None."""
-    if not -1 <= entry.last_offset < offset:
-        return f"last offset of producer {entry.producer_id}: expected less than {offset}, found {entry.last_offset}"
-    if not -1 <= entry.current_txn_first_offset < offset:
-        found = entry.current_txn_first_offset
-        return f"open transaction of producer {entry.producer_id}: expected less than {offset}, found {found}"
-    if entry.producer_id < 0 or not 0 <= entry.offset_delta <= max(entry.last_offset, 0):
-        return f"producer {entry.producer_id} with an offset delta of {entry.offset_delta}"
-    return None
 
 
 def _compared(entries: dict[ProducerSnapshotEntry, tuple[str, int]], header: BatchHeader) -> Iterator[Damage]:

@@ -135,3 +135,15 @@ def _corrupt(path: str | None, position: int, what: str, *, expected: object, fo
         expected=expected,
         found=found,
     )
+
+
+def contradiction_in(entry: ProducerSnapshotEntry, offset: int) -> str | None:
+    """Return why an entry is impossible in a snapshot at that offset, or None."""
+    if not -1 <= entry.last_offset < offset:
+        return f"last offset of producer {entry.producer_id}: expected less than {offset}, found {entry.last_offset}"
+    if not -1 <= entry.current_txn_first_offset < offset:
+        found = entry.current_txn_first_offset
+        return f"open transaction of producer {entry.producer_id}: expected less than {offset}, found {found}"
+    if entry.producer_id < 0 or not 0 <= entry.offset_delta <= max(entry.last_offset, 0):
+        return f"producer {entry.producer_id} with an offset delta of {entry.offset_delta}"
+    return None

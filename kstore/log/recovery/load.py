@@ -14,14 +14,12 @@ from functools import partial
 from itertools import pairwise
 
 from kstore.config import LogConfig
-from kstore.errors import CorruptCheckpointError
 from kstore.log.damage import Damage, size_of_file
 from kstore.log.env import DEFAULT_ENV, Env, join_path
 from kstore.log.files.checkpoints import read_checkpoint, save_offset
 from kstore.log.files.durable_point import DurablePoint, DurablePointFile
 from kstore.log.files.names import (
     HIGH_WATERMARK_CHECKPOINT,
-    LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     PartitionDirectory,
     SegmentName,
@@ -39,6 +37,7 @@ from kstore.log.recovery.context import (
 from kstore.log.recovery.files import PartitionFiles, Quarantine, list_partition, settle_side_files
 from kstore.log.recovery.plan import Planner, RecoveryPlan, SegmentPlan, carry_out, create_segment
 from kstore.log.recovery.salvage import SalvagedSegment, as_if_salvaged, carry_out_salvage, plan_salvage
+from kstore.log.recovery.side_files import recovered_epochs, remove_wrong_snapshots
 from kstore.log.recovery.strict import above_the_end, find_refusal, refusal_of_log_start
 from kstore.log.state.leader_epochs import LeaderEpochCache
 from kstore.log.state.producer_append import ProducerStateBatch
@@ -120,6 +119,8 @@ class _Loading:
                 durable.lower(self._durable_after(plan))
         if not dry_run:
             carry_out(context, plan, quarantine=quarantine)
+            if not is_clean:
+                remove_wrong_snapshots(context, plan, quarantine=quarantine)
         if not plan.segments:
             base = self._context.log_start_offset
             if not dry_run:
@@ -227,36 +228,13 @@ class _Loading:
     def _states(
         self, plan: RecoveryPlan, *, log_start: int, dry_run: bool
     ) -> tuple[ProducerStateManager, LeaderEpochCache]:
+        epochs = recovered_epochs(self._context, plan, dry_run=dry_run)
         if dry_run:
-            return self._context.producer_state(), LeaderEpochCache(None, self._context.env)
-        epochs = self._leader_epochs(plan)
+            return self._context.producer_state(), epochs
         producers = load_producer_state(
             self._context, plan.segments, log_start_offset=log_start, log_end_offset=plan.log_end_offset
         )
         return producers, epochs
-
-    def _leader_epochs(self, plan: RecoveryPlan) -> LeaderEpochCache:
-        path, env = self._context.path_of(LEADER_EPOCH_CHECKPOINT), self._context.env
-        try:
-            # An empty file has the name, but not the content, that a crash left of a new one.
-            status = env.stat(path)
-            is_missing = status is None or status.size_in_bytes == 0
-            cache = LeaderEpochCache(path, env)
-        except CorruptCheckpointError as error:
-            _logger.warning("rebuilding the leader epochs from the log: %s", error)
-            env.unlink(path)
-            is_missing, cache = True, LeaderEpochCache(path, env)
-        cache.truncate_from_end(plan.log_end_offset)
-        for segment in plan.segments:
-            for epoch, start_offset in segment.epochs or ():
-                if (segment.is_recovered or is_missing) and epoch > cache.latest_epoch:
-                    cache.assign(epoch, start_offset=start_offset)
-        if is_missing and cache.entries:
-            plan.rebuilt.append(LEADER_EPOCH_CHECKPOINT)
-        # In this order, loading again changes nothing.
-        cache.truncate_from_start(self._context.log_start_offset)
-        cache.truncate_from_end(plan.log_end_offset)
-        return cache
 
 
 def _report(

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from kstore.errors import CorruptIndexError, CorruptSnapshotError, StorageError
 from kstore.log.damage import Damage
 from kstore.log.env import ENOENT, Env
-from kstore.log.files.checkpoints import EpochEntry, replace_file
+from kstore.log.files.checkpoints import replace_file
 from kstore.log.files.durable_point import DurablePoint
 from kstore.log.files.names import (
     LOG_SUFFIX,
@@ -32,7 +32,7 @@ from kstore.log.files.names import (
 from kstore.log.files.snapshots import read_snapshot
 from kstore.log.recovery.context import RecoveryContext
 from kstore.log.recovery.files import PartitionFiles, Quarantine, SegmentFiles, settle_side_files
-from kstore.log.recovery.walk import SegmentWalk, find_intact_end
+from kstore.log.recovery.walk import EpochRun, SegmentWalk, find_intact_end
 from kstore.log.segment.check import IndexFile, OffsetIndexCheck, TimeIndexCheck
 from kstore.log.segment.indexes import MAX_INDEX_BYTES, OffsetIndex, TimeIndex
 from kstore.log.segment.records import holds_only_zeros, is_preallocated
@@ -87,7 +87,7 @@ class SegmentPlan:
     is_recovered: bool = False
     is_padded: bool = False
     producers: tuple[ProducerStateBatch, ...] | None = None
-    epochs: tuple[EpochEntry, ...] | None = None
+    epochs: tuple[EpochRun, ...] | None = None
     indexes: dict[str, bytes] = field(default_factory=dict)
 
     @property
@@ -266,8 +266,11 @@ class Planner:
                 ):
                     plan.indexes[suffix] = content
             found = self._content(files, TRANSACTION_INDEX_SUFFIX)
-            if aborted is not None and forgets_aborted(found, aborted, base_offset=files.base_offset):
+            kept = stated_aborted_txns(found, walk, base_offset=files.base_offset)
+            if aborted is not None and forgets_aborted(kept, aborted, base_offset=files.base_offset):
                 plan.indexes[TRANSACTION_INDEX_SUFFIX] = aborted
+            elif kept != found and kept is not None:
+                plan.indexes[TRANSACTION_INDEX_SUFFIX] = kept
         self._note_rebuilt(plan)
         self._plan.segments.append(plan)
 
@@ -515,6 +518,18 @@ def forgets_aborted(content: bytes | None, aborted: bytes, *, base_offset: int) 
     )
 
 
+def stated_aborted_txns(content: bytes | None, walk: SegmentWalk, *, base_offset: int) -> bytes | None:
+    """Return a transaction index without what the batches of its segment contradict: entries of markers after the last
+    batch, as those of a .log that was emptied, and of transactions that were committed. None without an index.
+    """
+    entries = None if content is None else plausible_aborted_txns(content, base_offset=base_offset)
+    if entries is None:
+        return content
+    committed = {one.last_offset for one in walk.producers if one.marker is not None and not one.marker.is_abort}
+    kept = (one for one in entries if one.last_offset < walk.next_offset and one.last_offset not in committed)
+    return b"".join(map(encode_aborted_txn, kept))
+
+
 def is_wrong_index(
     context: RecoveryContext, files: SegmentFiles, content: bytes | None, *, suffix: str, next_base_offset: int
 ) -> bool:
@@ -588,6 +603,11 @@ def carry_out(context: RecoveryContext, plan: RecoveryPlan, *, quarantine: Quara
             _truncate_file(log_path, segment.end_position, env, is_in_place=is_in_place)
     for segment in plan.segments:
         for suffix, content in segment.indexes.items():
+            name = base_offset_file_name(segment.base_offset, suffix=suffix)
+            if suffix == TRANSACTION_INDEX_SUFFIX and not content:
+                # A segment without aborted transactions has no such file.
+                quarantine.take([name])
+                continue
             replace_file(segment_path(context.path, segment.base_offset, suffix=suffix), content, env)
     _sync_recovered(context, plan)
 

@@ -129,6 +129,15 @@ class LeaderEpochCache:
         if entries != self.entries:
             self._replace(entries)
 
+    def store_at(self, path: str, *, is_stored: bool) -> None:
+        """Keep the entries in a file from now on. is_stored: the file has them.
+
+        Raises: StorageError.
+        """
+        self._path = path
+        if not is_stored:
+            self._replace(self.entries)
+
     def clear(self) -> None:
         """Remove all epochs, as an append of magic 0 or 1 does.
 
@@ -143,9 +152,7 @@ class LeaderEpochCache:
 
     def _entries_below(self, entry: EpochEntry) -> tuple[EpochEntry, ...]:
         kept = len(self.entries)
-        while kept and not (
-            self.entries[kept - 1].epoch < entry.epoch and self.entries[kept - 1].start_offset < entry.start_offset
-        ):
+        while kept and not rises(self.entries[kept - 1], entry):
             kept -= 1
         return self.entries[:kept]
 
@@ -153,6 +160,11 @@ class LeaderEpochCache:
         if self._path is not None:
             write_leader_epoch_checkpoint(self._path, entries, self._env)
         self.entries = entries
+
+
+def rises(before: EpochEntry, after: EpochEntry) -> bool:
+    """Whether two neighbours of a checkpoint are in order."""
+    return before.epoch < after.epoch and before.start_offset < after.start_offset
 
 
 def epoch_of_offset(entries: Sequence[EpochEntry], offset: int) -> int | None:
