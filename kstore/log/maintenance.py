@@ -88,9 +88,10 @@ def recover(
         keeps_copies: move what is removed to quarantine; trusts_recovery_point: read only the segments above the
         recovery point, as Kafka does; config: of the logs.
     Returns: for each partition, by topic and number, the report, or the error with which strict recovery refused it, or
-        with which a call failed on its files.
+        with which a call failed on its files, or of a topic id that is unreadable and unknown.
     Raises: LogNotFoundError if there is no log at the path; LogLockedError; StorageError of the root's own files,
-        after which the partitions before it are recovered; ValueError for a topic that is not there, an unknown mode,
+        after which the partitions before it are recovered; CorruptCheckpointError for a malformed meta.properties, with
+        nothing changed; ValueError for a topic that is not there, an unknown mode,
         or salvage with trusts_recovery_point.
     Cost: reads the logs once.
     """

@@ -270,6 +270,20 @@ def read_checkpoint(root: str, name: str, env: Env) -> Mapping[TopicPartition, i
         return {}
 
 
+def replace_malformed_checkpoints(root: str, env: Env) -> None:
+    """Durably replace each offset checkpoint of a root that is malformed with one without entries.
+
+    A broker takes the root out of use for some of them, and goes on without the others.
+    Raises: StorageError.
+    """
+    with _mutex:
+        for path in (join_path(root, name) for name in ROOT_CHECKPOINTS):
+            try:
+                read_offset_checkpoint(path, env)
+            except CorruptCheckpointError:
+                write_offset_checkpoint(path, {}, env)
+
+
 def save_offset(root: str, name: str, topic_partition: TopicPartition, offset: int, env: Env) -> None:
     """Durably write one partition's offset to a checkpoint.
 

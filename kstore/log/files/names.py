@@ -155,6 +155,11 @@ def retired_state(name: str) -> str | None:
     return match[1] if match is not None else None
 
 
+def has_future_logs(root: str, env: Env) -> bool:
+    """Whether a broker was moving a partition into this root: its copy there is recovered by a broker only."""
+    return any(retired_state(name) == "future" for name in env.listdir(root))
+
+
 _MOST_NAME_BYTES = 255
 
 

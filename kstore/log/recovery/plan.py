@@ -141,6 +141,8 @@ class Planner:
         self._point = point
         self._plan = RecoveryPlan(files)
         self._transactions: OpenTransactions | None = None
+        # Of the segments that recovery leaves alone, by base offset: what a transaction index has to say at least.
+        self._aborted_in: dict[int, bytes] = {}
 
     def plan_unclean(self, *, trusts_point: bool) -> RecoveryPlan:
         """Plan after an unclean shutdown: walk every segment.
@@ -164,6 +166,7 @@ class Planner:
             elif not self._take_recovered(segments[slot], walk, next_base_offset=_next_base(segments, slot)):
                 self._plan.dropped += segments[slot + 1 :]
                 break
+        self._check_stable_offsets()
         return self._plan
 
     def plan_clean(self, noted: DurablePoint | None) -> RecoveryPlan:
@@ -267,12 +270,27 @@ class Planner:
                     plan.indexes[suffix] = content
             found = self._content(files, TRANSACTION_INDEX_SUFFIX)
             kept = stated_aborted_txns(found, walk, base_offset=files.base_offset)
+            if aborted is not None:
+                self._aborted_in[files.base_offset] = aborted
             if aborted is not None and forgets_aborted(kept, aborted, base_offset=files.base_offset):
                 plan.indexes[TRANSACTION_INDEX_SUFFIX] = aborted
             elif kept != found and kept is not None:
                 plan.indexes[TRANSACTION_INDEX_SUFFIX] = kept
         self._note_rebuilt(plan)
         self._plan.segments.append(plan)
+
+    def _check_stable_offsets(self) -> None:
+        """Write the transaction indexes again in which a last stable offset is above the end of the log."""
+        for plan in self._plan.segments:
+            aborted = self._aborted_in.get(plan.base_offset)
+            if aborted is None or TRANSACTION_INDEX_SUFFIX in plan.indexes:
+                continue
+            name = base_offset_file_name(plan.base_offset, suffix=TRANSACTION_INDEX_SUFFIX)
+            content = index_content(self._context, name)
+            entries = plausible_aborted_txns(content or b"", base_offset=plan.base_offset) or ()
+            if any(one.last_stable_offset > self._plan.log_end_offset for one in entries):
+                plan.indexes[TRANSACTION_INDEX_SUFFIX] = aborted
+                self._plan.rebuilt.append(name)
 
     def _take_recovered(self, files: SegmentFiles, walk: SegmentWalk, *, next_base_offset: int | None) -> bool:
         """Plan what remains of a segment; return whether the segments after it remain too.

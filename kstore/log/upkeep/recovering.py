@@ -8,25 +8,34 @@ from functools import partial
 from typing import NamedTuple
 
 from kstore.config import LogConfig
-from kstore.errors import CorruptLogError, StorageError
+from kstore.errors import CorruptCheckpointError, CorruptionError, CorruptLogError, StorageError
 from kstore.log.env import DEFAULT_ENV, Env
-from kstore.log.files.checkpoints import PartitionMarks, read_checkpoint, save_marks
+from kstore.log.files.checkpoints import (
+    PartitionMarks,
+    read_checkpoint,
+    replace_malformed_checkpoints,
+    save_marks,
+)
 from kstore.log.files.lock import PartitionLock
 from kstore.log.files.names import (
     CLUSTER_METADATA_TOPIC,
     LOG_START_OFFSET_CHECKPOINT,
+    PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     PartitionDirectory,
+    has_future_logs,
     partitions_of_root,
 )
 from kstore.log.files.root_files import (
     CleanShutdown,
     read_clean_shutdown,
+    read_meta_properties,
     remove_clean_shutdown,
     write_clean_shutdown,
 )
 from kstore.log.recovery.context import LoadedLog, RecoveryMode, RecoveryReport, check_recovery
 from kstore.log.recovery.load import load_log
+from kstore.log.upkeep.topic_ids import TopicIds
 from kstore.log.write.writable_log import WritableLog
 from kstore.types import TopicPartition
 
@@ -34,13 +43,14 @@ _logger = logging.getLogger("kstore.log")
 
 
 class RecoveredPartition(NamedTuple):
-    """The outcome for one partition: its report, or the error with which strict recovery refused it, unchanged, or the
-    StorageError of a call that failed on its files.
+    """The outcome for one partition: its report, or the error with which strict recovery refused it, unchanged; or a
+    CorruptCheckpointError if its partition.metadata is malformed and the topic's id unknown; or the StorageError of a
+    call that failed on its files.
     """
 
     directory: PartitionDirectory
     report: RecoveryReport | None
-    refusal: CorruptLogError | StorageError | None = None
+    refusal: CorruptionError | StorageError | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -65,11 +75,13 @@ def recover_partitions(
 ) -> Iterator[RecoveredPartition]:
     """Recover partitions of one root, whether or not it was shut down cleanly, and yield the outcome of each.
 
-    At the end, the root is marked as closed cleanly if these are all of its partitions and none was refused. One
-    that was deleted since is left out, with a warning.
+    At the end, malformed checkpoints of the root are replaced, and the root is marked as closed cleanly if these are
+    all of its partitions, none was refused, and no broker was moving one. One that was deleted since is left out, with
+    a warning.
     Args: keeps_copies, trusts_recovery_point, on_read, dry_run: as in load_log; a dry run takes no lock.
-    Raises: LogLockedError; StorageError of the root's own files; ValueError for partitions of two roots, and as
-        load_log.
+    Raises: LogLockedError; StorageError of the root's own files; CorruptCheckpointError for a malformed
+        meta.properties, with which no broker starts, before anything is changed; ValueError for partitions of two
+        roots, and as load_log.
     """
     check_recovery(mode, trusts_recovery_point=trusts_recovery_point)
     roots = {directory.root for directory in directories}
@@ -100,11 +112,13 @@ class _Recovery:
         self._load_log = load
         self._config = config
         self._env = env
+        self._topic_ids = TopicIds(root, env)
         self._points: Mapping[TopicPartition, int] = {}
         self._starts: Mapping[TopicPartition, int] = {}
         self._marks: dict[TopicPartition, PartitionMarks] = {}
 
     def look(self, directories: Sequence[PartitionDirectory]) -> Iterator[RecoveredPartition]:
+        read_meta_properties(self._root, self._env)
         self._read_checkpoints()
         for directory in directories:
             recovered = self._load(directory, dry_run=True)
@@ -114,6 +128,7 @@ class _Recovery:
     def run(self, directories: Sequence[PartitionDirectory]) -> Iterator[RecoveredPartition]:
         lock = PartitionLock.acquire(self._root, None, self._env)
         try:
+            read_meta_properties(self._root, self._env)
             self._read_checkpoints()
             marker = read_clean_shutdown(self._root, self._env) or CleanShutdown()
             remove_clean_shutdown(self._root, self._env)
@@ -135,6 +150,7 @@ class _Recovery:
         """Recover one partition; None if it was deleted."""
         topic_partition = directory.topic_partition
         try:
+            is_id_written = self._topic_ids.settle(directory, dry_run=dry_run)
             loaded = self._load_log(
                 directory,
                 recovery_point=self._points.get(topic_partition),
@@ -143,7 +159,7 @@ class _Recovery:
             )
             if lock is not None:
                 self._settle(directory, lock)
-        except CorruptLogError as error:
+        except (CorruptLogError, CorruptCheckpointError) as error:
             return RecoveredPartition(directory, None, error)
         except StorageError as error:
             if not directory.is_place_of(error):
@@ -152,7 +168,10 @@ class _Recovery:
                 _logger.warning("%s was deleted before it was recovered", directory.path)
                 return None
             return RecoveredPartition(directory, None, error)
-        return RecoveredPartition(directory, loaded.report)
+        report = loaded.report
+        if is_id_written:
+            report = report._replace(rebuilt=(*report.rebuilt, PARTITION_METADATA))
+        return RecoveredPartition(directory, report)
 
     def _settle(self, directory: PartitionDirectory, lock: PartitionLock) -> None:
         """Flush a recovered log and leave its files as a clean close does."""
@@ -163,7 +182,10 @@ class _Recovery:
 
     def _finish(self, marker: CleanShutdown) -> None:
         there = {one.topic_partition for one in partitions_of_root(self._root, self._env)}
+        replace_malformed_checkpoints(self._root, self._env)
         save_marks(self._root, lambda: self._marks, self._env, kept=there)
-        # KRaft's own log is loaded by the broker, and the marker does not cover it.
+        # KRaft's own log is loaded by the broker, and the marker does not cover it. It covers a -future directory.
+        if has_future_logs(self._root, self._env):
+            return
         if self._marks.keys() >= {one for one in there if one.topic != CLUSTER_METADATA_TOPIC}:
             write_clean_shutdown(self._root, marker, self._env)

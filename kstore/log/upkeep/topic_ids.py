@@ -1,0 +1,79 @@
+"""TopicIds: the ids of the topics of a root, for partitions whose partition.metadata does not tell them."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+
+from kstore.errors import CorruptCheckpointError, StorageError
+from kstore.log.env import Env, join_path
+from kstore.log.files.names import PARTITION_METADATA, PartitionDirectory, partitions_of_root
+from kstore.log.files.root_files import read_partition_metadata, write_partition_metadata
+
+_logger = logging.getLogger("kstore.log")
+
+
+class TopicIds:
+    """Finds the id of a topic in the cluster's metadata, or beside another partition of it.
+
+    A broker renames a partition without an id to -stray, and does not start with a malformed partition.metadata.
+    Threads: requires the lock of the root.
+    """
+
+    def __init__(self, root: str, env: Env) -> None:
+        self._root = root
+        self._env = env
+        self._of_cluster: dict[str, uuid.UUID] | None = None
+
+    def settle(self, directory: PartitionDirectory, *, dry_run: bool = False) -> bool:
+        """Write a partition's partition.metadata if it is malformed, or is missing and the id is known; return whether
+        that was done, or would be in a dry run.
+
+        Raises: CorruptCheckpointError for a malformed file if the id is not known, with nothing changed; StorageError.
+        """
+        problem = None
+        try:
+            if read_partition_metadata(directory.path, self._env) is not None:
+                return False
+        except CorruptCheckpointError as error:
+            problem = error
+        topic_id = self._found(directory)
+        if topic_id is None:
+            if problem is None:
+                return False
+            raise CorruptCheckpointError(
+                f"{problem}; a broker does not start with it, and neither the cluster's metadata in {self._root} nor "
+                f"another partition of the topic has the topic's id: write it there, or remove the file if the topic "
+                f"has none",
+                path=problem.path,
+                reason=problem.reason,
+            ) from problem
+        _logger.warning(
+            "%s: the topic's id is written again%s",
+            join_path(directory.path, PARTITION_METADATA),
+            "" if problem is None else f": {problem.reason}",
+        )
+        if not dry_run:
+            write_partition_metadata(directory.path, topic_id, self._env)
+        return True
+
+    def _found(self, directory: PartitionDirectory) -> uuid.UUID | None:
+        topic = directory.topic_partition.topic
+        if self._of_cluster is None:
+            self._of_cluster = self._read_cluster()
+        return self._of_cluster.get(topic) or self._of_others(directory)
+
+    def _read_cluster(self) -> dict[str, uuid.UUID]:
+        return {}
+
+    def _of_others(self, directory: PartitionDirectory) -> uuid.UUID | None:
+        """Return the id that all other partitions of the topic have which have one, None if they differ."""
+        found = set()
+        for other in partitions_of_root(self._root, self._env):
+            if other.topic_partition.topic == directory.topic_partition.topic and other.path != directory.path:
+                try:
+                    found.add(read_partition_metadata(other.path, self._env))
+                except (CorruptCheckpointError, StorageError):
+                    continue
+        found.discard(None)
+        return found.pop() if len(found) == 1 else None
