@@ -28,13 +28,19 @@ from kstore.errors import (
     checked_int,
 )
 from kstore.log.env import Env, StrPath, join_path, locate, split_path, writers_limit
-from kstore.log.files.checkpoints import PartitionMarks, forget_partitions, save_marks
+from kstore.log.files.checkpoints import (
+    PartitionMarks,
+    forget_partitions,
+    replace_malformed_checkpoints,
+    save_marks,
+)
 from kstore.log.files.durable_point import remove_durable_point
 from kstore.log.files.lock import PartitionLock, disown_in_child
 from kstore.log.files.names import (
     CLUSTER_METADATA_TOPIC,
     MAX_PARTITION,
     PartitionDirectory,
+    has_future_logs,
     is_topic_name,
     partitions_of_root,
 )
@@ -64,6 +70,7 @@ from kstore.log.upkeep.maintenance import Maintenance, MaintenanceIntervals, Mai
 from kstore.log.upkeep.metrics import Metric, StoreMetrics
 from kstore.log.upkeep.removal import DeletedDirectories, directories_of_topic, removed
 from kstore.log.upkeep.root_listing import RootListing
+from kstore.log.upkeep.topic_ids import TopicIds
 from kstore.log.write.open_writers import OpenWriters
 from kstore.log.write.writable_log import WritableLog
 from kstore.types import ZERO_UUID, TopicPartition
@@ -272,7 +279,12 @@ class WritableStore(RootLogs[WritableLog]):
         found = read_clean_shutdown(root, env)
         self._clean_shutdown = found or CleanShutdown()
         self._unclean = set() if found is not None else set(self._directories)
+        # Only a broker recovers these, and the marker would say that they need not be.
+        self._has_unrecovered_copies = found is None and has_future_logs(root, env)
+        self._topic_ids = TopicIds(root, env)
         remove_clean_shutdown(root, env)
+        if found is None:
+            replace_malformed_checkpoints(root, env)
         self._threads = recovery_threads
         self._recover()
         self._finish_deletions()
@@ -551,7 +563,7 @@ class WritableStore(RootLogs[WritableLog]):
             self._save_closed_logs()
             raise
         self._save_closed_logs()
-        if not self._unclean:
+        if not self._unclean and not self._has_unrecovered_copies:
             write_clean_shutdown(self.root, self._clean_shutdown, self._env)
 
     def _close_each_log(self) -> None:
@@ -593,10 +605,10 @@ class WritableStore(RootLogs[WritableLog]):
         directory = self._directories[topic_partition]
         try:
             log = self._open(directory)
-        except (TopicSettingsError, StorageError) as error:
+        except (CorruptCheckpointError, TopicSettingsError, StorageError) as error:
             if isinstance(error, StorageError) and directory.can_be_listed():
                 raise
-            # The log is recovered when it is opened with other settings, or when its directory can be read.
+            # The log is recovered when it is opened with other settings, with an id, or when it can be read.
             _logger.error("%s was not recovered: %s", topic_partition, error)
             return None
         except CorruptLogError as error:
@@ -664,6 +676,8 @@ class WritableStore(RootLogs[WritableLog]):
             if earlier.has_failed:
                 self._unclean.add(topic_partition)
             self._metrics.keep(earlier)
+        if topic_partition in self._unclean:
+            self._topic_ids.settle(directory)
         log = WritableLog.open(
             directory,
             config=self._configs.of(topic_partition.topic),

@@ -6,16 +6,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from tests.crash import bit_flips, interrupted_calls, side_files, topic_states
+from tests.crash import bit_flips, interrupted_calls, recovered_side_files, side_files, topic_states
 from tests.crash.commit_states import states_of_commits
 from tests.crash.crash_states import PAIRS, states_of_history, states_of_pair
 from tests.crash.power_cuts import CUTS, cut_again_and_again
 from tests.fakes.power import FILE_SYSTEMS
+from tests.golden.recovery_cases import NEW_SETS, cases
 
 # The same few histories before each pair.
 _BEGINNINGS = 7
 _CASES_OF_COMMITS = 100
 _CASES_OF_TOPICS = 400
+# Each case of the golden sets, and then roots with 16 damages or more each.
+_RECOVERIES = len(cases(*NEW_SETS)) + 60
 _CUTS_OF_EACH_FILE_SYSTEM = 50
 
 
@@ -75,6 +78,7 @@ def flip_bits(seed: int, number: int) -> int:
 
 _FOUND = (
     Lane("side-files", damage_side_files, len(side_files.LOGS) * side_files.PARTS, "damages", counts_as_crash=False),
+    Lane("recovered", recovered_side_files.check_case, _RECOVERIES, "damages", counts_as_crash=False),
     Lane("bits", flip_bits, bit_flips.CASES, "bits", counts_as_crash=False),
     Lane("interrupts", interrupt, interrupted_calls.CASES, "places", counts_as_crash=False),
     Lane("pairs", pair, len(PAIRS)),

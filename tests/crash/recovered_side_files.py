@@ -8,16 +8,28 @@ from __future__ import annotations
 
 import random
 import shutil
+import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple, get_args
 
 from kstore.errors import KStoreError
-from kstore.log.files.names import CLEAN_SHUTDOWN_FILE, LOCK_FILE, LOG_SUFFIX, QUARANTINE_DIRECTORY
+from kstore.log.files.names import (
+    CLEAN_SHUTDOWN_FILE,
+    LOCK_FILE,
+    LOG_START_OFFSET_CHECKPOINT,
+    LOG_SUFFIX,
+    QUARANTINE_DIRECTORY,
+    RECOVERY_POINT_CHECKPOINT,
+)
 from kstore.log.maintenance import recover, verify
 from kstore.log.opening import open_log
 from kstore.log.recovery.context import LEFT_IN_PLACE, RecoveryMode
 from kstore.log.upkeep.recovering import RecoveredPartition
+from tests.golden.recovery_cases import NEW_SETS, Case, cases, copied
+from tests.golden.sets import unpack
+from tests.making.batches import write_offset_checkpoint
 
 MODES: tuple[RecoveryMode, ...] = get_args(RecoveryMode)
 DAMAGED_AT_ONCE = 16
@@ -113,7 +125,7 @@ def recovered_root(root: Path, mode: RecoveryMode) -> tuple[set[str], list[str]]
         return set(), []
     yes = {str(one.topic_partition) for one in recovered if is_yes(one)}
     if any(one.report is None for one in recovered):
-        assert not (root / CLEAN_SHUTDOWN_FILE).exists(), "a partition was refused, and the root marked as closed cleanly"
+        assert not (root / CLEAN_SHUTDOWN_FILE).exists(), "a partition was refused, and the root marked as clean"
     verified = verify(root)
     found = [one for one in verified.partitions if str(one.topic_partition) in yes]
     problems = [f"{one.path}: {one.reason}" for partition in found for one in partition.damage]
@@ -129,6 +141,52 @@ def try_damages(base: Path, root: Path, *, seed: str, mode: RecoveryMode) -> int
     shutil.copytree(base, root, ignore=shutil.ignore_patterns(QUARANTINE_DIRECTORY))
     (root / CLEAN_SHUTDOWN_FILE).unlink(missing_ok=True)
     damages = damage_root(root, rng, count=DAMAGED_AT_ONCE)
-    yes, problems = recovered_root(root, mode)
+    _, problems = recovered_root(root, mode)
     assert problems == [], f"{mode}, seed {seed}: {damages}: {problems}"
     return len(damages)
+
+
+def broker_root(target: Path, *, most: int = 1000) -> Path:
+    """Copy the sound ones among (at most so many) partitions that a broker of 4.4.0 recovered, and its root's files."""
+    source = unpack("recovery-4.4.0", "trees") / "after-stopped"
+    beyond = sorted(one.name for one in source.iterdir() if one.is_dir())[most:]
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns(*beyond))
+    for partition in verify(target).partitions:
+        if partition.damage:
+            shutil.rmtree(partition.path)
+    return target
+
+
+@cache
+def shared_broker_root() -> Path:
+    """Return such a root for every case of this process, which must not change it."""
+    return broker_root(Path(tempfile.mkdtemp(prefix="kstore-broker-root-")) / "root")
+
+
+def recovery_case(case: Case, root: Path) -> None:
+    """Lay out a recovery case as a root, with the offsets of its checkpoints."""
+    name = f"rec-{case.name}-0"
+    root.mkdir()
+    copied(case, root)
+    offsets = {
+        RECOVERY_POINT_CHECKPOINT: case.recovery_point,
+        LOG_START_OFFSET_CHECKPOINT: case.log_start_offset,
+    }
+    for file, offset in offsets.items():
+        if offset is not None:
+            write_offset_checkpoint(root / file, {name: offset})
+
+
+def check_case(seed: int, number: int) -> int:
+    """Try a recovery case in every mode, or, after those, a root with random damages; return how many there were."""
+    tried = cases(*NEW_SETS)
+    with tempfile.TemporaryDirectory() as work:
+        if number >= len(tried):
+            mode = MODES[number % len(MODES)]
+            return try_damages(shared_broker_root(), Path(work) / "root", seed=f"{seed}-{number}", mode=mode)
+        for mode in MODES:
+            root = Path(work) / mode
+            recovery_case(tried[number], root)
+            _, problems = recovered_root(root, mode)
+            assert problems == [], f"{tried[number]}: {mode}: {problems}"
+    return len(MODES)
