@@ -16,7 +16,7 @@ from typing import NamedTuple
 from kstore.errors import CorruptIndexError, CorruptSnapshotError, StorageError
 from kstore.log.damage import Damage
 from kstore.log.env import ENOENT, Env
-from kstore.log.files.checkpoints import replace_file
+from kstore.log.files.checkpoints import EpochEntry, replace_file
 from kstore.log.files.durable_point import DurablePoint
 from kstore.log.files.names import (
     LOG_SUFFIX,
@@ -32,7 +32,7 @@ from kstore.log.files.names import (
 from kstore.log.files.snapshots import read_snapshot
 from kstore.log.recovery.context import RecoveryContext
 from kstore.log.recovery.files import PartitionFiles, Quarantine, SegmentFiles, settle_side_files
-from kstore.log.recovery.walk import EpochRun, SegmentWalk, find_intact_end
+from kstore.log.recovery.walk import SegmentWalk, find_intact_end
 from kstore.log.segment.check import IndexFile, OffsetIndexCheck, TimeIndexCheck
 from kstore.log.segment.indexes import MAX_INDEX_BYTES, OffsetIndex, TimeIndex
 from kstore.log.segment.records import holds_only_zeros, is_preallocated
@@ -87,7 +87,7 @@ class SegmentPlan:
     is_recovered: bool = False
     is_padded: bool = False
     producers: tuple[ProducerStateBatch, ...] | None = None
-    epochs: tuple[EpochRun, ...] | None = None
+    epochs: tuple[EpochEntry, ...] | None = None
     indexes: dict[str, bytes] = field(default_factory=dict)
 
     @property

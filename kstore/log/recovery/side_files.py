@@ -15,9 +15,8 @@ from kstore.log.files.names import (
 )
 from kstore.log.files.snapshots import contradiction_in, read_snapshot
 from kstore.log.recovery.context import RecoveryContext
-from kstore.log.recovery.files import Quarantine
-from kstore.log.recovery.plan import RecoveryPlan
-from kstore.log.recovery.walk import EpochRun
+from kstore.log.recovery.files import Quarantine, SegmentFiles
+from kstore.log.recovery.plan import RecoveryPlan, SegmentPlan
 from kstore.log.state.leader_epochs import LeaderEpochCache, epoch_of_offset, rises
 from kstore.types import NO_PARTITION_LEADER_EPOCH
 
@@ -32,14 +31,13 @@ def recovered_epochs(context: RecoveryContext, plan: RecoveryPlan, *, dry_run: b
     Raises: StorageError.
     """
     path, env = context.path_of(LEADER_EPOCH_CHECKPOINT), context.env
-    runs = [run for segment in plan.segments for run in segment.epochs or ()]
     stored, problem = None, ""
     try:
         stored = read_leader_epoch_checkpoint(path, env)
     except CorruptCheckpointError as error:
         problem = str(error)
     else:
-        problem = _problem_of(stored or [], runs)
+        problem = _problem_of(context, plan, stored or [], dry_run=dry_run)
     # An empty file has the name, but not the content, that a crash left of a new one.
     is_rebuilt = bool(problem) or not stored
     if problem:
@@ -52,9 +50,9 @@ def recovered_epochs(context: RecoveryContext, plan: RecoveryPlan, *, dry_run: b
             cache.assign(epoch, start_offset=start_offset)
     cache.truncate_from_end(plan.log_end_offset)
     for segment in plan.segments:
-        for run in segment.epochs or ():
-            if (segment.is_recovered or is_rebuilt) and run.epoch > cache.latest_epoch:
-                cache.assign(run.epoch, start_offset=run.start_offset)
+        for epoch, start_offset in segment.epochs or ():
+            if (segment.is_recovered or is_rebuilt) and epoch > cache.latest_epoch:
+                cache.assign(epoch, start_offset=start_offset)
     if is_rebuilt and (problem or cache.entries):
         plan.rebuilt.append(LEADER_EPOCH_CHECKPOINT)
     # In this order, loading again changes nothing.
@@ -66,20 +64,39 @@ def recovered_epochs(context: RecoveryContext, plan: RecoveryPlan, *, dry_run: b
     return cache
 
 
-def _problem_of(entries: list[EpochEntry], runs: list[EpochRun]) -> str:
-    """Return why the entries of a checkpoint can't be right, "" if they can."""
+def _problem_of(context: RecoveryContext, plan: RecoveryPlan, entries: list[EpochEntry], *, dry_run: bool) -> str:
+    """Return why the entries of a checkpoint can't be right, "" if they can.
+
+    Cost: reads a segment again if an epoch begins between two batches that have the same one.
+    """
     for before, after in pairwise(entries):
         if not rises(before, after):
             return f"epochs or their start offsets do not increase: {tuple(before)}, then {tuple(after)}"
-    if any(before.epoch > after.epoch for before, after in pairwise(runs)):
+    walked = [(segment, run) for segment in plan.segments for run in segment.epochs or ()]
+    if any(before.epoch > after.epoch for (_, before), (_, after) in pairwise(walked)):
         # It is the batches that can't be right.
         return ""
-    for epoch, start_offset, last_base_offset in runs:
-        for offset in (start_offset, last_base_offset):
+    ends = [*(run.start_offset for _, run in walked), plan.log_end_offset][1:]
+    for (segment, run), end_offset in zip(walked, ends, strict=True):
+        places = [run.start_offset]
+        if any(run.start_offset < entry.start_offset < end_offset for entry in entries):
+            found = _base_offsets(context, segment, is_in_place=not dry_run)
+            places = [offset for offset in found if run.start_offset <= offset < end_offset]
+        for offset in places:
             expected = epoch_of_offset(entries, offset)
-            if epoch != NO_PARTITION_LEADER_EPOCH and expected not in (None, epoch):
-                return f"epoch {expected} at offset {offset}, which has epoch {epoch} in the log"
+            if run.epoch != NO_PARTITION_LEADER_EPOCH and expected not in (None, run.epoch):
+                return f"epoch {expected} at offset {offset}, which has epoch {run.epoch} in the log"
     return ""
+
+
+def _base_offsets(context: RecoveryContext, segment: SegmentPlan, *, is_in_place: bool) -> list[int]:
+    """Return the base offsets of the batches of a segment. is_in_place: whether the plan was carried out."""
+    start = 0 if is_in_place else segment.start_position
+    name = segment.name if is_in_place else segment.log_name
+    files = SegmentFiles(segment.base_offset, name, start + segment.end_position, {}, {})
+    with context.check_of(files, next_base_offset=None) as check:
+        headers = (step.header for step in check.steps(start, least_offset=segment.base_offset))
+        return [header.base_offset for header in headers if header is not None]
 
 
 def remove_wrong_snapshots(context: RecoveryContext, plan: RecoveryPlan, *, quarantine: Quarantine) -> None:

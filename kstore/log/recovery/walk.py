@@ -31,13 +31,14 @@ from kstore.errors import (
     UnsupportedMagicError,
 )
 from kstore.log.env import Env, ReadFile
+from kstore.log.files.checkpoints import EpochEntry
 from kstore.log.files.durable_point import DurablePoint
 from kstore.log.files.names import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from kstore.log.segment.indexes import OffsetIndex, TimeIndex
 from kstore.log.segment.records import HEADER_CHUNK_BYTES, first_offset_in, scan_headers
 from kstore.log.state.producer_append import ProducerStateBatch, TransactionMarker, batch_of_header, read_marker
 from kstore.record import RecordBatch
-from kstore.types import NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_ID
+from kstore.types import NO_PRODUCER_ID
 
 
 class IntactEnd(NamedTuple):
@@ -189,14 +190,6 @@ _ONE_RECORD = (1).to_bytes(4, "big")
 _logger = logging.getLogger("kstore.log")
 
 
-class EpochRun(NamedTuple):
-    """Batches in a row with the same leader epoch: the base offsets of the first and the last one."""
-
-    epoch: int
-    start_offset: int
-    last_base_offset: int
-
-
 class SegmentWalk(NamedTuple):
     """The good batches at the start of a .log, and why the walk ended.
 
@@ -207,7 +200,7 @@ class SegmentWalk(NamedTuple):
     overflow_base_offset: with status "overflow" the first offset of the batch that the walk stopped at, else -1.
     max_timestamp_ms, offset_of_max_timestamp: -1 without timestamps; the latter is its batch's last offset.
     offset_entries, time_entries: the index contents for these batches, as Kafka's LogSegment.recover writes them.
-    producers: the batches with a producer id; epochs: the runs of batches with one leader epoch.
+    producers: the batches with a producer id; epochs: each leader epoch with its first offset, as in the batches.
     """
 
     status: str
@@ -221,7 +214,7 @@ class SegmentWalk(NamedTuple):
     offset_entries: bytes
     time_entries: bytes
     producers: tuple[ProducerStateBatch, ...]
-    epochs: tuple[EpochRun, ...]
+    epochs: tuple[EpochEntry, ...]
 
 
 def walk_segment(
@@ -244,6 +237,7 @@ def walk_segment(
     offset_entries = OffsetIndexEntries(b"", base_offset=base_offset, max_bytes=size)
     time_entries = TimeIndexEntries(b"", base_offset=base_offset, max_bytes=size)
     producers: list[ProducerStateBatch] = []
+    epochs: list[EpochEntry] = []
     with env.open_read(path) as file:
         walk = RecoveryWalk(
             end_position=file.size() - start_position,
@@ -258,7 +252,7 @@ def walk_segment(
         notes = _Notes(file, start_position=start_position, config=config)
         for headers in walk_headers(file, walk, start_position=start_position, on_read=on_read):
             producers += notes.producers_of(headers)
-            notes.note_epochs(headers)
+            epochs += notes.epochs_of(headers)
         status, reason, stopped_at = notes.end_of(walk, next_base_offset=next_base_offset)
     if walk.max_timestamp_ms > time_entries.last_entry[0]:
         time_entries.maybe_append(
@@ -276,7 +270,7 @@ def walk_segment(
         offset_entries=bytes(offset_entries.content),
         time_entries=bytes(time_entries.content),
         producers=tuple(producers),
-        epochs=tuple(notes.epochs),
+        epochs=tuple(epochs),
     )
 
 
@@ -316,7 +310,7 @@ class _Notes:
         self._file = file
         self._start_position = start_position
         self._config = config
-        self.epochs: list[EpochRun] = []
+        self._epoch = -1
 
     def producers_of(self, headers: list[BatchHeader]) -> Iterator[ProducerStateBatch]:
         """Yield the batches with a producer id."""
@@ -325,17 +319,12 @@ class _Notes:
                 continue
             yield batch_of_header(header, self._marker(header) if header.is_control else None)
 
-    def note_epochs(self, headers: list[BatchHeader]) -> None:
-        """Add the leader epochs of the next batches to `epochs`."""
+    def epochs_of(self, headers: list[BatchHeader]) -> Iterator[EpochEntry]:
+        """Yield an entry where the leader epoch differs from that of the batch before."""
         for header in headers:
-            if header.magic < 2:
-                continue
-            epoch, offset = header.partition_leader_epoch, header.base_offset
-            run = self.epochs[-1] if self.epochs else None
-            if run is not None and run.epoch == epoch:
-                self.epochs[-1] = EpochRun(epoch, run.start_offset, offset)
-            elif run is not None or epoch != NO_PARTITION_LEADER_EPOCH:
-                self.epochs.append(EpochRun(epoch, offset, offset))
+            if header.magic >= 2 and header.partition_leader_epoch != self._epoch:
+                self._epoch = header.partition_leader_epoch
+                yield EpochEntry(self._epoch, header.base_offset)
 
     def end_of(self, walk: RecoveryWalk, *, next_base_offset: int | None) -> tuple[str, str, int]:
         """Return the status of the walk, the reason, and the base offset of a segment to split off (-1 if none)."""
