@@ -9,6 +9,7 @@ from kstore.errors import CorruptCheckpointError, StorageError
 from kstore.log.env import Env, join_path
 from kstore.log.files.names import PARTITION_METADATA, PartitionDirectory, partitions_of_root
 from kstore.log.files.root_files import read_partition_metadata, write_partition_metadata
+from kstore.log.settings.cluster import read_cluster_topics
 
 _logger = logging.getLogger("kstore.log")
 
@@ -64,7 +65,12 @@ class TopicIds:
         return self._of_cluster.get(topic) or self._of_others(directory)
 
     def _read_cluster(self) -> dict[str, uuid.UUID]:
-        return {}
+        try:
+            topics = read_cluster_topics(self._root, self._env) or {}
+        except CorruptCheckpointError as error:
+            _logger.warning("continuing without the cluster's metadata: %s", error)
+            return {}
+        return {name: one.topic_id for name, one in topics.items()}
 
     def _of_others(self, directory: PartitionDirectory) -> uuid.UUID | None:
         """Return the id that all other partitions of the topic have which have one, None if they differ."""
