@@ -139,6 +139,16 @@ def test_entries_are_those_of_the_oracle(interval: int, chunk_bytes: int) -> Non
     assert unpacked(both) == builders.index_entries(LOG, base_offset=0, layout=layout)
 
 
+def test_small_chunk_has_room_for_the_entries_of_a_batch_that_it_ends_and_of_the_next() -> None:
+    large, small = builders.batches(0, 3, value_bytes=1100), builders.batches(3, 3, value_bytes=10)
+    log = [*large, *small]
+    layout = builders.Layout(index_interval_bytes=1000, is_closed=False)
+    for chunk_bytes in range(len(small[0]) + 1, 400):
+        both = entries()
+        recover(b"".join(log), chunk_bytes=chunk_bytes, index_interval_bytes=1000, **both)
+        assert unpacked(both) == builders.index_entries(log, base_offset=0, layout=layout), chunk_bytes
+
+
 def test_timestamp_that_goes_back_adds_no_time_entry() -> None:
     times = [50, 40, 60, 60, 10]
     log = [

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import kstore
 from kstore import _core
 from kstore.config import LogConfig
 from kstore.errors import CorruptRecordError, InvalidRecordError, LogClosedError
@@ -59,6 +60,21 @@ def test_every_offset_is_found_before_and_after_the_proof(tmp_path: Path, segmen
                     assert found is not None
                     assert (found.base_offset, found.crc) == (header.base_offset, header.crc)
         assert log.segments[0].translate_offset(headers[-1].last_offset + 1) is None
+
+
+@pytest.mark.parametrize("per_entry", [1, 2, 3, 5])
+def test_every_offset_is_found_before_and_after_the_index_grew(tmp_path: Path, per_entry: int) -> None:
+    """The last entry of an index is that of one batch when it is proven, and of more when the index has grown."""
+    size = len(write_batch([record(0, b"v" * 40, b"k00")]))
+    config = LogConfig(index_interval_bytes=size * per_entry - 1, segment_bytes=1 << 20)
+    path = tmp_path / "t-0"
+    with open_log(path, "a", config=config) as writer, open_log(path, config=config) as reader:
+        for end in range(1, 40):
+            writer.append(kstore.Record(timestamp_ms=end, key=b"k%02d" % end, value=b"v" * 40))
+            reader.refresh()
+            for log in (reader, writer):
+                found = [log.segments[0].translate_offset(offset) for offset in range(end)]
+                assert [one and one.base_offset for one in found] == [*range(end)], (end, log)
 
 
 def first_segment(log: Log, reads: list[int]) -> LogSegment:
