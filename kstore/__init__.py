@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kstore.errors import ExportError as ExportError
     from kstore.errors import ExportOptionsError as ExportOptionsError
     from kstore.errors import ExportSourceError as ExportSourceError
+    from kstore.errors import ExportTransactionError as ExportTransactionError
     from kstore.errors import InvalidProducerEpochError as InvalidProducerEpochError
     from kstore.errors import InvalidRecordError as InvalidRecordError
     from kstore.errors import InvalidTimestampError as InvalidTimestampError
@@ -154,6 +155,7 @@ _ROOMS = {
         "ExportError",
         "ExportOptionsError",
         "ExportSourceError",
+        "ExportTransactionError",
         "InvalidProducerEpochError",
         "InvalidRecordError",
         "InvalidTimestampError",

@@ -180,6 +180,35 @@ class ExportSourceError(ExportError):
         self.log_end_offset = log_end_offset
 
 
+class ExportTransactionError(ExportError):
+    """A transaction is open in an export, and the source, in which it was decided, has lost its marker: a cleaner
+    removed it, or it was deleted.
+
+    Attributes: topic, partition, offset (where the export ended), producer_id, first_offset of the transaction,
+    marker_offset (-1 if the marker was not written yet when the export ended).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic: str,
+        partition: int,
+        offset: int,
+        producer_id: int,
+        first_offset: int,
+        marker_offset: int,
+        path: str | None = None,
+    ) -> None:
+        super().__init__(message, path=path)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.producer_id = producer_id
+        self.first_offset = first_offset
+        self.marker_offset = marker_offset
+
+
 class OffsetError(KStoreError):
     """The requested offset does not fit the log.
 

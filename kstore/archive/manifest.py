@@ -63,12 +63,24 @@ class ExportedFile(NamedTuple):
         return TopicPartition(self.topic, self.partition)
 
 
+class OpenTransaction(NamedTuple):
+    """A transaction with data below the end of what was exported, and its marker above it.
+
+    marker_offset: -1 if the source had no marker yet.
+    """
+
+    producer_id: int
+    first_offset: int
+    marker_offset: int = -1
+
+
 class ExportedPartition(NamedTuple):
     """The offsets of one partition that an export covers: [start_offset, end_offset).
 
     missing: [first, end) offsets in between that the source had lost before they were exported. damage: what was left
     out with on_error="skip", as JSON objects. topic_id: that of the source, None if it has none. last_batch: the header
-    of the batch with the last exported offset, None if it is not known.
+    of the batch with the last exported offset, None if it is not known. open_transactions: of format "kstore", those
+    that end above end_offset.
     """
 
     topic: str
@@ -80,6 +92,7 @@ class ExportedPartition(NamedTuple):
     damage: tuple[dict[str, Any], ...] = ()
     topic_id: str | None = None
     last_batch: dict[str, int] | None = None
+    open_transactions: tuple[OpenTransaction, ...] = ()
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -19,6 +19,7 @@ from kstore.types import ZERO_UUID, TopicPartition
 
 Format: TypeAlias = Literal["parquet", "arrow", "kstore"]
 LastBatch: TypeAlias = Literal["keep", "drop"]
+OpenTransactions: TypeAlias = Literal["wait", "keep"]
 
 # How a table is named in place of a directory: delta:URI, iceberg:CATALOG.NAMESPACE.TABLE.
 DELTA: Final = "delta:"
@@ -52,6 +53,7 @@ class ExportOptions:
     row_group_rows: int
     file_bytes: int
     last_batch: LastBatch
+    open_transactions: OpenTransactions
     on_error: OnError
     topic_ids: tuple[tuple[str, str], ...]
 
@@ -59,6 +61,12 @@ class ExportOptions:
     def is_verbatim(self) -> bool:
         """Whether whole batches are copied."""
         return self.format == VERBATIM
+
+    @property
+    def end_isolation(self) -> Isolation:
+        """How far a run goes: up to the last stable offset with "read_committed", else to the log end."""
+        waits = self.is_verbatim and self.open_transactions == "wait"
+        return "read_committed" if waits else self.isolation
 
     def described(self) -> dict[str, Any]:
         """Return the options as JSON values, by the names of kstore.export."""
@@ -105,6 +113,8 @@ class ExportArguments(TypedDict, total=False):
     on are copied, up to end_offset, or the first record at or after `until`.
     last_batch: whether a batch that spans the end is kept whole ("keep"), or dropped as in a broker's truncation.
     columns: as in kstore.scan, by default all but topic; strings: as there.
+    open_transactions: whether a run of format "kstore" ends at the last stable offset ("wait": what is above it is
+    exported once the transactions are decided), or at the log end ("keep").
     codec: of Parquet "snappy" (the default), "zstd", "lz4", "gzip" or "none", of Arrow "none" (the default), "lz4" or
     "zstd". row_group_rows: default 131072. file_bytes: the size of a file, about; default 128 MiB.
     on_error: "skip" leaves out damage, and lists it in the manifest.
@@ -125,6 +135,7 @@ class ExportArguments(TypedDict, total=False):
     row_group_rows: int | None
     file_bytes: int | None
     last_batch: LastBatch
+    open_transactions: OpenTransactions
     on_error: OnError
     topic_ids: Mapping[str, str | uuid.UUID] | None
 
@@ -145,6 +156,7 @@ def export_options(
     row_group_rows: int | None = None,
     file_bytes: int | None = None,
     last_batch: LastBatch = "keep",
+    open_transactions: OpenTransactions = "wait",
     on_error: OnError = "raise",
     topic_ids: Mapping[str, str | uuid.UUID] | None = None,
 ) -> ExportOptions:
@@ -167,8 +179,8 @@ def export_options(
         if wrong:
             raise ValueError(f'format "kstore" copies batches as they are: {", ".join(wrong)} cannot be chosen')
         chosen = ()
-    elif last_batch != "keep" or topic_ids:
-        raise ValueError('last_batch and topic_ids are options of format "kstore"')
+    elif last_batch != "keep" or open_transactions != "wait" or topic_ids:
+        raise ValueError('last_batch, open_transactions and topic_ids are options of format "kstore"')
     else:
         from kstore.arrow import schema
 
@@ -176,10 +188,9 @@ def export_options(
         if codec is not None and codec not in _CODECS[format]:
             raise ValueError(f'codec of format "{format}" must be one of {", ".join(_CODECS[format])}, got {codec!r}')
         codec = codec or _CODECS[format][0]
-    if isolation not in ("read_uncommitted", "read_committed"):
-        raise ValueError(f'isolation must be "read_uncommitted" or "read_committed", got {isolation!r}')
-    if last_batch not in get_args(LastBatch):
-        raise ValueError(f'last_batch must be "keep" or "drop", got {last_batch!r}')
+    _check_choice("isolation", isolation, Isolation)
+    _check_choice("last_batch", last_batch, LastBatch)
+    _check_choice("open_transactions", open_transactions, OpenTransactions)
     size = FILE_BYTES if file_bytes is None else file_bytes
     rows = ROW_GROUP_ROWS if row_group_rows is None else row_group_rows
     return ExportOptions(
@@ -194,9 +205,17 @@ def export_options(
         row_group_rows=checked_int("row_group_rows", rows, least=1, greatest=_MOST_ROWS),
         file_bytes=checked_int("file_bytes", size, least=_LEAST_FILE_BYTES, greatest=_MOST_FILE_BYTES),
         last_batch=last_batch,
+        open_transactions=open_transactions,
         on_error=on_error,
         topic_ids=tuple(sorted((topic, _id_text(topic, value)) for topic, value in (topic_ids or {}).items())),
     )
+
+
+def _check_choice(name: str, value: object, choices: Any) -> None:
+    known = get_args(choices)
+    if value not in known:
+        expected = " or ".join(f'"{choice}"' for choice in known)
+        raise ValueError(f"{name} must be {expected}, got {value!r}")
 
 
 def _format_of(name: str) -> Format:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from kstore.archive.manifest import (
     ExportedFile,
     ExportedPartition,
+    OpenTransaction,
     check_exported,
     check_file,
     check_partition,
@@ -33,7 +34,8 @@ class Part(NamedTuple):
     """One task: the records of [start_offset, end_offset) of a partition, or files of the target that are joined.
 
     size_in_bytes: to read. source_base_offset: of a segment to copy, that of its source, else -1. base_offset: that the
-    copy gets, -1 if its first batch tells. inputs: the paths of files to join; empty for a part of the source.
+    copy gets, -1 if its first batch tells. inputs: the paths of files to join; empty for a part of the source. markers:
+    of transactions that began before the part and end in it, of format "kstore".
     """
 
     number: int
@@ -45,6 +47,7 @@ class Part(NamedTuple):
     source_base_offset: int = -1
     base_offset: int = -1
     inputs: tuple[str, ...] = ()
+    markers: tuple[OpenTransaction, ...] = ()
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -56,14 +59,26 @@ class Part(NamedTuple):
         return self.start_offset == self.end_offset and not self.inputs
 
 
+class Waiting(NamedTuple):
+    """Offsets [start_offset, end_offset) of a partition that a run leaves to a later one: a transaction is open."""
+
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+
+
 class Plan(NamedTuple):
-    """What a run does. partitions: as they will be, without counts; parts: by number."""
+    """What a run does. partitions: as they will be, without counts; parts: by number; waiting: what it leaves to a
+    later run.
+    """
 
     run_id: str
     source: str
     options: dict[str, Any]
     partitions: tuple[ExportedPartition, ...]
     parts: tuple[Part, ...]
+    waiting: tuple[Waiting, ...] = ()
 
     def encoded(self) -> bytes:
         """Return the plan as JSON, with a checksum."""
@@ -83,6 +98,8 @@ class Plan(NamedTuple):
                 _check_part(f"parts[{at}]", part, number=at)
                 if not part.inputs and part.topic_partition not in known:
                     raise FieldError(f"parts[{at}]", "a part of a partition that is listed", str(part.topic_partition))
+            for at, left in enumerate(plan.waiting):
+                check_partition(f"waiting[{at}]", left.topic, left.partition)
             return plan
 
 
@@ -110,7 +127,7 @@ class Work(NamedTuple):
     """A part with what its task needs. Picklable.
 
     ranges: of the source; directory: the partition's in the source; files: those to join. missing: [first, end) offsets
-    of the part that the source has lost.
+    of the part that the source has lost. exported: the part's partition in the plan; None for a join.
     """
 
     part: Part
@@ -118,6 +135,15 @@ class Work(NamedTuple):
     ranges: tuple[ScanRange, ...] = ()
     files: tuple[ExportedFile, ...] = ()
     missing: tuple[tuple[int, int], ...] = ()
+    exported: ExportedPartition | None = None
+
+    @property
+    def cut_offset(self) -> int:
+        """The offset below which no record may be copied, 0 for none: the log start offset of the target does not hide
+        those of a part that begins inside a batch.
+        """
+        start = 0 if self.exported is None else self.exported.start_offset
+        return self.part.start_offset if self.part.start_offset > start else 0
 
 
 class StagedFile(NamedTuple):
@@ -133,7 +159,7 @@ class StagedFile(NamedTuple):
 class PartResult(NamedTuple):
     """What a task did. epochs: (leader epoch, first offset) where it changes in copied batches; next_offset: the one
     after the last copied batch; has_producers, has_transactions: whether copied batches have a producer id, or are
-    transactional.
+    transactional; lost_markers: those of the part that were not in the source any more.
     """
 
     part: int
@@ -144,6 +170,7 @@ class PartResult(NamedTuple):
     epochs: tuple[tuple[int, int], ...] = ()
     has_producers: bool = False
     has_transactions: bool = False
+    lost_markers: tuple[OpenTransaction, ...] = ()
 
     def encoded(self) -> bytes:
         """Return the result as JSON, with a checksum."""

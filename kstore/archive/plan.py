@@ -6,17 +6,25 @@ make_plan resolves offsets and times against the logs as they are now; works loo
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kstore._core import BatchHeader
-from kstore.archive.manifest import BATCH_IDENTITY, ExportedFile, ExportedPartition, Manifest
+from kstore.archive.manifest import BATCH_IDENTITY, ExportedFile, ExportedPartition, Manifest, OpenTransaction
 from kstore.archive.options import ExportOptions
-from kstore.archive.parts import Part, Plan, Work, described
+from kstore.archive.parts import Part, Plan, Waiting, Work, described
 from kstore.config import MAX_INT32, MAX_INT64, MIB, LogConfig
-from kstore.errors import CorruptionError, CorruptRecordError, ExportSourceError
+from kstore.errors import (
+    CorruptionError,
+    CorruptRecordError,
+    ExportSourceError,
+    ExportTransactionError,
+    LogNotFoundError,
+    OffsetOutOfRangeError,
+)
 from kstore.log.damage import SkippedRange
 from kstore.log.env import Env, Location, StrPath, join_path, locate, split_path
 from kstore.log.files.names import PartitionDirectory
@@ -24,13 +32,20 @@ from kstore.log.files.root_files import id_text, read_partition_metadata
 from kstore.log.log import Log
 from kstore.log.opening import open_found
 from kstore.log.plan import ScanRange
+from kstore.log.segment.replaced import ERRORS_OF_A_CHANGE
 from kstore.log.segment.sound import FileRange
+from kstore.log.state.transactions import producers_in, transactions_ending_from
 from kstore.types import MAX_OFFSET, TopicPartition
 
 # A part below this size is not split to give every thread one.
 _LEAST_PART_BYTES = 16 * MIB
 # Of the ranges of a part, so that several threads can decode it.
 _RANGE_BYTES = 8 * MIB
+# Attempts to look at a log whose files change.
+MOST_LOOKS = 10
+
+
+_Result = TypeVar("_Result")
 
 
 class Source(NamedTuple):
@@ -62,6 +77,10 @@ class Source(NamedTuple):
         return open_found(directory, self.config)
 
 
+class _ImpossibleOffsetError(CorruptRecordError):
+    """A batch that was read whole, with an offset that its segment cannot hold: no change of the files explains it."""
+
+
 class _Span(NamedTuple):
     """What a run takes of a log: [start, end) offsets; is_new: nothing of the partition was exported before; damage:
     where offsets end that can be true.
@@ -86,21 +105,26 @@ def make_plan(source: Source, options: ExportOptions, manifest: Manifest | None,
     before = {one.topic_partition: one for one in (() if manifest is None else manifest.partitions)}
     # What a table holds has no run.
     is_first_run = manifest is None or not (manifest.run_id or before)
+    waiting: list[Waiting] = []
     directories = source.selected(options)
     is_few = len(directories) < tasks
     for directory in directories:
-        with source.open(directory) as log:
-            known = before.pop(log.topic_partition, None)
+        known = before.get(directory.topic_partition)
+
+        def plan(
+            log: Log, directory: PartitionDirectory = directory, known: ExportedPartition | None = known
+        ) -> _Found:
+            share = len(directories) / tasks if is_few else 1
             topic_id = topic_id_of(directory, source.located.env)
-            if known is not None:
-                _check_unchanged(log, known, topic_id)
-            span = _span_of(log, known, options, source, is_first_run=is_first_run)
-            size = options.file_bytes
-            if is_few and not options.is_verbatim:
-                size = min(size, max(log.size_in_bytes * len(directories) // tasks, _LEAST_PART_BYTES))
-            found = _segment_parts(log, span, options) if options.is_verbatim else _parts(log, span, options, size)
-            parts += found
-            partitions.append(_exported(log, span, known, topic_id))
+            return _plan_partition(log, known, options, source, topic_id, is_first_run=is_first_run, share=share)
+
+        # One that was deleted since it was listed is not there.
+        with suppress(LogNotFoundError):
+            found = look_at(source, directory, plan)
+            before.pop(directory.topic_partition, None)
+            partitions.append(found.exported)
+            parts += found.parts
+            waiting += found.waiting
     partitions += before.values()
     parts += _joins(manifest, options)
     return Plan(
@@ -109,7 +133,66 @@ def make_plan(source: Source, options: ExportOptions, manifest: Manifest | None,
         options=options.described(),
         partitions=tuple(sorted(partitions)),
         parts=tuple(part._replace(number=number) for number, part in enumerate(parts)),
+        waiting=tuple(waiting),
     )
+
+
+class _Found(NamedTuple):
+    """The plan of one partition."""
+
+    exported: ExportedPartition
+    parts: Sequence[Part]
+    waiting: Sequence[Waiting]
+
+
+def _plan_partition(
+    log: Log,
+    known: ExportedPartition | None,
+    options: ExportOptions,
+    source: Source,
+    topic_id: str | None,
+    *,
+    is_first_run: bool,
+    share: float,
+) -> _Found:
+    if known is not None:
+        _check_unchanged(log, known, topic_id)
+    span = _span_of(log, known, options, source, is_first_run=is_first_run)
+    exported = _exported(log, span, known, topic_id)
+    waiting = list(_waiting(log, span, options))
+    if not options.is_verbatim:
+        size = options.file_bytes
+        if share < 1:
+            size = min(size, max(int(log.size_in_bytes * share), _LEAST_PART_BYTES))
+        return _Found(exported, _parts(log, span, options, size), waiting)
+    parts = _segment_parts(log, span, options)
+    if span.start < span.end:
+        if known is not None:
+            _check_decided(log, known, options)
+        parts, left_open = _with_markers(log, span, known, parts, options)
+        exported = exported._replace(open_transactions=left_open)
+    return _Found(exported, parts, waiting)
+
+
+def look_at(source: Source, directory: PartitionDirectory, use: Callable[[Log], _Result]) -> _Result:
+    """Open a log and return what use(log) returns; again if files of the log changed meanwhile.
+
+    Raises: what use raises; LogNotFoundError; LogReplacedError or StorageError if files change again and again.
+    """
+    looks_left = MOST_LOOKS
+    while True:
+        looks_left -= 1
+        with source.open(directory) as log:
+            try:
+                return use(log)
+            except _ImpossibleOffsetError:
+                raise
+            except ERRORS_OF_A_CHANGE as error:
+                log.renew_after(error, looks_left=looks_left)
+            except OffsetOutOfRangeError:
+                # Every offset that is asked for is one that the log had a moment ago.
+                if not looks_left:
+                    raise
 
 
 def works(
@@ -118,11 +201,11 @@ def works(
     options: ExportOptions,
     manifest: Manifest | None,
     *,
-    planned: Iterable[ExportedPartition] = (),
+    planned: Iterable[ExportedPartition],
 ) -> Iterator[Work]:
     """Yield what the task of each part reads, looked up in the logs as they are now.
 
-    Args: planned: the partitions of a plan that was made earlier: their logs have to be the same.
+    Args: planned: the partitions of the plan: their logs have to be the same.
     Raises: ExportSourceError if the source has lost offsets of a part; as make_plan.
     """
     expected = {one.topic_partition: one for one in planned}
@@ -139,10 +222,25 @@ def works(
         if directory is None:
             yield from _works_of_lost(list(group), source)
             continue
-        with source.open(directory) as log:
-            if topic_partition in expected:
-                _check_unchanged(log, expected[topic_partition], topic_id_of(directory, source.located.env))
-            yield from (_work(log, part, options, source) for part in group)
+        todo_here = list(group)
+
+        def look_up(log: Log, parts: list[Part] = todo_here, directory: PartitionDirectory = directory) -> list[Work]:
+            exported = expected[directory.topic_partition]
+            _check_unchanged(log, exported, topic_id_of(directory, source.located.env))
+            return [_work(log, part, exported, options, source) for part in parts]
+
+        try:
+            found = look_at(source, directory, look_up)
+        except LogNotFoundError:
+            found = list(_works_of_lost(todo_here, source))
+        yield from found
+
+
+def looked_up_again(work: Work, source: Source, options: ExportOptions) -> Work:
+    """Return what a task reads whose files changed since they were looked up.  Raises: as works."""
+    planned = () if work.exported is None else (work.exported,)
+    again = next(works((work.part,), source, options, None, planned=planned))
+    return again._replace(missing=(*work.missing, *again.missing))
 
 
 def topic_id_of(directory: PartitionDirectory, env: Env) -> str | None:
@@ -218,7 +316,7 @@ def _span_of(
         if log.log_start_offset > first:
             missing = _lost(log, first, source, end=log.log_start_offset)
     if first is not None and (known is None or first > known.end_offset):
-        end = log.readable_end(isolation=options.isolation, on_error=options.on_error).offset
+        end = log.readable_end(isolation=options.end_isolation, on_error=options.on_error).offset
         if known is not None and end < first:
             return _Span(known.end_offset, known.end_offset, is_new=False)
         first = min(first, end)
@@ -227,16 +325,107 @@ def _span_of(
         return _Span(at, at, known is None, missing)
     since_ms = options.since_ms if known is None else None
     start, end = log.held_offsets(
-        first, last, since_ms=since_ms, isolation=options.isolation, on_error=options.on_error
+        first, last, since_ms=since_ms, isolation=options.end_isolation, on_error=options.on_error
     )
     if end == MAX_OFFSET:
-        end = max(start, log.readable_end(isolation=options.isolation, on_error=options.on_error).offset)
+        end = max(start, log.readable_end(isolation=options.end_isolation, on_error=options.on_error).offset)
     true_end, damage = _true_end(log, options, end=end)
     # The start may be that of a log which seems to end too far above.
     start, end = min(start, true_end), min(end, true_end)
     if options.is_verbatim:
         end = _verbatim_end(log, start, options, end=end)
     return _Span(start, max(start, end), known is None, missing, damage)
+
+
+def _waiting(log: Log, span: _Span, options: ExportOptions) -> Iterator[Waiting]:
+    """Yield the offsets that the options select, and that are not exported as long as a transaction is open."""
+    if options.end_isolation != "read_committed" or options.until_ms is not None:
+        return
+    stable = log.readable_end(isolation="read_committed", on_error=options.on_error).offset
+    last = options.selection.bounds_of(log.topic_partition)[1]
+    end = log.readable_end(on_error=options.on_error).offset
+    end = end if last is None else min(end, last)
+    if stable <= span.end < end:
+        yield Waiting(*log.topic_partition, span.end, end)
+
+
+def _check_decided(log: Log, known: ExportedPartition, options: ExportOptions) -> None:
+    """Raise ExportTransactionError if the source has lost the marker of a transaction that is open in the target: what
+    is copied from now on would end it by the marker of another one, or never.
+    """
+    unknown = {one.producer_id: one for one in known.open_transactions if one.marker_offset < 0}
+    for one in known.open_transactions:
+        header = _header_at(log, one.marker_offset) if one.marker_offset >= 0 else None
+        if one.marker_offset >= 0 and (
+            header is None or not header.is_control or header.producer_id != one.producer_id
+        ):
+            raise marker_lost(log.path, known, one)
+    if not unknown:
+        return
+    # A cleaner leaves a marker as long as there is data of its transaction.
+    start = min(one.first_offset for one in unknown.values())
+    has_data = producers_in(log.segments, max(start, log.log_start_offset), end_offset=known.end_offset)
+    undecided = {producer_id: one for producer_id, one in unknown.items() if producer_id not in has_data}
+    # A marker that follows without a gap is the next one of its producer.
+    expected = known.end_offset
+    for batch in log.batches(max(expected, log.log_start_offset), on_error=options.on_error):
+        if not undecided or batch.base_offset != expected:
+            break
+        expected = batch.last_offset + 1
+        if batch.is_control:
+            undecided.pop(batch.producer_id, None)
+    if undecided and expected < log.log_end_offset:
+        raise marker_lost(log.path, known, min(undecided.values(), key=lambda one: one.first_offset))
+
+
+def marker_lost(path: str, known: ExportedPartition, lost: OpenTransaction) -> ExportTransactionError:
+    """Return the error for a transaction of the target that cannot be ended as in the source, a log in `path`."""
+    offset = known.end_offset
+    where = f"at offset {lost.marker_offset}" if lost.marker_offset >= 0 else f"from offset {offset} on"
+    return ExportTransactionError(
+        f"{known.topic_partition} in {path}: the transaction of producer {lost.producer_id} from offset "
+        f"{lost.first_offset} on is open in the "
+        f"export, which ends at offset {offset}, and the source has lost its marker {where}: export into another "
+        "directory",
+        topic=known.topic,
+        partition=known.partition,
+        offset=offset,
+        producer_id=lost.producer_id,
+        first_offset=lost.first_offset,
+        marker_offset=lost.marker_offset,
+        path=path,
+    )
+
+
+def _with_markers(
+    log: Log, span: _Span, known: ExportedPartition | None, parts: Sequence[Part], options: ExportOptions
+) -> tuple[list[Part], tuple[OpenTransaction, ...]]:
+    """Return the parts with the markers that they must have of earlier ones' transactions, and the transactions that
+    are open at the end of the span.
+    """
+    started = {one.producer_id: one.first_offset for one in (known.open_transactions if known else ())}
+    holding = sorted((part for part in parts if not part.is_empty_segment), key=lambda part: part.start_offset)
+    starts = [part.start_offset for part in holding]
+    markers: dict[int, list[OpenTransaction]] = {}
+    left_open = []
+    ended = transactions_ending_from(log.segments, span.start, end_offset=span.end, started=started, config=log.config)
+    # What lies in damage is not known; the copy leaves it out.
+    with suppress(*((CorruptionError,) if options.on_error == "skip" else ())):
+        for transaction in ended:
+            if transaction.first_offset >= span.end:
+                continue
+            if transaction.marker_offset >= span.end:
+                left_open.append(OpenTransaction(*transaction))
+                continue
+            slot = bisect_right(starts, transaction.marker_offset) - 1
+            if slot >= 0 and transaction.first_offset < starts[slot]:
+                markers.setdefault(starts[slot], []).append(OpenTransaction(*transaction))
+    left_open += [OpenTransaction(*one) for one in started.items() if one[1] < span.end]
+    found = [
+        part if part.is_empty_segment else part._replace(markers=tuple(markers.get(part.start_offset, ())))
+        for part in parts
+    ]
+    return found, tuple(sorted(left_open))
 
 
 def _true_end(log: Log, options: ExportOptions, *, end: int) -> tuple[int, tuple[dict[str, Any], ...]]:
@@ -261,7 +450,7 @@ def _true_end(log: Log, options: ExportOptions, *, end: int) -> tuple[int, tuple
     reason = f"offset too far above the segment's base offset: expected at most {most}, found {batch.last_offset}"
     if options.on_error == "raise":
         message = f"{reason} in batch at position {batch.position} of {path}"
-        raise CorruptRecordError(
+        raise _ImpossibleOffsetError(
             message, path=path, position=batch.position, reason=reason, expected=most, found=batch.last_offset
         )
     skipped = SkippedRange(log.topic_partition, path, batch.position, batch.size_in_bytes, found, None, reason)
@@ -303,7 +492,8 @@ def _works_of_lost(parts: Sequence[Part], source: Source) -> Iterator[Work]:
         missing = () if part.is_empty_segment else ((part.start_offset, part.end_offset),)
         # So that a segment ends the log where the partition ended.
         base_offset = part.end_offset if part is last else part.base_offset
-        yield Work(part._replace(start_offset=part.end_offset, base_offset=base_offset), directory, missing=missing)
+        gone = part._replace(start_offset=part.end_offset, base_offset=base_offset, markers=())
+        yield Work(gone, directory, missing=missing)
 
 
 def _check_reaches(log: Log, end: int, options: ExportOptions) -> None:
@@ -409,9 +599,9 @@ def _empty_segments(log: Log, span: _Span, copied: set[int]) -> list[Part]:
     return parts
 
 
-def _work(log: Log, part: Part, options: ExportOptions, source: Source) -> Work:
+def _work(log: Log, part: Part, exported: ExportedPartition, options: ExportOptions, source: Source) -> Work:
     if part.is_empty_segment:
-        return Work(part, log.path)
+        return Work(part, log.path, exported=exported)
     missing: tuple[tuple[int, int], ...] = ()
     start = part.start_offset
     if log.log_start_offset > start:
@@ -420,7 +610,7 @@ def _work(log: Log, part: Part, options: ExportOptions, source: Source) -> Work:
     _check_reaches(log, part.end_offset, options)
     size = MAX_INT64 if options.is_verbatim else _RANGE_BYTES
     ranges = _planned(log, start, options, end=part.end_offset, max_bytes=size)
-    return Work(part._replace(start_offset=start), log.path, tuple(ranges), (), missing)
+    return Work(part._replace(start_offset=start), log.path, tuple(ranges), (), missing, exported)
 
 
 def _joins(manifest: Manifest | None, options: ExportOptions) -> list[Part]:

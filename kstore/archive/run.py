@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from itertools import islice
 from queue import SimpleQueue
@@ -11,12 +12,12 @@ from typing import Any, NamedTuple, Protocol
 
 from kstore.archive.manifest import MANIFEST_FILE, ExportedFile, ExportedPartition, Manifest, SealedManifest
 from kstore.archive.options import ExportOptions
-from kstore.archive.parts import PartResult, Plan, Work
-from kstore.archive.plan import Source, damage_of, make_plan, works
+from kstore.archive.parts import PartResult, Plan, Waiting, Work
+from kstore.archive.plan import MOST_LOOKS, Source, damage_of, make_plan, marker_lost, works
 from kstore.archive.target import Commit, PartitionNotes, Place, Target
 from kstore.archive.tasks import Job, run_part
 from kstore.config import MAX_INT32, LogConfig
-from kstore.errors import CorruptManifestError, ExportError, checked_int
+from kstore.errors import CorruptManifestError, ExportError, LogReplacedError, checked_int
 from kstore.log.env import DEFAULT_ENV, Env, StrPath, join_path, split_path
 from kstore.log.files.names import (
     LOG_SUFFIX,
@@ -37,7 +38,7 @@ class ExportSummary(NamedTuple):
 
     new_records, new_files: of this run, without files that only join others; joined_files: how many files of earlier
     runs were joined; was_resumed: whether the run began with what another one had left unfinished. damage: what this
-    run left out with on_error="skip", as JSON objects.
+    run left out with on_error="skip", as JSON objects. waiting: what waits for open transactions to be decided.
     """
 
     target: str
@@ -51,6 +52,11 @@ class ExportSummary(NamedTuple):
     size_in_bytes: int
     partitions: tuple[ExportedPartition, ...]
     damage: tuple[dict[str, Any], ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+
+
+class _MarkersLostError(Exception):
+    """A cleaner removed markers of the source after they were planned, and before they were copied."""
 
 
 class Executor(Protocol):
@@ -159,19 +165,11 @@ class _Run:
             _check_held(target, sealed, options)
         if plan is not None:
             was_resumed = True
-            manifest = self._carry_out(plan, manifest, is_resumed=True)
-            sealed = SealedManifest(manifest, is_sealed=True)
-        plan = make_plan(self._source, options, manifest, tasks=self._tasks)
-        is_current = (
-            sealed is not None
-            and sealed.is_sealed
-            and manifest is not None
-            and not plan.parts
-            and _with_counts(plan.partitions, manifest.files) == manifest.partitions
-        )
-        if manifest is None or not is_current:
-            target.begin(plan)
-            manifest = self._carry_out(plan, manifest)
+            with suppress(_MarkersLostError):
+                manifest = self._carry_out(plan, manifest)
+                sealed = SealedManifest(manifest, is_sealed=True)
+        is_sealed = sealed is not None and sealed.is_sealed
+        plan, manifest = self._with_what_is_new(manifest, is_sealed=is_sealed)
         self._write_topic_ids(manifest)
         return ExportSummary(
             target=target.path,
@@ -185,24 +183,58 @@ class _Run:
             size_in_bytes=manifest.size_in_bytes,
             partitions=manifest.partitions,
             damage=tuple(self._damage),
+            waiting=plan.waiting,
         )
+
+    def _with_what_is_new(self, manifest: Manifest | None, *, is_sealed: bool) -> tuple[Plan, Manifest]:
+        """Export what is new, and return the plan and the manifest; with another plan if a cleaner outruns the copy.
+
+        Args: is_sealed: whether the manifest has a checksum; one without is written again.
+        """
+        plans_left = MOST_LOOKS
+        while True:
+            plans_left -= 1
+            plan = make_plan(self._source, self._options, manifest, tasks=self._tasks)
+            is_unchanged = manifest is not None and _with_counts(plan.partitions, manifest.files) == manifest.partitions
+            if manifest is not None and is_sealed and is_unchanged and not plan.parts:
+                return plan, manifest
+            self._target.begin(plan)
+            try:
+                return plan, self._carry_out(plan, manifest)
+            except _MarkersLostError as error:
+                if not plans_left:
+                    message = f"{self._source.name} is cleaned again and again while it is exported: export again"
+                    raise LogReplacedError(message, path=self._source.name) from error
 
     def _check(self, described: dict[str, Any], source: str, *, path: str) -> None:
         self._options.check_same({**described, "source": source}, path=path, source=self._source.name)
 
-    def _carry_out(self, plan: Plan, manifest: Manifest | None, *, is_resumed: bool = False) -> Manifest:
+    def _carry_out(self, plan: Plan, manifest: Manifest | None) -> Manifest:
         target, options = self._target, self._options
         results = target.results(plan)
         parts = [part for part in plan.parts if part.number not in results]
-        planned = plan.partitions if is_resumed else ()
-        todo = list(works(parts, self._source, options, manifest, planned=planned))
+        todo = list(works(parts, self._source, options, manifest, planned=plan.partitions))
         self._on_plan(sum(work.part.size_in_bytes for work in todo))
-        job = Job(options, Place(target.path, target.env), self._source.config, self._source.env)
-        for result in self._execute(todo, job) if todo else ():
+        for result in self._execute(todo, Job(options, Place(target.path, target.env), self._source)) if todo else ():
             results[result.part] = result
+        self._check_markers(plan, manifest, results)
         commit = self._commit_of(plan, manifest, results)
         target.commit(commit, finish=self._finish)
         return commit.manifest
+
+    def _check_markers(self, plan: Plan, manifest: Manifest | None, results: dict[int, PartResult]) -> None:
+        """Check that the copies have the markers of all transactions that are decided in the source.
+
+        Raises: ExportTransactionError for a transaction of an earlier run, _MarkersLostError for one of this run.
+        """
+        losing = [part for part in plan.parts if results[part.number].lost_markers]
+        for part in losing:
+            known = None if manifest is None else manifest.partition(part.topic_partition)
+            for lost in results[part.number].lost_markers:
+                if known is not None and lost.first_offset < known.end_offset:
+                    raise marker_lost(self._directories[part.topic_partition], known, lost)
+        if losing:
+            raise _MarkersLostError
 
     def _commit_of(self, plan: Plan, manifest: Manifest | None, results: dict[int, PartResult]) -> Commit:
         files = {file.path: file for file in (() if manifest is None else manifest.files)}

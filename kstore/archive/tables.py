@@ -253,7 +253,7 @@ def export_to_table(
     for group in _commits(plan.parts, options.file_bytes) if plan.parts or not ends else [[]]:
         ends |= {part.topic_partition: part.end_offset for part in group}
         marks = {one: _Mark(end, found.name, planned[one].topic_id) for one, end in ends.items()}
-        todo = list(works(group, found, options, before))
+        todo = list(works(group, found, options, before, planned=plan.partitions))
         with _failures_of(table, rows):
             opened.append(rows.reader(todo), marks)
         ends = {}

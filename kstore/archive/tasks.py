@@ -7,46 +7,60 @@ from typing import NamedTuple
 
 from kstore.archive.options import ExportOptions
 from kstore.archive.parts import Part, PartResult, Work
+from kstore.archive.plan import MOST_LOOKS, Source, looked_up_again
 from kstore.archive.target import Place, save_result
-from kstore.config import LogConfig
-from kstore.log.env import Env
+from kstore.errors import LogReplacedError, StorageError
+from kstore.log.segment.replaced import is_change
 
 
 class Job(NamedTuple):
-    """What the tasks of a run have in common. env: of the source, None to choose it by the ranges. Picklable."""
+    """What the tasks of a run have in common. Picklable."""
 
     options: ExportOptions
     place: Place
-    config: LogConfig
-    env: Env | None
+    source: Source
 
 
 def run_part(work: Work, job: Job, *, threads: int = 1, on_bytes: Callable[[int], None] = lambda _: None) -> PartResult:
     """Export one part: its files, durable in the staging directory, then the note that they are finished.
 
     Another attempt of the same part writes other files; the last note counts, and either is right.
+    If files of the source change while it reads them, it begins again with those that the log has by then.
     Args: threads: that decode; on_bytes: called with how many bytes of the source were dealt with since the last call.
-    Raises: as export_columns or export_batches.
+    Raises: as export_columns or export_batches; ExportSourceError if the source has lost offsets of the part.
     """
-    options, part = job.options, work.part
+    looks_left = MOST_LOOKS
+    while True:
+        looks_left -= 1
+        try:
+            result = _exported(work, job, threads=threads, on_bytes=on_bytes)
+            break
+        except (LogReplacedError, StorageError) as error:
+            is_of_source = not work.files and str(error.path).startswith(f"{work.directory}/")
+            if not looks_left or not is_of_source or not is_change(error):
+                raise
+            work = looked_up_again(work, job.source, job.options)
+    save_result(result, job.place.staging, job.place.env)
+    return result
+
+
+def _exported(work: Work, job: Job, *, threads: int, on_bytes: Callable[[int], None]) -> PartResult:
+    options, source = job.options, job.source
     if options.is_verbatim:
         from kstore.archive.batches import export_batches
 
-        result = export_batches(work, options, job.place, config=job.config, env=job.env, on_bytes=on_bytes)
-    else:
-        from kstore.archive.columns import export_columns
+        return export_batches(work, options, job.place, config=source.config, env=source.env, on_bytes=on_bytes)
+    from kstore.archive.columns import export_columns
 
-        result = export_columns(
-            work,
-            options,
-            job.place,
-            config=job.config,
-            env=job.env,
-            threads=threads,
-            on_offset=_in_bytes(part, on_bytes),
-        )
-    save_result(result, job.place.staging, job.place.env)
-    return result
+    return export_columns(
+        work,
+        options,
+        job.place,
+        config=source.config,
+        env=source.env,
+        threads=threads,
+        on_offset=_in_bytes(work.part, on_bytes),
+    )
 
 
 def _in_bytes(part: Part, tell: Callable[[int], None]) -> Callable[[int], None]:

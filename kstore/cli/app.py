@@ -50,6 +50,13 @@ class LastBatch(str, Enum):
     DROP = "drop"
 
 
+class OpenTransactions(str, Enum):
+    """Where `export --format kstore` ends in a log with open transactions."""
+
+    WAIT = "wait"
+    KEEP = "keep"
+
+
 Arguments = ParamSpec("Arguments")
 IS_TERMINAL = sys.stdout is not None and sys.stdout.isatty()
 
@@ -551,6 +558,9 @@ def export_records(
     last_batch: Annotated[
         LastBatch, typer.Option(help="Format kstore: whether a batch that spans the end is kept whole.")
     ] = LastBatch.KEEP,
+    open_transactions: Annotated[
+        OpenTransactions, typer.Option(help="Format kstore: end at the last stable offset (wait) or at the log end.")
+    ] = OpenTransactions.WAIT,
     topic_id: Annotated[
         list[str] | None, typer.Option("--topic-id", metavar="TOPIC=ID", help="Format kstore: an id for a topic.")
     ] = None,
@@ -568,6 +578,7 @@ def export_records(
     from kstore.cli.exporting import command as exporting
 
     what = (format.value, topic, partition, start, end, since, until, isolation.value, columns, strings, codec)
-    given = exporting.Given(*what, row_group_rows, file_bytes, last_batch.value, topic_id, skip_damaged)
+    verbatim = (last_batch.value, open_transactions.value, topic_id)
+    given = exporting.Given(*what, row_group_rows, file_bytes, *verbatim, skip_damaged)
     wanted = exporting.ExportWanted(directory, target, to_table, given, threads, skip_lost)
     return exporting.run(wanted, out, is_json=json)

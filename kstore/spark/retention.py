@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kstore.errors import LogNotFoundError, LogReplacedError, OffsetOutOfRangeError, StorageError
 from kstore.log import FileRange, Log, PartitionDirectory, ScanRange
-from kstore.log.env import ENOENT, Closing, is_same_file, split_path
+from kstore.log.env import Closing, is_same_file, split_path
 from kstore.log.opening import open_found
+from kstore.log.segment.replaced import is_change
 from kstore.spark.offsets import OffsetRange, data_loss, latest_offset
 from kstore.spark.options import ReadOptions
 
@@ -82,7 +83,7 @@ class Looks(Closing):
                     self._kept[directory.path] = log
                 return found
             except (StorageError, LogReplacedError) as error:
-                if not looks_left or not _is_changed(error):
+                if not looks_left or not is_change(error):
                     raise
             finally:
                 if not is_kept:
@@ -115,7 +116,7 @@ def read_what_is_left(
                 yield batch
         except (StorageError, LogReplacedError) as error:
             looks_left -= 1
-            if not looks_left or not _is_changed(error):
+            if not looks_left or not is_change(error):
                 raise
             waiting = _planned_anew(scan, next_offset, options, fate=_fate_of(scan, error))
 
@@ -126,17 +127,11 @@ def _read_all(
     try:
         yield from read([scan])
     except (StorageError, LogReplacedError) as error:
-        if not _is_changed(error):
+        if not is_change(error):
             raise
         asked = OffsetRange(scan.topic_partition, start_offset=scan.start_offset, end_offset=scan.end_offset)
         fate = _fate_of(scan, error)
         raise data_loss(asked, found=f"{fate} since the read was planned", offset=scan.start_offset) from error
-
-
-def _is_changed(error: StorageError | LogReplacedError) -> bool:
-    if isinstance(error, LogReplacedError):
-        return True
-    return error.errno == ENOENT and not isinstance(error, LogNotFoundError)
 
 
 def _fate_of(scan: ScanRange, error: StorageError | LogReplacedError) -> str:

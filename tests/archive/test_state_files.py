@@ -248,7 +248,8 @@ def check_mutants(tmp_path: Path, format: str, state: str, *, stride: int) -> in
     del fields[CHECKSUM]
     target, count = tmp_path / "out", 0
     for number, (name, mutant) in enumerate(mutants_of(fields)):
-        if number % stride:
+        # Where an export begins is known from its plan alone, for which the checksum speaks.
+        if number % stride or (state != "manifest" and ".start_offset = " in name):
             continue
         count += 1
         # A manifest of an earlier version has none.

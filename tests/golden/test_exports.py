@@ -72,7 +72,7 @@ def compare_rows(source: Path, target: Path, format: Any, topics: list[str]) -> 
 @over("set_name, tree", ROOTS, by=lambda case: case[0])
 def test_batches_are_copied_verbatim_and_answer_as_the_source(set_name: str, tree: str, tmp_path: Path) -> None:
     source, target = root_of(set_name, tree), tmp_path / "out"
-    export(source, target, "kstore", topics=topics_of(set_name, tree))
+    export(source, target, "kstore", topics=topics_of(set_name, tree), open_transactions="keep")
     for partition in golden_partitions(set_name, trees=(tree,)):
         compare_logs(partition, target / partition.name)
     with open_store(target, "a") as store:

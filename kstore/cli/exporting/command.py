@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kstore.archive.options import ExportOptions, export_options
+from kstore.archive.parts import Waiting
 from kstore.archive.run import ExportSummary, local_export
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE
 from kstore.cli.arguments import WrongUseError, parse_offset, parse_timestamp_ms
@@ -46,6 +47,7 @@ class Given(NamedTuple):
     row_group_rows: int | None
     file_bytes: int | None
     last_batch: str
+    open_transactions: str
     topic_id: list[str] | None
     skip_damaged: bool
 
@@ -68,6 +70,7 @@ class Given(NamedTuple):
                 row_group_rows=self.row_group_rows,
                 file_bytes=self.file_bytes,
                 last_batch="drop" if self.last_batch == "drop" else "keep",
+                open_transactions="keep" if self.open_transactions == "keep" else "wait",
                 on_error="skip" if self.skip_damaged else "raise",
                 topic_ids=dict(_topic_and_id(text) for text in self.topic_id or ()),
             )
@@ -137,9 +140,14 @@ def run(wanted: ExportWanted, out: Output, *, is_json: bool) -> int:
         summary = _exported(wanted, options, bar)
     for left_out in summary.damage:
         out.notice(_skipped_text(left_out))
+    if isinstance(summary, ExportSummary):
+        for waiting in summary.waiting:
+            out.notice(_waiting_text(waiting))
     if is_json:
         fields = summary._asdict()
         fields["partitions"] = [one._asdict() for one in summary.partitions]
+        if isinstance(summary, ExportSummary):
+            fields["waiting"] = [waiting._asdict() for waiting in summary.waiting]
         out.line(JSON_TEXT(fields))
     elif isinstance(summary, ExportSummary):
         out.table(COLUMNS, [[one.topic, *map(str, one[1:5])] for one in summary.partitions])
@@ -176,6 +184,11 @@ def _counted(count: int, noun: str) -> str:
 def _holds(summary: ExportSummary, target: str | None) -> str:
     joined = f"{summary.joined_files} files were joined; " if summary.joined_files else ""
     return f"{joined}{target} holds {summary.record_count} in {_counted(summary.file_count, 'file')}"
+
+
+def _waiting_text(waiting: Waiting) -> str:
+    offsets = f"offsets {waiting.start_offset} to {waiting.end_offset - 1}"
+    return f"{offsets} of {waiting.topic}-{waiting.partition} are not exported yet: a transaction is open from there on"
 
 
 def _skipped_text(left_out: dict[str, Any]) -> str:

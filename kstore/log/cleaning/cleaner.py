@@ -10,7 +10,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kstore._core import CompactionPass, OffsetIndexEntries, OffsetMap, RecoveryWalk, TimeIndexEntries, read_header
+from kstore._core import (
+    BatchHeader,
+    CompactionPass,
+    OffsetIndexEntries,
+    OffsetMap,
+    RecoveryWalk,
+    TimeIndexEntries,
+    read_header,
+)
 from kstore.compression import LZ4_HEADER, LZ4_HEADER_OF_V0, CompressionType, Payload, compress, decompress
 from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import KeylessRecordsError
@@ -29,8 +37,11 @@ from kstore.log.segment.records import entry_size, too_large, truncated_since_li
 from kstore.log.segment.segment import LogSegment
 from kstore.log.segment.transaction_index import AbortedTxn, encode_aborted_txn
 from kstore.log.state.transactions import AbortedTransaction
+from kstore.record import RecordBatch
 
 _SECRET_BYTES = 16
+# Of an OffsetMap that is half full.
+_MAP_BYTES_OF_A_KEY = 48
 _LEAST_HEADER_BYTES = 12
 
 
@@ -322,6 +333,40 @@ class Cleaner:
     def _remove_cleaned(self, base_offset: int) -> None:
         for suffix in SEGMENT_SUFFIXES:
             self._given.env.unlink(segment_path(self._given.directory, base_offset, suffix=suffix) + CLEANED_STATE)
+
+
+def without_records_below(
+    offset: int, data: bytes, header: BatchHeader, *, path: str, config: LogConfig, now_ms: int
+) -> bytes:
+    """Return a batch without its records below an offset, as a cleaning leaves it: with the same offsets.
+
+    Args: now_ms: for the delete horizon of tombstones.
+    Raises: CorruptRecordError, UnsupportedError.
+    """
+    batch = RecordBatch(data, path=path, config=config)
+    keys = [bytes(one.key) for one in batch.records(headers=False) if one.key is not None and one.offset < offset]
+    # As if each of them had a newer record at `offset`; records above latest_offset are kept.
+    newer = OffsetMap(
+        memory_bytes=_MAP_BYTES_OF_A_KEY * (len(keys) + 1), load_factor=0.5, secret=secrets.token_bytes(_SECRET_BYTES)
+    )
+    for key in keys:
+        newer.put(key, offset)
+    newer.pass_to(offset - 1)
+    records = CompactionPass(
+        newer,
+        aborted=(),
+        decompress=decompress,
+        compress=_compress,
+        now_ms=now_ms,
+        delete_retention_ms=config.delete_retention_ms,
+        start_offset=header.base_offset,
+        high_watermark=header.last_offset + 1,
+        max_batch_bytes=config.max_batch_bytes,
+        max_decompressed_bytes=config.max_decompressed_bytes,
+    )
+    records.start_segment(base_offset=header.base_offset, next_base_offset=None, end_position=len(data), path=path)
+    records.filter_records(data, 0)
+    return records.take_output()
 
 
 class _CleanedFiles:

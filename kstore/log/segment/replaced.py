@@ -15,6 +15,7 @@ from kstore.errors import (
     CorruptionError,
     CorruptRecordError,
     KStoreError,
+    LogNotFoundError,
     LogReplacedError,
     StorageError,
     UnsupportedError,
@@ -50,6 +51,13 @@ class ListedFile(NamedTuple):
     identity: Identity
     status: FileStatus | None = None
     is_settled: bool = False
+
+
+def is_change(error: KStoreError) -> bool:
+    """Whether an error of a read says that a listed file was removed, truncated or replaced."""
+    if isinstance(error, LogReplacedError):
+        return True
+    return isinstance(error, StorageError) and error.errno == ENOENT and not isinstance(error, LogNotFoundError)
 
 
 def is_settled(status: FileStatus, env: Env) -> bool:

@@ -7,10 +7,10 @@ forgets its aborted transactions.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from kstore._core import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
+from kstore._core import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader, HeaderScan
 from kstore.config import LogConfig
 from kstore.errors import CorruptionError
 from kstore.log.damage import SkippedRange
@@ -105,6 +105,58 @@ def settle_transactions(segments: Iterable[LogSegment], *, after: Settled, confi
     return Settled(base_offset, position, previous_last_offset, tuple(walk.started.items()), tuple(walk.aborted))
 
 
+class EndedTransaction(NamedTuple):
+    """A transaction, whichever way it ended: the first offset of its data, and its marker's offset."""
+
+    producer_id: int
+    first_offset: int
+    marker_offset: int
+
+
+def transactions_ending_from(
+    segments: Iterable[LogSegment],
+    start_offset: int,
+    *,
+    end_offset: int,
+    started: dict[int, int],
+    config: LogConfig,
+) -> Iterator[EndedTransaction]:
+    """Yield the transactions whose markers are at start_offset or above, until all that began below end_offset ended.
+
+    Args: started: the first offset of each transaction that is open at start_offset, by producer id; at the end, of
+        those that were not ended.
+    Raises: CorruptRecordError and other errors for damage in the walked range; LogReplacedError.
+    Cost: that of settle_transactions, from the batch at start_offset on.
+    """
+    walk = _Walk(NOTHING_SETTLED, config)
+    walk.started = started
+    for segment in segments:
+        if segment.next_base_offset is not None and segment.next_base_offset <= start_offset:
+            continue
+        for header in _headers_from(segment, start_offset):
+            if header.base_offset >= end_offset and not any(first < end_offset for first in started.values()):
+                return
+            first_offset = started.get(header.producer_id)
+            walk.note(segment, header)
+            if first_offset is not None and header.producer_id not in started:
+                yield EndedTransaction(header.producer_id, first_offset, header.last_offset)
+
+
+def producers_in(segments: Iterable[LogSegment], start_offset: int, *, end_offset: int) -> set[int]:
+    """Return the ids of the producers with transactional data in [start_offset, end_offset) that a log still has.
+
+    Raises, Cost: as transactions_ending_from.
+    """
+    found = set[int]()
+    for segment in segments:
+        if segment.base_offset >= end_offset:
+            break
+        if segment.next_base_offset is None or segment.next_base_offset > start_offset:
+            headers = _headers_from(segment, start_offset)
+            found |= {one.producer_id for one in headers if not one.is_control and one.base_offset < end_offset}
+    return found
+
+
 class SettledAroundDamage(NamedTuple):
     """The transactions of a log as far as its sound batches show; see settle_around_damage.
 
@@ -171,19 +223,15 @@ class _Walk:
         self, segment: LogSegment, *, position: int, end_position: int, previous_last_offset: int
     ) -> tuple[int, int]:
         """Walk [position, end_position) of a segment; return where it ended, and the last offset before that."""
-        while position < end_position:
-            scan = segment.records.walk(
-                position=position,
-                end_position=end_position,
-                previous_last_offset=previous_last_offset,
-                stop_attributes=TRANSACTIONAL_BIT | CONTROL_BIT,
-            )
+        reached = position, previous_last_offset
+        while reached[0] < end_position:
+            scan = _next_of_transaction(segment, reached, end_position=end_position)
             header = segment.records.stopped_at(scan)
             if header is None:
-                return scan.position, max(previous_last_offset, scan.last_offset)
-            position, previous_last_offset = header.position + header.size_in_bytes, header.last_offset
-            self._note(segment, header)
-        return position, previous_last_offset
+                return scan.position, max(reached[1], scan.last_offset)
+            reached = header.position + header.size_in_bytes, header.last_offset
+            self.note(segment, header)
+        return reached
 
     def pass_damage(self, skipped: SkippedRange) -> None:
         """Put the open transactions in doubt, if offsets are missing with the damage."""
@@ -202,7 +250,8 @@ class _Walk:
         missing = skipped._replace(first_missing_offset=first_offset, last_missing_offset=last_offset)
         self.doubtful.append(missing._replace(reason=reason))
 
-    def _note(self, segment: LogSegment, header: BatchHeader) -> None:
+    def note(self, segment: LogSegment, header: BatchHeader) -> None:
+        """Note what a transactional or control batch begins or ends."""
         if not header.is_control:
             self.started.setdefault(header.producer_id, header.base_offset)
             return
@@ -219,6 +268,36 @@ class _Walk:
         first_offset = self.started.pop(header.producer_id, None)
         if end is ControlRecordType.ABORT and first_offset is not None:
             self.aborted.append(AbortedTransaction(header.producer_id, first_offset, header.last_offset))
+
+
+def _next_of_transaction(segment: LogSegment, reached: tuple[int, int], *, end_position: int) -> HeaderScan:
+    """Walk to the next transactional or control batch.
+
+    Args: reached: the position to walk from, and the last offset before it.
+    """
+    position, previous_last_offset = reached
+    return segment.records.walk(
+        position=position,
+        end_position=end_position,
+        previous_last_offset=previous_last_offset,
+        stop_attributes=TRANSACTIONAL_BIT | CONTROL_BIT,
+    )
+
+
+def _headers_from(segment: LogSegment, start_offset: int) -> Iterator[BatchHeader]:
+    """Yield the headers of the transactional and control batches of a segment with offsets from start_offset on."""
+    position, previous_last_offset = 0, -1
+    if start_offset > segment.base_offset:
+        first = segment.translate_offset(start_offset)
+        position = segment.scan_end_position if first is None else first.position
+    while position < segment.scan_end_position:
+        reached = position, previous_last_offset
+        scan = _next_of_transaction(segment, reached, end_position=segment.scan_end_position)
+        header = segment.records.stopped_at(scan)
+        if header is None:
+            return
+        position, previous_last_offset = header.position + header.size_in_bytes, header.last_offset
+        yield header
 
 
 def _end_marker(segment: LogSegment, header: BatchHeader, config: LogConfig) -> ControlRecordType | None:
