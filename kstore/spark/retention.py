@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from kstore.errors import LogNotFoundError, LogReplacedError, OffsetOutOfRangeError, StorageError
@@ -40,6 +41,10 @@ class Looks(Closing):
         self._keeps_logs = keeps_logs
         self._most_kept = MOST_KEPT if most_kept is None else most_kept
         self._kept: dict[str, Log] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A copy in a task keeps logs of its own.
+        return partial(Looks, keeps_logs=self._keeps_logs, most_kept=self._most_kept), ()
 
     def close(self) -> None:
         """Close the logs that are kept."""
