@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -91,7 +91,7 @@ class Closing(ABC):
     def close(self) -> None:
         """Release what is held; a second call does nothing."""
 
-    def __reduce__(self) -> NoReturn:
+    def __reduce__(self) -> tuple[object, ...]:
         raise TypeError(
             f"{type(self).__name__} holds open files and locks: it can't be pickled or copied; open it again"
         )
