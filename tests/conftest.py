@@ -26,13 +26,13 @@ settings.register_profile("default", derandomize=True, database=None, print_blob
 settings.register_profile("long", max_examples=1000, print_blob=True, **UNTIMED)
 settings.load_profile("default")
 
-# Times are shown and exported in UTC, and a test that holds only where the machine's zone is UTC holds by chance.
-os.environ["TZ"] = "Asia/Kathmandu"
-time.tzset()
-
 # A shell lets its background jobs ignore SIGINT; tests interrupt this process, and commands that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Times are shown and exported in UTC: a test that holds only where the machine's zone is UTC holds by chance. Spark gives
+# Python times in the zone of the driver, and pages show what it prints.
+OTHER_ZONE, IN_UTC = "Asia/Kathmandu", ("tests/spark/", "tests/repo/", "tests/wheel/")
 
 # What shares a fixture of the whole run: a Spark session, the core translated and built.
 GROUPS = {
@@ -46,6 +46,14 @@ GROUPS = {
 def group_of(nodeid: str) -> str:
     """Return the group of a test: that of what it shares, else its file."""
     return next((group for place, group in GROUPS.items() if nodeid.startswith(place)), nodeid.partition("::")[0])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    zone = "UTC" if item.nodeid.startswith(IN_UTC) else OTHER_ZONE
+    if os.environ.get("TZ") != zone:
+        os.environ["TZ"] = zone
+        time.tzset()
 
 
 class GroupScheduling(LoadScopeScheduling):
