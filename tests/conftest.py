@@ -30,7 +30,7 @@ settings.load_profile("default")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Times are shown and exported in UTC: a test that holds only where the machine's zone is UTC holds by chance. Spark gives
+# Times are shown and exported in UTC: a test that holds only where the machine is in UTC holds by chance. Spark gives
 # Python times in the zone of the driver, and pages show what it prints.
 OTHER_ZONE, IN_UTC = "Asia/Kathmandu", ("tests/spark/", "tests/repo/", "tests/wheel/")
 
