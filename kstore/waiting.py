@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
+from sys import is_finalizing
 from typing import Any, Generic, TypeVar
 
 _Item = TypeVar("_Item")
@@ -148,13 +149,14 @@ class Workers:
     def close(self, *, waits: bool = True) -> None:
         """Cancel the calls that have not begun and end the threads; wait for the calls that run, unless told not to.
 
-        One of the threads, as in a collection of garbage, does not wait for itself and the others.
+        One of the threads, as in a collection of garbage, does not wait for itself and the others; nor does the
+        interpreter as it ends, when none of them runs any more.
         """
         for call in self._submitted:
             call.cancel()
         for _ in self._threads:
             self._queue.put(None)
-        if waits and threading.current_thread() not in self._threads:
+        if waits and not is_finalizing() and threading.current_thread() not in self._threads:
             for call in self._submitted:
                 call.wait_if_begun()
             for thread in self._threads:

@@ -408,7 +408,7 @@ def compact_logs(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, report what would be removed.")] = False,
     json: Json = False,
 ) -> int:
-    """Remove records that have a newer one with the same key, of topics that are compacted."""
+    """Remove records of compacted topics that have a newer one."""
     from kstore.cli.cleaning import compact
 
     wanted = compact.CompactOptions(
@@ -444,7 +444,7 @@ def remove_old_segments(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, report what would be removed.")] = False,
     json: Json = False,
 ) -> int:
-    """Remove old segments, and those below the log start offset, of topics whose limits are known or given."""
+    """Remove old segments of topics whose limits are known or given."""
     from kstore.cli.cleaning import retention
 
     options = _given(retention_ms=retention_ms, retention_bytes=retention_bytes)

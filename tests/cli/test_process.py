@@ -314,7 +314,7 @@ def test_messages_of_the_library_start_with_the_name_of_the_command(tmp_path):
     (root / "t-0" / "00000000000000000003.snapshot").write_bytes(bytes(40))
     done = subprocess.run([sys.executable, "-m", "kstore", "recover", root], capture_output=True, text=True)
     lines = done.stderr.splitlines()
-    assert any("continuing with an older snapshot" in line for line in lines)
+    assert any("removing a producer snapshot" in line for line in lines)
     assert all(line.startswith("kstore: ") for line in lines)
 
 

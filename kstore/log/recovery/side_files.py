@@ -49,6 +49,8 @@ def recovered_epochs(context: RecoveryContext, plan: RecoveryPlan, *, dry_run: b
         for epoch, start_offset in stored or ():
             cache.assign(epoch, start_offset=start_offset)
     cache.truncate_from_end(plan.log_end_offset)
+    # One of which nothing is left is as one that is empty, for the next opening too.
+    is_rebuilt = is_rebuilt or not cache.entries
     for segment in plan.segments:
         for epoch, start_offset in segment.epochs or ():
             if (segment.is_recovered or is_rebuilt) and epoch > cache.latest_epoch:
