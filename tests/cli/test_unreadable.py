@@ -27,7 +27,7 @@ READERS = {
 }
 WRITERS = {"recover": (), "retention": ("--retention-ms", "1"), "compact": ()}
 # These two remove only from topics that are named, or that the root says something of.
-NAMED = {name: ("--topic", "t", "--topic", "u", "--topic", "v") for name in ("compact", "retention")}
+NAMED = dict.fromkeys(("compact", "retention"), ("--topic", "t", "--topic", "u", "--topic", "v"))
 FAILING = ("listdir", "stat", "open_read", "open_write", "is_directory")
 BOTH = [*READERS.items(), *WRITERS.items()]
 
