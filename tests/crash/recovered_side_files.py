@@ -1,5 +1,5 @@
 """What `recover` says yes to, `verify` says yes to: random damages of the side files of a root that a broker wrote, and
-every recovery case. tests/interop/recovered.py has a broker start on the same, and serve the records.
+every recovery case.
 
 A recovery says yes to a partition with a report that leaves no damage in place; to a root if it raises nothing.
 """
