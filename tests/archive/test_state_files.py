@@ -394,3 +394,60 @@ def test_the_checksum_is_that_of_the_fields_in_any_order() -> None:
     fields = with_checksum({"b": 1, "a": [1, "\ud800"]})
     assert with_checksum({"a": [1, "\ud800"], "b": 1})[CHECKSUM] == fields[CHECKSUM]
     assert with_checksum({"a": [1, "\ud801"], "b": 1})[CHECKSUM] != fields[CHECKSUM]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("name", ["staged in a result", "move from"])
+def test_a_staged_name_is_a_single_one(source: Path, tmp_path: Path, format: str, name: str) -> None:
+    state, change = CHANGES[name]
+    prepare, file = STATES[state]
+    target, outside = tmp_path / "out", victim(tmp_path)
+    prepare(source, target, format)
+    (target / STAGING_DIRECTORY / "a").symlink_to(outside)
+    rewrite(target / file, lambda fields: change(fields, "a/precious"))
+    with pytest.raises(CorruptManifestError, match="expected a name below the directory"):
+        export(source, target, format)
+    assert contents(outside) == {"precious": b"precious"}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_link_that_holds_no_exported_file_yet_gets_none(source: Path, tmp_path: Path, format: str) -> None:
+    outside, target = victim(tmp_path), tmp_path / "out"
+    (target / STAGING_DIRECTORY).mkdir(parents=True)
+    (target / ("orders-0" if format == "kstore" else f"topic={TOPIC}")).symlink_to(outside)
+    with pytest.raises(ExportError, match="is no directory of the export"):
+        export(source, target, format)
+    assert contents(outside) == {"precious": b"precious"}
+
+
+@pytest.mark.parametrize("shift", [-3, -1])
+def test_an_end_below_that_of_the_segments_is_refused_before_anything_changes(
+    source: Path, tmp_path: Path, shift: int
+) -> None:
+    target = tmp_path / "out"
+    export(source, target, "kstore")
+    rewrite(target / MANIFEST_FILE, lambda fields: shift_end(fields, shift))
+    before = contents(target)
+    grow(source, 20)
+    with pytest.raises(CorruptManifestError, match="expected that of its segments") as caught:
+        export(source, target, "kstore")
+    assert caught.value.path == str(target / MANIFEST_FILE)
+    assert contents(target) == before
+
+
+def shift_end(fields: dict[str, Any], shift: int) -> None:
+    fields["partitions"][0]["end_offset"] += shift
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_last_batch_that_begins_after_the_end_is_refused(source: Path, tmp_path: Path, format: str) -> None:
+    target = tmp_path / "out"
+    export(source, target, format)
+
+    def move(fields: dict[str, Any]) -> None:
+        one = fields["partitions"][0]
+        one["last_batch"]["base_offset"] = one["end_offset"]
+
+    rewrite(target / MANIFEST_FILE, move)
+    with pytest.raises(CorruptManifestError, match=r"last_batch\.base_offset: expected a number"):
+        export(source, target, format)
