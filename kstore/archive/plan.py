@@ -175,7 +175,7 @@ def _plan_partition(
 
 
 def look_at(source: Source, directory: PartitionDirectory, use: Callable[[Log], _Result]) -> _Result:
-    """Open a log and return what use(log) returns; again if files of the log changed meanwhile.
+    """Open a log and return what use(log) returns; again if files of the log changed during that.
 
     Raises: what use raises; LogNotFoundError; LogReplacedError or StorageError if files change again and again.
     """

@@ -200,7 +200,7 @@ class PartitionDirectory(NamedTuple):
         return True
 
     def was_deleted(self) -> bool:
-        """Look whether the directory is gone, as after the deletion of its topic; False where that can't be told."""
+        """Look whether the directory is gone, as after the deletion of its topic; False if that is unknown."""
         self.env.look_again(self.path)
         try:
             return self.env.stat(self.path) is None
@@ -379,7 +379,7 @@ def _look_into(path: str, env: Env) -> _Content:
 
 
 def _directories(named: Iterable[PartitionDirectory], env: Env) -> list[PartitionDirectory]:
-    """Return those that are directories, and those of which that can't be told."""
+    """Return those that are directories, and those that can't be looked at."""
 
     def is_directory(path: str) -> bool:
         try:
