@@ -34,37 +34,9 @@ from kstore.producer.transactions.group_offsets import MAX_METADATA_BYTES
 from kstore.record import Record
 from kstore.record.schemas.topics import coordinator_partition, decode_group_record
 from tests.making.batches import flip_bit
+from tests.making.consuming import T0, T1, fill, numbers, values
 
 OFFSETS = "__consumer_offsets"
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-@pytest.fixture
-def root(tmp_path):
-    with open_store(tmp_path / "root", "a") as store:
-        store.create_topic("t", 2)
-        store.create_topic(OFFSETS, 2)
-        store.create_topic("__transaction_state", 1)
-    return tmp_path / "root"
-
-
-@pytest.fixture
-def store(root):
-    with open_store(root, "a", LogConfig(segment_bytes=4096, file_delete_delay_ms=0, retention_ms=-1)) as opened:
-        yield opened
-
-
-def fill(store, *, to=T0, count=10, first=0):
-    for number in range(first, first + count):
-        store.log(*to).append(Record(timestamp_ms=1000 + number, key=b"%d" % to.partition, value=b"%d" % number))
-
-
-def values(records):
-    return [record.value for record in records]
-
-
-def numbers(*ranges):
-    return [b"%d" % number for one in ranges for number in range(*one)]
 
 
 # Reading

@@ -7,39 +7,10 @@ import threading
 
 import pytest
 
-from kstore import LATEST, Consumer, LogConfig, TopicPartition, open_store
+from kstore import LATEST, Consumer, TopicPartition, open_store
 from kstore.errors import ConsumerClosedError, StorageError, WakeupError
 from kstore.record import Record
-
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-@pytest.fixture
-def root(tmp_path):
-    with open_store(tmp_path / "root", "a") as store:
-        store.create_topic("t", 2)
-        store.create_topic("__consumer_offsets", 2)
-    return tmp_path / "root"
-
-
-@pytest.fixture
-def store(root):
-    with open_store(root, "a", LogConfig(segment_bytes=4096, file_delete_delay_ms=0, retention_ms=-1)) as opened:
-        yield opened
-
-
-def fill(store, *, to=T0, count=10, first=0):
-    for number in range(first, first + count):
-        store.log(*to).append(Record(timestamp_ms=1000 + number, key=b"%d" % to.partition, value=b"%d" % number))
-
-
-def values(records):
-    return [record.value for record in records]
-
-
-def numbers(*ranges):
-    return [b"%d" % number for one in ranges for number in range(*one)]
-
+from tests.making.consuming import T0, T1, fill, numbers, values
 
 # Ending a poll
 
