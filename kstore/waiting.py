@@ -8,13 +8,19 @@ thread then waits for ever. A plain threading.Lock or RLock in a `with` statemen
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from queue import SimpleQueue
 from sys import is_finalizing
 from typing import Any, Generic, TypeVar
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+CALLS_AHEAD = 64
+# How many calls are remembered before those that have ended are forgotten.
+_FIRST_SUBMITTED = 64
 
 
 class Latch:
@@ -124,7 +130,7 @@ class Call(Generic[_Result]):
 class Workers:
     """Daemon threads that make calls in the order in which they were submitted; they are started when needed.
 
-    Threads: safe.
+    Threads: one that submits; close() may be called by any.
     """
 
     def __init__(self, count: int, *, name: str) -> None:
@@ -133,11 +139,16 @@ class Workers:
         self._queue: SimpleQueue[Call[Any] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._submitted: list[Call[Any]] = []
+        self._most_submitted = _FIRST_SUBMITTED
 
     def submit(self, function: Callable[[], _Result], done: SimpleQueue[Any] | None = None) -> Call[_Result]:
         """Have a thread make a call; see Call."""
         call = Call(function, done)
-        self._submitted = [*(one for one in self._submitted if not one.has_ended), call]
+        self._submitted.append(call)
+        if len(self._submitted) > self._most_submitted:
+            self._submitted = [submitted for submitted in self._submitted if not submitted.has_ended]
+            # So that a call costs the same however many wait.
+            self._most_submitted = max(_FIRST_SUBMITTED, 2 * len(self._submitted))
         self._queue.put(call)
         if len(self._threads) < self._count:
             name = f"{self._name}_{len(self._threads)}"
@@ -174,8 +185,10 @@ def _work(queue: SimpleQueue[Call[Any] | None]) -> None:
 def results_in_threads(
     function: Callable[[_Item], _Result], items: Sequence[_Item], *, threads: int, name: str
 ) -> Iterator[_Result]:
-    """Yield function(item) of each item in order, from at most `threads` threads; after an error no more are begun.
+    """Yield function(item) of each item in order, from at most `threads` threads.
 
+    At most CALLS_AHEAD calls for each thread are submitted before the one whose result is next, so that few are made
+    after an error, and one that takes long stops the others late.
     With one thread, or one item, the caller's thread makes the calls. When this ends no call is running.
     """
     count = min(threads, len(items))
@@ -184,8 +197,10 @@ def results_in_threads(
         return
     workers = Workers(count, name=name)
     try:
-        calls = [workers.submit(lambda item=item: function(item)) for item in items]  # type: ignore[misc]
-        for call in calls:
-            yield call.result()
+        todo = iter(items)
+        calls = deque(workers.submit(partial(function, item)) for item in islice(todo, CALLS_AHEAD * count))
+        while calls:
+            yield calls.popleft().result()
+            calls.extend(workers.submit(partial(function, item)) for item in islice(todo, 1))
     finally:
         workers.close()

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 import pytest
 
 from kstore.log.following.arrivals import Listeners, LiveArrivals
-from kstore.waiting import Call, Latch, Workers, results_in_threads
+from kstore.waiting import CALLS_AHEAD, Call, Latch, Workers, results_in_threads
 from tests.fakes.interrupts import Tracer, bounded, first_visits, traced
 from tests.fakes.windows import each_window
 
@@ -104,8 +104,8 @@ def _cancelled_call() -> Calls:
 
 
 def test_results_come_in_order_from_several_threads_and_the_first_error_ends_them() -> None:
-    assert list(results_in_threads(lambda number: number * 2, range(50), threads=4, name="kstore-test")) == [
-        number * 2 for number in range(50)
+    assert list(results_in_threads(lambda number: number * 2, range(300), threads=4, name="kstore-test")) == [
+        number * 2 for number in range(300)
     ]
     begun: list[int] = []
 
@@ -117,7 +117,8 @@ def test_results_come_in_order_from_several_threads_and_the_first_error_ends_the
 
     with pytest.raises(ValueError, match="3"):
         list(results_in_threads(fail_at_3, range(1000), threads=2, name="kstore-test"))
-    assert len(begun) < 1000
+    # The calls ahead of the first, and one more for each result before the error.
+    assert 3 < len(begun) <= 2 * CALLS_AHEAD + 3
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("kstore-test")]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from contextlib import suppress
 
 from kstore.errors import CorruptCheckpointError, StorageError
 from kstore.log.env import Env, join_path
@@ -25,6 +26,8 @@ class TopicIds:
         self._root = root
         self._env = env
         self._of_cluster: dict[str, uuid.UUID] | None = None
+        self._partitions: dict[str, list[PartitionDirectory]] | None = None
+        self._of_partitions: dict[str, uuid.UUID | None] = {}
 
     def settle(self, directory: PartitionDirectory, *, dry_run: bool = False) -> bool:
         """Write a partition's partition.metadata if it is malformed, or is missing and the id is known; return whether
@@ -62,7 +65,9 @@ class TopicIds:
         topic = directory.topic_partition.topic
         if self._of_cluster is None:
             self._of_cluster = self._read_cluster()
-        return self._of_cluster.get(topic) or self._of_others(directory)
+        if topic not in self._of_cluster and topic not in self._of_partitions:
+            self._of_partitions[topic] = self._beside(topic)
+        return self._of_cluster.get(topic) or self._of_partitions.get(topic)
 
     def _read_cluster(self) -> dict[str, uuid.UUID]:
         try:
@@ -72,14 +77,17 @@ class TopicIds:
             return {}
         return {name: one.topic_id for name, one in topics.items()}
 
-    def _of_others(self, directory: PartitionDirectory) -> uuid.UUID | None:
-        """Return the id that all other partitions of the topic have which have one, None if they differ."""
-        found = set()
-        for other in partitions_of_root(self._root, self._env):
-            if other.topic_partition.topic == directory.topic_partition.topic and other.path != directory.path:
-                try:
-                    found.add(read_partition_metadata(other.path, self._env))
-                except (CorruptCheckpointError, StorageError):
-                    continue
-        found.discard(None)
-        return found.pop() if len(found) == 1 else None
+    def _beside(self, topic: str) -> uuid.UUID | None:
+        """Return the id that all partitions of a topic have which have one, None if they differ."""
+        partitions = self._partitions
+        if partitions is None:
+            partitions = {}
+            for directory in partitions_of_root(self._root, self._env):
+                partitions.setdefault(directory.topic_partition.topic, []).append(directory)
+            self._partitions = partitions
+        ids = set()
+        for directory in partitions.get(topic, ()):
+            with suppress(CorruptCheckpointError, StorageError):
+                ids.add(read_partition_metadata(directory.path, self._env))
+        ids.discard(None)
+        return ids.pop() if len(ids) == 1 else None
