@@ -290,7 +290,7 @@ class Target:
 def check_is_local(path: StrPath) -> None:
     """Raise UnsupportedError for a table, and for a URL: an object store has no rename, which the commit needs."""
     name = str(path)
-    if name.startswith((DELTA, ICEBERG)):
+    if name.strip().lower().startswith((DELTA, ICEBERG)):
         raise UnsupportedError(
             f"cannot write files to {name}: rows go to a table by kstore.archive.tables.export_to_table or "
             f"`kstore export --to-table`; a directory of that name is ./{name}",

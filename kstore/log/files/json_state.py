@@ -18,7 +18,7 @@ from kstore.config import MAX_INT64
 
 CHECKSUM = "crc32c"
 # A name that stays in its directory, on every system.
-_COMPONENT = re.compile(r"[^/\\\x00]+")
+_COMPONENT = re.compile(r"[^/\\:\x00]+")
 
 
 class FieldError(ValueError):
@@ -107,7 +107,7 @@ def check_number(field: str, value: int, *, least: int, most: int) -> None:
 
 def check_relative_path(field: str, path: str, *, most_components: int) -> None:
     """Raise FieldError for a path that is not below its directory: names with slashes between them, none of them . or
-    .., no backslash and no NUL.
+    .., no backslash, colon (as of a drive) or NUL.
     """
     names = path.split("/")
     if len(names) > most_components or not all(_COMPONENT.fullmatch(one) and one not in (".", "..") for one in names):
