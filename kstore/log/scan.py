@@ -33,17 +33,25 @@ from kstore.log.damage import SkippedRange
 from kstore.log.env import Closing, Env, Identity, ReadFile, check_in_place, open_listed
 from kstore.log.files.names import deleted_paths
 from kstore.log.plan import ScanRange
+from kstore.log.segment.indexes import OffsetIndex
 from kstore.log.segment.records import (
     BatchPlace,
     LastBatch,
     check_batch,
     entry_size,
-    fault_of_zeros,
     holds_only_zeros,
     truncated_since_listed,
 )
 from kstore.log.segment.replaced import ListedFile, change_that_caused
-from kstore.log.segment.sound import DamagedPart, FileRange, SoundRun, read_offset_index, skipped_batch, sound_parts
+from kstore.log.segment.sound import (
+    DamagedPart,
+    FileRange,
+    SoundRun,
+    fault_at_end,
+    read_offset_index,
+    skipped_batch,
+    sound_parts,
+)
 from kstore.types import MAX_OFFSET
 from kstore.waiting import Workers
 
@@ -306,7 +314,7 @@ def scan_columns(
                         decoder.feed(reader.read(decoder, fresh=keeps_chunks), decoder.position)
                 reader.finish(decoder)
                 if decoder.position < piece.end_position:
-                    _check_end(file, piece, position=decoder.position)
+                    _check_end(file, piece, env, position=decoder.position, config=config)
         except (CorruptionError, UnsupportedError) as error:
             listed = None if identity is None else _listed(piece, identity)
             change = change_that_caused(error, listed, config=config, env=env)
@@ -381,11 +389,17 @@ def _rows_before_fault(decoder: ColumnDecoder) -> Iterator[Rows]:
             yield Rows(columns, 0, end)
 
 
-def _check_end(file: ReadFile, piece: FileRange, *, position: int) -> None:
-    """Raise the error for zeros at which a decoder ended, if other bytes follow them."""
-    fault = fault_of_zeros(file, position=position, end_position=piece.end_position)
+def _check_end(file: ReadFile, piece: FileRange, env: Env, *, position: int, config: LogConfig) -> None:
+    """Raise the error for what a decoder took for the end of a log, if it is none."""
+    fault = fault_at_end(
+        file, piece._replace(start_position=position), find_index=partial(_find_index, piece, env), config=config
+    )
     if fault is not None:
         raise fault
+
+
+def _find_index(piece: FileRange, env: Env) -> OffsetIndex | None:
+    return read_offset_index(piece.path, base_offset=piece.base_offset, env=env)
 
 
 def _start(decoder: ColumnDecoder, piece: FileRange) -> None:
@@ -532,7 +546,7 @@ class _SoundScan:
         parts, fault = sound_parts(
             file,
             piece,
-            find_index=lambda: read_offset_index(piece.path, base_offset=piece.base_offset, env=self._env),
+            find_index=partial(_find_index, piece, self._env),
             config=self._config,
         )
         if fault is not None:

@@ -36,12 +36,11 @@ from kstore.log.segment.records import (
     BatchPlace,
     SegmentRecords,
     changed_batch,
-    fault_of_zeros,
     is_header_of,
     is_preallocated,
 )
 from kstore.log.segment.replaced import ListedFile
-from kstore.log.segment.sound import FileRange, SoundParts, is_sound, sound_parts
+from kstore.log.segment.sound import FileRange, SoundParts, fault_at_end, is_sound, sound_parts
 from kstore.record.batches import SIZE_UP_TO_MAGIC
 from kstore.types import MAX_OFFSET, NO_TIMESTAMP, OffsetAndTimestamp, TopicPartition
 
@@ -60,7 +59,7 @@ SEARCHES_BEFORE_PROOF = 2
 
 class SegmentTail(NamedTuple):
     """How the last segment ends: status "end", "torn", "zeros" or "corrupt" as in HeaderScan, but zeros that other
-    bytes follow are "corrupt" in the last segment.
+    bytes follow, and an incomplete batch that sound batches follow, are "corrupt" in the last segment.
 
     valid_end_position is the end of the last whole batch before that, last_offset the last offset of that batch (-1 if
     there is none); error says what is wrong if status is "corrupt".
@@ -526,13 +525,14 @@ class LogSegment:
         tail = SegmentTail(
             scan.status, scan.position, scan.last_offset, scan.error if scan.status == "corrupt" else None
         )
-        if not self.is_last or scan.status != "zeros":
+        if not self.is_last or scan.status not in ("zeros", "torn"):
             return tail
+        rest = self.file_range(position=tail.valid_end_position, end_position=self.size_in_bytes)
         with self.records.borrow() as file:
-            fault = fault_of_zeros(file, position=tail.valid_end_position, end_position=self.size_in_bytes)
+            fault = fault_at_end(file, rest, find_index=lambda: self.offset_index, config=self._context.config)
         if fault is not None:
             return tail._replace(status="corrupt", error=fault)
-        return self._whole_tail(tail, start) if scan.batch_count else tail
+        return self._whole_tail(tail, start) if scan.batch_count and scan.status == "zeros" else tail
 
     def _whole_tail(self, tail: SegmentTail, start: BatchHeader | None) -> SegmentTail:
         """Exclude a half-written last batch: in preallocated space its header is valid, and zeros follow."""

@@ -10,20 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, ColumnDecoder, HeaderScan, read_header
+from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, ColumnDecoder, HeaderScan, check_crc, read_header
 from kstore.compression import decompress
 from kstore.config import LogConfig
-from kstore.errors import CorruptionError, CorruptRecordError, StorageError
+from kstore.errors import CorruptionError, CorruptRecordError, KStoreError, StorageError, UnsupportedError
 from kstore.log.damage import Damage, SkippedRange
 from kstore.log.env import Env, ReadFile
 from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX
 from kstore.log.segment.framing import WholeBatch, find_whole_batches, slots_in_order
 from kstore.log.segment.indexes import MAX_INDEX_BYTES, OffsetIndex
-from kstore.log.segment.records import holds_only_zeros, scan_headers, truncated_since_listed
+from kstore.log.segment.records import fault_of_zeros, holds_only_zeros, scan_headers, truncated_since_listed
+from kstore.record.batches import SIZE_UP_TO_MAGIC
 from kstore.types import MAX_OFFSET, TopicPartition
 
 # A whole batch can end in one zero byte, the header count of its last record.
 _LEAST_ZEROS = 2
+# A write that is not finished has made a file longer by whole pages.
+_PAGE_BYTES = 4096
 
 
 class FileRange(NamedTuple):
@@ -133,6 +136,40 @@ def is_sound(file: ReadFile, part: FileRange, config: LogConfig) -> bool:
     return fault is None and (end == part.end_position or _is_zeros(file, end, part))
 
 
+def fault_at_end(
+    file: ReadFile, part: FileRange, *, find_index: Callable[[], OffsetIndex | None], config: LogConfig
+) -> KStoreError | None:
+    """Return the error for what a walk over headers took for the end of a log, None if the log may end there.
+
+    It may at zeros up to the end of the file, and at an incomplete batch that no sound batch follows; see sound_parts.
+    It may also at a batch that a writer has completed by the time that it was looked at again.
+    Args: part: from there to the end of the file.
+    Raises: StorageError, LogReplacedError.
+    Cost: a read of 61 bytes; for zeros that of holds_only_zeros, for an incomplete batch that of sound_parts.
+    """
+    position, end_position = part.start_position, part.end_position
+    fault = fault_of_zeros(file, position=position, end_position=end_position)
+    if fault is not None or position == end_position or not any(file.pread(SIZE_UP_TO_MAGIC, position=position)):
+        return fault
+    fault = sound_parts(file, part, find_index=find_index, config=config).fault
+    return None if fault is None or _is_whole(file, position, config) else fault
+
+
+def _is_whole(file: ReadFile, position: int, config: LogConfig) -> bool:
+    """Whether a whole batch with a valid CRC starts at a position of a file as it is now."""
+    try:
+        header = read_header(
+            file.pread(RECORD_BATCH_OVERHEAD, position=position),
+            position=position,
+            max_batch_bytes=config.max_batch_bytes,
+            end_position=file.size(),
+        )
+        check_crc(file.pread(header.size_in_bytes, position=position), position=position)
+    except (CorruptionError, UnsupportedError):
+        return False
+    return True
+
+
 class _Parts:
     """Joins the sound batches of a part into runs."""
 
@@ -184,16 +221,35 @@ class _Parts:
         return part.finds_end and (self._is_torn(position, next_offset=next_offset) or self._is_half_written(position))
 
     def _is_torn(self, position: int, *, next_offset: int) -> bool:
+        scan = self._walk(position, next_offset=next_offset)
+        return (
+            scan.status == "torn"
+            and scan.batch_count == 0
+            and not self._leads_to_end(position, next_offset=next_offset)
+        )
+
+    def _leads_to_end(self, position: int, *, next_offset: int) -> bool:
+        """Whether a row of whole batches with later offsets leads from somewhere after a position to exactly the end.
+
+        They may be in a value of an append that was cut short, or is not finished. But that ends where a page does, and
+        hardly anywhere else where a batch of a value ends.
+        """
+        return self._part.end_position % _PAGE_BYTES != 0 and any(
+            one.position > position and self._walk(one.position, next_offset=next_offset).status == "end"
+            for one in self._damage
+        )
+
+    def _walk(self, position: int, *, next_offset: int) -> HeaderScan:
+        end_position = self._part.end_position
         scan = HeaderScan(
             position=position,
-            end_position=self._part.end_position,
+            end_position=end_position,
             base_offset=self._part.base_offset,
             max_batch_bytes=self._config.max_batch_bytes,
             path=self._part.path,
             previous_last_offset=next_offset - 1,
         )
-        scan = scan_headers(self._file, scan, position=position, end_position=self._part.end_position)
-        return bool(scan.status == "torn" and scan.batch_count == 0)
+        return scan_headers(self._file, scan, position=position, end_position=end_position)
 
     def _is_half_written(self, position: int) -> bool:
         """Whether a batch in preallocated space ends in zeros, and nothing but zeros follows it."""
