@@ -284,7 +284,7 @@ def extents_around_damage(segments: Sequence[LogSegment], *, start_offset: int, 
             continue
         if segment.base_offset >= end_offset:
             return
-        end_position = segment.proven_end_position
+        end_position = segment.scan_end_position
         start_position = 0
         if start_offset > segment.base_offset:
             start_position = segment.floor_position(start_offset, end_position=end_position)

@@ -75,10 +75,10 @@ def end_of(source: LogSource) -> LogEnd:
     Cost: that of log_end_offset; if the log seems to end in a fault, a read from the last proven index entry on.
     """
     end, segments = source.log_end_offset, source.segments
-    if not segments or segments[-1].tail.status in ("end", "zeros"):
+    if not segments or segments[-1].tail.status != "corrupt":
         return LogEnd(end, end)
     last = segments[-1]
-    end_position = last.proven_end_position
+    end_position = last.scan_end_position
     start = last.floor_position(MAX_OFFSET, end_position=end_position)
     parts, fault = last.sound_parts(last.file_range(position=start, end_position=end_position))
     if fault is not None:

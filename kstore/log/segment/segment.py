@@ -293,14 +293,6 @@ class LogSegment:
             raise changed_batch(self.path, last.position)
         return BatchPlace(self.path, self.file_identity(), last.position, header)
 
-    @property
-    def proven_end_position(self) -> int:
-        """Where a reader that goes on after damage stops: as scan_end_position, but also after a batch that seems
-        torn, since it may be its size that is damaged.
-        """
-        tail = self.tail
-        return self.size_in_bytes if tail.status in ("corrupt", "torn") else tail.valid_end_position
-
     def sound_parts(self, part: FileRange) -> SoundParts:
         """Return the sound batches of a part of the .log; see sound_parts.
 

@@ -186,7 +186,7 @@ def settle_around_damage(
     """
     walk = _Walk(NOTHING_SETTLED, config, topic_partition)
     for segment in segments:
-        end_position = segment.proven_end_position
+        end_position = segment.scan_end_position
         piece = segment.file_range(position=0, end_position=end_position)
         parts, fault = segment.sound_parts(piece)
         if fault is not None:
