@@ -186,10 +186,13 @@ class Fault(NamedTuple):
 FAULTS = (Fault("signals", None), Fault("KeyboardInterrupt", KeyboardInterrupt), Fault("MemoryError", MemoryError))
 
 
+# Where a flush costs nothing; None: where temporary files go anyway.
+IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
 @contextmanager
 def new_world() -> Iterator[World]:
-    base = "/dev/shm" if Path("/dev/shm").is_dir() else None
-    directory = tempfile.mkdtemp(prefix="kstore-interrupts-", dir=base)
+    directory = tempfile.mkdtemp(prefix="kstore-interrupts-", dir=IN_MEMORY)
     world = World(f"{directory}/root")
     try:
         yield world

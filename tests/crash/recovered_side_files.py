@@ -132,15 +132,19 @@ def recovered_root(root: Path, mode: RecoveryMode) -> tuple[set[str], list[str]]
     return yes, problems + [f"{one.path}: {one.reason}" for one in verified.root_damage]
 
 
+def damaged_root(base: Path, root: Path, *, seed: str) -> list[Damage]:
+    """Copy a sound root and damage the copy."""
+    shutil.copytree(base, root, ignore=shutil.ignore_patterns(QUARANTINE_DIRECTORY))
+    (root / CLEAN_SHUTDOWN_FILE).unlink(missing_ok=True)
+    return damage_root(root, random.Random(seed), count=DAMAGED_AT_ONCE)
+
+
 def try_damages(base: Path, root: Path, *, seed: str, mode: RecoveryMode) -> int:
     """Copy a sound root, damage it, recover it; return how many damages there were.
 
     Raises: AssertionError if verify finds anything in what recover said yes to, or a record is gone.
     """
-    rng = random.Random(seed)
-    shutil.copytree(base, root, ignore=shutil.ignore_patterns(QUARANTINE_DIRECTORY))
-    (root / CLEAN_SHUTDOWN_FILE).unlink(missing_ok=True)
-    damages = damage_root(root, rng, count=DAMAGED_AT_ONCE)
+    damages = damaged_root(base, root, seed=seed)
     _, problems = recovered_root(root, mode)
     assert problems == [], f"{mode}, seed {seed}: {damages}: {problems}"
     return len(damages)

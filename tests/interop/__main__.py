@@ -1,7 +1,8 @@
 """`python -m tests.interop`: kstore and Kafka's own classes write the matrix of making/matrix.py for each other.
 
 kstore and a real broker write one root by turns, and so do their producers; kstore and Kafka's UnifiedLog take the same
-random histories; kstore reads and verifies while a broker writes; a broker loads what kstore exported.
+random histories; kstore reads and verifies while a broker writes; a broker loads what kstore exported, and what it
+recovered.
 Needs Maven and a JDK; the jars are kept in build/interop. Ends with 1 if a case differs or the tools can't be had.
 """
 
@@ -15,8 +16,9 @@ from functools import partial
 from pathlib import Path
 
 from kstore.record import MemoryRecords
+from tests.crash.interrupted_calls import IN_MEMORY
 from tests.fuzz.message_mutator import MessageMutator
-from tests.interop import archive, cleaning, groups, live, producing, staging, store, transactions
+from tests.interop import archive, cleaning, groups, live, producing, recovered, staging, store, transactions
 from tests.interop.comparison import Line, bytes_problem, reading_problem, records_difference, records_problem
 from tests.interop.histories import running as histories
 from tests.interop.programs import CLIENTS, Client, Unavailable, build, reports, require_tools
@@ -42,6 +44,7 @@ WITH_A_BROKER = {
     "groups": groups.steps,
 }
 LIVE = "live"
+RECOVERED = "recovered"
 HISTORIES: dict[str, histories.Kind] = {"histories": "plain", "retention": "retained", "compactions": "compacted"}
 
 
@@ -184,7 +187,7 @@ def compare_clients(options: argparse.Namespace) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.interop", description=__doc__)
-    parser.add_argument("--part", choices=("clients", *HISTORIES, *WITH_A_BROKER, LIVE), help="default: all")
+    parser.add_argument("--part", choices=("clients", *HISTORIES, *WITH_A_BROKER, RECOVERED, LIVE), help="default: all")
     parser.add_argument("--seconds", type=int, default=600, help="how long to read beside a broker (default 600)")
     parser.add_argument("--client", choices=[client.version for client in CLIENTS], help="default: all")
     parser.add_argument("--damaged", type=int, default=20_000, help="damaged logs to be compared (default 20000)")
@@ -205,6 +208,9 @@ def main() -> int:
             if options.part in (None, part):
                 with tempfile.TemporaryDirectory() as directory:
                     problems += store.run(steps(Path(directory)), say)
+        if options.part in (None, RECOVERED):
+            with tempfile.TemporaryDirectory(dir=IN_MEMORY) as directory:
+                problems += store.run(recovered.steps(Path(directory), seed=options.seed), say)
         if options.part in (None, LIVE):
             with tempfile.TemporaryDirectory() as directory:
                 problems += store.run(live.steps(Path(directory), seconds=options.seconds, say=say), say)
