@@ -113,6 +113,20 @@ def test_refused_partition_is_one_line_and_the_others_are_recovered(kstore, flus
     assert not (flushed / CLEAN).exists()
 
 
+@pytest.mark.parametrize("mode", ["strict", "point_in_time", "salvage"])
+def test_partition_whose_topic_id_nothing_tells_is_refused(kstore, flushed, mode):
+    paths = [flushed / name / "partition.metadata" for name in ("t-0", "t-1")]
+    for path in paths:
+        path.write_bytes(b"")
+    run = kstore("recover", flushed, "--mode", mode)
+    assert run.status == 1
+    for path in paths:
+        (line,) = (one for one in run.err.splitlines() if str(path) in one)
+        assert "neither the cluster's metadata" in line
+        assert path.read_bytes() == b""
+    assert not (flushed / CLEAN).exists()
+
+
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
 def test_what_was_recovered_is_shown_though_an_error_ends_it(kstore, root, options):
     (root / "t-1" / SEGMENT_0).unlink()

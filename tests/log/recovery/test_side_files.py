@@ -15,7 +15,9 @@ from kstore.log.files.root_files import read_partition_metadata, write_partition
 from kstore.log.files.snapshots import write_snapshot
 from tests.crash.recovered_side_files import MODES, broker_root, recovered_root, try_damages
 from tests.golden.recovery_cases import NEW_SETS, BrokerTimeEnv, cases, copied
-from tests.making.batches import batches, write_root
+from tests.making.batches import batches, flip_bit, write_root
+from tests.making.cluster import REMOVE, metadata, topic, write_metadata
+from tests.making.cluster import write_snapshot as write_snapshot_of_metadata
 
 CLEAN = ".kafka_cleanshutdown"
 EPOCHS = "leader-epoch-checkpoint"
@@ -69,8 +71,20 @@ def test_index_of_aborted_transactions_of_an_emptied_segment_goes_to_the_quarant
         "0\n2\n0 0\n3 12\n",
         "0\n1\n9 0\n",
         "0\n4\n0 0\n1 7\n2 12\n5 20\n",
+        # Each batch has the epoch that these say of its offset.
+        "0\n4\n0 0\n1 12\n2 12\n5 20\n",
+        "0\n4\n0 0\n0 4\n2 12\n5 20\n",
     ],
-    ids=["starts fall", "epochs fall", "starts equal", "another epoch", "one for all", "one too many"],
+    ids=[
+        "starts fall",
+        "epochs fall",
+        "starts equal",
+        "another epoch",
+        "one for all",
+        "one too many",
+        "starts equal, no batch contradicts",
+        "epochs equal, no batch contradicts",
+    ],
 )
 def test_leader_epochs_that_cannot_be_are_rebuilt_from_the_batches(root: Path, mode: str, text: str) -> None:
     (root / "t-0" / EPOCHS).write_text(text)
@@ -120,6 +134,52 @@ def test_topic_id_that_other_partitions_do_not_agree_on_is_refused(root: Path) -
     (root / "t-1" / METADATA).write_bytes(b"")
     refused = [str(one.topic_partition) for one in kstore.recover(root) if one.report is None]
     assert refused == ["t-1"]
+
+
+@every_mode
+@pytest.mark.parametrize("content", [b"", None], ids=["empty", "missing"])
+@pytest.mark.parametrize("place", ["log", "snapshot"])
+def test_topic_id_is_written_again_from_the_metadata_of_the_cluster(
+    root: Path, mode: str, place: str, content: bytes | None
+) -> None:
+    wanted = uuid.UUID(int=0x77)
+    other, topic_of_u = topic("t", TOPIC_ID), topic("u", wanted)
+    if place == "log":
+        write_metadata(root, [other, topic_of_u])
+    else:
+        write_snapshot_of_metadata(write_metadata(root, [other], base_offset=2), [topic_of_u, other], end_offset=2)
+    if content is not None:
+        (root / "u-0" / METADATA).write_bytes(content)
+    yes, problems = recovered_root(root, mode)  # type: ignore[arg-type]
+    assert (yes, problems) == ({"t-0", "t-1", "u-0"}, [])
+    assert read_partition_metadata(str(root / "u-0")) == wanted
+    assert (root / CLEAN).exists()
+
+
+def test_topic_id_of_the_cluster_counts_before_that_of_another_partition(root: Path) -> None:
+    wanted = uuid.UUID(int=0x77)
+    write_metadata(root, [topic("t", wanted)])
+    (root / "t-1" / METADATA).write_bytes(b"")
+    kstore.recover(root)
+    assert read_partition_metadata(str(root / "t-1")) == wanted, "a broker moves away a partition with another id"
+
+
+def test_topic_id_of_a_topic_that_the_cluster_removed_is_not_written(root: Path) -> None:
+    removed = uuid.UUID(int=0x77)
+    write_metadata(root, [topic("u", removed), metadata(REMOVE, topicId=removed)])
+    (root / "u-0" / METADATA).write_bytes(b"")
+    assert [str(one.topic_partition) for one in kstore.recover(root) if one.report is None] == ["u-0"]
+    assert (root / "u-0" / METADATA).read_bytes() == b""
+
+
+def test_damaged_metadata_of_the_cluster_tells_no_topic_id(root: Path) -> None:
+    directory = write_metadata(root, [topic("u", uuid.UUID(int=0x77))])
+    flip_bit(directory / "00000000000000000000.log", 70, bit=0)
+    (root / "t-1" / METADATA).write_bytes(b"")
+    (root / "u-0" / METADATA).write_bytes(b"")
+    assert [str(one.topic_partition) for one in kstore.recover(root) if one.report is None] == ["u-0"]
+    assert read_partition_metadata(str(root / "t-1")) == TOPIC_ID, "another partition tells it"
+    assert not (root / CLEAN).exists()
 
 
 @every_mode
