@@ -401,7 +401,8 @@ class Log(Closing):
             value.
         As with a broker's ListOffsets, this may be a control record. A broker searches only one segment and so misses
         records after an emptied one.
-        Raises: CorruptRecordError and other errors for damage in the walked range, unless on_error is "skip".
+        Raises: CorruptRecordError and other errors for damage in the walked range, unless on_error is "skip"; before
+            an answer None, and for MAX_TIMESTAMP, also for a last batch with a wrong CRC.
         Cost: for MAX_TIMESTAMP, a header walk over the whole log, or a read of it if the largest was that of records
             which a cleaner removed; for "skip" around damage, a read of it.
         Source: Kafka UnifiedLog.fetchOffsetByTimestamp.

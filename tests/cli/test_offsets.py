@@ -11,7 +11,7 @@ from tests.cli.runner import runner
 from tests.golden.oracle import first_qualifying_segment_has_no_such_record
 from tests.golden.probes import MAX_TIMESTAMP, list_offsets_probes, probed
 from tests.golden.sets import MAIN_SETS, OLD_FORMAT_SETS, golden_partitions
-from tests.making.batches import FIRST_TIMESTAMP_MS, batch, write_partition, write_root
+from tests.making.batches import FIRST_TIMESTAMP_MS, batch, patch_header, write_partition, write_root
 
 GOLDEN = probed(golden_partitions(*MAIN_SETS, *OLD_FORMAT_SETS))
 
@@ -78,6 +78,29 @@ def test_partition_that_cannot_be_read_is_one_line_and_the_others_follow(kstore,
     assert run.status == 1
     assert [shown["partition"] for shown in run.objects()] == [1]
     assert len(run.err.splitlines()) == 1
+
+
+UNREADABLE = {
+    "wrong crc": lambda data: data[:-1] + b"\x01",
+    "damaged timestamp": lambda data: patch_header(data, repair_crc=False, max_timestamp_ms=0),
+    "unknown codec": lambda data: patch_header(data, attributes=6),
+    "records that are none": lambda data: patch_header(data[:-9] + bytes(9)),
+    "size past the end": lambda data: patch_header(data, repair_crc=False, batch_length=len(data)),
+    "zeros": lambda data: bytes(40) + data[40:],
+}
+
+
+@pytest.mark.parametrize("time", ["max-timestamp", str(FIRST_TIMESTAMP_MS + 9)])
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_time_that_leads_to_an_unreadable_batch_is_an_error(kstore, tmp_path, name, time):
+    root = write_root(tmp_path / "logs", {"t-0": [[batch(0, 4), batch(4, 6)]], "t-1": [[batch(0, 20)]]})
+    path = root / "t-0" / f"{0:020d}.log"
+    path.write_bytes(batch(0, 4) + UNREADABLE[name](batch(4, 6)))
+    run = kstore("offsets", root, "--time", time, "--json")
+    assert run.status == 1
+    assert [answer["partition"] for answer in run.objects()] == [1]
+    [line] = run.err.splitlines()
+    assert "t-0" in line
 
 
 @pytest.mark.parametrize("partition", GOLDEN, ids=str)

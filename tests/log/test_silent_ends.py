@@ -146,7 +146,7 @@ def test_zeros_that_a_writer_fills_between_two_reads_are_no_damage() -> None:
 # A size that leads past the end of the file
 
 
-CRC_AT, SIZE_AT = 17, 8
+CRC_AT, SIZE_AT, MAX_TIMESTAMP_AT = 17, 8, 40
 FIELDS = {"size": (SIZE_AT,), "size and crc": (SIZE_AT, CRC_AT)}
 
 
@@ -238,3 +238,22 @@ def test_append_that_is_finished_between_two_looks_is_no_damage(tmp_path: Path) 
     with open_log(directory) as log:
         log_file(directory).write_bytes(content)
         assert [record.offset for record in log.read()] == [*range(32)]
+
+
+# Searches by time
+
+
+@pytest.mark.parametrize("time", [FIRST_TIMESTAMP_MS + 30, FIRST_TIMESTAMP_MS + 10**6, kstore.MAX_TIMESTAMP])
+@pytest.mark.parametrize("has_empty_segment", [False, True])
+def test_damaged_timestamp_of_the_last_batch_is_no_answer(tmp_path: Path, time: int, has_empty_segment: bool) -> None:
+    """Its header says that no record of it is as late as those of the batch before."""
+    directory = write_partition(tmp_path, [BATCHES])
+    if has_empty_segment:
+        (directory / f"{32:020d}.log").touch()
+    with open_log(directory) as log:
+        log.offset_for_timestamp(time)
+    builders.flip_bit(log_file(directory), STARTS[7] + MAX_TIMESTAMP_AT, bit=5)
+    for _ in range(2):
+        with open_log(directory) as log, pytest.raises(CorruptRecordError) as caught:
+            log.offset_for_timestamp(time)
+        assert caught.value.position == STARTS[7]

@@ -36,6 +36,7 @@ from kstore.log.segment.records import (
     BatchPlace,
     SegmentRecords,
     changed_batch,
+    entry_size,
     is_header_of,
     is_preallocated,
 )
@@ -144,6 +145,7 @@ class LogSegment:
         self._largest_timestamp_ms: int | None = None
         self._walked_timestamp_ms: int | None = None
         self._prefix_searches = 0
+        self._is_end_checked = False
         self._lookup: SegmentLookup | None = None
 
     def __repr__(self) -> str:
@@ -278,6 +280,21 @@ class LogSegment:
         if last_offset < 0 and start is not None:
             raise changed_batch(self.path, start.position)
         return None if last_offset < 0 else self._place_of(last_offset, start)
+
+    def check_last_batch(self) -> bool:
+        """Check the CRC of the last batch, and return whether there is one.
+
+        Raises: CorruptRecordError, UnsupportedMagicError; as last_batch.
+        Cost: once, that of last_batch and a read of the batch.
+        """
+        if not self._is_end_checked:
+            place = self.last_batch()
+            if place is None:
+                return False
+            data = self.records.read_bytes(entry_size(place.header), position=place.position)
+            check_crc(data, position=place.position, path=self.path)
+            self._is_end_checked = True
+        return True
 
     def _place_of(self, last_offset: int, start: BatchHeader | None) -> BatchPlace:
         """Return the place of the last batch, of which a walk from `start` found the last offset.

@@ -17,12 +17,21 @@ from kstore.types import NO_TIMESTAMP, OffsetAndTimestamp
 def first_from_time(
     segments: Sequence[LogSegment], timestamp_ms: int, *, start_offset: int
 ) -> OffsetAndTimestamp | None:
-    """Return the first record in offset order whose timestamp is >= timestamp_ms, None if there is none."""
+    """Return the first record in offset order whose timestamp is >= timestamp_ms, None if there is none.
+
+    Before None is returned, the CRC of the last batch is checked: its timestamp, by which the answer is None, may be
+    damaged.
+    """
     for segment in segments:
         answer = segment.search_timestamp(timestamp_ms, start_offset=start_offset)
         if answer is not None:
             return answer
+    _check_last_batch(segments)
     return None
+
+
+def _check_last_batch(segments: Sequence[LogSegment]) -> None:
+    any(segment.check_last_batch() for segment in reversed(segments))
 
 
 def first_with_largest_timestamp(
@@ -30,7 +39,8 @@ def first_with_largest_timestamp(
 ) -> OffsetAndTimestamp | None:
     """Return the first record with the largest timestamp, None if no record has one.
 
-    Cost: a header walk; a read of all batches if the largest timestamp is that of records which a cleaner removed.
+    Cost: a header walk, and a read of the last batch, whose CRC is checked; a read of all batches if the largest
+        timestamp is that of records which a cleaner removed.
     """
     largest = NO_TIMESTAMP
     for segment in segments:
@@ -46,6 +56,7 @@ def first_with_largest_timestamp(
         scan = segment.records.walk(position=position, end_position=segment.scan_end_position)
         segment.records.stopped_at(scan)
         largest = max(largest, scan.max_timestamp_ms)
+    _check_last_batch(segments)
     if largest == NO_TIMESTAMP:
         return None
     found = first_from_time(segments, largest, start_offset=start_offset)
