@@ -14,6 +14,7 @@ from kstore.types import MAX_OFFSET
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kstore.log.damage import SuspectedLoss
     from kstore.log.files.names import PartitionDirectory
     from kstore.types import TopicPartition
 
@@ -51,6 +52,20 @@ class PartitionSelection:
                 f"to list them: kstore ls {shell_word(place)}"
             )
         return sorted(selected, key=lambda partition: partition.topic_partition)
+
+    def losses_of_roots(self, partitions: Iterable[PartitionDirectory]) -> list[SuspectedLoss]:
+        """Return what is lost with selected partitions that have no directory, if DIR is the root of `partitions`."""
+        from kstore.log.recovery.evidence import losses_of_root
+
+        found = list(partitions)
+        roots = {partition.root: partition.env for partition in found if not self.is_directory_of(partition)}
+        # One that was deleted since it was listed is reported where it is opened.
+        listed = {partition.topic_partition for partition in found}
+
+        def is_wanted(partition: TopicPartition) -> bool:
+            return self._selects(partition) and partition not in listed
+
+        return [loss for root in sorted(roots) for loss in losses_of_root(root, roots[root], is_wanted=is_wanted)]
 
     def is_directory_of(self, partition: PartitionDirectory) -> bool:
         """Whether DIR is the directory of a partition."""

@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kstore._core import read_header
 from kstore.cli import EXIT_FINE
 from kstore.cli.output import LOG_COLUMNS, Column
-from kstore.cli.render import JSON_TEXT, time_text
+from kstore.cli.render import JSON_TEXT, likely_text, loss_objects, loss_text, time_text
 from kstore.compression import codec_name
 from kstore.errors import KStoreError
+from kstore.log.env import join_path
+from kstore.log.files.names import LOCK_FILE
 from kstore.log.opening import open_found
+from kstore.log.recovery.context import RecoveryContext
+from kstore.log.recovery.evidence import SegmentEnd, losses_beside
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -19,10 +24,13 @@ if TYPE_CHECKING:
     from kstore._core import BatchHeader
     from kstore.cli.arguments import PartitionSelection
     from kstore.cli.output import Output
+    from kstore.log.damage import SuspectedLoss
+    from kstore.log.files.names import PartitionDirectory
     from kstore.log.log import Log
     from kstore.log.segment.segment import LogSegment
 
 SAMPLE_BYTES = 1 << 20
+_NUMBERS = ("log_start_offset", "log_end_offset", "last_stable_offset", "segments", "size_in_bytes")
 COLUMNS = (
     *LOG_COLUMNS,
     Column("segments", is_number=True),
@@ -48,6 +56,7 @@ class Listing:
     last_timestamp_ms: int | None = None
     magics: set[int] = field(default_factory=set)
     codec_ids: set[int] = field(default_factory=set)
+    losses: list[SuspectedLoss] = field(default_factory=list)
 
     def add(self, header: BatchHeader) -> None:
         """Add a batch's magic and codec."""
@@ -73,6 +82,7 @@ class Listing:
                 "last_timestamp_ms": self.last_timestamp_ms,
                 "magics": sorted(self.magics),
                 "codecs": self.codecs(),
+                "suspected_losses": loss_objects(self.losses),
             }
         )
 
@@ -96,23 +106,76 @@ def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_exact: 
     """List the selected partitions and return the exit status. One that can't be read is reported and left out."""
     status = EXIT_FINE
     rows = []
-    for partition in selection.find():
+    losses: list[SuspectedLoss] = []
+    partitions = selection.find()
+    for partition in partitions:
         try:
             with open_found(partition) as log:
                 listing = list_log(log, is_exact=is_exact)
+                listing.losses = losses_of(log, partition)
                 damage = log.segments[-1].tail.error if log.segments else None
         except KStoreError as error:
             status = max(status, out.partition_failure(error, partition))
             continue
         if damage is not None:
             status = max(status, out.failure(damage))
+        losses += listing.losses
         if is_json:
             out.line(listing.json())
         else:
             rows.append(listing.row())
     if rows:
         out.table(COLUMNS, rows)
+    without_directory = selection.losses_of_roots(partitions)
+    if is_json:
+        for loss in without_directory:
+            out.line(json_without_directory(loss))
+    for loss in (loss for loss in (*losses, *without_directory) if loss.is_proven):
+        out.notice(loss_text(loss))
+    likely = [loss for loss in (*losses, *without_directory) if not loss.is_proven]
+    if likely:
+        out.notice(likely_text(likely))
     return status
+
+
+def json_without_directory(loss: SuspectedLoss) -> str:
+    """Return the JSON object of a partition that has no directory."""
+    topic, partition = loss.topic_partition
+    unknown = dict.fromkeys((*_NUMBERS, "first_timestamp_ms", "last_timestamp_ms"))
+    return JSON_TEXT(
+        {
+            "topic": topic,
+            "partition": partition,
+            **unknown,
+            "magics": [],
+            "codecs": [],
+            "suspected_losses": loss_objects([loss]),
+        }
+    )
+
+
+def losses_of(log: Log, partition: PartitionDirectory) -> list[SuspectedLoss]:
+    """Return what files beside a log show to be gone, as far as the ends of its segments tell.
+
+    Cost: a read at the end of each segment.
+    """
+    context = RecoveryContext(partition, log.config, partition.env, log.log_start_offset)
+    ends = [end_of(segment) for segment in log.segments]
+    return losses_beside(context, ends, is_live=partition.env.is_locked(join_path(partition.root, LOCK_FILE)))
+
+
+def end_of(segment: LogSegment) -> SegmentEnd:
+    """Return where a segment ends, as its last batch says."""
+    try:
+        last = segment.last_batch()
+        tail = segment.tail
+    except KStoreError:
+        return SegmentEnd(segment.base_offset, None, 0, is_damaged=True)
+    if last is None:
+        return SegmentEnd(segment.base_offset, segment.base_offset, 0, is_damaged=tail.error is not None)
+    header = read_header(last.header, position=last.position)
+    end_position = last.position + header.size_in_bytes
+    return SegmentEnd(segment.base_offset, header.last_offset + 1, end_position, is_damaged=tail.error is not None)
 
 
 def list_log(log: Log, *, is_exact: bool) -> Listing:

@@ -296,11 +296,15 @@ def _bar_of(shown: Progress, total_bytes: int | None, stream: TextIO) -> rich.pr
 
 
 def next_step(log_path: str | None) -> str:
-    """Return the command that opens a partition which strict recovery refuses. log_path: of a .log in it."""
+    """Return the command that opens a partition which strict recovery refuses. log_path: of a .log in it, or of a
+    checkpoint of its root.
+    """
     from kstore.log.env import join_path, split_path
-    from kstore.log.files.names import QUARANTINE_DIRECTORY
+    from kstore.log.files.names import LOG_SUFFIX, QUARANTINE_DIRECTORY
 
     directory = split_path(log_path or "")[0] or "DIR"
+    if not (log_path or "").endswith(LOG_SUFFIX):
+        return f"the log was not changed; next: {salvage_command(directory)}, and then without --dry-run"
     return (
         f"the log was not changed; next: {salvage_command(directory)}, and then without --dry-run: it keeps all whole "
         f"batches, and copies what it removes to {join_path(directory, QUARANTINE_DIRECTORY)}"

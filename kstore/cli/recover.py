@@ -11,17 +11,29 @@ from typing import TYPE_CHECKING
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE
 from kstore.cli.arguments import log_size_in_bytes
 from kstore.cli.output import LOG_COLUMNS, Column, Progress, salvage_command
-from kstore.cli.render import DAMAGE_COLUMNS, JSON_TEXT, damage_objects, damage_rows
+from kstore.cli.render import (
+    DAMAGE_COLUMNS,
+    JSON_TEXT,
+    damage_objects,
+    damage_rows,
+    loss_objects,
+    loss_text,
+    range_text,
+)
+from kstore.log.damage import LostOffsets, joined_ranges
 from kstore.log.env import split_path
 from kstore.log.recovery.context import LEFT_IN_PLACE
 from kstore.log.recovery.load import DAMAGE_LOGGER
 from kstore.log.upkeep.recovering import recover_partitions, recoverable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kstore.cli.arguments import PartitionSelection
     from kstore.cli.output import Output
+    from kstore.errors import KStoreError
     from kstore.log.files.names import PartitionDirectory
-    from kstore.log.recovery.context import DamageOutcome, RecoveryMode, RecoveryReport
+    from kstore.log.recovery.context import RecoveryMode, RecoveryReport
     from kstore.log.upkeep.recovering import RecoveredPartition
     from kstore.types import TopicPartition
 
@@ -95,9 +107,13 @@ def recover_all(
         if one.report is None:
             if one.refusal is not None:
                 status = max(status, out.failure(one.refusal))
+                if reports is None:
+                    out.line(json_of_refusal(one.directory.topic_partition, one.refusal))
             continue
         if not one.report.is_unharmed:
             status = EXIT_DAMAGE
+        for loss in one.report.losses:
+            out.notice(loss_text(loss))
         if reports is None:
             out.line(json_of(one.directory.topic_partition, one.report))
         else:
@@ -124,6 +140,11 @@ def show(recovered: list[RecoveredPartition], out: Output, *, is_dry: bool) -> N
     if is_dry:
         out.notice("dry run: nothing was changed")
     for directory, report in reports:
+        if report.preallocated_bytes:
+            out.notice(
+                f"{directory.topic_partition}: {report.preallocated_bytes} zero bytes after the last batch are no "
+                "damage: space that a writer reserves, or batches that were never flushed"
+            )
         count = sum(one.action == LEFT_IN_PLACE for one in report.outcomes)
         if count:
             segments = "1 older segment" if count == 1 else f"{count} older segments"
@@ -137,17 +158,9 @@ def outcome_rows(topic_partition: TopicPartition, report: RecoveryReport) -> lis
     """Return the table cells of each damaged range, in the order of RECOVERED_COLUMNS."""
     rows = damage_rows(topic_partition, report.damage)
     return [
-        [*row[:-1], lost_text(outcome), outcome.action, row[-1]]
+        [*row[:-1], range_text(outcome.lost_start_offset, outcome.lost_end_offset), outcome.action, row[-1]]
         for row, outcome in zip(rows, report.outcomes, strict=True)
     ]
-
-
-def lost_text(outcome: DamageOutcome) -> str:
-    """Return the lost offsets as FIRST-LAST, FIRST-? if the last one is not known, or `none`."""
-    start, end = outcome.lost_start_offset, outcome.lost_end_offset
-    if end is None:
-        return f"{start}-?"
-    return f"{start}-{end - 1}" if end > start else "none"
 
 
 def outcome_objects(report: RecoveryReport) -> list[dict[str, object]]:
@@ -167,10 +180,40 @@ def json_of(topic_partition: TopicPartition, report: RecoveryReport) -> str:
             "log_start_offset": report.log_start_offset,
             "log_end_offset": report.log_end_offset,
             "truncated_bytes": report.truncated_bytes,
+            "preallocated_bytes": report.preallocated_bytes,
             "deleted_segments": list(report.deleted_segments),
             "rebuilt": list(report.rebuilt),
             "damage": outcome_objects(report),
             "quarantined": list(report.quarantined),
+            "lost": lost_objects(report.lost),
+            "suspected_losses": loss_objects(report.losses),
+        }
+    )
+
+
+def lost_objects(lost: Iterable[LostOffsets]) -> list[dict[str, object]]:
+    """Return the JSON object of each range of lost offsets; the last one is null if it is not known."""
+    return [{"first_offset": start, "last_offset": None if end is None else end - 1} for start, end in lost]
+
+
+def json_of_refusal(topic_partition: TopicPartition, error: KStoreError) -> str:
+    """Return the JSON object of a partition that was not recovered: its files are as they were."""
+    start, end = getattr(error, "base_offset", None), getattr(error, "lost_end_offset", None)
+    shown = {
+        "type": type(error).__name__,
+        "message": str(error),
+        "path": error.path,
+        "position": getattr(error, "position", None),
+        "lost_start_offset": start,
+        "lost_end_offset": end,
+    }
+    lost = () if start is None else joined_ranges([LostOffsets(start, end)])
+    return JSON_TEXT(
+        {
+            "topic": topic_partition.topic,
+            "partition": topic_partition.partition,
+            "error": shown,
+            "lost": lost_objects(lost),
         }
     )
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kstore._core import BatchHeader, Record, RecordIterator
-    from kstore.log.damage import Damage
+    from kstore.log.damage import Damage, SuspectedLoss
     from kstore.record import RecordBatch
     from kstore.types import TopicPartition
 
@@ -49,6 +49,14 @@ DAMAGE_COLUMNS = (
     Column("position", is_number=True),
     Column("size", is_number=True),
     Column("reason"),
+)
+
+LOSS_COLUMNS = (
+    Column("suspected loss"),
+    Column("offsets"),
+    Column("file"),
+    Column("certainty"),
+    Column("evidence"),
 )
 
 
@@ -269,3 +277,51 @@ def damage_rows(topic_partition: TopicPartition, damage: Iterable[Damage]) -> li
         [str(topic_partition), split_path(path)[1], str(position), str(size_in_bytes), reason]
         for path, position, size_in_bytes, reason in damage
     ]
+
+
+def range_text(first_offset: int, end_offset: int | None) -> str:
+    """Return offsets as FIRST-LAST, FIRST-? if the last one is not known, or `none`."""
+    if end_offset is None:
+        return f"{first_offset}-?"
+    return f"{first_offset}-{end_offset - 1}" if end_offset > first_offset else "none"
+
+
+def loss_objects(losses: Iterable[SuspectedLoss]) -> list[dict[str, object]]:
+    """Return the JSON object of each suspected loss."""
+    return [
+        {
+            "first_offset": loss.first_offset,
+            "last_offset": loss.last_offset,
+            "file": split_path(loss.path)[1],
+            "is_proven": loss.is_proven,
+            "evidence": loss.evidence,
+        }
+        for loss in losses
+    ]
+
+
+def loss_rows(losses: Iterable[SuspectedLoss]) -> list[list[str]]:
+    """Return the table cells of each suspected loss, in the order of LOSS_COLUMNS."""
+    return [
+        [
+            str(loss.topic_partition),
+            range_text(loss.first_offset, loss.end_offset),
+            split_path(loss.path)[1],
+            "proven" if loss.is_proven else "likely",
+            loss.evidence,
+        ]
+        for loss in losses
+    ]
+
+
+def loss_text(loss: SuspectedLoss) -> str:
+    """Return a suspected loss as one line."""
+    offsets = range_text(loss.first_offset, loss.end_offset)
+    certainty = "proven" if loss.is_proven else "likely"
+    return f"{certainty} loss of offsets {offsets} of {loss.topic_partition}, by {loss.path}: {loss.evidence}"
+
+
+def likely_text(losses: Sequence[SuspectedLoss]) -> str:
+    """Return losses that are likely as one line, which names the first of them."""
+    others = f"; {len(losses) - 1} more are likely" if len(losses) > 1 else ""
+    return loss_text(losses[0]) + others

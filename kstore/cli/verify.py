@@ -10,10 +10,21 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE
-from kstore.cli.arguments import log_size_in_bytes
+from kstore.cli.arguments import log_size_in_bytes, shell_word
 from kstore.cli.output import LOG_COLUMNS, Column, Progress, salvage_command
-from kstore.cli.render import DAMAGE_COLUMNS, JSON_TEXT, damage_objects, damage_rows
+from kstore.cli.render import (
+    DAMAGE_COLUMNS,
+    JSON_TEXT,
+    LOSS_COLUMNS,
+    damage_objects,
+    damage_rows,
+    likely_text,
+    loss_objects,
+    loss_rows,
+)
 from kstore.errors import KStoreError
+from kstore.log.env import split_path
+from kstore.log.files.names import SEGMENT_INDEX_SUFFIXES
 from kstore.log.opening import open_found
 from kstore.log.verify import Verification, verify, verify_checkpoints
 from kstore.types import TopicPartition
@@ -21,7 +32,7 @@ from kstore.types import TopicPartition
 if TYPE_CHECKING:
     from kstore.cli.arguments import PartitionSelection
     from kstore.cli.output import Output
-    from kstore.log.damage import Damage
+    from kstore.log.damage import Damage, SuspectedLoss
 
 COLUMNS = (
     *LOG_COLUMNS,
@@ -44,14 +55,18 @@ class Verdict:
     batches: int
     records: int
     damage: list[Damage] = field(default_factory=list)
+    losses: list[SuspectedLoss] = field(default_factory=list)
 
     def json(self) -> str:
         """Return the JSON object."""
-        return JSON_TEXT({**vars(self), "damage": damage_objects(self.damage)})
+        shown = {name: value for name, value in vars(self).items() if name not in ("damage", "losses")}
+        return JSON_TEXT(
+            {**shown, "damage": damage_objects(self.damage), "suspected_losses": loss_objects(self.losses)}
+        )
 
     def row(self) -> list[str]:
         """Return the table cells, in the order of COLUMNS."""
-        return [self.topic, *(str(value) for value in list(vars(self).values())[1:-1]), str(len(self.damage))]
+        return [self.topic, *(str(value) for value in list(vars(self).values())[1:-2]), str(len(self.damage))]
 
     def damage_rows(self) -> list[list[str]]:
         """Return the table cells of each damaged range, in the order of DAMAGE_COLUMNS."""
@@ -87,7 +102,8 @@ def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_deep: b
     """Verify the selected partitions and the checkpoints of their roots; return the exit status."""
     status = EXIT_FINE
     partitions = selection.find()
-    verdicts = []
+    verdicts: list[Verdict] = []
+    losses: list[SuspectedLoss] = []
     progress = VerifyProgress()
     with out.progress(progress, total_bytes=partial(log_size_in_bytes, partitions)):
         for partition in partitions:
@@ -101,6 +117,7 @@ def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_deep: b
                 continue
             if verdict.damage:
                 status = EXIT_DAMAGE
+            losses += verdict.losses
             if is_json:
                 out.line(verdict.json())
             else:
@@ -111,13 +128,46 @@ def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_deep: b
         if damaged:
             out.line("")
             out.table(DAMAGE_COLUMNS, damaged)
-            out.notice(f"next: {salvage_command(selection.directory)} shows what can be kept, and changes nothing")
+            out.notice(next_step([damage for verdict in verdicts for damage in verdict.damage], selection.directory))
     roots = {partition.root: partition.env for partition in partitions}
     for root in sorted(roots):
         for path, position, size_in_bytes, reason in verify_checkpoints(root, roots[root]):
             out.notice(f"damage at position {position} of {path} ({size_in_bytes} bytes): {reason}")
             status = EXIT_DAMAGE
-    return status
+    without_directory = selection.losses_of_roots(partitions)
+    if is_json:
+        for loss in without_directory:
+            out.line(json_without_directory(loss))
+    return max(status, show_losses([*losses, *without_directory], out, is_json=is_json))
+
+
+def show_losses(losses: list[SuspectedLoss], out: Output, *, is_json: bool) -> int:
+    """Write the table of suspected losses, unless the output is JSON, and a line of those that are likely; return the
+    exit status: 1 if one is proven.
+    """
+    if losses and not is_json:
+        out.line("")
+        out.table(LOSS_COLUMNS, loss_rows(losses))
+    likely = [loss for loss in losses if not loss.is_proven]
+    if likely:
+        out.notice(likely_text(likely))
+    return EXIT_DAMAGE if len(likely) < len(losses) else EXIT_FINE
+
+
+def json_without_directory(loss: SuspectedLoss) -> str:
+    """Return the JSON object of a partition that has no directory."""
+    topic, partition = loss.topic_partition
+    shown = {name: None for name in Verdict.__annotations__ if name not in ("damage", "losses")}
+    return JSON_TEXT(
+        {**shown, "topic": topic, "partition": partition, "damage": [], "suspected_losses": loss_objects([loss])}
+    )
+
+
+def next_step(damage: list[Damage], directory: str) -> str:
+    """Return the command that mends the damage: if it is in indexes alone, recovery rebuilds them in every mode."""
+    if all(split_path(one.path)[1].endswith(SEGMENT_INDEX_SUFFIXES) for one in damage):
+        return f"next: kstore recover {shell_word(directory)} rebuilds the indexes"
+    return f"next: {salvage_command(directory)} shows what can be kept, and changes nothing"
 
 
 def verdict_of(verification: Verification) -> Verdict:
@@ -133,4 +183,5 @@ def verdict_of(verification: Verification) -> Verdict:
         batches=found.batch_count,
         records=found.record_count,
         damage=list(found.damage),
+        losses=list(found.losses),
     )

@@ -1,10 +1,10 @@
 """Damage: one damaged range of a file, as verify reports it; corruption: the error for one; SkippedRange: what a reader
-left out.
+left out; SuspectedLoss: records that are gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from kstore.errors import CorruptionError, StorageError
@@ -60,6 +60,50 @@ class SkippedRange(NamedTuple):
         if last is not None and last < first:
             return None
         return self._replace(first_missing_offset=first, last_missing_offset=last)
+
+
+class LostOffsets(NamedTuple):
+    """The offsets from start_offset up to, not including, end_offset, which is None if nothing shows where they end."""
+
+    start_offset: int
+    end_offset: int | None
+
+
+def joined_ranges(ranges: Iterable[LostOffsets]) -> tuple[LostOffsets, ...]:
+    """Return ranges as few separate ones in rising order; empty ones are left out."""
+    joined: list[LostOffsets] = []
+    for start, end in sorted(ranges, key=lambda lost: lost.start_offset):
+        if end is not None and end <= start:
+            continue
+        before = joined[-1] if joined else None
+        if before is None or (before.end_offset is not None and before.end_offset < start):
+            joined.append(LostOffsets(start, end))
+        elif before.end_offset is not None:
+            joined[-1] = before._replace(end_offset=None if end is None else max(end, before.end_offset))
+    return tuple(joined)
+
+
+class SuspectedLoss(NamedTuple):
+    """Records of a partition that are gone, or seem to be: the offsets first_offset to last_offset.
+
+    last_offset: None if nothing shows where they end. path: the file that refers to them. is_proven: False if a crash
+    of a broker may leave such files without a loss of records that were durable. evidence: one sentence. log_path,
+    position: the .log, and the place in it, after which they are missing; without any .log what is missing itself.
+    """
+
+    topic_partition: TopicPartition
+    first_offset: int
+    last_offset: int | None
+    path: str
+    is_proven: bool
+    evidence: str
+    log_path: str
+    position: int
+
+    @property
+    def end_offset(self) -> int | None:
+        """The offset after the last one that is gone, None if nothing shows it."""
+        return None if self.last_offset is None else self.last_offset + 1
 
 
 OnError: TypeAlias = Literal["raise", "skip"]

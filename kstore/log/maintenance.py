@@ -7,20 +7,25 @@ from typing import NamedTuple
 
 from kstore.config import LogConfig
 from kstore.errors import LogNotFoundError, LogReplacedError
-from kstore.log.damage import Damage
+from kstore.log.damage import Damage, SuspectedLoss
 from kstore.log.env import Env, StrPath, locate
 from kstore.log.files.names import PartitionDirectory, find_partitions
 from kstore.log.opening import open_found
 from kstore.log.recovery.context import RecoveryMode
+from kstore.log.recovery.evidence import losses_of_root
 from kstore.log.upkeep.recovering import RecoveredPartition, recover_partitions, recoverable
 from kstore.log.verify import Verification, VerifiedPartition, verify_checkpoints
+from kstore.types import TopicPartition
 
 
 class VerificationReport(NamedTuple):
-    """The result of verify: each partition, by topic and number, and the damage of the root's own files."""
+    """The result of verify: each partition, by topic and number, the damage of the root's own files, and what is lost
+    with partitions that have no directory.
+    """
 
     partitions: tuple[VerifiedPartition, ...]
     root_damage: tuple[Damage, ...]
+    root_losses: tuple[SuspectedLoss, ...] = ()
 
     @property
     def damage(self) -> tuple[Damage, ...]:
@@ -28,9 +33,14 @@ class VerificationReport(NamedTuple):
         return (*(damage for partition in self.partitions for damage in partition.damage), *self.root_damage)
 
     @property
+    def losses(self) -> tuple[SuspectedLoss, ...]:
+        """All records that are gone without damage, proven or likely: those of the partitions, then the others."""
+        return (*(loss for partition in self.partitions for loss in partition.losses), *self.root_losses)
+
+    @property
     def is_unharmed(self) -> bool:
-        """Whether nothing was found damaged."""
-        return not self.damage
+        """Whether nothing was found damaged, and no loss is proven."""
+        return not self.damage and not any(loss.is_proven for loss in self.losses)
 
 
 def verify(
@@ -63,7 +73,15 @@ def verify(
                 raise
     roots = {directory.root: directory.env for directory in directories}
     found = (one for root in sorted(roots) for one in verify_checkpoints(root, roots[root]))
-    return VerificationReport(tuple(verified), tuple(found))
+    _, absolute = locate(path, env)
+    wanted = {topics} if isinstance(topics, str) else set(topics or ())
+    listed = {directory.topic_partition for directory in directories}
+
+    def is_wanted(partition: TopicPartition) -> bool:
+        return partition not in listed and (topics is None or partition.topic in wanted)
+
+    lost = () if absolute not in roots else losses_of_root(absolute, roots[absolute], is_wanted=is_wanted)
+    return VerificationReport(tuple(verified), tuple(found), tuple(lost))
 
 
 def recover(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kstore._core import BatchHeader, increment_sequence
 from kstore.errors import InvalidRecordError, LogReplacedError, StorageError
-from kstore.log.damage import Damage, damage_of_file, size_of_file
+from kstore.log.damage import Damage, SuspectedLoss, damage_of_file, size_of_file
 from kstore.log.env import DEFAULT_ENV, ENOENT, NO_FILE, Env, join_path, split_path
 from kstore.log.files.checkpoints import EpochEntry, read_leader_epoch_checkpoint, read_offset_checkpoint
 from kstore.log.files.names import (
@@ -28,6 +28,7 @@ from kstore.log.files.names import (
     ROOT_CHECKPOINTS,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
+    PartitionDirectory,
     producer_snapshot_offsets,
     segment_path,
 )
@@ -40,6 +41,8 @@ from kstore.log.files.snapshots import (
     read_snapshot,
 )
 from kstore.log.log import Log
+from kstore.log.recovery.context import RecoveryContext
+from kstore.log.recovery.evidence import SegmentEnd, losses_beside
 from kstore.log.segment.check import IndexFile, OffsetIndexCheck, SegmentCheck, TimeIndexCheck
 from kstore.log.segment.indexes import MAX_INDEX_BYTES
 from kstore.log.segment.replaced import ERRORS_OF_A_CHANGE, MOST_LOOKS, ListedFile
@@ -315,7 +318,10 @@ def _compared(entries: dict[ProducerSnapshotEntry, tuple[str, int]], header: Bat
 
 
 class VerifiedPartition(NamedTuple):
-    """The result of verifying one log. path is the partition's directory; counts exclude damaged batches."""
+    """The result of verifying one log. path is the partition's directory; counts exclude damaged batches.
+
+    losses: records that are gone without damage, as files beside the log show.
+    """
 
     topic_partition: TopicPartition
     path: str
@@ -325,6 +331,12 @@ class VerifiedPartition(NamedTuple):
     batch_count: int
     record_count: int
     damage: tuple[Damage, ...]
+    losses: tuple[SuspectedLoss, ...] = ()
+
+    @property
+    def is_unharmed(self) -> bool:
+        """Whether nothing is damaged, and no loss proven."""
+        return not self.damage and not any(loss.is_proven for loss in self.losses)
 
 
 _INDEX_CHECKS = ((OFFSET_INDEX_SUFFIX, OffsetIndexCheck), (TIME_INDEX_SUFFIX, TimeIndexCheck))
@@ -347,6 +359,8 @@ class Verification:
         self._first_listed: dict[str, ListedFile | None] = {}
         # The end of the last sound batch of the current segment.
         self._sound_end = 0
+        # Of each segment, by base offset.
+        self._ends: dict[int, SegmentEnd] = {}
         self._verified_before = 0
         self.batch_count = 0
         self.record_count = 0
@@ -372,10 +386,25 @@ class Verification:
             batch_count=self.batch_count,
             record_count=self.record_count,
             damage=damage,
+            losses=tuple(self._losses()),
         )
+
+    def _losses(self) -> list[SuspectedLoss]:
+        """Return what files beside the log show to be gone, after all of it was verified."""
+        log, root = self._log, split_path(self._log.path)[0]
+        directory = PartitionDirectory(log.topic_partition, log.path, root, self._env)
+        context = RecoveryContext(directory, log.config, self._env, log.log_start_offset)
+        ends = [self._ends[base_offset] for base_offset in sorted(self._ends)]
+        try:
+            return losses_beside(context, ends, is_live=self._is_written() or self._has_changed())
+        except StorageError as error:
+            if error.errno != ENOENT:
+                raise
+            raise _removed(log.path) from error
 
     def _damages(self) -> Iterator[Damage]:
         self.batch_count = self.record_count = self.verified_bytes = self._verified_before = 0
+        self._ends = {}
         self._first_listed = {one.path: one.listed for one in self._log.segments}
         side_files, early = None, False
         if self._is_deep:
@@ -402,6 +431,8 @@ class Verification:
                     side_files.restore(state)
                 self._log.renew_after(error, looks_left=looks_left)
                 continue
+            if any(one.path == segment.path for one in damage):
+                self._ends[segment.base_offset] = self._ends[segment.base_offset]._replace(is_damaged=True)
             yield from damage
             following = segment.next_base_offset
             self._verified_before = self.verified_bytes
@@ -513,9 +544,11 @@ class Verification:
         )
         batch_count, record_count = self.batch_count, self.record_count
         self._sound_end = 0
+        next_offset = segment.base_offset
         for step in check.steps():
             if step.header is not None and step.damage is None:
                 self._sound_end = step.end_position
+                next_offset = step.header.last_offset + 1
             self.batch_count = batch_count + check.batch_count
             self.record_count = record_count + check.record_count
             # In a second look at the segment this stands still until there is more to add.
@@ -526,6 +559,9 @@ class Verification:
                 yield from index_check.step(step)
             if side_files is not None:
                 yield from side_files.step(segment, step.header, is_damaged=step.damage is not None)
+        self._ends[segment.base_offset] = SegmentEnd(
+            segment.base_offset, next_offset, self._sound_end, is_damaged=False
+        )
         if side_files is not None:
             yield from side_files.finish_segment(segment)
         yield from chain.from_iterable(index_check.finish() for index_check in index_checks)

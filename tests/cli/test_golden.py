@@ -218,6 +218,7 @@ def expected_listing(partition):
         "last_timestamp_ms": None if is_empty else batches[-1].max_timestamp_ms,
         "magics": sorted({batch.magic for batch in batches}),
         "codecs": sorted({batch.codec for batch in batches}, key=order.index),
+        "suspected_losses": [],
     }
 
 
@@ -238,6 +239,7 @@ def test_verify_finds_no_damage_in_what_a_broker_closed(kstore, set_name):
             "batches": len(list(known.batches())),
             "records": sum(batch.record_count for batch in known.batches()),
             "damage": [],
+            "suspected_losses": [],
         }
 
 

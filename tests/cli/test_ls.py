@@ -23,7 +23,7 @@ from tests.reference.codec import write_batch, write_empty_batch
 
 FIELDS = [
     "topic", "partition", "log_start_offset", "log_end_offset", "last_stable_offset", "segments", "size_in_bytes",
-    "first_timestamp_ms", "last_timestamp_ms", "magics", "codecs",
+    "first_timestamp_ms", "last_timestamp_ms", "magics", "codecs", "suspected_losses",
 ]  # fmt: skip
 SEGMENT_0 = "00000000000000000000.log"
 MIB = 1 << 20
@@ -59,12 +59,13 @@ def test_json_has_the_contracted_fields_in_order(kstore, tmp_path):
         "last_timestamp_ms": FIRST_TIMESTAMP_MS + 8,
         "magics": [2],
         "codecs": ["none", "zstd"],
+        "suspected_losses": [],
     }
 
 
 def test_partition_without_records_has_no_times_magics_or_codecs(kstore, tmp_path):
     shown = listed(kstore, write_partition(tmp_path, [[]]))
-    assert [shown[name] for name in FIELDS[2:]] == [0, 0, None, 1, 0, None, None, [], []]
+    assert [shown[name] for name in FIELDS[2:]] == [0, 0, None, 1, 0, None, None, [], [], []]
 
 
 def test_first_timestamp_is_that_of_the_record_at_the_log_start(kstore, tmp_path):

@@ -18,8 +18,9 @@ from tests.cli.runner import runner
 from tests.making.batches import batch, flip_bit, grow, write_offset_checkpoint, write_root, zero
 
 FIELDS = [
-    "topic", "partition", "log_start_offset", "log_end_offset", "truncated_bytes", "deleted_segments", "rebuilt",
-    "damage", "quarantined",
+    "topic", "partition", "log_start_offset", "log_end_offset", "truncated_bytes", "preallocated_bytes",
+    "deleted_segments", "rebuilt",
+    "damage", "quarantined", "lost", "suspected_losses",
 ]  # fmt: skip
 HOLDER = """
 import sys
@@ -42,7 +43,7 @@ def root(tmp_path):
     """t-0 ends in 5 torn bytes, t-1 is whole, u-0 has a wrong byte in its first of two batches, above the point."""
     parts = {"t-0": [[batch(0, 4)], [batch(4, 6)]], "t-1": [[batch(0, 3)]], "u-0": [[batch(0, 3), batch(3, 3)]]}
     root = write_root(tmp_path / "logs", parts)
-    grow(root / "t-0" / "00000000000000000004.log", b"\0\0\0\0\0")
+    grow(root / "t-0" / "00000000000000000004.log", b"torn!")
     flip_bit(root / "u-0" / SEGMENT_0, 70, bit=0)
     write_offset_checkpoint(root / "recovery-point-offset-checkpoint", {"t-0": 0, "t-1": 0, "u-0": 0})
     return root
@@ -102,11 +103,22 @@ def flushed(root):
     return root
 
 
-def test_refused_partition_is_one_line_and_the_others_are_recovered(kstore, flushed):
+def test_refused_partition_is_an_object_and_one_line_and_the_others_are_recovered(kstore, flushed):
     before = (flushed / "u-0" / SEGMENT_0).read_bytes()
     run = kstore("recover", flushed, "--json")
     assert run.status == 1
-    assert [(one["topic"], one["partition"]) for one in run.objects()] == [("t", 0), ("t", 1)]
+    assert [(one["topic"], one["partition"]) for one in run.objects()] == [("t", 0), ("t", 1), ("u", 0)]
+    refused = run.objects()[2]
+    assert list(refused) == ["topic", "partition", "error", "lost"]
+    assert "CRC" in refused["error"].pop("message")
+    assert refused["error"] == {
+        "type": "CorruptLogError",
+        "path": str(flushed / "u-0" / SEGMENT_0),
+        "position": 0,
+        "lost_start_offset": 0,
+        "lost_end_offset": 3,
+    }
+    assert refused["lost"] == [{"first_offset": 0, "last_offset": 2}]
     (line,) = run.err.splitlines()
     assert "u-0" in line
     assert (flushed / "u-0" / SEGMENT_0).read_bytes() == before
@@ -200,6 +212,48 @@ def test_segments_below_the_recovery_point_are_trusted_if_asked_for(kstore, root
     assert "salvage" in refused.err
 
 
+@pytest.mark.parametrize("mode", ["strict", "point_in_time", "salvage"])
+@pytest.mark.parametrize("has_marker", [False, True], ids=["crashed", "closed"])
+def test_preallocated_space_after_the_last_batch_is_space_and_no_lost_offset(kstore, root, mode, has_marker):
+    path = root / "t-1" / SEGMENT_0
+    grow(path, bytes(1 << 20))
+    write_offset_checkpoint(root / "recovery-point-offset-checkpoint", {"t-0": 10, "t-1": 3, "u-0": 6})
+    if has_marker:
+        (root / CLEAN).write_text("{}")
+    dry = kstore("recover", root / "t-1", "--mode", mode, "--dry-run", "--json")
+    run = kstore("recover", root / "t-1", "--mode", mode, "--json")
+    (shown,) = run.objects()
+    assert dry.objects() == [shown]
+    assert (dry.status, run.status) == (0, 0)
+    assert (shown["log_end_offset"], shown["truncated_bytes"], shown["preallocated_bytes"]) == (3, 0, 1 << 20)
+    assert (shown["damage"], shown["lost"], shown["suspected_losses"], shown["quarantined"]) == ([], [], [], [])
+    assert path.read_bytes() == batch(0, 3)
+    assert kstore("recover", root / "t-1", "--mode", mode).err == ""
+
+
+def test_preallocated_space_is_a_line_beside_the_tables(kstore, root):
+    grow(root / "t-1" / SEGMENT_0, bytes(300))
+    run = kstore("recover", root / "t-1")
+    assert run.status == 0
+    (line,) = run.err.splitlines()
+    assert "t-1: 300 zero bytes after the last batch are no damage" in line
+
+
+@pytest.mark.parametrize("mode", ["strict", "point_in_time", "salvage"])
+def test_zeros_where_the_log_was_durable_are_damage_and_lost_offsets(kstore, root, mode):
+    grow(root / "t-1" / SEGMENT_0, bytes(300))
+    write_offset_checkpoint(root / "recovery-point-offset-checkpoint", {"t-0": 10, "t-1": 9, "u-0": 6})
+    run = kstore("recover", root / "t-1", "--mode", mode, "--json")
+    (shown,) = run.objects()
+    assert run.status == 1
+    assert shown["lost"][0]["first_offset"] == 3
+    assert shown.get("preallocated_bytes", 0) == 0
+    if mode != "strict":
+        (damage,) = shown["damage"]
+        assert (damage["position"], damage["size"]) == (len(batch(0, 3)), 300)
+        assert damage["action"] == ("removed" if mode == "salvage" else "truncated")
+
+
 # Where a segment of four batches is damaged: (batch, byte in it), or bytes that are added at its end.
 DAMAGES = {
     "first": (0, 70),
@@ -236,9 +290,7 @@ def test_sizes_are_those_of_verify_and_of_what_changed(kstore, tmp_path, name, s
     sizes = {name: name.stat().st_size for name in names}
     (dry,) = kstore("recover", root, "--mode", mode, "--dry-run", "--json").objects()
     (shown,) = kstore("recover", root, "--mode", mode, "--json").objects()
-    # Which indexes salvaging changes is known when they are made.
-    unlike = {"quarantined": [], "rebuilt": []} if mode == "salvage" else {"quarantined": []}
-    assert {**dry, **unlike} == {**shown, **unlike}
+    assert dry == shown
     found = [(one["file"], one["position"], one["size"]) for one in shown["damage"]]
     assert found == (expected if mode == "salvage" else expected[: len(found)])
     kept = [name for name in names if name.exists()]
@@ -331,9 +383,15 @@ def test_missing_segment_is_told_in_modes_that_go_on(tmp_path, mode):
     command = [sys.executable, "-m", "kstore", "recover", str(root), "--mode", mode, "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
     (line,) = done.stderr.splitlines()
-    assert line.startswith("kstore: continuing without batches that were durable: ")
+    assert line.startswith("kstore: proven loss of offsets 3-5 of t-0, by ")
     assert "segment 3 is missing" in line
-    assert "offsets 3 to 5 cannot be read" in line
+    assert done.returncode == 1
+    shown = json.loads(done.stdout)
+    assert shown["lost"] == [{"first_offset": 3, "last_offset": 5}]
+    assert [(one["action"], one["lost_start_offset"], one["lost_end_offset"]) for one in shown["damage"]] == [
+        ("missing", 3, 6)
+    ]
+    assert [one["is_proven"] for one in shown["suspected_losses"]] == [True]
 
 
 def test_path_that_is_not_utf_8_is_named_as_python_and_the_shell_know_it(kstore, flushed, caplog):
@@ -361,4 +419,5 @@ def test_copies_are_listed_with_their_directory(kstore, damaged):
 def test_dry_run_as_text_says_that_nothing_was_changed(kstore, damaged):
     run = kstore("recover", damaged, "--mode", "salvage", "--dry-run")
     assert run.err == "kstore: dry run: nothing was changed\n"
-    assert "copied to" not in run.out
+    assert "copied to" in run.out
+    assert kstore("recover", damaged, "--mode", "salvage").out == run.out

@@ -9,7 +9,17 @@ from tests.cli.runner import runner
 from tests.making.batches import batch, batches, fix_crc, flip_bit, grow, set_byte, shrink, write_partition, write_root
 from tests.reference.codec import HEADER_BYTES
 
-FIELDS = ["topic", "partition", "log_start_offset", "log_end_offset", "segments", "batches", "records", "damage"]
+FIELDS = [
+    "topic",
+    "partition",
+    "log_start_offset",
+    "log_end_offset",
+    "segments",
+    "batches",
+    "records",
+    "damage",
+    "suspected_losses",
+]
 SEGMENT_0 = "00000000000000000000.log"
 
 
@@ -29,7 +39,7 @@ def test_whole_partitions_have_no_damage(kstore, root):
     run = kstore("verify", "--json", root)
     assert [list(shown.items()) for shown in run.objects()] == [
         list(zip(FIELDS, values, strict=True))
-        for values in (["flights", 0, 0, 6, 2, 3, 6, []], ["flights", 1, 0, 1, 1, 1, 1, []])
+        for values in (["flights", 0, 0, 6, 2, 3, 6, [], []], ["flights", 1, 0, 1, 1, 1, 1, [], []])
     ]
     assert (run.status, run.err) == (0, "")
 

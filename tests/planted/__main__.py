@@ -21,7 +21,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from tests.planted.bugs import PACKAGES, PlantedBug, bugs_of, rooms
+from tests.planted.bugs import PACKAGES, PlantedBug, bugs_of, parsed, rooms
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD_SECONDS = 900
@@ -114,10 +114,11 @@ class Copy:
             compiled.unlink()
 
 
-def parsed() -> argparse.Namespace:
+def options_given() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.planted", description=__doc__)
     parser.add_argument("--room", choices=rooms(), action="append", help="default: all")
     parser.add_argument("--only", default="", help="bugs whose name contains this")
+    parser.add_argument("--since", metavar="COMMIT", help="bugs that the lists did not have in this commit")
     parser.add_argument("--jobs", type=int, default=2, help="how many at a time (default 2)")
     parser.add_argument("--no-baseline", action="store_true", help="don't run the tests without a bug first")
     return parser.parse_args()
@@ -126,6 +127,19 @@ def parsed() -> argparse.Namespace:
 def say(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
+
+
+def bugs_before(commit: str, room: str) -> list[PlantedBug]:
+    """Return the list of a room as it was in a commit, empty if there was none."""
+    shown = subprocess.run(
+        ("git", "show", f"{commit}:tests/planted/{room}.diff"), cwd=ROOT, capture_output=True, check=False, text=True
+    )
+    return parsed(room, shown.stdout)
+
+
+def wanted_bugs(room: str, options: argparse.Namespace) -> list[PlantedBug]:
+    before = bugs_before(options.since, room) if options.since else []
+    return [bug for bug in bugs_of(room) if options.only in bug.name and bug not in before]
 
 
 def without_bug(copy: Copy, room: str, bugs: list[PlantedBug]) -> bool:
@@ -162,7 +176,7 @@ def try_all(options: argparse.Namespace, scratch: Path) -> list[Verdict]:
         finally:
             copies.put(copy)
 
-    lists = {room: [bug for bug in bugs_of(room) if options.only in bug.name] for room in options.room or rooms()}
+    lists = {room: wanted_bugs(room, options) for room in options.room or rooms()}
     lists = {room: bugs for room, bugs in lists.items() if bugs}
     with ThreadPoolExecutor(options.jobs) as threads:
         if not all(threads.map(baseline, lists.items())):
@@ -171,7 +185,7 @@ def try_all(options: argparse.Namespace, scratch: Path) -> list[Verdict]:
 
 
 def main() -> int:
-    options = parsed()
+    options = options_given()
     # A shell lets its background jobs ignore SIGINT, and a test of the command interrupts one.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="kstore-planted-") as scratch:

@@ -295,6 +295,16 @@ def save_offset(root: str, name: str, topic_partition: TopicPartition, offset: i
             write_offset_checkpoint(join_path(root, name), {**offsets, topic_partition: offset}, env)
 
 
+def lower_offset(root: str, name: str, topic_partition: TopicPartition, offset: int, env: Env) -> None:
+    """Durably lower one partition's offset in a checkpoint to at most `offset`; one without an entry gets none.
+
+    Raises: StorageError.
+    """
+    found = read_checkpoint(root, name, env).get(topic_partition)
+    if found is not None and found > offset:
+        save_offset(root, name, topic_partition, offset, env)
+
+
 def forget_partitions(root: str, gone: Collection[TopicPartition], env: Env) -> None:
     """Durably remove partitions from every checkpoint, so that new ones with the same names start at 0.
 

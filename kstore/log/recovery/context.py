@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from kstore.config import MAX_INT64, LogConfig
-from kstore.log.damage import Damage
+from kstore.log.damage import Damage, LostOffsets, SuspectedLoss, joined_ranges
 from kstore.log.env import Env, OpenFiles, join_path
 from kstore.log.files.checkpoints import read_checkpoint
 from kstore.log.files.names import CLEANER_CHECKPOINT, PartitionDirectory
@@ -38,7 +38,8 @@ class DamageOutcome(NamedTuple):
     """What recovery did about one damaged range of a RecoveryReport, and which offsets are lost with it.
 
     action: "left in place" (nothing was changed, reads of these offsets fail), "truncated" (the log ends there now),
-    "removed" (the bytes are gone, the batches after them stay) or "mended" (the batch stays).
+    "removed" (the bytes are gone, the batches after them stay), "mended" (the batch stays, or a log start offset above
+    the log end was lowered) or "missing" (the records were gone before: another file proves it).
     lost_start_offset, lost_end_offset: the lost offsets, up to and not including the latter, which is None if the
     damage does not show where they end; equal if none is lost.
     """
@@ -65,11 +66,13 @@ class LoadedSegment(NamedTuple):
 class RecoveryReport(NamedTuple):
     """What loading did to the files, or would do in a dry run.
 
-    truncated_bytes: removed from the end of .log files, or from anywhere in them by salvage; preallocated space between
-    segments does not count. deleted_segments: base offsets of segments removed entirely; their bytes are not in
+    truncated_bytes: removed from the end of .log files, or from anywhere in them by salvage; preallocated space
+    does not count. deleted_segments: base offsets of segments removed entirely; their bytes are not in
     truncated_bytes. rebuilt: names of index files and checkpoints rewritten because they were missing or wrong. damage:
     each damaged range in its real size (point_in_time also truncates everything after the first one). quarantined:
-    paths of the copies. outcomes: of each damaged range, in the order of `damage`.
+    paths of the copies. outcomes: of each damaged range, in the order of `damage`. losses: what files beside the log
+    show to be gone; those that are proven are in `damage` too. preallocated_bytes: zeros after the last batch of a
+    .log, which are removed: space that a writer reserved (or batches that were never flushed, lost in a power cut).
     """
 
     log_start_offset: int
@@ -80,18 +83,25 @@ class RecoveryReport(NamedTuple):
     damage: tuple[Damage, ...]
     quarantined: tuple[str, ...]
     outcomes: tuple[DamageOutcome, ...] = ()
+    losses: tuple[SuspectedLoss, ...] = ()
+    preallocated_bytes: int = 0
 
     @property
     def is_unharmed(self) -> bool:
         """Whether nothing was truncated, deleted or found damaged."""
         return not (self.truncated_bytes or self.deleted_segments or self.damage)
 
+    @property
+    def lost(self) -> tuple[LostOffsets, ...]:
+        """The offsets that no read gets any more, as separate ranges in rising order: those of `outcomes`."""
+        return joined_ranges(LostOffsets(start, end) for _, start, end in self.outcomes)
+
 
 class LoadedLog(NamedTuple):
     """A log ready to be opened: its segments by base offset, at least one. No file is left open.
 
-    recovery_point: the offset below which the log needs no flush. producer_state is the state at log_end_offset; after
-    a dry run it and leader_epochs are empty.
+    recovery_point: the offset below which the log needs no flush. producer_state is the state at log_end_offset, empty
+    after a dry run.
     """
 
     segments: tuple[LoadedSegment, ...]

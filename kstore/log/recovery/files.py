@@ -221,13 +221,14 @@ _MAX_NAMES_TRIED = 10_000
 
 class Quarantine:
     """Keeps copies of removed data in a subdirectory of the partition. With is_on false nothing is copied, and taken
-    files are removed.
+    files are removed. With dry_run ranges are not copied, and files go where the Env only foretells it.
 
     Attributes: kept (paths of the copies).
     """
 
-    def __init__(self, partition_path: str, *, env: Env, is_on: bool) -> None:
+    def __init__(self, partition_path: str, *, env: Env, is_on: bool, dry_run: bool = False) -> None:
         self.kept: list[str] = []
+        self._is_dry = dry_run
         self._partition_path = partition_path
         self._path = join_path(partition_path, QUARANTINE_DIRECTORY)
         self._env = env
@@ -244,7 +245,8 @@ class Quarantine:
             if holds_only_zeros(source, position=position, end_position=position + size_in_bytes):
                 return
             target = self._free_path(f"{split_path(path)[1]}.{position}")
-            replace_file(target, source.chunks(size_in_bytes, position=position), self._env)
+            if not self._is_dry:
+                replace_file(target, source.chunks(size_in_bytes, position=position), self._env)
         self.kept.append(target)
 
     def take(self, names: Iterable[str]) -> None:
@@ -277,7 +279,7 @@ class Quarantine:
             self._env.sync_directory(self._partition_path)
         path = join_path(self._path, name)
         for number in range(1, _MAX_NAMES_TRIED):
-            if self._env.stat(path, follow_symlinks=False) is None:
+            if self._env.stat(path, follow_symlinks=False) is None and path not in self.kept:
                 break
             path = join_path(self._path, f"{name}.{number}")
         return path

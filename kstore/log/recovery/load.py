@@ -14,15 +14,13 @@ from functools import partial
 from itertools import pairwise
 
 from kstore.config import LogConfig
-from kstore.log.damage import Damage, size_of_file
-from kstore.log.env import DEFAULT_ENV, Env, join_path
-from kstore.log.files.checkpoints import read_checkpoint, save_offset
+from kstore.log.damage import Damage, SuspectedLoss, size_of_file
+from kstore.log.env import DEFAULT_ENV, Env
+from kstore.log.files.checkpoints import save_offset
 from kstore.log.files.durable_point import DurablePoint, DurablePointFile
 from kstore.log.files.names import (
-    HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     PartitionDirectory,
-    SegmentName,
 )
 from kstore.log.recovery.context import (
     LEFT_IN_PLACE,
@@ -34,11 +32,18 @@ from kstore.log.recovery.context import (
     RecoveryReport,
     check_recovery,
 )
+from kstore.log.recovery.evidence import Marks, high_watermark_of, is_of_log_start
 from kstore.log.recovery.files import PartitionFiles, Quarantine, list_partition, settle_side_files
+from kstore.log.recovery.foretold import ForetoldFiles
 from kstore.log.recovery.plan import Planner, RecoveryPlan, SegmentPlan, carry_out, create_segment
-from kstore.log.recovery.salvage import SalvagedSegment, as_if_salvaged, carry_out_salvage, plan_salvage
+from kstore.log.recovery.salvage import (
+    SalvagedSegment,
+    carry_out_salvage,
+    losses_of_salvage,
+    plan_salvage,
+)
 from kstore.log.recovery.side_files import recovered_epochs, remove_wrong_snapshots
-from kstore.log.recovery.strict import above_the_end, find_refusal, refusal_of_log_start
+from kstore.log.recovery.strict import find_refusal, losses_of_plan
 from kstore.log.state.leader_epochs import LeaderEpochCache
 from kstore.log.state.producer_append import ProducerStateBatch
 from kstore.log.state.producer_state import ProducerStateManager, SegmentReplay
@@ -58,6 +63,7 @@ def load_log(
     recovery_point: int | None = None,
     log_start_offset: int | None = None,
     is_clean: bool = False,
+    was_closed: bool = False,
     keeps_copies: bool = True,
     dry_run: bool = False,
     trusts_recovery_point: bool = False,
@@ -67,7 +73,8 @@ def load_log(
 
     Args: recovery_point, log_start_offset: from the root's checkpoints, None if they have no entry. is_clean: the root
         was shut down cleanly, so that only the end of the last segment, and files that the listing shows to be missing,
-        are checked. keeps_copies: copy removed data to the quarantine directory. dry_run: change nothing.
+        are checked. was_closed: it was, though everything is to be checked. keeps_copies: copy removed data to the
+        quarantine directory. dry_run: change nothing.
         trusts_recovery_point: after an unclean shutdown, leave the segments below it unread, as Kafka does; damage
         there surfaces when it is read. on_read: called with the number of bytes of each chunk of a .log that is read;
         in mode salvage the log is read twice. The caller holds the lock.
@@ -76,9 +83,10 @@ def load_log(
     Cost: after an unclean shutdown one pass over the log, with trusts_recovery_point from that point on.
     """
     check_recovery(mode, trusts_recovery_point=trusts_recovery_point)
-    return _Loading(RecoveryContext(directory, config, env, log_start_offset or 0, on_read), mode).run(
+    return _Loading(RecoveryContext(directory, config, env, log_start_offset or 0, on_read), mode, dry_run=dry_run).run(
         point=recovery_point or 0,
         is_clean=is_clean,
+        was_closed=is_clean or was_closed,
         trusts_point=trusts_recovery_point,
         keeps_copies=keeps_copies,
         dry_run=dry_run,
@@ -88,39 +96,42 @@ def load_log(
 class _Loading:
     """One call of load_log."""
 
-    def __init__(self, context: RecoveryContext, mode: RecoveryMode) -> None:
-        self._context = context
+    def __init__(self, context: RecoveryContext, mode: RecoveryMode, *, dry_run: bool) -> None:
+        self._foretold = ForetoldFiles(context.env) if dry_run else None
+        self._context = context if self._foretold is None else replace(context, env=self._foretold)
         self._mode = mode
-        # Those that salvage has removed already: they show which segments are missing.
-        self._orphans: tuple[SegmentName, ...] = ()
+        self._losses: list[SuspectedLoss] = []
         # The log start offset of the checkpoint if the log ends below it, and what was done about that.
         self._wrong_start: tuple[Damage, DamageOutcome] | None = None
 
-    def run(self, *, point: int, is_clean: bool, trusts_point: bool, keeps_copies: bool, dry_run: bool) -> LoadedLog:
+    def run(
+        self, *, point: int, is_clean: bool, was_closed: bool, trusts_point: bool, keeps_copies: bool, dry_run: bool
+    ) -> LoadedLog:
         context = self._context
-        quarantine = Quarantine(context.path, env=context.env, is_on=keeps_copies)
+        quarantine = Quarantine(context.path, env=context.env, is_on=keeps_copies, dry_run=dry_run)
         salvaged: list[SalvagedSegment] = []
         with DurablePointFile(context.path, context.env) as durable:
             noted = durable.read()
-            noted_point = 0 if noted is None or is_clean else noted.offset
-            point = max(point, noted_point)
+            # What wrote the log last and closed it may have been a broker, which does not know that file.
+            noted_point = 0 if noted is None or was_closed else noted.offset
+            marks = Marks(noted_point, point, high_watermark_of(self._context), was_closed)
+            point = marks.point
             if self._mode == "salvage":
                 is_clean = False
-                salvaged = self._salvage(durable, quarantine, dry_run=dry_run)
-                self._lower_log_start(salvaged, point=point, dry_run=dry_run)
+                salvaged = self._salvage(durable, quarantine, marks=marks, dry_run=dry_run)
+                self._lower_log_start(salvaged, marks=marks, dry_run=dry_run)
             plan = self._plan(point, noted=noted, is_clean=is_clean, trusts_point=trusts_point)
-            is_salvaged = any(one.damage for one in salvaged)
-            if not is_salvaged:
-                self._refuse(plan, point=point, noted_point=noted_point)
-            if dry_run and is_salvaged:
-                as_if_salvaged(plan, salvaged)
+            if self._mode != "salvage":
+                self._losses = losses_of_plan(self._context, plan, marks=marks)
+            refusal = find_refusal(self._context, plan, self._losses, point=point) if self._mode == "strict" else None
+            if refusal is not None:
+                raise refusal
             self._drop_below_log_start(plan)
             if not dry_run:
                 durable.lower(self._durable_after(plan))
-        if not dry_run:
-            carry_out(context, plan, quarantine=quarantine)
-            if not is_clean:
-                remove_wrong_snapshots(context, plan, quarantine=quarantine)
+        carry_out(context, plan, quarantine=quarantine, dry_run=dry_run)
+        if not is_clean:
+            remove_wrong_snapshots(context, plan, quarantine=quarantine)
         if not plan.segments:
             base = self._context.log_start_offset
             if not dry_run:
@@ -135,38 +146,21 @@ class _Loading:
             recovery_point=log_end if is_clean and not plan.truncations else min(point, log_end),
             leader_epochs=epochs,
             producer_state=producers,
-            report=_report(plan, salvaged, quarantine, log_start_offset=log_start, wrong_start=self._wrong_start),
+            report=self._report(plan, salvaged, quarantine, log_start_offset=log_start),
         )
 
-    def _refuse(self, plan: RecoveryPlan, *, point: int, noted_point: int) -> None:
-        """Raise the error if mode strict refuses the plan; the other modes log it if nothing else reports the loss."""
-        is_below_start = plan.log_end_offset < self._context.log_start_offset
-        # If all that was durable is below the log start offset, its loss does not matter.
-        if is_below_start and self._context.log_start_offset >= point and not plan.holds_batches:
-            return
-        if self._mode != "strict" and (plan.older or plan.truncations):
-            return
-        plan.files = plan.files._replace(orphans=plan.files.orphans or self._orphans)
-        refusal = find_refusal(self._context, plan, point=point, noted_point=noted_point)
-        if refusal is None and is_below_start and plan.holds_batches and self._mode == "strict":
-            refusal = refusal_of_log_start(self._context, log_end_offset=plan.log_end_offset)
-        if refusal is None:
-            return
-        if self._mode == "strict":
-            raise refusal
-        _logger.warning("continuing without batches that were durable: %s", refusal)
-
-    def _salvage(self, durable: DurablePointFile, quarantine: Quarantine, *, dry_run: bool) -> list[SalvagedSegment]:
+    def _salvage(
+        self, durable: DurablePointFile, quarantine: Quarantine, *, marks: Marks, dry_run: bool
+    ) -> list[SalvagedSegment]:
         """Rewrite damaged segments; a later walk finds no damage."""
-        files = self._listed()
-        self._orphans = files.orphans
-        if not dry_run:
-            settle_side_files(self._context.path, files, self._context.env, quarantine)
-            files = self._listed()
-        salvaged = plan_salvage(self._context, files.segments)
-        if not dry_run and any(one.pieces is not None or one.is_stray for one in salvaged):
-            durable.lower(DurablePoint(0, 0, 0))
-            carry_out_salvage(self._context, salvaged, quarantine=quarantine)
+        listed = self._listed()
+        settle_side_files(self._context.path, listed, self._context.env, quarantine)
+        salvaged = plan_salvage(self._context, self._listed().segments, point=marks.point)
+        self._losses = losses_of_salvage(self._context, listed, salvaged, marks=marks)
+        if any(one.pieces is not None or one.is_stray for one in salvaged):
+            if not dry_run:
+                durable.lower(DurablePoint(0, 0, 0))
+            carry_out_salvage(self._context, salvaged, quarantine=quarantine, foretold=self._foretold)
         return salvaged
 
     def _durable_after(self, plan: RecoveryPlan) -> DurablePoint:
@@ -187,7 +181,7 @@ class _Loading:
         walk = self._context.walk(name, base_offset=base_offset, next_base_offset=None)
         return walk.next_offset if walk.status == "end" else None
 
-    def _lower_log_start(self, salvaged: list[SalvagedSegment], *, point: int, dry_run: bool) -> None:
+    def _lower_log_start(self, salvaged: list[SalvagedSegment], *, marks: Marks, dry_run: bool) -> None:
         """Start the log at its first segment if it ends below the log start offset, and no other checkpoint says that
         it ever reached that.
 
@@ -195,32 +189,29 @@ class _Loading:
         lost: then the log starts there without any record, as in the other modes.
         """
         context = self._context
-        kept = [segment for segment in salvaged if not segment.is_stray]
-        if not kept or kept[-1].next_offset >= context.log_start_offset:
+        loss = next((one for one in self._losses if is_of_log_start(one)), None)
+        if loss is None or max(marks.point, marks.high_watermark or 0) >= context.log_start_offset:
             return
-        root, partition = context.directory.root, context.topic_partition
-        high_watermark = read_checkpoint(root, HIGH_WATERMARK_CHECKPOINT, context.env).get(partition, 0)
-        if max(point, high_watermark) >= context.log_start_offset or not any(map(_holds_batches, kept)):
-            return
-        base_offset = kept[0].files.base_offset
-        outcome = DamageOutcome("mended", base_offset, base_offset)
-        self._wrong_start = self._damage_of_log_start(kept[-1].next_offset), outcome
+        base_offset = next(segment.files.base_offset for segment in salvaged if not segment.is_stray)
+        self._wrong_start = self._damage_of(loss), DamageOutcome("mended", base_offset, base_offset)
         self._context = replace(context, log_start_offset=base_offset)
         if not dry_run:
+            root, partition = context.directory.root, context.topic_partition
             save_offset(root, LOG_START_OFFSET_CHECKPOINT, partition, base_offset, context.env)
 
-    def _damage_of_log_start(self, log_end_offset: int) -> Damage:
-        context = self._context
-        path = join_path(context.directory.root, LOG_START_OFFSET_CHECKPOINT)
-        reason = above_the_end(context, log_end_offset=log_end_offset)
-        return Damage(path, 0, size_of_file(path, context.env), reason)
+    def _damage_of(self, loss: SuspectedLoss) -> Damage:
+        """Return what a loss is as damage: of the checkpoint that contradicts the log, else no byte of the log."""
+        if is_of_log_start(loss):
+            return Damage(loss.path, 0, size_of_file(loss.path, self._context.env), loss.evidence)
+        return Damage(loss.log_path, loss.position, 0, loss.evidence)
 
     def _drop_below_log_start(self, plan: RecoveryPlan) -> None:
         """Drop all segments if the log ends below its start offset."""
         if plan.segments and plan.log_end_offset < self._context.log_start_offset:
-            if plan.holds_batches:
+            loss = next((one for one in self._losses if is_of_log_start(one)), None)
+            if loss is not None:
                 lost = DamageOutcome("removed", plan.segments[0].base_offset, plan.log_end_offset)
-                self._wrong_start = self._damage_of_log_start(plan.log_end_offset), lost
+                self._wrong_start = self._damage_of(loss), lost
             kept = {one.base_offset for one in plan.segments}
             plan.dropped = [files for files in plan.files.segments if files.base_offset in kept] + plan.dropped
             plan.segments, plan.truncations = [], []
@@ -236,47 +227,48 @@ class _Loading:
         )
         return producers, epochs
 
-
-def _report(
-    plan: RecoveryPlan,
-    salvaged: list[SalvagedSegment],
-    quarantine: Quarantine,
-    *,
-    log_start_offset: int,
-    wrong_start: tuple[Damage, DamageOutcome] | None,
-) -> RecoveryReport:
-    damage = [one.damage for one in [*plan.older, *plan.truncations]]
-    outcomes = [DamageOutcome(LEFT_IN_PLACE, one.offset, one.damage_end_offset) for one in plan.older]
-    outcomes += [DamageOutcome("truncated", one.offset, one.lost_end_offset) for one in plan.truncations]
-    truncated_bytes = sum(one.size_in_bytes for one in plan.truncations)
-    for segment in salvaged:
-        damage += segment.damage
-        outcomes += segment.outcomes()
-        truncated_bytes += segment.lost_bytes
-    if wrong_start is not None:
-        damage.append(wrong_start[0])
-        outcomes.append(wrong_start[1])
-    for one in damage:
-        _damage_logger.warning("damage at position %d of %s: %s", one.position, one.path, one.reason)
-    return RecoveryReport(
-        log_start_offset=log_start_offset,
-        log_end_offset=plan.log_end_offset,
-        truncated_bytes=truncated_bytes,
-        deleted_segments=tuple(
-            sorted(
-                {files.base_offset for files in plan.dropped}
-                | {segment.files.base_offset for segment in salvaged if segment.is_stray}
-            )
-        ),
-        rebuilt=tuple(plan.rebuilt),
-        damage=tuple(damage),
-        quarantined=tuple(quarantine.kept),
-        outcomes=tuple(outcomes),
-    )
-
-
-def _holds_batches(segment: SalvagedSegment) -> bool:
-    return segment.files.size_in_bytes > segment.lost_bytes
+    def _report(
+        self,
+        plan: RecoveryPlan,
+        salvaged: list[SalvagedSegment],
+        quarantine: Quarantine,
+        *,
+        log_start_offset: int,
+    ) -> RecoveryReport:
+        damage = [one.damage for one in [*plan.older, *plan.truncations]]
+        outcomes = [DamageOutcome(LEFT_IN_PLACE, one.offset, one.damage_end_offset) for one in plan.older]
+        outcomes += [DamageOutcome("truncated", one.offset, one.lost_end_offset) for one in plan.truncations]
+        truncated_bytes = sum(one.size_in_bytes for one in plan.truncations)
+        for segment in salvaged:
+            damage += segment.damage
+            outcomes += segment.outcomes()
+            truncated_bytes += segment.lost_bytes
+        if self._wrong_start is not None:
+            damage.append(self._wrong_start[0])
+            outcomes.append(self._wrong_start[1])
+        for loss in self._losses:
+            if loss.is_proven and not is_of_log_start(loss):
+                damage.append(self._damage_of(loss))
+                outcomes.append(DamageOutcome("missing", loss.first_offset, loss.end_offset))
+        for one in damage:
+            _damage_logger.warning("damage at position %d of %s: %s", one.position, one.path, one.reason)
+        return RecoveryReport(
+            log_start_offset=log_start_offset,
+            log_end_offset=plan.log_end_offset,
+            truncated_bytes=truncated_bytes,
+            deleted_segments=tuple(
+                sorted(
+                    {files.base_offset for files in plan.dropped}
+                    | {segment.files.base_offset for segment in salvaged if segment.is_stray}
+                )
+            ),
+            rebuilt=tuple(plan.rebuilt),
+            damage=tuple(damage),
+            quarantined=tuple(quarantine.kept),
+            outcomes=tuple(outcomes),
+            losses=tuple(self._losses),
+            preallocated_bytes=sum(one.size_in_bytes - one.end_position for one in plan.segments if one.is_padded),
+        )
 
 
 def _loaded(segment: SegmentPlan) -> LoadedSegment:

@@ -124,11 +124,6 @@ class RecoveryPlan:
     def log_end_offset(self) -> int:
         return self.segments[-1].next_offset if self.segments else 0
 
-    @property
-    def holds_batches(self) -> bool:
-        """Whether any of the segments, removed ones too, has bytes that are no damage."""
-        return any(segment.end_position for segment in self.segments) or any(one.size_in_bytes for one in self.dropped)
-
 
 class Planner:
     """Makes the RecoveryPlan of one partition; see plan_unclean and plan_clean.
@@ -247,6 +242,7 @@ class Planner:
                 next_offset=walk.next_offset,
                 next_base_offset=next_base_offset,
                 cleaned_below=self._context.cleaned_below,
+                point=self._point,
             )
 
     def _take_older(self, files: SegmentFiles, walk: SegmentWalk) -> None:
@@ -596,8 +592,8 @@ def reaches_beyond(
     return is_beyond and rises and base_offset <= found[0] and found[-1] < least_beyond
 
 
-def carry_out(context: RecoveryContext, plan: RecoveryPlan, *, quarantine: Quarantine) -> None:
-    """Bring the files of a partition to what the plan says.
+def carry_out(context: RecoveryContext, plan: RecoveryPlan, *, quarantine: Quarantine, dry_run: bool) -> None:
+    """Bring the files of a partition to what the plan says; in a dry run, only find what goes to the quarantine.
 
     Raises: StorageError; carrying out a new plan then continues where this one stopped.
     """
@@ -606,17 +602,17 @@ def carry_out(context: RecoveryContext, plan: RecoveryPlan, *, quarantine: Quara
     for files in reversed(plan.dropped):
         drop_segment(files, quarantine=quarantine)
     for segment in plan.segments:
-        if segment.is_split_off:
+        if segment.is_split_off and not dry_run:
             _split_off(context, segment)
     copied = {truncation.damage.path.removesuffix(SWAP_STATE): truncation for truncation in plan.truncations}
     for segment in plan.segments:
-        if not segment.is_split_off and segment.end_position < segment.size_in_bytes:
-            log_path = context.path_of(segment.name)
-            if log_path in copied:
-                truncation = copied[log_path]
-                quarantine.keep_range(
-                    log_path, position=truncation.damage.position, size_in_bytes=truncation.size_in_bytes
-                )
+        if segment.is_split_off or segment.end_position >= segment.size_in_bytes:
+            continue
+        log_path = context.path_of(segment.name)
+        if log_path in copied:
+            truncation = copied[log_path]
+            quarantine.keep_range(log_path, position=truncation.damage.position, size_in_bytes=truncation.size_in_bytes)
+        if not dry_run:
             is_in_place = segment.is_padded or segment is plan.segments[-1]
             _truncate_file(log_path, segment.end_position, env, is_in_place=is_in_place)
     for segment in plan.segments:
@@ -625,9 +621,10 @@ def carry_out(context: RecoveryContext, plan: RecoveryPlan, *, quarantine: Quara
             if suffix == TRANSACTION_INDEX_SUFFIX and not content:
                 # A segment without aborted transactions has no such file.
                 quarantine.take([name])
-                continue
-            replace_file(segment_path(context.path, segment.base_offset, suffix=suffix), content, env)
-    _sync_recovered(context, plan)
+            elif not dry_run:
+                replace_file(segment_path(context.path, segment.base_offset, suffix=suffix), content, env)
+    if not dry_run:
+        _sync_recovered(context, plan)
 
 
 def _sync_recovered(context: RecoveryContext, plan: RecoveryPlan) -> None:

@@ -6,17 +6,20 @@ impossible, as long as the right value is certain. Everything else is reported, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
-from kstore.log.damage import Damage
+from kstore.log.damage import Damage, SuspectedLoss
 from kstore.log.env import ReadFile
 from kstore.log.files.checkpoints import replace_file
 from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, segment_path
 from kstore.log.recovery.context import DamageOutcome, RecoveryContext
-from kstore.log.recovery.files import Quarantine, SegmentFiles
-from kstore.log.recovery.plan import RecoveryPlan, SegmentPlan, drop_segment, index_content
+from kstore.log.recovery.evidence import HeldSegment, Marks, find_losses
+from kstore.log.recovery.files import PartitionFiles, Quarantine, SegmentFiles
+from kstore.log.recovery.foretold import FilePart, ForetoldFiles, JoinedFile
+from kstore.log.recovery.plan import drop_segment, index_content
 from kstore.log.recovery.walk import SegmentWalk
 from kstore.log.segment.check import Step
 from kstore.log.segment.framing import (
@@ -50,7 +53,7 @@ class SalvagedSegment(NamedTuple):
 
     removed: the ranges that the quarantine keeps a copy of; damage: the same, split as `verify` reports them.
     is_stray: it lies inside another segment and is removed entirely. next_base_offset: of the next segment, None for
-    the last one.
+    the last one. preallocated_bytes: the zeros at the end of a segment that remains unchanged.
     """
 
     files: SegmentFiles
@@ -60,6 +63,7 @@ class SalvagedSegment(NamedTuple):
     damage: tuple[Damage, ...] = ()
     is_stray: bool = False
     next_base_offset: int | None = None
+    preallocated_bytes: int = 0
 
     @property
     def lost_bytes(self) -> int:
@@ -82,22 +86,24 @@ class SalvagedSegment(NamedTuple):
         return DamageOutcome("removed", start, self.next_base_offset if following is None else following.first_offset)
 
 
-def plan_salvage(context: RecoveryContext, segments: tuple[SegmentFiles, ...]) -> list[SalvagedSegment]:
+def plan_salvage(context: RecoveryContext, segments: tuple[SegmentFiles, ...], *, point: int) -> list[SalvagedSegment]:
     """Check all segments, and find what is whole in the damaged ones.
 
+    Args: point: the offset below which the log was durable: zeros after that are preallocated space.
     Raises: StorageError.  Cost: reads the log once, damaged segments twice.
     """
     found: list[SalvagedSegment] = []
     left = list(segments)
     while left:
         files, *left = left
-        walk = _walk_whole(context, files, left[0].base_offset if left else None)
+        walk = _walk_whole(context, files, left[0].base_offset if left else None, point)
         while left and walk.status != "end" and (damage := _stray_in(context, files, left)) is not None:
             stray = left.pop(0)
             found.append(SalvagedSegment(stray, stray.base_offset, damage=(damage,), is_stray=True))
-            walk = _walk_whole(context, files, left[0].base_offset if left else None)
+            walk = _walk_whole(context, files, left[0].base_offset if left else None, point)
         if walk.status == "end":
-            found.append(SalvagedSegment(files, walk.next_offset))
+            space = files.size_in_bytes - walk.end_position
+            found.append(SalvagedSegment(files, walk.next_offset, preallocated_bytes=space))
         else:
             found.append(_Salvage(context, files, left[0].base_offset if left else None).run())
     return sorted(found, key=lambda one: one.files.base_offset)
@@ -185,8 +191,11 @@ def _end_offset(next_base_offset: int | None) -> int:
     return MAX_OFFSET if next_base_offset is None else next_base_offset
 
 
-def _walk_whole(context: RecoveryContext, files: SegmentFiles, next_base_offset: int | None) -> SegmentWalk:
-    """Return the last walk over a segment: the one over the last part that it must be split into."""
+def _walk_whole(context: RecoveryContext, files: SegmentFiles, next_base_offset: int | None, point: int) -> SegmentWalk:
+    """Return the last walk over a segment: the one over the last part that it must be split into.
+
+    Its end_position is that in the file.
+    """
     walk = context.walk(files.log_name, base_offset=files.base_offset, next_base_offset=next_base_offset)
     start = 0
     while walk.status == "overflow":
@@ -206,15 +215,23 @@ def _walk_whole(context: RecoveryContext, files: SegmentFiles, next_base_offset:
                 next_offset=walk.next_offset,
                 next_base_offset=next_base_offset,
                 cleaned_below=context.cleaned_below,
+                point=point,
             )
-        return walk._replace(status="end") if is_padded else walk
-    return walk
+        walk = walk._replace(status="end") if is_padded else walk
+    return walk._replace(end_position=start + walk.end_position)
 
 
-def carry_out_salvage(context: RecoveryContext, salvaged: Iterable[SalvagedSegment], *, quarantine: Quarantine) -> None:
+def carry_out_salvage(
+    context: RecoveryContext,
+    salvaged: Iterable[SalvagedSegment],
+    *,
+    quarantine: Quarantine,
+    foretold: ForetoldFiles | None,
+) -> None:
     """Rewrite the damaged segments, each replaced in one step; the caller must rebuild their indexes afterwards.
 
     Stray segments are removed first.
+    Args: foretold: the files of a dry run, which alone are rewritten then.
     Raises: StorageError.
     """
     for segment in salvaged:
@@ -226,24 +243,41 @@ def carry_out_salvage(context: RecoveryContext, salvaged: Iterable[SalvagedSegme
         target = segment_path(context.path, segment.files.base_offset, suffix=LOG_SUFFIX)
         for damage in segment.removed:
             quarantine.keep_range(target, position=damage.position, size_in_bytes=damage.size_in_bytes)
+        if foretold is not None:
+            rewritten = partial(_joined, segment.pieces)
+            foretold.rewrite(target, rewritten, size_in_bytes=sum(piece.size_in_bytes for piece in segment.pieces))
+            continue
         with context.env.open_read(target) as source:
             replace_file(target, chain.from_iterable(_chunks(source, piece) for piece in segment.pieces), context.env)
 
 
-def as_if_salvaged(plan: RecoveryPlan, salvaged: Iterable[SalvagedSegment]) -> None:
-    """For a dry run, turn a plan that ends at the first damage into the result of a salvage."""
-    plan.segments = [
-        SegmentPlan(
-            base_offset=one.files.base_offset,
-            log_name=one.files.log_name,
-            size_in_bytes=one.files.size_in_bytes,
-            end_position=one.files.size_in_bytes - one.lost_bytes,
-            next_offset=one.next_offset,
+def _joined(pieces: Sequence[Piece], source: ReadFile) -> ReadFile:
+    """Return the pieces of a file that remain as one file."""
+    return JoinedFile(source, [FilePart(piece.size_in_bytes, partial(_part, source, piece)) for piece in pieces])
+
+
+def _part(source: ReadFile, piece: Piece, at: int, *, size_in_bytes: int) -> bytes:
+    if piece.changed is None:
+        return source.pread(size_in_bytes, position=piece.position + at)
+    return b"".join(_chunks(source, piece))[at : at + size_in_bytes]
+
+
+def losses_of_salvage(
+    context: RecoveryContext, listed: PartitionFiles, salvaged: Iterable[SalvagedSegment], *, marks: Marks
+) -> list[SuspectedLoss]:
+    """Return what find_losses says of a log beside its damage.  Raises: StorageError."""
+    segments = [
+        HeldSegment(
+            one.files,
+            one.files.base_offset,
+            one.next_offset,
+            one.files.size_in_bytes - one.lost_bytes - one.preallocated_bytes,
+            is_damaged=bool(one.damage),
         )
         for one in salvaged
         if not one.is_stray
     ]
-    plan.truncations, plan.older, plan.dropped = [], [], []
+    return find_losses(context, segments, orphans=listed.orphans, snapshot_offsets=listed.snapshot_offsets, marks=marks)
 
 
 class _Salvage:

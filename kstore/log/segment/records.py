@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, HeaderScan, check_crc, iterate_records, read_header
 from kstore.compression import decompress
-from kstore.config import MAX_INT32, LogConfig
+from kstore.config import MAX_INT32, MAX_INT64, LogConfig
 from kstore.errors import (
     CorruptRecordError,
     InvalidRecordError,
@@ -85,15 +85,21 @@ def is_preallocated(
     next_offset: int,
     next_base_offset: int | None,
     cleaned_below: Callable[[], int],
+    point: int = MAX_INT64,
 ) -> bool:
     """Whether zeros from `position` to the end of a .log are preallocated space, and no record is missing there.
 
     Args: next_offset: the offset after the last batch before them; next_base_offset: of the next segment, None for the
-        last one (the result is False then); cleaned_below: returns the offset below which a cleaner may have removed
-        records, called only if offsets are missing.
+        last one; cleaned_below: returns the offset below which a cleaner may have removed records, called only if
+        offsets are missing before a next segment; point: the offset below which the last segment was durable (where it
+        is not known, the result is False there).
     Raises: StorageError.  Cost: reads the zeros.
     """
-    if next_base_offset is None or (next_offset < next_base_offset and cleaned_below() < next_base_offset):
+    if next_base_offset is None:
+        is_missing = next_offset < point
+    else:
+        is_missing = next_offset < next_base_offset and cleaned_below() < next_base_offset
+    if is_missing:
         return False
     return holds_only_zeros(file, position=position, end_position=end_position)
 

@@ -50,6 +50,10 @@ class LeaderEpochCache:
             if self._is_update_needed(entry):
                 self.entries = (*self._entries_below(entry), entry)
 
+    def detach(self) -> None:
+        """Keep later changes in memory alone."""
+        self._path = None
+
     @property
     def latest_entry(self) -> EpochEntry | None:
         entries = self.entries

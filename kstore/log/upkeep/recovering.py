@@ -12,6 +12,7 @@ from kstore.errors import CorruptCheckpointError, CorruptionError, CorruptLogErr
 from kstore.log.env import DEFAULT_ENV, Env
 from kstore.log.files.checkpoints import (
     PartitionMarks,
+    lower_offset,
     read_checkpoint,
     replace_malformed_checkpoints,
     save_marks,
@@ -19,6 +20,7 @@ from kstore.log.files.checkpoints import (
 from kstore.log.files.lock import PartitionLock
 from kstore.log.files.names import (
     CLUSTER_METADATA_TOPIC,
+    HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
@@ -115,11 +117,13 @@ class _Recovery:
         self._topic_ids = TopicIds(root, env)
         self._points: Mapping[TopicPartition, int] = {}
         self._starts: Mapping[TopicPartition, int] = {}
+        self._was_closed = False
         self._marks: dict[TopicPartition, PartitionMarks] = {}
 
     def look(self, directories: Sequence[PartitionDirectory]) -> Iterator[RecoveredPartition]:
         read_meta_properties(self._root, self._env)
         self._read_checkpoints()
+        self._was_closed = read_clean_shutdown(self._root, self._env) is not None
         for directory in directories:
             recovered = self._load(directory, dry_run=True)
             if recovered is not None:
@@ -130,13 +134,14 @@ class _Recovery:
         try:
             read_meta_properties(self._root, self._env)
             self._read_checkpoints()
-            marker = read_clean_shutdown(self._root, self._env) or CleanShutdown()
+            marker = read_clean_shutdown(self._root, self._env)
+            self._was_closed = marker is not None
             remove_clean_shutdown(self._root, self._env)
             for directory in directories:
                 recovered = self._load(directory, dry_run=False, lock=lock)
                 if recovered is not None:
                     yield recovered
-            self._finish(marker)
+            self._finish(marker or CleanShutdown())
         finally:
             lock.release()
 
@@ -155,10 +160,11 @@ class _Recovery:
                 directory,
                 recovery_point=self._points.get(topic_partition),
                 log_start_offset=self._starts.get(topic_partition),
+                was_closed=self._was_closed,
                 dry_run=dry_run,
             )
             if lock is not None:
-                self._settle(directory, lock)
+                self._settle(directory, lock, log_end_offset=loaded.log_end_offset)
         except (CorruptLogError, CorruptCheckpointError) as error:
             return RecoveredPartition(directory, None, error)
         except StorageError as error:
@@ -173,9 +179,12 @@ class _Recovery:
             report = report._replace(rebuilt=(*report.rebuilt, PARTITION_METADATA))
         return RecoveredPartition(directory, report)
 
-    def _settle(self, directory: PartitionDirectory, lock: PartitionLock) -> None:
+    def _settle(self, directory: PartitionDirectory, lock: PartitionLock, *, log_end_offset: int) -> None:
         """Flush a recovered log and leave its files as a clean close does."""
         name = str(directory.topic_partition)
+        # Of a log that was closed, a checkpoint above the log end would prove a loss.
+        for checkpoint in (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT):
+            lower_offset(self._root, checkpoint, directory.topic_partition, log_end_offset, self._env)
         log = WritableLog.open(directory, config=self._config, lock=lock.share(name), is_clean=True, env=self._env)
         log.close()
         self._marks[directory.topic_partition] = log.marks()

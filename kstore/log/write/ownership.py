@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from kstore.config import LogConfig
 from kstore.errors import LogClosedError, LogFailedError, StorageError
 from kstore.log.env import Env, split_path
-from kstore.log.files.checkpoints import PartitionMarks, read_checkpoint, save_offset
+from kstore.log.files.checkpoints import PartitionMarks, lower_offset, read_checkpoint, save_offset
 from kstore.log.files.durable_point import DurablePointFile, remove_durable_point
 from kstore.log.files.lock import PartitionLock, disown_in_child
 from kstore.log.files.names import (
@@ -220,9 +220,7 @@ class WriterFiles:
 
         Raises: StorageError.
         """
-        recovery_point = self._checkpointed(RECOVERY_POINT_CHECKPOINT)
-        if recovery_point is not None and recovery_point > offset:
-            self._save(RECOVERY_POINT_CHECKPOINT, offset)
+        self._lower(RECOVERY_POINT_CHECKPOINT, offset)
 
     def cleaned_offset(self) -> int | None:
         """Return the offset below which the log is clean, by the cleaner's checkpoint; None if it has no entry."""
@@ -240,9 +238,7 @@ class WriterFiles:
 
         Raises: StorageError.
         """
-        cleaned = self.cleaned_offset()
-        if cleaned is not None and cleaned > offset:
-            self.save_cleaned_offset(offset)
+        self._lower(CLEANER_CHECKPOINT, offset)
 
     def settle_cleaned_offset(self, *, log_start_offset: int, log_end_offset: int) -> None:
         """Durably reset a cleaner's checkpoint above the log end to the log start: what will be appended below it is
@@ -329,3 +325,6 @@ class WriterFiles:
 
     def _save(self, name: str, offset: int) -> None:
         save_offset(self._directory.root, name, self._directory.topic_partition, offset, self._env)
+
+    def _lower(self, name: str, offset: int) -> None:
+        lower_offset(self._directory.root, name, self._directory.topic_partition, offset, self._env)

@@ -149,7 +149,7 @@ def test_no_copy_is_kept_of_zeros_or_when_declined(tmp_path: Path) -> None:
     with log_file(path, 10).open("ab") as log:
         log.write(bytes(5000))
     loaded = load(path)
-    assert (loaded.log_end_offset, loaded.report.truncated_bytes) == (20, 5000)
+    assert (loaded.log_end_offset, loaded.report.preallocated_bytes) == (20, 5000)
     damage_batch(path, base_offset=10, number=2)
     assert load(path, mode="point_in_time", keeps_copies=False).report.truncated_bytes
     assert not (path / QUARANTINE_DIRECTORY).exists()

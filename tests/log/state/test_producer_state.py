@@ -159,6 +159,49 @@ def test_transaction_is_open_until_its_marker_is_below_the_high_watermark(manage
         assert manager.first_unstable_offset == unstable
 
 
+@pytest.mark.parametrize("ended", [(1, 2, 3), (3, 2, 1), (2, 1, 3), (2, 3, 1), (3, 1, 2)])
+def test_least_start_of_all_that_is_undecided_or_not_replicated_is_unstable_in_whatever_order_they_end(
+    manager: ProducerStateManager, ended: tuple[int, ...]
+) -> None:
+    """Of the transactions that start at 10, 20 and 30 one after another ends; no marker is replicated until then."""
+    append(manager, *(data(number, 10 * number) for number in (1, 2, 3)))
+    for at, number in enumerate(ended):
+        append(manager, end(number, 40 + at))
+        assert manager.first_unstable_offset == 10
+    for at, number in enumerate(ended):
+        manager.on_high_watermark(41 + at)
+        left = [10 * later for later in ended[at + 1 :]]
+        assert manager.first_unstable_offset == min(left, default=None), number
+
+
+def test_open_transaction_that_starts_below_an_ended_one_is_the_unstable_one(manager: ProducerStateManager) -> None:
+    append(manager, data(1, 10), data(2, 20))
+    append(manager, end(2, 30))
+    assert manager.first_unstable_offset == 10
+    manager.on_high_watermark(31)
+    assert manager.first_unstable_offset == 10
+
+
+def test_ended_transaction_that_starts_below_an_open_one_is_the_unstable_one_until_it_is_replicated(
+    manager: ProducerStateManager,
+) -> None:
+    append(manager, data(1, 10), data(2, 20))
+    append(manager, end(1, 30))
+    assert manager.first_unstable_offset == 10
+    manager.on_high_watermark(31)
+    assert manager.first_unstable_offset == 20
+
+
+def test_log_is_late_if_the_transaction_with_the_oldest_record_is_whichever_started_first(
+    manager: ProducerStateManager,
+) -> None:
+    """Producer 1 starts first and writes last."""
+    append(manager, data(1, 0), data(2, 1), batch(1, 2, transactional=True, sequence=1))
+    limit_ms = 60_000 + 5 * 60_000
+    assert manager.has_late_transaction(NOW_MS + 1 + limit_ms + 1, max_transaction_timeout_ms=60_000)
+    assert not manager.has_late_transaction(NOW_MS + 1 + limit_ms, max_transaction_timeout_ms=60_000)
+
+
 def test_last_stable_offset_of_an_abort_is_where_another_transaction_starts(manager: ProducerStateManager) -> None:
     append(manager, data(1, 10))
     append(manager, data(2, 20))
@@ -359,6 +402,17 @@ def test_snapshots_go_with_their_segments(tmp_path: Path) -> None:
     manager.delete_snapshots_before(5)
     assert list(manager.snapshot_offsets) == [5, 8]
     assert file_names(tmp_path) == ["00000000000000000003.snapshot.deleted", *snapshot_names(5, 8)]
+
+
+@pytest.mark.parametrize("markers", [{1: 5, 2: 40}, {2: 40, 1: 5}])
+def test_snapshots_with_an_open_transaction_go_whose_marker_is_gone_whichever_was_noted_first(
+    tmp_path: Path, markers: dict[int, int]
+) -> None:
+    manager = manager_of(tmp_path)
+    append(manager, data(2, 10))
+    manager.take_snapshot()
+    manager.delete_snapshots_with_open(markers)
+    assert file_names(tmp_path) == []
 
 
 def test_snapshot_that_can_not_be_removed_is_still_known(tmp_path: Path, env: CountingEnv) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import kstore
+from kstore.log.state.transactions import Settled
 from tests.making import batches as builders
 from tests.reference.codec import write_batch
 
@@ -27,3 +28,9 @@ def test_control_record_without_a_type_is_told_with_its_place(tmp_path: Path, ke
     assert error.path.endswith(".log")
     assert (error.position, error.base_offset, error.found) == (len(before), 3, None if key is None else key[:4])
     assert len(str(error)) < 400 + len(error.path)
+
+
+def test_last_stable_offset_is_the_least_start_of_the_open_transactions_in_whatever_order_they_are() -> None:
+    for opened in (((1, 20), (2, 10)), ((1, 10), (2, 20))):
+        found = Settled(open=opened).transactions(log_start_offset=0, log_end_offset=50)
+        assert found.last_stable_offset == 10
