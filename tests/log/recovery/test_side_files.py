@@ -201,6 +201,20 @@ def test_index_of_aborted_transactions_that_is_above_the_log_is_written_again(
 
 
 @every_mode
+def test_index_of_aborted_transactions_loses_an_entry_of_a_marker_after_its_segment(mode: str, tmp_path: Path) -> None:
+    root = broker_root(tmp_path / "root", most=12)
+    (root / CLEAN).unlink()
+    rolled = [path for one in sorted(root.iterdir()) if one.is_dir() for path in sorted(one.glob("*.txnindex"))[:-1]]
+    path = next(one for one in rolled if one.stat().st_size)
+    before = path.read_bytes()
+    after_it = min(base for one in path.parent.glob("*.log") if (base := int(one.stem)) > int(path.stem))
+    path.write_bytes(before + before[-34:-24] + after_it.to_bytes(8, "big") * 3)
+    yes, problems = recovered_root(root, mode)  # type: ignore[arg-type]
+    assert (path.parent.name in yes, problems) == (True, [])
+    assert path.read_bytes() == before
+
+
+@every_mode
 def test_topic_id_that_nobody_knows_is_refused_and_the_root_not_marked(root: Path, mode: str) -> None:
     for name in ("t-0", "t-1"):
         (root / name / METADATA).write_bytes(b"")
@@ -259,12 +273,15 @@ def test_root_with_a_partition_that_a_broker_was_moving_is_not_marked(root: Path
 
 
 @every_mode
-def test_snapshot_that_cannot_be_read_goes_wherever_it_is(root: Path, mode: str) -> None:
-    path = root / "t-0" / "00000000000000000012.snapshot"
-    write_snapshot(str(path), [])
+def test_snapshot_that_cannot_be_read_goes_below_the_recovery_point_too(mode: str, tmp_path: Path) -> None:
+    root = write_root(tmp_path / "root", {"t-0": [batches(start, 4) for start in (0, 4, 8, 12)]})
+    (root / CLEAN).unlink()
+    path, newest = (root / "t-0" / f"{offset:020d}.snapshot" for offset in (4, 12))
+    for one in (path, newest):
+        write_snapshot(str(one), [])
     path.write_bytes(path.read_bytes()[:-1])
-    recovered = kstore.recover(root, mode)  # type: ignore[arg-type]
-    assert recovered[0].report is not None
+    (recovered,) = kstore.recover(root, mode)  # type: ignore[arg-type]
+    assert recovered.report is not None
     assert kstore.verify(root).is_unharmed
 
 
