@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kstore.config import KIB, MIB, LogConfig
 from kstore.errors import InvalidRecordError
+from kstore.log.files.json_state import check_number, json_object, value_as
 from kstore.log.log import Isolation
 from kstore.record import MemoryRecordsBuilder, Record
 
@@ -24,6 +25,13 @@ _MOST_SNAPSHOT_BYTES = 256 * KIB
 # Old snapshots are deleted when a reader would have to go over so many offsets, or so many bytes.
 _MOST_OFFSETS = 256
 _MOST_BYTES = MIB
+
+
+class _Snapshot(NamedTuple):
+    """The value of the record; committed: the version of each application."""
+
+    version: int
+    committed: dict[str, int]
 
 
 class ControlLog(Protocol):
@@ -103,17 +111,13 @@ class CommittedVersions:
 
 def _versions_of(value: bytes, *, path: str, offset: int) -> dict[str, int]:
     try:
-        found = json.loads(value)
-        versions = found["committed"]
-        is_valid = found["version"] == _FORMAT and all(
-            isinstance(version, int) and not isinstance(version, bool) for version in versions.values()
-        )
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        is_valid = False
-    if not is_valid:
+        snapshot: _Snapshot = value_as(_Snapshot, json_object(value), field="")
+        check_number("version", snapshot.version, least=_FORMAT, most=_FORMAT)
+    except ValueError as error:
         raise InvalidRecordError(
-            f"record {offset} of {path}: expected the committed versions, in format {_FORMAT}, found {value[:80]!r}",
+            f"record {offset} of {path}: expected the committed versions, in format {_FORMAT}, found {value[:80]!r}: "
+            f"{error}",
             path=path,
             base_offset=offset,
-        )
-    return dict(versions)
+        ) from error
+    return snapshot.committed

@@ -71,9 +71,11 @@ def test_deleting_old_snapshots_keeps_the_last_one(tmp_path: Path) -> None:
         b'{"version": 1, "committed": {"q": "1"}}',
         b'{"version": 1, "committed": {"q": 1.5}}',
         b'{"version": 1, "committed": {"q": true}}',
+        b'{"version": 1, "committed": {"q": 1}, "committed": {"q": 2}}',
+        b'{"version": 1, "committed": {"q": 9223372036854775808}}',
         b"[" * 100_000,
     ],
-    ids=range(12),
+    ids=range(14),
 )
 def test_record_of_another_format_is_refused_with_its_place(tmp_path: Path, value: bytes) -> None:
     with pytest.raises(InvalidRecordError, match="expected the committed versions, in format 1, found") as found:
