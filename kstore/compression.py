@@ -133,7 +133,7 @@ def decompress(codec_id: int, payload: Payload, limit: int, *, magic: int = 2) -
     Args: codec_id: 0 to 4, as in the batch attributes; limit: the most bytes of output; magic: that of the batch (the
         lz4 header checksum of V0 is not checked, because Kafka's V0 writers computed it wrongly).
     Raises: DecompressionError (with a reason but no position) if the payload is damaged or truncated, has bytes after
-        its frames (of lz4 and zstd; some are ignored after gzip and snappy, as by Kafka), or exceeds the limit;
+        its frames (of zstd; as by Kafka, some are ignored after gzip and snappy, all after lz4), or exceeds the limit;
         UnsupportedCompressionTypeError.
     Threads: safe.  Cost: one pass; the GIL is released for gzip, zstd and large payloads of lz4 and snappy.
     """

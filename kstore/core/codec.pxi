@@ -33,7 +33,6 @@ cdef enum FrameStatus:
     LZ4_CUT_OFF
     LZ4_BAD_BLOCK_SIZE
     LZ4_BAD_BLOCK_CHECKSUM
-    LZ4_TRAILING_BYTES
     SNAPPY_BAD_STREAM_HEADER
     SNAPPY_BAD_BLOCK_SIZE
     SNAPPY_BAD_LENGTH
@@ -53,10 +52,9 @@ _FRAME_REASONS = {
     LZ4_BAD_MAGIC: "frame: bad magic or shorter than its header",
     LZ4_BAD_DESCRIPTOR: "frame: unsupported descriptor",
     LZ4_BAD_HEADER_CHECKSUM: "frame: wrong header checksum",
-    LZ4_CUT_OFF: "frame: truncated before its end mark",
+    LZ4_CUT_OFF: "frame: truncated before its end mark or in its content checksum",
     LZ4_BAD_BLOCK_SIZE: "frame: block exceeds its limit or the frame, or is a stored block of 0 bytes",
     LZ4_BAD_BLOCK_CHECKSUM: "frame: wrong block checksum",
-    LZ4_TRAILING_BYTES: "frame: wrong number of bytes after the end mark",
     SNAPPY_BAD_STREAM_HEADER: "stream: later header truncated, or its version is below 1",
     SNAPPY_BAD_BLOCK_SIZE: "stream: empty block, or block that exceeds the stream",
     SNAPPY_BAD_LENGTH: "block: declared size truncated, or longer than 5 bytes or 32 bits",
@@ -81,6 +79,7 @@ cdef struct Frame:
     int64_t content_size     # as declared; 0: not declared
     int64_t room             # for all content, without the margin
     int64_t blocks_at        # position of the first block
+    int64_t checksum_at      # position of the content checksum of lz4
     bint has_block_checksums
     bint has_content_checksum
 
@@ -466,7 +465,7 @@ cdef FrameStatus next_lz4_block(const uint8_t* p, int64_t n, int64_t at, Frame* 
     return FRAME_OK
 
 
-# As Kafka's Lz4BlockInputStream, but checks every checksum and that nothing follows the end mark. Source: LZ4 frame
+# As Kafka's Lz4BlockInputStream, which ignores what follows the frame, but checks every checksum. Source: LZ4 frame
 # format 1.6.1.
 cdef FrameStatus check_lz4(const uint8_t* p, int64_t n, int magic, Frame* frame) noexcept nogil:
     cdef FrameBlock block
@@ -479,8 +478,9 @@ cdef FrameStatus check_lz4(const uint8_t* p, int64_t n, int magic, Frame* frame)
         if status != FRAME_OK:
             break
         if block.next_at == 0:
-            if n - block.at != (4 if frame.has_content_checksum else 0):
-                return fail_frame(frame, LZ4_TRAILING_BYTES, 4 if frame.has_content_checksum else 0, n - block.at)
+            if frame.has_content_checksum and n - block.at < 4:
+                return fail_frame(frame, LZ4_CUT_OFF, 4, n - block.at)
+            frame.checksum_at = block.at
             break
         if frame.has_block_checksums:
             stored, computed = get_le(p + block.at + block.size, 4), xxh32(p + block.at, block.size)
@@ -539,8 +539,8 @@ cdef FrameStatus decompress_lz4_blocks(const uint8_t* p, int64_t n, int64_t limi
         status = next_lz4_block(p, n, block.next_at, frame, &block)
     if frame.content_size and frame.content_size != done:
         return fail_frame(frame, LZ4_WRONG_CONTENT_SIZE, frame.content_size, done)
-    if frame.has_content_checksum and get_le(p + n - 4, 4) != xxh32(target, done):
-        return fail_frame(frame, LZ4_WRONG_CONTENT_CHECKSUM, get_le(p + n - 4, 4), xxh32(target, done))
+    if frame.has_content_checksum and get_le(p + frame.checksum_at, 4) != xxh32(target, done):
+        return fail_frame(frame, LZ4_WRONG_CONTENT_CHECKSUM, get_le(p + frame.checksum_at, 4), xxh32(target, done))
     frame.found = done
     return status
 

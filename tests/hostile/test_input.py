@@ -171,6 +171,7 @@ SKIPPABLE = b"\x50\x2a\x4d\x18" + bytes(4)
 SKIPPABLE_TEXT = b"\x5f\x2a\x4d\x18" + struct.pack("<I", 5) + b"hello"
 LEGACY_HEADER_CHECKSUM = b"\x1a"
 GOOD_LZ4 = lz4_frame(blocks=lz4_raw_block(PLAIN) + END_MARK)
+CHECKED_LZ4 = lz4_frame(flags=0x64, blocks=lz4_raw_block(PLAIN) + END_MARK) + struct.pack("<I", codecs.xxh32(PLAIN))
 GOOD_GZIP = gzip_member(PLAIN)
 RAW_SNAPPY = codecs.snappy_compress_raw(PLAIN)
 SNAPPY_CHUNK = struct.pack(">i", len(RAW_SNAPPY)) + RAW_SNAPPY
@@ -292,8 +293,8 @@ PAYLOADS: dict[str, tuple[int, Callable[[], bytes]]] = {
         codecs.LZ4,
         lambda: lz4_frame(blocks=lz4_raw_block(PLAIN) + lz4_raw_block(b"") + END_MARK),
     ),
-    "T20 lz4 second frame": (codecs.LZ4, lambda: GOOD_LZ4 * 2),
-    "T20 lz4 byte behind the end mark": (codecs.LZ4, lambda: GOOD_LZ4 + b"\0"),
+    "T20 lz4 content checksum cut off": (codecs.LZ4, lambda: CHECKED_LZ4[:-1]),
+    "T20 lz4 wrong content checksum before other bytes": (codecs.LZ4, lambda: CHECKED_LZ4[:-4] + bytes(8)),
     "T20 lz4 skippable frame": (codecs.LZ4, lambda: SKIPPABLE + GOOD_LZ4),
     "T20 lz4 legacy frame": (codecs.LZ4, lambda: b"\x02\x21\x4c\x18" + GOOD_LZ4[4:]),
     "T20 lz4 copy from before the block": (
@@ -372,6 +373,11 @@ UNUSUAL = {
     "gzip zeros after the member": (codecs.GZIP, GOOD_GZIP + bytes(100)),
     "gzip less than a member after the member": (codecs.GZIP, GOOD_GZIP + GOOD_GZIP[:18]),
     "gzip garbage after two members": (codecs.GZIP, gzip_member(PLAIN[:4]) + gzip_member(PLAIN[4:]) + b"garbage"),
+    "lz4 byte after the frame": (codecs.LZ4, GOOD_LZ4 + b"\0"),
+    "lz4 garbage after the frame": (codecs.LZ4, GOOD_LZ4 + b"garbage, longer than a checksum"),
+    "lz4 garbage after the content checksum": (codecs.LZ4, CHECKED_LZ4 + b"garbage"),
+    "lz4 second frame": (codecs.LZ4, GOOD_LZ4 * 2),
+    "lz4 empty frame after": (codecs.LZ4, GOOD_LZ4 + lz4_frame(blocks=END_MARK)),
     "snappy version 0": (codecs.SNAPPY, xerial(SNAPPY_CHUNK, version=0)),
     "snappy two bytes after the last block": (codecs.SNAPPY, xerial(SNAPPY_CHUNK + b"\1\2")),
     "snappy three bytes after two blocks": (codecs.SNAPPY, xerial(chunks_of(PLAIN[:4], PLAIN[4:]) + b"\1\2\3")),

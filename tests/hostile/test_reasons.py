@@ -165,13 +165,16 @@ REASONS: dict[str, tuple[str, str]] = {
     "payload: T20 lz4 block maximum below 64 KiB": ("lz4 frame", "unsupported descriptor"),
     "payload: T20 lz4 wrong block checksum": ("lz4 frame", "wrong block checksum"),
     "payload: T20 lz4 wrong content checksum": ("lz4 frame", "wrong content checksum"),
-    "payload: T20 lz4 without its end mark": ("lz4 frame", "truncated before its end mark"),
+    "payload: T20 lz4 without its end mark": ("lz4 frame", "truncated before its end mark or in its content checksum"),
     "payload: T20 lz4 stored block of no bytes, which Kafka takes for the end mark": (
         "lz4 frame",
         "block exceeds its limit or the frame, or is a stored block of 0 bytes",
     ),
-    "payload: T20 lz4 second frame": ("lz4 frame", "wrong number of bytes after the end mark"),
-    "payload: T20 lz4 byte behind the end mark": ("lz4 frame", "wrong number of bytes after the end mark"),
+    "payload: T20 lz4 content checksum cut off": (
+        "lz4 frame",
+        "truncated before its end mark or in its content checksum",
+    ),
+    "payload: T20 lz4 wrong content checksum before other bytes": ("lz4 frame", "wrong content checksum"),
     "payload: T20 lz4 skippable frame": ("lz4 frame", "bad magic or shorter than its header"),
     "payload: T20 lz4 legacy frame": ("lz4 frame", "bad magic or shorter than its header"),
     "payload: T20 lz4 copy from before the block": (
