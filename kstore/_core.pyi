@@ -202,6 +202,7 @@ def iterate_records(
     checks_offsets: bool = True,
     least_offset: int = 0,
     headers: bool = True,
+    allows_low_last_offset: bool = False,
 ) -> RecordIterator: ...
 def iterate_run(
     buffer: Buffer,
@@ -560,6 +561,7 @@ class ColumnDecoder:
         start_offset: int = 0,
         end_offset: int | None = None,
         verify_crc: bool = True,
+        allows_low_last_offset: bool = False,
         aborted: Sequence[tuple[int, int, int]] = (),
     ) -> None: ...
     position: Final[int]

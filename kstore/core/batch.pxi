@@ -19,6 +19,7 @@ cdef struct Header:
     int32_t producer_epoch
     int32_t base_sequence
     int32_t record_count
+    int32_t excess      # how far offset deltas may exceed last_offset_delta: 0, or see allow_low_last_offset
 
 
 cdef void load_legacy_header(const uint8_t* p, Header* h) noexcept nogil:
@@ -55,6 +56,7 @@ cdef inline void load_header(const uint8_t* p, Header* h) noexcept nogil:
     h.producer_epoch = <int16_t>ks_get16(p + PRODUCER_EPOCH_AT)
     h.base_sequence = <int32_t>ks_get32(p + BASE_SEQUENCE_AT)
     h.record_count = <int32_t>ks_get32(p + RECORD_COUNT_AT)
+    h.excess = 0
 
 
 # As increment_sequence().
@@ -122,6 +124,12 @@ cdef inline Status check_offsets(const Header* h, Problem* problem) noexcept nog
     return OK
 
 
+# Accepts a last offset that is too low for the record count, as Kafka's classes do. Requires: check_offsets returned OK.
+cdef inline void allow_low_last_offset(Header* h) noexcept nogil:
+    if h.magic == MAGIC_V2 and h.record_count - 1 > h.last_offset_delta and h.base_offset < INT64_MAX - h.record_count:
+        h.excess = h.record_count - 1 - h.last_offset_delta
+
+
 # Checks the offset fields, also against the batches before this one and the next segment.
 cdef inline Status check_place(const Header* h, int64_t least_offset, int64_t next_base_offset,
                                Problem* problem) noexcept nogil:
@@ -136,7 +144,7 @@ cdef inline Status check_place(const Header* h, int64_t least_offset, int64_t ne
 
 # Requires: the whole batch at p, frame and offsets checked. payload_size < 0: compressed, so not known yet.
 cdef inline Status check_counts(const Header* h, int64_t payload_size, Problem* problem) noexcept nogil:
-    cdef int64_t most = h.last_offset_delta
+    cdef int64_t most = <int64_t>h.last_offset_delta + h.excess
     cdef int codec = h.attributes & CODEC_MASK
     if h.magic < MAGIC_V2 and codec <= MAX_LEGACY_CODEC_ID:
         return OK

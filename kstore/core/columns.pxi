@@ -299,6 +299,12 @@ cdef Status fill_from_header(Table* t, const Header* h, Source* s, Problem* prob
     return OK
 
 
+# Whether a record is in the range. One after the last offset of its batch is where that is: so it is in one range only.
+cdef inline bint is_wanted(const Header* h, const Source* s, int64_t offset) noexcept nogil:
+    return offset >= s.start_offset \
+        and (offset < s.end_offset or (h.excess and h.base_offset + h.last_offset_delta < s.end_offset))
+
+
 # Decodes offsets and timestamps only; skips the rest of each record. Returns: as decode_rows.
 cdef Status decode_prefixes(Table* t, const Header* h, Source* s, Problem* problem) noexcept nogil:
     cdef RawRecord r
@@ -313,7 +319,7 @@ cdef Status decode_prefixes(Table* t, const Header* h, Source* s, Problem* probl
             problem.record = s.done
             return problem.status
         offset = h.base_offset + r.offset_delta
-        if offset >= s.start_offset and offset < s.end_offset:
+        if is_wanted(h, s, offset):
             if t.timestamps != NULL:
                 if not has_timestamp_room(t, timestamp_of(h, r.timestamp_delta)):
                     return fail(problem, NEED_TIMESTAMP_VALIDITY, 0, 0)
@@ -350,7 +356,7 @@ cdef Status decode_rows(Table* t, const Header* h, Source* s, Problem* problem) 
             status = problem.status
             break
         offset = h.base_offset + r.offset_delta
-        if offset >= here.start_offset and offset < here.end_offset:
+        if is_wanted(h, &here, offset):
             if t.timestamps != NULL and not has_timestamp_room(t, timestamp_of(h, r.timestamp_delta)):
                 status = NEED_TIMESTAMP_VALIDITY
                 break

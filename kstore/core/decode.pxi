@@ -392,6 +392,7 @@ cdef class ColumnDecoder:
     cdef int64_t max_batch_bytes, max_decompressed_bytes, batch_bytes
     cdef int64_t batch_rows, first_row, viewed_bytes
     cdef bint in_batch, inflated, finds_end, verify_crc, wants_bodies, has_views, wants_offset, wants_timestamp, started, running
+    cdef bint allows_low_last_offset
     cdef int32_t chunk_view
     cdef readonly int64_t position, needed, last_position
     cdef const uint8_t[::1] chunk
@@ -406,7 +407,8 @@ cdef class ColumnDecoder:
 
     def __cinit__(self, *, key=None, value=None, bint offset=False, bint timestamp=False, bint headers=False,
                   int64_t batch_bytes, int64_t max_batch_bytes, int64_t max_decompressed_bytes, decompress,
-                  int64_t start_offset=0, end_offset=None, bint verify_crc=True, aborted=()):
+                  int64_t start_offset=0, end_offset=None, bint verify_crc=True, bint allows_low_last_offset=False,
+                  aborted=()):
         if not 1 <= batch_bytes <= LARGEST_BATCH_BYTES:
             raise ValueError(f"batch_bytes must be from 1 to {LARGEST_BATCH_BYTES}, got {batch_bytes}")
         self.chunk = None
@@ -427,7 +429,7 @@ cdef class ColumnDecoder:
         self.max_batch_bytes = max_batch_bytes
         self.max_decompressed_bytes = max_decompressed_bytes
         self.decompress = decompress
-        self.verify_crc = verify_crc
+        self.verify_crc, self.allows_low_last_offset = verify_crc, allows_low_last_offset
         self.aborted = aborted_list(aborted)
         self.aborted_count = len(aborted)
         self.table.row_width = (8 * offset + 8 * timestamp + 4 * headers
@@ -695,6 +697,8 @@ cdef class ColumnDecoder:
                 or is_aborted(<const Aborted*>self.aborted.block.data, self.aborted_count, &self.h):
             self.close_batch()
             return SKIPPED
+        if self.allows_low_last_offset:
+            allow_low_last_offset(&self.h)
         payload_size = self.h.size - BATCH_HEADER_SIZE
         if self.check_count(payload_size) != OK:
             return FAILED

@@ -668,6 +668,7 @@ class Log(Closing):
                     path=segment.path,
                     topic_partition=self.topic_partition,
                     config=self.config,
+                    allows_low_last_offset=part.goes_on,
                 )
                 batch.verify()
                 if not is_aborted:
@@ -696,8 +697,12 @@ class Log(Closing):
                     max_decompressed_bytes=self.config.max_decompressed_bytes,
                     verify_crc=checks_crc,
                     least_offset=first_least,
+                    allows_low_last_offset=part.goes_on,
                 ):
-                    if part.start_offset <= record.offset < part.end_offset:
+                    # A record after the last offset of its batch is where that is.
+                    if part.start_offset <= record.offset and (
+                        record.offset < part.end_offset or header.last_offset < part.end_offset
+                    ):
                         yield record
         except KStoreError as error:
             self._source.raise_change(error)

@@ -329,7 +329,12 @@ def scan_columns(
 
 
 def _decoder_of(
-    scan_range: ScanRange, selection: ColumnSelection, *, batch_bytes: int, config: LogConfig
+    scan_range: ScanRange,
+    selection: ColumnSelection,
+    *,
+    batch_bytes: int,
+    config: LogConfig,
+    allows_low_last_offset: bool = False,
 ) -> ColumnDecoder:
     return column_decoder(
         selection,
@@ -337,6 +342,7 @@ def _decoder_of(
         config=config,
         start_offset=scan_range.start_offset,
         end_offset=scan_range.end_offset,
+        allows_low_last_offset=allows_low_last_offset,
         aborted=scan_range.aborted,
     )
 
@@ -348,6 +354,7 @@ def column_decoder(
     config: LogConfig,
     start_offset: int,
     end_offset: int = MAX_OFFSET,
+    allows_low_last_offset: bool = False,
     aborted: Sequence[tuple[int, int, int]] = (),
 ) -> ColumnDecoder:
     """Return a decoder of these columns."""
@@ -364,6 +371,7 @@ def column_decoder(
         decompress=decompress,
         start_offset=start_offset,
         end_offset=end_offset,
+        allows_low_last_offset=allows_low_last_offset,
         aborted=aborted,
     )
 
@@ -453,9 +461,10 @@ def scan_around_damage(
     """
     env = scan_range.env if env is None else env
     yield from scan_range.skipped
-    scan = _SoundScan(
-        scan_range, partial(_decoder_of, scan_range, selection, batch_bytes=batch_bytes, config=config), config, env
+    new_decoder = partial(
+        _decoder_of, scan_range, selection, batch_bytes=batch_bytes, config=config, allows_low_last_offset=True
     )
+    scan = _SoundScan(scan_range, new_decoder, config, env)
     keeps_chunks = "view" in (selection.key, selection.value)
     for piece in scan_range.files:
         yield from scan.file(piece, LastBatch() if last is None else last, keeps_chunks=keeps_chunks)

@@ -178,6 +178,7 @@ def _fault_of_records(
             decompress=decompress,
             max_decompressed_bytes=config.max_decompressed_bytes,
             least_offset=least_offset,
+            allows_low_last_offset=True,
         )
         if header.magic == MAGIC_V2:
             survey_records(records)

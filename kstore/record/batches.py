@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -57,13 +58,23 @@ class RecordBatch:
 
     A message of magic 0 or 1 counts as a batch: of one record, or, if it is a compressed wrapper, of the records inside
     it. Its producer fields and leader epoch are -1; base and largest timestamp are those of the message, -1 in magic 0.
-    Args: buffer: exactly the bytes of the batch; position: its position in its file in bytes (for errors).
+    Args: buffer: exactly the bytes of the batch; position: its position in its file in bytes (for errors);
+        allows_low_last_offset: iteration accepts a last offset below those of the records, as Kafka's classes do.
     Raises: CorruptRecordError, UnsupportedMagicError if the header is invalid.
     Lifetime: keeps the buffer; iteration copies keys and values; pickling copies the bytes.  Threads: safe to share.
     Source: Kafka DefaultRecordBatch, AbstractLegacyRecordBatch.
     """
 
-    __slots__ = ("_base_offset", "_buffer", "_config", "_verified", "header", "path", "topic_partition")
+    __slots__ = (
+        "_allows_low_last_offset",
+        "_base_offset",
+        "_buffer",
+        "_config",
+        "_verified",
+        "header",
+        "path",
+        "topic_partition",
+    )
 
     def __init__(
         self,
@@ -73,8 +84,10 @@ class RecordBatch:
         path: str | None = None,
         topic_partition: TopicPartition | None = None,
         config: LogConfig = _DEFAULTS,
+        allows_low_last_offset: bool = False,
     ) -> None:
         self._buffer = buffer
+        self._allows_low_last_offset = allows_low_last_offset
         self._config = config
         self._base_offset: int | None = None
         self._verified = False
@@ -204,6 +217,7 @@ class RecordBatch:
             verify_crc=verify,
             checks_offsets=checks_offsets,
             headers=headers,
+            allows_low_last_offset=self._allows_low_last_offset,
         )
 
     def __iter__(self) -> RecordIterator:
@@ -217,7 +231,8 @@ class RecordBatch:
         return bytes(self._buffer)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _restored, (type(self), bytes(self), self.position, self.path, self.topic_partition, self._config)
+        kind = partial(type(self), allows_low_last_offset=True) if self._allows_low_last_offset else type(self)
+        return _restored, (kind, bytes(self), self.position, self.path, self.topic_partition, self._config)
 
     def __repr__(self) -> str:
         return (

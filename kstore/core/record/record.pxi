@@ -102,7 +102,7 @@ cdef inline Status check_header_count(const RawRecord* r, int64_t limit, int64_t
 
 # Offsets of a batch rise and stay inside it. Returns: OK with the least valid next delta in `least`.
 cdef inline Status check_offset_delta(const Header* h, int32_t delta, int64_t* least, Problem* problem) noexcept nogil:
-    if delta < least[0] or delta > h.last_offset_delta:
+    if delta < least[0] or delta > <int64_t>h.last_offset_delta + h.excess:
         return fail(problem, BAD_OFFSET_DELTA, least[0], delta)
     least[0] = <int64_t>delta + 1
     return OK
@@ -287,6 +287,7 @@ cdef class RecordIterator:
     cdef bint verify_crc
     cdef bint checks_offsets
     cdef bint makes_headers
+    cdef bint allows_low_last_offset
     cdef object decompress
     cdef object path
     cdef object topic_partition
@@ -420,6 +421,8 @@ cdef class RecordIterator:
         if h.size != buffer.shape[0]:
             fail(&self.problem, BATCH_INCOMPLETE, h.size, buffer.shape[0])
         elif check_offsets(h, &self.problem) == OK:
+            if self.allows_low_last_offset:
+                allow_low_last_offset(h)
             if h.magic == MAGIC_V2:
                 self.open_records(buffer)
             else:
@@ -466,13 +469,14 @@ cdef class RecordIterator:
 
 def iterate_records(const uint8_t[::1] buffer, *, int64_t position, decompress, int64_t max_decompressed_bytes,
                     path=None, topic_partition=None, bint verify_crc=True, bint checks_offsets=True,
-                    int64_t least_offset=0, bint headers=True):
+                    int64_t least_offset=0, bint headers=True, bint allows_low_last_offset=False):
     """Return an iterator over the Records of one batch, which must fill the buffer exactly.
 
     The batch's CRC is not checked (see check_crc). If the batch is compressed, decompress(codec, payload, limit) is
     called once, with magic=magic in addition for a wrapper of magic 0 or 1.
     Args: headers: if False, headers are checked but no objects are made, and the Records have none.
         max_decompressed_bytes: the limit of the payload, and of the objects for one record's headers, in bytes.
+        allows_low_last_offset: accept a last offset below those of the records, as Kafka's classes do.
         For magic 0 and 1 only: verify_crc: check the CRC of each message inside a wrapper (Kafka's iteration does not);
         checks_offsets: reject messages whose offsets do not rise, exceed the wrapper's or lie below least_offset.
     Raises: CorruptRecordError, InvalidRecordError, DecompressionError, MemoryLimitError, UnsupportedMagicError,
@@ -484,7 +488,7 @@ def iterate_records(const uint8_t[::1] buffer, *, int64_t position, decompress, 
     it.decompress, it.max_decompressed_bytes = decompress, max_decompressed_bytes
     it.path, it.topic_partition = path, topic_partition
     it.verify_crc, it.checks_offsets, it.least_delta = verify_crc, checks_offsets, least_offset
-    it.makes_headers = headers
+    it.makes_headers, it.allows_low_last_offset = headers, allows_low_last_offset
     it.open(buffer, position)
     return it
 
