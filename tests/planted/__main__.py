@@ -21,7 +21,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from tests.planted.bugs import PACKAGES, PlantedBug, bugs_of, parsed, rooms
+from tests.planted.bugs import PACKAGES, PlantedBug, Sources, bugs_of, parsed, rooms
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD_SECONDS = 900
@@ -87,7 +87,7 @@ class Copy:
 
     def try_bug(self, bug: PlantedBug) -> tuple[str, str]:
         """Plant a bug, run its tests and take it out again; return the verdict and by what."""
-        planting = bug.place_in(self.path)
+        planting = bug.place_in(Sources(self.path))
         target = self.path / planting.path
         original = target.read_bytes()
         built = (

@@ -19,7 +19,7 @@ from pathlib import Path
 LISTS = Path(__file__).parent
 PACKAGES = ("kstore", "pyspark_kstore")
 COMPILED = {".pyx", ".pxi", ".h"}
-SOURCES = {".py", *COMPILED}
+SOURCE_SUFFIXES = {".py", *COMPILED}
 NOT_SOURCES = {"_core.c", "_core.html"}
 
 
@@ -33,20 +33,20 @@ class PlantedBug:
     lines: tuple[str, ...]
     replacement: tuple[str, ...]
 
-    def place_in(self, tree: Path) -> Planting:
+    def place_in(self, sources: Sources) -> Planting:
         """Return the file of a tree with the bug in it.
 
         Raises: LookupError unless the lines occur exactly once.
         """
-        found = [(path, at) for path in sources_of(tree) for at in places_of(self.lines, path.read_text().splitlines())]
-        if len(found) != 1:
-            where = ", ".join(f"{path.relative_to(tree)}:{at + 1}" for path, at in found) or "nowhere"
+        places = sources.places_of(self.lines)
+        if len(places) != 1:
+            where = ", ".join(f"{path}:{at + 1}" for path, at in places) or "nowhere"
             raise LookupError(f"{self.room}: {self.name}: expected its lines exactly once, found them {where}")
-        path, at = found[0]
-        lines = path.read_text().splitlines()
+        path, at = places[0]
+        lines = sources.lines_of(path)
         shift = indentation(lines[at]) - indentation(self.lines[0])
         lines[at : at + len(self.lines)] = [shifted(line, shift) for line in self.replacement]
-        return Planting(path.relative_to(tree), at + 1, "\n".join(lines) + "\n")
+        return Planting(path, at + 1, "\n".join(lines) + "\n")
 
 
 @dataclass(frozen=True)
@@ -62,16 +62,30 @@ class Planting:
         return self.path.suffix in COMPILED
 
 
-def sources_of(tree: Path) -> list[Path]:
-    paths = [path for name in PACKAGES for path in sorted((tree / name).rglob("*"))]
-    return [path for path in paths if path.suffix in SOURCES and path.name not in NOT_SOURCES]
+class Sources:
+    """The source files of a tree, as they are now; their paths are relative to it."""
 
+    def __init__(self, tree: Path) -> None:
+        paths = [path for name in PACKAGES for path in sorted((tree / name).rglob("*"))]
+        self._lines = {
+            path.relative_to(tree): path.read_text().splitlines()
+            for path in paths
+            if path.suffix in SOURCE_SUFFIXES and path.name not in NOT_SOURCES
+        }
+        self._bare = {path: [line.strip() for line in lines] for path, lines in self._lines.items()}
+        self._places: dict[str, list[tuple[Path, int]]] = {}
+        for path, lines in self._bare.items():
+            for at, line in enumerate(lines):
+                self._places.setdefault(line, []).append((path, at))
 
-def places_of(wanted: tuple[str, ...], lines: list[str]) -> list[int]:
-    """Return where a run of lines begins in others, whatever the indentation."""
-    bare, needle = [line.strip() for line in lines], [line.strip() for line in wanted]
-    starts = [at for at, line in enumerate(bare) if line == needle[0]]
-    return [at for at in starts if bare[at : at + len(needle)] == needle]
+    def places_of(self, wanted: tuple[str, ...]) -> list[tuple[Path, int]]:
+        """Return where a run of lines begins, as files and line numbers from 0, whatever the indentation."""
+        needle = [line.strip() for line in wanted]
+        starts = self._places.get(needle[0], [])
+        return [(path, at) for path, at in starts if self._bare[path][at : at + len(needle)] == needle]
+
+    def lines_of(self, path: Path) -> list[str]:
+        return list(self._lines[path])
 
 
 def indentation(line: str) -> int:

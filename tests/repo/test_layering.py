@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.making.collecting import over
 from tests.repo.structure import arrows_of, packages, structure_of
 
 pytestmark = pytest.mark.build
@@ -92,6 +93,11 @@ def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+def tree_of(path: Path) -> str:
+    """Return the tree that holds a file, by which its checks are grouped."""
+    return relative(path).partition("/")[0]
+
+
 def sources(*suffixes: str, trees: tuple[str, ...] = ("kstore", "pyspark_kstore")) -> list[Path]:
     return sorted(
         path
@@ -158,10 +164,9 @@ def imported_room(module: str) -> str | None:
 
 PYTHON_SOURCES = sources(".py", ".pyi")
 ALL_SOURCES = sources(".py", ".pyi", ".pyx", ".pxi")
-ids = relative
 
 
-@pytest.mark.parametrize("path", ALL_SOURCES, ids=ids)
+@over("path", ALL_SOURCES, by=tree_of, label=relative)
 def test_module_imports_only_from_layers_below_its_own(path: Path) -> None:
     own = room(path)
     wrong = []
@@ -202,7 +207,7 @@ def module_folders() -> list[Path]:
     return sorted({path.parent for path in PACKAGE.rglob("*.py")})
 
 
-@pytest.mark.parametrize("folder", module_folders(), ids=ids)
+@over("folder", module_folders(), by=tree_of, label=relative)
 def test_no_folder_is_crowded(folder: Path) -> None:
     modules = [path.name for path in sorted(folder.glob("*.py")) if path.name != "__init__.py"]
     assert len(modules) <= MAX_MODULES, modules
@@ -220,7 +225,7 @@ def test_every_room_has_a_layer() -> None:
     assert {room(path) for path in ALL_SOURCES} <= set(LAYERS)
 
 
-@pytest.mark.parametrize("path", [p for p in PYTHON_SOURCES if relative(p) not in OPERATING_SYSTEM_FILES], ids=ids)
+@over("path", [p for p in PYTHON_SOURCES if relative(p) not in OPERATING_SYSTEM_FILES], by=tree_of, label=relative)
 def test_only_named_files_touch_the_operating_system(path: Path) -> None:
     tree = parsed(path)
     modules = {module.split(".")[0] for module, _, _ in imported_modules(tree)}
@@ -231,13 +236,13 @@ def test_only_named_files_touch_the_operating_system(path: Path) -> None:
     assert not opened
 
 
-@pytest.mark.parametrize("path", PYTHON_SOURCES, ids=ids)
+@over("path", PYTHON_SOURCES, by=tree_of, label=relative)
 def test_only_spark_imports_pyspark(path: Path) -> None:
     if room(path) not in {"spark", "pyspark_kstore"}:
         assert "pyspark" not in {module.split(".")[0] for module, _, _ in imports_of(path)}
 
 
-@pytest.mark.parametrize("path", PYTHON_SOURCES, ids=ids)
+@over("path", PYTHON_SOURCES, by=tree_of, label=relative)
 def test_only_arrow_imports_pyarrow_at_module_level(path: Path) -> None:
     if room(path) != "arrow":
         guarded = type_checking_lines(parsed(path))
@@ -245,14 +250,14 @@ def test_only_arrow_imports_pyarrow_at_module_level(path: Path) -> None:
         assert not [ln for name, ln, top in imports if name.split(".")[0] == "pyarrow" and top and ln not in guarded]
 
 
-@pytest.mark.parametrize("path", PYTHON_SOURCES, ids=ids)
+@over("path", PYTHON_SOURCES, by=tree_of, label=relative)
 def test_only_named_files_use_file_systems_of_pyarrow(path: Path) -> None:
     modules = {module for module, _, _ in imports_of(path)}
     uses = any(module.startswith(("pyarrow.fs", "fsspec")) for module in modules)
     assert uses == (relative(path) in PYARROW_FS_FILES)
 
 
-@pytest.mark.parametrize("path", PYTHON_SOURCES, ids=ids)
+@over("path", PYTHON_SOURCES, by=tree_of, label=relative)
 def test_only_one_module_asks_for_the_scheme_of_a_path(path: Path) -> None:
     if not relative(path).startswith("kstore/log/env/"):
         texts = [node.value for node in ast.walk(parsed(path)) if isinstance(node, ast.Constant)]
@@ -327,7 +332,7 @@ def test_design_has_a_table_of_rules() -> None:
     assert len(rules_of_design()) > 5
 
 
-@pytest.mark.parametrize(("rule", "places", "tests"), rules_of_design(), ids=lambda text: text[:40])
+@over("rule, places, tests", rules_of_design(), by=lambda _: "docs/design.md", label=lambda row: row[0])
 def test_rule_is_where_the_design_says(rule: str, places: str, tests: str) -> None:
     found = re.findall(r"`(kstore/[\w./]+)`(?:: `(\w+)`)?", places)
     assert found, rule
@@ -367,7 +372,7 @@ def python_functions(tree: ast.AST) -> list[tuple[str, int]]:
 LIMITED_SOURCES = [*sources(".py", ".pyi", ".pyx", ".pxi", trees=TREES), ROOT / "setup.py"]
 
 
-@pytest.mark.parametrize("path", LIMITED_SOURCES, ids=ids)
+@over("path", LIMITED_SOURCES, by=tree_of, label=relative)
 def test_file_and_its_functions_are_short(path: Path) -> None:
     text = path.read_text()
     limit = MAX_SETUP_LINES + 1 if path.name == "setup.py" else MAX_FILE_LINES
@@ -389,7 +394,7 @@ def adjacent_integers(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[
 POSITIONAL_INTEGERS = {"Log.fetch", "PublishedLog.fetch", "BufferPool.__init__", "BufferPoolCore.__init__"}
 
 
-@pytest.mark.parametrize("path", PYTHON_SOURCES, ids=ids)
+@over("path", PYTHON_SOURCES, by=tree_of, label=relative)
 def test_two_integers_never_stand_side_by_side(path: Path) -> None:
     wrong = []
     tree = parsed(path)

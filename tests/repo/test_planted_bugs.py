@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.making.collecting import over
 from tests.planted.__main__ import verdict_of
-from tests.planted.bugs import PlantedBug, bugs_of, parsed, rooms
+from tests.planted.bugs import PlantedBug, Sources, bugs_of, parsed, rooms
 
 pytestmark = pytest.mark.build
 
@@ -34,9 +35,14 @@ def test_bugs_of_a_room_have_names_of_their_own() -> None:
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: f"{bug.room}: {bug.name}")
-def test_planted_bug_has_one_place_and_tests_that_are_there(bug: PlantedBug) -> None:
-    planting = bug.place_in(ROOT)
+@pytest.fixture(scope="module")
+def sources() -> Sources:
+    return Sources(ROOT)
+
+
+@over("bug", BUGS, by=lambda bug: bug.room, label=lambda bug: bug.name)
+def test_planted_bug_has_one_place_and_tests_that_are_there(bug: PlantedBug, sources: Sources) -> None:
+    planting = bug.place_in(sources)
     assert planting.text != (ROOT / planting.path).read_text()
     if not planting.is_compiled:
         ast.parse(planting.text)
@@ -56,7 +62,7 @@ def tree_with(tmp_path: Path, **files: str) -> Path:
 
 def test_bug_is_planted_wherever_its_lines_are_and_however_far_in(tmp_path: Path) -> None:
     tree = tree_with(tmp_path, other="one = 1\n", moved="class Moved:\n    def count():\n        return [one, two]\n")
-    planting = parsed("room", ENTRY)[0].place_in(tree)
+    planting = parsed("room", ENTRY)[0].place_in(Sources(tree))
     assert (planting.path, planting.line_number) == (Path("kstore/moved.py"), 2)
     assert planting.text == "class Moved:\n    def count():\n        return [two, one]\n"
 
@@ -65,7 +71,7 @@ def test_bug_is_planted_wherever_its_lines_are_and_however_far_in(tmp_path: Path
 def test_lines_that_do_not_occur_once_are_refused(tmp_path: Path, count: int) -> None:
     tree = tree_with(tmp_path, a="def count():\n    return [one, two]\n" * count)
     with pytest.raises(LookupError, match="expected its lines exactly once"):
-        parsed("room", ENTRY)[0].place_in(tree)
+        parsed("room", ENTRY)[0].place_in(Sources(tree))
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,14 @@ import pytest
 import yaml
 
 from tests.conftest import Translation
+from tests.making.collecting import over
 from tests.repo.linters import CORE_SOURCES, LINTERS, ROOT, run
 
 pytestmark = pytest.mark.build
 
 LEAF = re.compile(r"^cdef\s+(?:inline\s+)?[^\n=(]*?\b(\w+)\s*\([^)]*\)\s*noexcept\s+nogil\s*:", re.MULTILINE)
 FUNCTION = re.compile(r"^cdef\s+(?!class\b|enum\b|struct\b|extern\b)(?:inline\s+)?[^\n=(]*?\b(\w+)\s*\(", re.MULTILINE)
+C_FUNCTION = re.compile(r"^static [^;{}\n]*\b__pyx_f_6kstore_5_core_(\w+)\([^;{}\n]*\) \{$", re.MULTILINE)
 PYTHON_CALL = re.compile(r"\b(Py[A-Z_]\w*|_Py\w*|__Pyx_\w+)\s*\(")
 # What a build that has nothing to complain about prints.
 USUAL = ("Compiling kstore/_core.pyx because", "[1/1] Cythonizing kstore/_core.pyx")
@@ -77,9 +79,14 @@ def test_stub_has_the_constructors_of_the_source() -> None:
 
 
 @pytest.fixture(scope="module")
-def c_text(translation: Translation) -> str:
-    """What Cython made of the core."""
-    return (translation.tree / "kstore" / "_core.c").read_text()
+def c_bodies(translation: Translation) -> dict[str, str]:
+    """What Cython made of each function of the core."""
+    return bodies_in((translation.tree / "kstore" / "_core.c").read_text())
+
+
+def bodies_in(text: str) -> dict[str, str]:
+    """Return the bodies of functions of generated C, by their names in the core."""
+    return {head[1]: text[head.end() : text.index("\n}\n", head.end())] for head in C_FUNCTION.finditer(text)}
 
 
 def test_translation_prints_no_warning_or_hint(translation: Translation) -> None:
@@ -95,13 +102,6 @@ def leaf_names() -> list[str]:
     return sorted(set(LEAF.findall(core_text())))
 
 
-def c_body(c_text: str, name: str) -> str:
-    """Return the body of one function of the generated C."""
-    head = re.search(rf"^static [^;{{}}]*\b__pyx_f_6kstore_5_core_{name}\([^;{{}}]*\) \{{$", c_text, re.MULTILINE)
-    assert head, f"{name} is not in the generated C"
-    return c_text[head.end() : c_text.index("\n}\n", head.end())]
-
-
 def python_calls(body: str) -> set[str]:
     """Return the calls of a C body that reach the interpreter or Cython's own helpers."""
     code = re.sub(r"/\*.*?\*/", "", body, flags=re.DOTALL)
@@ -112,9 +112,9 @@ def test_core_has_leaves() -> None:
     assert len(leaf_names()) > 20
 
 
-@pytest.mark.parametrize("name", leaf_names())
-def test_leaf_calls_nothing_of_python(c_text: str, name: str) -> None:
-    assert not python_calls(c_body(c_text, name))
+@over("name", leaf_names(), by=lambda _: "core")
+def test_leaf_calls_nothing_of_python(c_bodies: dict[str, str], name: str) -> None:
+    assert not python_calls(c_bodies[name])
 
 
 def test_every_c_function_states_its_exception_rule() -> None:
@@ -138,5 +138,5 @@ def test_purity_check_sees_a_python_call() -> None:
     source = (
         "static int __pyx_f_6kstore_5_core_leaf(int n) {\n  /* Py_INCREF(x) */\n  return __Pyx_PyInt_From_int(n);\n}\n"
     )
-    assert python_calls(c_body(source, "leaf")) == {"__Pyx_PyInt_From_int"}
+    assert python_calls(bodies_in(source)["leaf"]) == {"__Pyx_PyInt_From_int"}
     assert python_calls("  if (unlikely(n < 0)) { return leaf(n); }") == set()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.repo.test_layering import ROOT, parsed, relative, sources
+from tests.making.collecting import over
+from tests.repo.test_layering import ROOT, parsed, relative, sources, tree_of
 
 pytestmark = pytest.mark.build
 
@@ -62,7 +63,7 @@ def tried_locks(tree: ast.Module) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("path", PYTHON_SOURCES, ids=relative)
+@over("path", PYTHON_SOURCES, by=tree_of, label=relative)
 def test_what_an_interrupted_thread_could_leave_locked_is_named_only_with_a_reason(path: Path) -> None:
     tree = parsed(path)
     assert {name for name in unsafe_names(tree) if (relative(path), name) not in ALLOWED} == set()
