@@ -122,13 +122,13 @@ def recovered_partitions(root: Path, mode: RecoveryMode) -> set[str]:
 
 
 def loaded_alike(kafka: Kafka, root: Path, name: str) -> Problems:
-    """Load a recovered partition with Kafka as after a clean shutdown; compare the answers, and the files before and
-    after.
+    """Load a recovered partition with kstore, and with Kafka as after a clean shutdown; compare their answers, and the
+    files before and after.
     """
     directory = root / name
+    before = kept_files(directory)
     with open_log(directory, "a", LogConfig()) as log:
         ours = state_of(log)
-    before = kept_files(directory)
     start, point = (offset_of(root / file, name) for file in (LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT))
     theirs = kafka.ask("open", directory, "true", start, point, 0, *KAFKA_SETTINGS)
     if "error" in theirs:
@@ -140,7 +140,7 @@ def loaded_alike(kafka: Kafka, root: Path, name: str) -> Problems:
     after = kept_files(directory)
     for file in sorted(before.keys() | after.keys()):
         if before.get(file) != after.get(file):
-            yield f"{name}: Kafka changed {file}"
+            yield f"{name}: {file} is another one after loading"
 
 
 def offset_of(checkpoint: Path, name: str) -> int:

@@ -219,7 +219,7 @@ class _Loading:
     def _states(
         self, plan: RecoveryPlan, *, log_start: int, dry_run: bool
     ) -> tuple[ProducerStateManager, LeaderEpochCache]:
-        epochs = recovered_epochs(self._context, plan, dry_run=dry_run)
+        epochs = recovered_epochs(self._context, plan, log_start_offset=log_start, dry_run=dry_run)
         if dry_run:
             return self._context.producer_state(), epochs
         producers = load_producer_state(

@@ -23,7 +23,9 @@ from kstore.types import NO_PARTITION_LEADER_EPOCH
 _logger = logging.getLogger("kstore.log")
 
 
-def recovered_epochs(context: RecoveryContext, plan: RecoveryPlan, *, dry_run: bool) -> LeaderEpochCache:
+def recovered_epochs(
+    context: RecoveryContext, plan: RecoveryPlan, *, log_start_offset: int, dry_run: bool
+) -> LeaderEpochCache:
     """Return the leader epochs of a log, and note in the plan if the checkpoint is rebuilt from the batches.
 
     That is done if it is missing, malformed or not in order, or if it contradicts the batches that were walked. The
@@ -57,8 +59,8 @@ def recovered_epochs(context: RecoveryContext, plan: RecoveryPlan, *, dry_run: b
                 cache.assign(epoch, start_offset=start_offset)
     if is_rebuilt and (problem or cache.entries):
         plan.rebuilt.append(LEADER_EPOCH_CHECKPOINT)
-    # In this order, loading again changes nothing.
-    cache.truncate_from_start(context.log_start_offset)
+    # In this order, and from where the log starts if segments below that are gone, loading again changes nothing.
+    cache.truncate_from_start(log_start_offset)
     cache.truncate_from_end(plan.log_end_offset)
     if not dry_run:
         is_stored = not problem and cache.entries == tuple(stored or ())

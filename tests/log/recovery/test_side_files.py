@@ -298,3 +298,14 @@ def test_recovered_root_is_recovered_again_without_a_change(root: Path) -> None:
     again = kstore.recover(root)
     assert [one.report.rebuilt for one in again if one.report] == [(), (), ()]
     assert tree(root) == before
+
+
+@every_mode
+def test_leader_epochs_of_a_log_whose_first_segment_is_gone_start_where_it_starts(root: Path, mode: str) -> None:
+    for path in (root / "t-0").glob("00000000000000000000.*"):
+        path.unlink()
+    kstore.recover(root, mode)  # type: ignore[arg-type]
+    assert (root / "t-0" / EPOCHS).read_text() == "0\n2\n2 12\n5 20\n"
+    before = tree(root)
+    kstore.recover(root)
+    assert tree(root) == before
