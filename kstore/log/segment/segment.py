@@ -276,10 +276,14 @@ class LogSegment:
         """
         end_position = self.scan_end_position
         start = self._tail_start or self._floor_batch(MAX_OFFSET, end_position=end_position)
-        last_offset = self.tail.last_offset if self.is_last else self._walk_from(start).last_offset
+        last_offset = self._last_offset_of_batches(start)
         if last_offset < 0 and start is not None:
             raise changed_batch(self.path, start.position)
         return None if last_offset < 0 else self._place_of(last_offset, start)
+
+    def _last_offset_of_batches(self, start: BatchHeader | None) -> int:
+        """Return the last offset of the last batch, by a walk from `start` if it is not known; -1 without a batch."""
+        return self.tail.last_offset if self.is_last else self._walk_from(start).last_offset
 
     def check_last_batch(self) -> bool:
         """Check the CRC of the last batch, and return whether there is one.

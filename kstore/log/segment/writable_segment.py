@@ -16,6 +16,7 @@ from kstore._core import (
     MAX_TIMESTAMP_POSITION,
     MESSAGE_TIMESTAMP_POSITION,
     AppendSurvey,
+    BatchHeader,
     SegmentAppender,
 )
 from kstore.config import LogConfig
@@ -365,6 +366,10 @@ class _AppendedSegment(LogSegment):
     @property
     def time_index(self) -> TimeIndex:
         return self._segment.time_index
+
+    def _last_offset_of_batches(self, start: BatchHeader | None) -> int:
+        # The log may end after offsets that no batch has, as a truncation or a roll leaves it.
+        return self._walk_from(start).last_offset
 
 
 def _max_age_ms(config: LogConfig) -> int:

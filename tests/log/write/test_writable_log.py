@@ -288,6 +288,24 @@ def test_follower_keeps_offsets_and_epochs_with_their_gaps(directory: Path) -> N
     assert (directory / "00000000000000000000.log").read_bytes() == b"".join(data)
 
 
+@pytest.mark.parametrize("rolls", [False, True])
+def test_log_that_a_truncation_ended_after_its_last_batch_is_searched_by_time(directory: Path, rolls: bool) -> None:
+    first, second = batch(0, 3), batch(10, 2)
+    with open_log(directory, "a") as log:
+        log.append_as_follower(fetched([first, second]))
+        log.truncate_to(8)
+        if rolls:
+            log.roll()
+        latest = max(record.timestamp_ms for record in log.read())
+        assert log.log_end_offset == 8
+        assert log.offset_for_timestamp(latest + 1) is None
+        assert log.offset_for_timestamp(kstore.MAX_TIMESTAMP) == (2, latest)
+        log.append_as_follower(fetched([second]))
+        found = log.offset_for_timestamp(latest + 1)
+        assert found is not None
+        assert found.offset == 10
+
+
 def test_incomplete_last_batch_of_a_fetch_is_left_out(directory: Path) -> None:
     data = batches(0, 3)
     with open_log(directory, "a") as log:
