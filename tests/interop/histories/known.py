@@ -228,15 +228,16 @@ def epochs_of_a_refused_append(
 def epochs_of_a_recovery(
     log: WritableLog, noted: Sequence[EpochEntry], *, recovery_point: int
 ) -> tuple[EpochEntry, ...] | None:
-    """The leader epochs that Kafka has after the recovery of a log that starts at its end, or whose epochs, as they
-    were noted, did not end with its records; None for another log.
+    """The leader epochs that Kafka has after the recovery of a log that starts at its end, or of which none were noted,
+    or whose epochs, as they were noted, did not end with its records; None for another log.
 
     LogSegment.recover notes the epochs of batches above the latest one that is known, and only then LogLoader.load
     truncates the LeaderEpochFileCache, from the end first. So an epoch at the log end hides those of recovered
-    batches, and in an empty log the last epoch moves to the log start.
+    batches, in an empty log the last epoch moves to the log start, and of a log without epochs those of older segments
+    stay unknown, which kstore notes too.
     """
     start, end = log.log_start_offset, log.log_end_offset
-    if start < end and all(one.start_offset < end for one in noted):
+    if noted and start < end and all(one.start_offset < end for one in noted):
         return None
     cache = LeaderEpochCache(None)
     cache.restore(tuple(noted))

@@ -494,7 +494,7 @@ def test_root_of_a_log_that_failed_gets_no_marker_though_it_had_one(
             failed.flush()
     failed.close()
     with (tmp_path / "t-0" / f"{0:020d}.log").open("ab") as file:
-        file.write(bytes(7))
+        file.write(b"7" * 7)
     with open_log(tmp_path / "t-0", "a") as again:
         assert again.recovery_report.truncated_bytes == 7
     whole.close()
