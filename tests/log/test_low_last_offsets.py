@@ -24,7 +24,7 @@ from tests.reference.codec import write_batch
 
 COUNTS = (20, 1, 5, 5)
 ENDS = [*accumulate(COUNTS)]
-# What Kafka's ConsoleConsumer and DumpLogSegments show of it, in this order (4.1.1).
+# What MemoryRecords of kafka-clients 4.1.1 gives of these bytes, in this order.
 OFFSETS = [end - 1 + delta for end, count in zip(ENDS, COUNTS, strict=True) for delta in range(count)]
 ALL = {"on_error": "skip", "on_skip": pytest.fail}
 
