@@ -108,6 +108,23 @@ def test_records_before_one_that_cannot_be_decoded_are_given_and_it_is_not_passe
 
 
 def test_records_before_a_bad_one_in_a_batch_with_a_valid_crc_are_given(path: Path) -> None:
+    write_bad_record(path)
+    with open_log(path) as log:
+        follower = log.follow(timeout=0)
+        assert iterated(follower, 2, of=of_record) == ([0, 1, 2, 3], [InvalidRecordError.__name__] * 2)
+
+
+def test_tables_of_the_batches_before_one_with_a_bad_record_are_given(path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    write_bad_record(path)
+    with open_log(path) as log:
+        table = log.follow(timeout=0).to_arrow_batches(columns=["offset", "value"])
+        assert iterated(table, 2, of=of_table) == ([0, 1, 2], [InvalidRecordError.__name__] * 2)
+        assert table.position == 3
+
+
+def write_bad_record(path: Path) -> None:
+    """Write batches of one, two and three records, of which the last one has a valid CRC and a bad second record."""
     with open_log(path, "a") as log:
         for number in range(3):
             append(log, *"abc"[: 1 + number])
@@ -118,9 +135,6 @@ def test_records_before_a_bad_one_in_a_batch_with_a_valid_crc_are_given(path: Pa
     content[position + 61 + 8] = 0x7F
     content[position + 17 : position + 21] = struct.pack(">I", crc32c(bytes(content[position + 21 :])))
     file.write_bytes(content)
-    with open_log(path) as log:
-        follower = log.follow(timeout=0)
-        assert iterated(follower, 2, of=of_record) == ([0, 1, 2, 3], [InvalidRecordError.__name__] * 2)
 
 
 def _last_batch(content: bytes) -> int:
