@@ -178,11 +178,7 @@ class _Partition:
     def _copy_snapshots(self) -> None:
         """Copy the snapshots of the source that are at the start of a segment, or at the end."""
         wanted = {file.first_offset for file in self._files if file.first_offset >= self._start} | {self._end}
-        names: list[str] = []
-        # The source may have deleted the partition since.
-        if self._source_env.stat(self._source) is not None:
-            names = self._source_env.listdir(self._source)
-        for offset in producer_snapshot_offsets(names):
+        for offset in producer_snapshot_offsets(self._names_in_source()):
             target = segment_path(self._directory.path, offset, suffix=PRODUCER_SNAPSHOT_SUFFIX)
             if offset not in wanted or self._env.stat(target) is not None:
                 continue
@@ -192,6 +188,15 @@ class _Partition:
             with suppress(CorruptionError):
                 decode_snapshot(content)
                 replace_file(target, content, self._env)
+
+    def _names_in_source(self) -> list[str]:
+        """Return the names in the directory of the source, none if the partition was deleted since."""
+        try:
+            return self._source_env.listdir(self._source)
+        except StorageError as error:
+            if error.errno != ENOENT:
+                raise
+            return []
 
     def _write_transactions(self) -> None:
         """Write the transaction indexes: what the source's say, if they have all that the batches tell."""

@@ -267,6 +267,10 @@ class Target:
         replace_file(join_path(self.path, MANIFEST_FILE), commit.manifest.encoded(), env)
         for path in commit.removed:
             env.unlink(self.path_of(path))
+        # Without the commit nobody removes again what a power cut brings back.
+        for directory in {split_path(path)[0]: None for path in commit.removed}:
+            if env.stat(self.path_of(directory)) is not None:
+                env.sync_directory(self.path_of(directory))
         self._empty_staging(but={_COMMIT_FILE})
         env.unlink(join_path(self.staging, _COMMIT_FILE))
         env.remove_directory(self.staging)
@@ -281,10 +285,12 @@ class Target:
                 self.env.sync_directory(outer)
 
     def _empty_staging(self, *, but: Iterable[str] = ()) -> None:
-        kept = set(but)
-        for name in self.env.listdir(self.staging):
-            if name not in kept:
-                self.env.unlink(join_path(self.staging, name))
+        """Durably remove what is there but for some names."""
+        gone = set(self.env.listdir(self.staging)) - set(but)
+        for name in gone:
+            self.env.unlink(join_path(self.staging, name))
+        if gone:
+            self.env.sync_directory(self.staging)
 
 
 def check_is_local(path: StrPath) -> None:
@@ -314,6 +320,8 @@ def save_result(result: PartResult, staging: str, env: Env) -> None:
     with OutputFile(apart, env) as file:
         file.write(result.encoded())
         file.sync()
+    # The names of the files that it lists, too, are there before it is.
+    env.sync_directory(staging)
     env.rename(apart, join_path(staging, result_name(result.part)))
     env.sync_directory(staging)
 

@@ -176,3 +176,17 @@ def test_a_partition_that_is_deleted_while_the_run_is_planned_is_none_of_it(tmp_
     manifest = read_manifest(target)
     assert manifest is not None
     assert [str(one.topic_partition) for one in manifest.partitions] == ["a-0"]
+
+
+def test_a_partition_that_is_deleted_while_its_copy_is_committed_is_no_damage(tmp_path: Path) -> None:
+    directory = history(tmp_path / "source")
+
+    class Deleting(ChangingEnv):
+        def listdir(self, path: str) -> list[str]:
+            if path == str(directory) and (tmp_path / "out" / "t-0").exists():
+                CHANGES["remove_directory"](directory)
+            return super().listdir(path)
+
+    local_export(tmp_path / "source", tmp_path / "out", export_options("kstore"), threads=1, env=Deleting())
+    assert not directory.exists()
+    assert offsets_in(tmp_path / "out") == list(range(30))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tests.crash import bit_flips, interrupted_calls, recovered_side_files, side_files, topic_states
 from tests.crash.commit_states import states_of_commits
 from tests.crash.crash_states import PAIRS, states_of_history, states_of_pair
+from tests.crash.export_states import states_of_exports
 from tests.crash.power_cuts import CUTS, cut_again_and_again
 from tests.fakes.power import FILE_SYSTEMS
 from tests.golden.recovery_cases import NEW_SETS, cases
@@ -16,6 +17,7 @@ from tests.golden.recovery_cases import NEW_SETS, cases
 # The same few histories before each pair.
 _BEGINNINGS = 7
 _CASES_OF_COMMITS = 100
+_CASES_OF_EXPORTS = 100
 _CASES_OF_TOPICS = 400
 # Each case of the golden sets, and then roots with 16 damages or more each.
 _RECOVERIES = len(cases(*NEW_SETS)) + 60
@@ -53,6 +55,10 @@ def commits(seed: int, number: int) -> int:
     return states_of_commits(f"{seed}-{number}")
 
 
+def exports(seed: int, number: int) -> int:
+    return states_of_exports(f"{seed}-{number}")
+
+
 def topics(seed: int, number: int) -> int:
     return topic_states.states_of_topics(f"{seed}-{number}")
 
@@ -83,6 +89,7 @@ _FOUND = (
     Lane("interrupts", interrupt, interrupted_calls.CASES, "places", counts_as_crash=False),
     Lane("pairs", pair, len(PAIRS)),
     Lane("commits", commits, _CASES_OF_COMMITS),
+    Lane("exports", exports, _CASES_OF_EXPORTS),
     Lane("topic-pairs", topic_pair, len(topic_states.PAIRS)),
     Lane("topics", topics, _CASES_OF_TOPICS),
     Lane("histories", history),
