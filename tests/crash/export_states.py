@@ -29,7 +29,7 @@ def export_to(disk: SimulatedDisk, source: Path) -> None:
 
 
 def check_files(disk: SimulatedDisk, *, is_first_run: bool = False) -> None:
-    """Check that all files that the manifest names are whole; in later runs, unless a commit is noted that joins some."""
+    """Check that all files that the manifest names are whole; later, unless a commit is noted that joins some."""
     manifest = read_manifest(TARGET, env=disk)
     if manifest is None or (COMMIT in disk.names and not is_first_run):
         return
