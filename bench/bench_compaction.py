@@ -20,8 +20,8 @@ from bench.digest import ColumnDigest
 from bench.other_languages import JAVA_CLEANER, Running, programs
 from kstore import pack_record_batch
 from kstore.config import LogConfig
+from kstore.env import LocalEnv
 from kstore.log import open_log
-from kstore.log.env import LocalEnv
 from kstore.log.files.root_files import NO_BROKER_EPOCH, CleanShutdown, write_clean_shutdown
 from kstore.log.write.compaction import CompactionReport
 

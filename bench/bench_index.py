@@ -24,7 +24,7 @@ from bench.data import BASE_TIMESTAMP_MS, RECORDS_PER_MS, PartitionSpec, partiti
 from bench.other_languages import JAVA_INDEX, Rivals, programs
 from kstore._core import OffsetIndexEntries, RecoveryWalk, TimeIndexEntries, crc32c
 from kstore.config import LogConfig
-from kstore.log.env import DEFAULT_ENV
+from kstore.env import DEFAULT_ENV
 from kstore.log.recovery.walk import walk_headers
 from kstore.log.segment.file_records import FileRecords
 from kstore.log.segment.indexes import OffsetIndex

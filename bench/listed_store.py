@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from kstore import Record
-from kstore.log.env.filesystems import RemoteFileSystem
-from kstore.log.env.remote import RemoteEnv
+from kstore.env.filesystems import RemoteFileSystem
+from kstore.env.remote import RemoteEnv
 from kstore.log.files.names import base_offset_file_name
 from kstore.record.builder import with_records
 

@@ -8,7 +8,7 @@ from kstore.archive.manifest import ExportedFile, ExportedPartition, Manifest, r
 from kstore.archive.options import ExportArguments, Format, export_options
 from kstore.archive.run import ExportSummary, local_export
 from kstore.config import LogConfig
-from kstore.log.env import Env, StrPath
+from kstore.env import Env, StrPath
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

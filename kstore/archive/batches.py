@@ -27,6 +27,7 @@ from kstore.archive.options import ExportOptions
 from kstore.archive.parts import Part, PartResult, StagedFile, Work, described
 from kstore.archive.target import Place
 from kstore.config import MIB, LogConfig
+from kstore.env import Env, Identity, ReadFile, join_path, open_listed
 from kstore.errors import (
     CorruptionError,
     CorruptRecordError,
@@ -36,7 +37,6 @@ from kstore.errors import (
     UnsupportedError,
 )
 from kstore.log.cleaning.cleaner import without_records_below
-from kstore.log.env import Env, Identity, ReadFile, join_path, open_listed
 from kstore.log.files.names import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,

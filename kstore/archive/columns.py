@@ -16,8 +16,8 @@ from kstore.archive.options import ExportOptions
 from kstore.archive.parts import PartResult, StagedFile, Work, described
 from kstore.archive.target import Place
 from kstore.config import MIB, LogConfig
+from kstore.env import Env, join_path
 from kstore.errors import CorruptManifestError
-from kstore.log.env import Env, join_path
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kstore._core import crc32c
 from kstore.archive.options import ExportOptions
 from kstore.config import MIB
-from kstore.log.env import Closing, Env, open_foreign
+from kstore.env import Closing, Env, open_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from kstore.config import MAX_INT64
+from kstore.env import DEFAULT_ENV, ENOENT, Env, StrPath, join_path, locate
 from kstore.errors import CorruptManifestError, StorageError
-from kstore.log.env import DEFAULT_ENV, ENOENT, Env, StrPath, join_path, locate
 from kstore.log.files.json_state import (
     CHECKSUM,
     FieldError,

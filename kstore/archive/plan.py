@@ -17,6 +17,7 @@ from kstore.archive.manifest import BATCH_IDENTITY, ExportedFile, ExportedPartit
 from kstore.archive.options import ExportOptions
 from kstore.archive.parts import Part, Plan, Waiting, Work, described
 from kstore.config import MAX_INT32, MAX_INT64, MIB, LogConfig
+from kstore.env import Env, Location, StrPath, join_path, locate, split_path
 from kstore.errors import (
     CorruptionError,
     CorruptRecordError,
@@ -26,7 +27,6 @@ from kstore.errors import (
     OffsetOutOfRangeError,
 )
 from kstore.log.damage import SkippedRange
-from kstore.log.env import Env, Location, StrPath, join_path, locate, split_path
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.files.root_files import id_text, read_partition_metadata
 from kstore.log.log import Log

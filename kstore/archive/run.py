@@ -17,8 +17,8 @@ from kstore.archive.plan import MOST_LOOKS, Source, damage_of, make_plan, marker
 from kstore.archive.target import Commit, PartitionNotes, Place, Target
 from kstore.archive.tasks import Job, run_part
 from kstore.config import MAX_INT32, LogConfig
+from kstore.env import DEFAULT_ENV, Env, StrPath, join_path, split_path
 from kstore.errors import CorruptManifestError, ExportError, LogReplacedError, checked_int
-from kstore.log.env import DEFAULT_ENV, Env, StrPath, join_path, split_path
 from kstore.log.files.names import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,

@@ -14,8 +14,8 @@ from typing import Any
 from kstore.archive.manifest import ExportedFile, ExportedPartition, Manifest
 from kstore.archive.target import Commit, PartitionNotes
 from kstore.config import LogConfig
+from kstore.env import ENOENT, Env, join_path, split_path
 from kstore.errors import CorruptionError, StorageError
-from kstore.log.env import ENOENT, Env, join_path, split_path
 from kstore.log.files.checkpoints import (
     EpochEntry,
     PartitionMarks,

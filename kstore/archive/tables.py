@@ -20,8 +20,8 @@ from kstore.archive.options import COLUMNS, DELTA, ICEBERG, ExportOptions
 from kstore.archive.parts import Part, Work, described
 from kstore.archive.plan import Source, damage_of, make_plan, topic_id_of, works
 from kstore.config import LogConfig
+from kstore.env import Env, StrPath
 from kstore.errors import ExportError, ExportOptionsError, KStoreError
-from kstore.log.env import Env, StrPath
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:

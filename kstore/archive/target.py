@@ -18,8 +18,7 @@ from kstore.archive.files import OutputFile
 from kstore.archive.manifest import MANIFEST_FILE, Manifest, SealedManifest, content_of, corruption_of, sealed_manifest
 from kstore.archive.options import DELTA, ICEBERG
 from kstore.archive.parts import PartResult, Plan, state_of
-from kstore.errors import ExportError, LogLockedError, StorageError, UnsupportedError
-from kstore.log.env import (
+from kstore.env import (
     DEFAULT_ENV,
     ENOENT,
     Env,
@@ -31,6 +30,7 @@ from kstore.log.env import (
     shown_path,
     split_path,
 )
+from kstore.errors import ExportError, LogLockedError, StorageError, UnsupportedError
 from kstore.log.files.checkpoints import replace_file
 from kstore.log.files.json_state import check_relative_path, with_checksum
 from kstore.log.files.lock import PartitionLock

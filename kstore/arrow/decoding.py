@@ -14,9 +14,9 @@ from kstore._core import ColumnDecoder
 from kstore.arrow.assembler import Assembler, Projection
 from kstore.arrow.columns import Binary, schema
 from kstore.config import MAX_INT32, LogConfig
+from kstore.env import Env
 from kstore.errors import checked_int
 from kstore.log.damage import OnError, OnSkip, SkippedRange
-from kstore.log.env import Env
 from kstore.log.plan import ScanRange
 from kstore.log.scan import Rows, check_junction, column_decoder, read_ahead, scan_around_damage, scan_columns
 from kstore.log.segment.records import LastBatch

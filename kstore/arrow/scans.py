@@ -14,9 +14,9 @@ from kstore.arrow import frames
 from kstore.arrow.columns import Binary, schema
 from kstore.arrow.decoding import DEFAULT_BATCH_BYTES, check_sizes, record_batches
 from kstore.config import MAX_INT64, LogConfig
+from kstore.env import StrPath, is_same_file
 from kstore.errors import LogReplacedError
 from kstore.log.damage import OnError, OnSkip
-from kstore.log.env import StrPath, is_same_file
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.files.selection import Offsets, Selection, Time, time_ms
 from kstore.log.log import DEFAULT_PLAN_BYTES, Isolation, Log

@@ -40,7 +40,7 @@ class PartitionSelection:
 
         Raises: LogNotFoundError if DIR holds no log, WrongUseError if no partition in it matches.
         """
-        from kstore.log.env import shown_path
+        from kstore.env import shown_path
         from kstore.log.files.names import find_partitions
 
         found = find_partitions(self.directory, is_wanted=self._selects)

@@ -30,8 +30,8 @@ from kstore.cli.render import (
 )
 from kstore.compression import codec_name
 from kstore.config import LogConfig
+from kstore.env import Env, FileKind, Location, join_path, locate, split_path
 from kstore.errors import KStoreError
-from kstore.log.env import Env, FileKind, Location, join_path, locate, split_path
 from kstore.log.files.checkpoints import (
     MAX_CHECKPOINT_BYTES,
     malformed,
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from kstore.cli.arguments import PartitionSelection
     from kstore.cli.decoders import Decoder
     from kstore.cli.output import Output
-    from kstore.log.env import ReadFile
+    from kstore.env import ReadFile
     from kstore.log.files.names import PartitionDirectory
 
 SNAPSHOT_SUFFIX = ".checkpoint"

@@ -19,9 +19,9 @@ from kstore.cli.arguments import WrongUseError
 from kstore.cli.output import Column, Progress
 from kstore.cli.render import JSON_TEXT
 from kstore.config import MAX_INT32
+from kstore.env import DEFAULT_ENV, FileKind, lines_of, open_foreign, size_of_open
 from kstore.errors import LogNotFoundError
 from kstore.log import open_log, open_store
-from kstore.log.env import DEFAULT_ENV, FileKind, lines_of, open_foreign, size_of_open
 from kstore.log.files.names import MAX_PARTITION, find_partition
 from kstore.record import MemoryRecordsBuilder
 from kstore.types import MAX_OFFSET, TopicPartition

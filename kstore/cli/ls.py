@@ -10,8 +10,8 @@ from kstore.cli import EXIT_FINE
 from kstore.cli.output import LOG_COLUMNS, Column
 from kstore.cli.render import JSON_TEXT, likely_text, loss_objects, loss_text, time_text
 from kstore.compression import codec_name
+from kstore.env import join_path
 from kstore.errors import KStoreError
-from kstore.log.env import join_path
 from kstore.log.files.names import LOCK_FILE
 from kstore.log.opening import open_found
 from kstore.log.recovery.context import RecoveryContext

@@ -240,7 +240,7 @@ class Output:
         self._stderr = None
 
     def _is_file(self) -> bool:
-        from kstore.log.env import size_of_open
+        from kstore.env import size_of_open
 
         return self._stdout is not None and size_of_open(self._stdout) is not None
 
@@ -299,7 +299,7 @@ def next_step(log_path: str | None) -> str:
     """Return the command that opens a partition which strict recovery refuses. log_path: of a .log in it, or of a
     checkpoint of its root.
     """
-    from kstore.log.env import join_path, split_path
+    from kstore.env import join_path, split_path
     from kstore.log.files.names import LOG_SUFFIX, QUARANTINE_DIRECTORY
 
     directory = split_path(log_path or "")[0] or "DIR"

@@ -20,8 +20,8 @@ from kstore.cli.render import (
     loss_text,
     range_text,
 )
+from kstore.env import split_path
 from kstore.log.damage import LostOffsets, joined_ranges
-from kstore.log.env import split_path
 from kstore.log.recovery.context import LEFT_IN_PLACE
 from kstore.log.recovery.load import DAMAGE_LOGGER
 from kstore.log.upkeep.recovering import recover_partitions, recoverable

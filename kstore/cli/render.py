@@ -20,8 +20,8 @@ from kstore.cli.arguments import EPOCH
 from kstore.cli.output import Column, Part, printable
 from kstore.compression import codec_name
 from kstore.config import MIB
+from kstore.env import split_path
 from kstore.errors import InvalidRecordError, KStoreError, MemoryLimitError
-from kstore.log.env import split_path
 from kstore.record.control import ControlRecordType, UnknownControlRecord, decode_control_record
 from kstore.record.schemas.protocol import TaggedField
 from kstore.types import MAGIC_V2, TimestampType

@@ -22,8 +22,8 @@ from kstore.cli.render import (
     loss_objects,
     loss_rows,
 )
+from kstore.env import split_path
 from kstore.errors import KStoreError
-from kstore.log.env import split_path
 from kstore.log.files.names import SEGMENT_INDEX_SUFFIXES
 from kstore.log.opening import open_found
 from kstore.log.verify import Verification, verify, verify_checkpoints

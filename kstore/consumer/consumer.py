@@ -9,7 +9,8 @@ from weakref import WeakSet
 from kstore.config import MAX_INT32, MIB
 from kstore.consumer.group_records import GroupRecords, decoded, is_offset_commit_of
 from kstore.consumer.groups import committed_offsets
-from kstore.environment import SYSTEM_CLOCK, Clock
+from kstore.env import ENOENT, Closing
+from kstore.env.process import SYSTEM_CLOCK, Clock
 from kstore.errors import (
     ConsumerClosedError,
     KStoreError,
@@ -24,7 +25,6 @@ from kstore.errors import (
     WakeupError,
     checked_int,
 )
-from kstore.log.env import ENOENT, Closing
 from kstore.log.following.arrivals import Arrivals
 from kstore.log.following.follower import checked_timeout
 from kstore.log.following.tail import AutoOffsetReset, FollowOptions

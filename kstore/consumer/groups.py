@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from kstore.consumer.group_records import GroupRecords, decoded
+from kstore.env import Env, StrPath
 from kstore.errors import KStoreError, LogNotFoundError, UnsupportedError
-from kstore.log.env import Env, StrPath
 from kstore.log.log import Log
 from kstore.log.store import Store, WritableStore, open_store
 from kstore.record.schemas.topics import CoordinatorRecord, DecodedMessage

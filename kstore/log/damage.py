@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
+from kstore.env import ENOENT, Env
 from kstore.errors import CorruptionError, StorageError
-from kstore.log.env import ENOENT, Env
 from kstore.types import MAX_OFFSET, TopicPartition
 
 _Error = TypeVar("_Error", bound=CorruptionError)

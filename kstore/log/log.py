@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 from kstore._core import BatchHeader, iterate_records
 from kstore.compression import decompress
 from kstore.config import MAX_INT64, LogConfig
+from kstore.env import Closing, Env
 from kstore.errors import CorruptionError, KStoreError, OffsetOutOfRangeError, checked_index, checked_int
 from kstore.log.damage import OnError, OnSkip, SkippedRange
-from kstore.log.env import Closing, Env
 from kstore.log.files.durable_point import DurablePointFile
 from kstore.log.following.arrivals import Arrivals
 from kstore.log.following.follower import Feed, Follower, checked_timeout, records_of

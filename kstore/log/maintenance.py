@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kstore.config import LogConfig
+from kstore.env import Env, StrPath, locate
 from kstore.errors import LogNotFoundError, LogReplacedError
 from kstore.log.damage import Damage, SuspectedLoss
-from kstore.log.env import Env, StrPath, locate
 from kstore.log.files.names import PartitionDirectory, find_partitions
 from kstore.log.opening import open_found
 from kstore.log.recovery.context import RecoveryMode

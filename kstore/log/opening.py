@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, TypeVar, overload
 
 from kstore.config import LogConfig
+from kstore.env import Env, StrPath, locate, split_path
 from kstore.errors import LogNotFoundError
-from kstore.log.env import Env, StrPath, locate, split_path
 from kstore.log.files.checkpoints import forget_partitions
 from kstore.log.files.lock import PartitionLock
 from kstore.log.files.names import PartitionDirectory, find_partition, parse_partition_directory_name

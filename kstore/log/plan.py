@@ -12,9 +12,9 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from kstore._core import BatchHeader, check_crc
 from kstore.config import MAX_INT64
+from kstore.env import DEFAULT_ENV, Env, Identity, locate
 from kstore.errors import CorruptionError, UnsupportedError
 from kstore.log.damage import SkippedRange
-from kstore.log.env import DEFAULT_ENV, Env, Identity, locate
 from kstore.log.segment.records import BatchPlace
 from kstore.log.segment.segment import ENTRIES_TRIED, LogSegment
 from kstore.log.segment.sound import FileRange

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from kstore.config import LogConfig
+from kstore.env import ENOENT, Closing, Env, join_path
 from kstore.errors import LogClosedError, LogNotFoundError, checked_index
-from kstore.log.env import ENOENT, Closing, Env, join_path
 from kstore.log.files.names import PartitionDirectory, partitions_of_root
 from kstore.log.files.root_files import MetaProperties, read_meta_properties, read_partition_metadata
 from kstore.log.following.arrivals import Arrivals, Listeners

@@ -28,9 +28,9 @@ from kstore._core import (
 )
 from kstore.compression import decompress
 from kstore.config import LogConfig
+from kstore.env import Closing, Env, Identity, ReadFile, check_in_place, open_listed
 from kstore.errors import CorruptionError, CorruptRecordError, KStoreError, LogReplacedError, UnsupportedError
 from kstore.log.damage import SkippedRange
-from kstore.log.env import Closing, Env, Identity, ReadFile, check_in_place, open_listed
 from kstore.log.files.names import deleted_paths
 from kstore.log.plan import ScanRange
 from kstore.log.segment.indexes import OffsetIndex

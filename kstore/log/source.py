@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from kstore._core import BatchHeader, read_header
 from kstore.config import MAX_INT64, LogConfig
+from kstore.env import ENOENT, Env, FileStatus, OpenFiles, is_same_file, join_path
 from kstore.errors import (
     CorruptCheckpointError,
     CorruptionError,
@@ -28,7 +29,6 @@ from kstore.errors import (
     UnsupportedError,
 )
 from kstore.log.damage import SkippedRange
-from kstore.log.env import ENOENT, Env, FileStatus, OpenFiles, is_same_file, join_path
 from kstore.log.files.checkpoints import OffsetCheckpoints, checkpoints_of
 from kstore.log.files.names import (
     CLEANER_CHECKPOINT,

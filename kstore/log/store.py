@@ -17,6 +17,7 @@ from functools import partial
 from typing import Literal, overload
 
 from kstore.config import LogConfig
+from kstore.env import Env, StrPath, join_path, locate, split_path, writers_limit
 from kstore.errors import (
     CorruptCheckpointError,
     CorruptLogError,
@@ -27,7 +28,6 @@ from kstore.errors import (
     TopicSettingsError,
     checked_int,
 )
-from kstore.log.env import Env, StrPath, join_path, locate, split_path, writers_limit
 from kstore.log.files.checkpoints import (
     PartitionMarks,
     forget_partitions,

@@ -13,9 +13,9 @@ from itertools import chain
 from typing import NamedTuple
 
 from kstore._core import BatchHeader, increment_sequence
+from kstore.env import DEFAULT_ENV, ENOENT, NO_FILE, Env, join_path, split_path
 from kstore.errors import InvalidRecordError, LogReplacedError, StorageError
 from kstore.log.damage import Damage, SuspectedLoss, damage_of_file, size_of_file
-from kstore.log.env import DEFAULT_ENV, ENOENT, NO_FILE, Env, join_path, split_path
 from kstore.log.files.checkpoints import EpochEntry, read_leader_epoch_checkpoint, read_offset_checkpoint
 from kstore.log.files.names import (
     LEADER_EPOCH_CHECKPOINT,

@@ -1,7 +1,7 @@
 """The producer: buffer pool, accumulator, partitioners, sender, transactions and Producer; exports the public names."""
 
 from kstore._core import RecordAppendResult, StickyPartitionInfo, murmur2, partition_for_key
-from kstore.environment import SYSTEM_CLOCK, Clock, SystemClock
+from kstore.env.process import SYSTEM_CLOCK, Clock, SystemClock
 from kstore.producer.batches.accumulator import BufferPool, RecordAccumulator
 from kstore.producer.batches.batch import CompressionRatioEstimator, FinalState, ProducerBatch
 from kstore.producer.batches.drain import ReadyCheckResult

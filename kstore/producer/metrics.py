@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kstore._core import OwnedLock, sums_of_request
-from kstore.environment import SYSTEM_CLOCK, Clock
+from kstore.env.process import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
     from kstore.producer.batches.batch import ProducerBatch

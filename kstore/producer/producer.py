@@ -21,7 +21,7 @@ from kstore._core import (
     partition_for_key,
 )
 from kstore.config import MAX_INT32
-from kstore.environment import SYSTEM_CLOCK, Clock, after_fork_in_child
+from kstore.env.process import SYSTEM_CLOCK, Clock, after_fork_in_child
 from kstore.errors import (
     KStoreError,
     ProducerClosedError,

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol, SupportsIndex
 
 from kstore.config import MAX_INT64
-from kstore.environment import Clock
+from kstore.env.process import Clock
 from kstore.errors import KStoreError, SinkResponseError, UnknownTopicOrPartitionError
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
 from kstore.types import NO_OFFSET, NO_TIMESTAMP, Ack

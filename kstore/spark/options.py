@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from kstore.config import MAX_INT32, MAX_INT64, MIB
-from kstore.environment import set_default_variable
+from kstore.env import portable
+from kstore.env.process import set_default_variable
 from kstore.errors import StorageError
 from kstore.log.damage import OnError
-from kstore.log.env import portable
 from kstore.log.log import Isolation
 from kstore.spark.option_names import ISOLATION_LEVEL, check_names
 from kstore.types import TopicPartition

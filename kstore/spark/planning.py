@@ -17,10 +17,10 @@ from typing import TypeVar
 from pyspark.sql.datasource import InputPartition
 
 from kstore.config import MAX_INT64, MIB
+from kstore.env import is_local, locate
 from kstore.errors import LogNotFoundError, OffsetOutOfRangeError, StorageError
 from kstore.log import Log, PartitionDirectory, ScanRange, find_partitions
 from kstore.log.damage import OnError
-from kstore.log.env import is_local, locate
 from kstore.log.files.names import name_partitions
 from kstore.log.opening import look_into
 from kstore.spark.offsets import (

@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from kstore.config import DAY_MS
+from kstore.env import DEFAULT_ENV, ENOENT, Env, FileKind, StrPath, absolute_path, join_path
 from kstore.errors import StorageError
-from kstore.log.env import DEFAULT_ENV, ENOENT, Env, FileKind, StrPath, absolute_path, join_path
 from kstore.log.files.names import STAGING_DIRECTORY
 from kstore.types import SINK_TOPIC, TopicPartition
 

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from kstore._core import stamp_batches
 from kstore.config import MIB, LogConfig
-from kstore.environment import SYSTEM_CLOCK
+from kstore.env import DEFAULT_ENV, ENOENT, Env, ReadFile, StrPath
+from kstore.env.process import SYSTEM_CLOCK
 from kstore.errors import (
     CorruptRecordError,
     KStoreError,
@@ -23,7 +24,6 @@ from kstore.errors import (
     StorageError,
     UnknownTopicOrPartitionError,
 )
-from kstore.log.env import DEFAULT_ENV, ENOENT, Env, ReadFile, StrPath
 from kstore.log.files.names import parse_partition_directory_name
 from kstore.log.store import WritableStore, open_store
 from kstore.log.write.writable_log import WritableLog

@@ -9,8 +9,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from kstore._core import records_of_batches
+from kstore.env import DEFAULT_ENV, Env, StrPath, WriteFile, absolute_path, join_path
 from kstore.errors import KStoreError, StorageError, UnknownTopicOrPartitionError
-from kstore.log.env import DEFAULT_ENV, Env, StrPath, WriteFile, absolute_path, join_path
 from kstore.log.files.names import is_topic_name, parse_partition_directory_name
 from kstore.log.upkeep.dependents import Dependent, Dependents
 from kstore.producer.cluster import Cluster, Node, PartitionInfo

@@ -27,6 +27,7 @@ from kstore.archive.run import local_export, run_export
 from kstore.archive.target import STAGING_DIRECTORY
 from kstore.archive.tasks import Job, run_part
 from kstore.config import LogConfig
+from kstore.env import DEFAULT_ENV
 from kstore.errors import (
     CorruptManifestError,
     CorruptRecordError,
@@ -37,7 +38,6 @@ from kstore.errors import (
     StorageError,
     UnsupportedError,
 )
-from kstore.log.env import DEFAULT_ENV
 from kstore.log.opening import open_log
 from kstore.log.store import open_store
 from kstore.record import Record

@@ -11,7 +11,7 @@ import pytest
 from kstore.archive import export
 from kstore.archive.options import Format
 from kstore.config import LogConfig
-from kstore.log.env import DEFAULT_ENV
+from kstore.env import DEFAULT_ENV
 from kstore.log.files.checkpoints import (
     read_checkpoint,
     read_leader_epoch_checkpoint,

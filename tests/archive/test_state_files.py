@@ -22,8 +22,8 @@ from kstore.archive.run import run_export
 from kstore.archive.target import STAGING_DIRECTORY, Target
 from kstore.archive.tasks import Job, run_part
 from kstore.config import LogConfig
+from kstore.env import DEFAULT_ENV
 from kstore.errors import CorruptManifestError, ExportError, KStoreError, StorageError
-from kstore.log.env import DEFAULT_ENV
 from kstore.log.files.json_state import CHECKSUM, FieldError, json_object, value_as, with_checksum
 from kstore.staging import AppVersion, StagingArea
 from tests.making.exporting import TOPIC, Row, checked_manifest, grow, rows_of_export, rows_of_source, table_of

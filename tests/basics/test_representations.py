@@ -11,7 +11,7 @@ import pytest
 
 import kstore
 from kstore import MemoryRecords, Record
-from kstore.log.env import LocalEnv
+from kstore.env import LocalEnv
 from tests.making.batches import batch, flip_bit, set_byte, write_root
 from tests.making.messages import packed_entry, write_wrapper
 from tests.reference import codecs

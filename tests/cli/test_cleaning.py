@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kstore import LogConfig, open_log, open_store
-from kstore.log.env import DEFAULT_ENV
+from kstore.env import DEFAULT_ENV
 from kstore.log.settings.file import read_settings, write_settings
 from kstore.record import Record
 from tests.cli.runner import runner

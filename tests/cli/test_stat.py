@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kstore import LogConfig, Producer, open_log, open_store
 from kstore.cli.describing.statistics import LargestKeys, Rates
-from kstore.log.env.local import LocalEnv
+from kstore.env.local import LocalEnv
 from kstore.record import Record, with_records
 from tests.cli.runner import runner
 from tests.golden.sets import MAIN_SETS, V0_SET, golden_partitions

@@ -9,8 +9,8 @@ import shutil
 import pytest
 
 import kstore as library
+from kstore.env import LocalEnv
 from kstore.errors import LogNotFoundError, StorageError
-from kstore.log.env import LocalEnv
 from tests.cli.runner import runner
 from tests.making.batches import batches, write_root
 

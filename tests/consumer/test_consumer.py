@@ -19,6 +19,7 @@ from kstore import (
     open_log,
     open_store,
 )
+from kstore.env import DEFAULT_ENV
 from kstore.errors import (
     ConsumerClosedError,
     CorruptRecordError,
@@ -28,7 +29,6 @@ from kstore.errors import (
     UnknownTopicOrPartitionError,
     UnstableOffsetCommitError,
 )
-from kstore.log.env import DEFAULT_ENV
 from kstore.producer.transactions import group_offsets
 from kstore.producer.transactions.group_offsets import MAX_METADATA_BYTES
 from kstore.record import Record

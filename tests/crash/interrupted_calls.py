@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import kstore
+from kstore.env import DEFAULT_ENV
 from kstore.errors import KStoreError, LogReplacedError
-from kstore.log.env import DEFAULT_ENV
 from kstore.record import MemoryRecords, with_records
 from tests.fakes.faulty_lines import FailingLine
 from tests.fakes.interrupts import Place, Tracer, traced

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from kstore.config import LogConfig
-from kstore.environment import SYSTEM_CLOCK
+from kstore.env.process import SYSTEM_CLOCK
 from kstore.log.store import WritableStore, open_store
 from kstore.producer.sending.store_sink import StoreSink
 from kstore.producer.transactions.coordinator import TransactionCoordinator

@@ -18,8 +18,8 @@ from typing import Any, BinaryIO
 
 from kstore.compression import CompressionType
 from kstore.config import LogConfig
+from kstore.env import LocalEnv, WriteFile
 from kstore.log import WritableLog, open_log
-from kstore.log.env import LocalEnv, WriteFile
 from kstore.record import (
     AppendOrigin,
     ControlRecordType,

@@ -10,9 +10,9 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
+from kstore.env import split_path
 from kstore.errors import KStoreError
 from kstore.log import open_log
-from kstore.log.env import split_path
 from kstore.log.files.names import LOG_SUFFIX
 from kstore.log.files.root_files import write_partition_metadata
 from kstore.log.log import Log

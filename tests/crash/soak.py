@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 import numpy
 
+from kstore.env import LocalEnv
 from kstore.log import WritableStore
-from kstore.log.env import LocalEnv
 from kstore.log.log import Log
 from kstore.log.verify import verify
 from tests.crash import soak_reader, soak_writer

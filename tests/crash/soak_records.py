@@ -9,8 +9,8 @@ import numpy
 import pyarrow
 
 from kstore.config import LogConfig
+from kstore.env import LocalEnv
 from kstore.log import WritableStore, open_store
-from kstore.log.env import LocalEnv
 from kstore.log.log import Log
 
 VALUE_BYTES = 24

@@ -17,7 +17,7 @@ import pytest
 
 from kstore.archive import read_manifest
 from kstore.archive.files import crc_of
-from kstore.log.env import DEFAULT_ENV
+from kstore.env import DEFAULT_ENV
 from tests.making.exporting import grow, rows_of_export, rows_of_source
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kstore.config import LogConfig
-from kstore.environment import SYSTEM_CLOCK
+from kstore.env.process import SYSTEM_CLOCK
 from kstore.errors import StorageError
 from kstore.log.store import WritableStore, open_store
 from kstore.producer.cluster import Cluster

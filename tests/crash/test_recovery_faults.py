@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from kstore.env import LocalEnv
 from kstore.errors import StorageError
 from kstore.log import open_log
-from kstore.log.env import LocalEnv
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.recovery.context import LoadedLog, RecoveryMode
 from kstore.log.recovery.load import load_log

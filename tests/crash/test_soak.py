@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy
 import pytest
 
+from kstore.env import LocalEnv
 from kstore.log import WritableStore
-from kstore.log.env import LocalEnv
 from kstore.producer import Producer
 from tests.crash import soak_writer
 from tests.crash.soak import Model, Soak, Use, growth

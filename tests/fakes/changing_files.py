@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from kstore.log.env import FileStatus, LocalEnv, LocalFile
+from kstore.env import FileStatus, LocalEnv, LocalFile
 from tests.making.batches import batch, batches, grow, write_partition
 
 Change = Callable[[Path], object]

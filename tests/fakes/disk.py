@@ -13,8 +13,8 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+from kstore.env import FileIdentity, FileKind, FileStatus, LocalEnv, LocalFile, LockFile, WriteFile
 from kstore.errors import StorageError
-from kstore.log.env import FileIdentity, FileKind, FileStatus, LocalEnv, LocalFile, LockFile, WriteFile
 from tests.fakes.short_writes import ShortWrites
 
 PAGE_BYTES = 512

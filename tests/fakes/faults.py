@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 from typing import Literal, NamedTuple
 
+from kstore.env import FileStatus, LocalEnv, LocalFile, LockFile, WriteFile
 from kstore.errors import StorageError
-from kstore.log.env import FileStatus, LocalEnv, LocalFile, LockFile, WriteFile
 from tests.fakes.short_writes import ShortWrites
 
 FaultKind = Literal["EIO", "ENOSPC", "short", "EMFILE"]

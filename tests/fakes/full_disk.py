@@ -6,8 +6,8 @@ import errno
 import os
 from collections.abc import Collection
 
+from kstore.env import LocalEnv, WriteFile
 from kstore.errors import StorageError
-from kstore.log.env import LocalEnv, WriteFile
 from tests.fakes.short_writes import ShortWrites
 
 CALLS = ("write", "allocate", "sync", "write back")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kstore.log.env import WriteFile
+from kstore.env import WriteFile
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -8,10 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kstore.log.env import LocalEnv
+
 from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.log import open_log
-from kstore.log.env import LocalEnv
 from kstore.record import RecordBatch
 from tests.golden.sets import PACKED_DIRECTORY, read_offset_checkpoint, unpack
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kstore import LogConfig, MemoryRecords, open_log
 from kstore.log.env import LocalEnv
+
+from kstore import LogConfig, MemoryRecords, open_log
 from kstore.log.write.writable_log import WritableLog
 from tests.golden.manifests import manifest
 from tests.golden.places import difference

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kstore.config import LogConfig
-from kstore.log.env import DEFAULT_ENV
+from kstore.env import DEFAULT_ENV
 from kstore.log.store import WritableStore, open_store
 from tests.golden.sets import read_offset_checkpoint
 from tests.interop.broker import NODE_ID, Broker, Client

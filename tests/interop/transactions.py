@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kstore.environment import SYSTEM_CLOCK
+from kstore.env.process import SYSTEM_CLOCK
 from kstore.errors import LogFailedError
 from kstore.log.store import WritableStore, open_store
 from kstore.producer.sending.store_sink import StoreSink

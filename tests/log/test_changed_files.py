@@ -12,10 +12,10 @@ from typing import TypeAlias
 import pytest
 
 from kstore.arrow import record_batches
+from kstore.env import UNKNOWN_FILE, FileIdentity, FileStatus, LocalEnv, is_same_file
 from kstore.errors import CorruptRecordError, KStoreError, LogNotFoundError, LogReplacedError, OffsetOutOfRangeError
 from kstore.log import Log, open_log
 from kstore.log.damage import Damage
-from kstore.log.env import UNKNOWN_FILE, FileIdentity, FileStatus, LocalEnv, is_same_file
 from kstore.log.log import Isolation
 from kstore.log.verify import verify
 from tests.fakes.changing_files import (

@@ -14,6 +14,7 @@ from typing import Literal
 import pytest
 
 from kstore.config import LogConfig
+from kstore.env import OPEN_FILES_LIMIT, LocalEnv, LocalFile
 from kstore.errors import (
     CorruptRecordError,
     LogClosedError,
@@ -25,7 +26,6 @@ from kstore.errors import (
     UnsupportedMagicError,
 )
 from kstore.log import FetchData, Log, open_log
-from kstore.log.env import OPEN_FILES_LIMIT, LocalEnv, LocalFile
 from kstore.record import MemoryRecords
 from kstore.types import OffsetAndTimestamp, TimestampType, TopicPartition
 from tests.making.batches import (

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import kstore
+from kstore.env import LocalEnv, LocalFile
 from kstore.errors import CorruptLogError, LogLockedError, LogNotFoundError, StorageError
-from kstore.log.env import LocalEnv, LocalFile
 from kstore.log.store import open_store
 from kstore.log.verify import verify as verify_log
 from kstore.types import TopicPartition

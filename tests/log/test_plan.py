@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from kstore.config import LogConfig
+from kstore.env import DEFAULT_ENV, LocalEnv, LocalFile, OpenFiles
 from kstore.errors import CorruptRecordError, UnsupportedMagicError
 from kstore.log import ScanRange, open_log
-from kstore.log.env import DEFAULT_ENV, LocalEnv, LocalFile, OpenFiles
 from kstore.log.segment.records import SegmentRecords
 from kstore.record import RecordBatch
 from kstore.types import TopicPartition

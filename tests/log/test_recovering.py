@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kstore.log.env import LocalEnv, LockFile
+from kstore.env import LocalEnv, LockFile
 from kstore.log.files.names import find_partitions
 from kstore.log.store import open_store
 from kstore.log.upkeep.recovering import RecoveredPartition, recover_partitions

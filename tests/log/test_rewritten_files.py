@@ -16,9 +16,9 @@ import pytest
 from kstore._core import crc32c
 from kstore.arrow import record_batches
 from kstore.config import LogConfig
+from kstore.env import DEFAULT_ENV, LocalEnv, LocalFile
 from kstore.errors import LogReplacedError
 from kstore.log import Log, open_log
-from kstore.log.env import DEFAULT_ENV, LocalEnv, LocalFile
 from kstore.log.scan import check_junction
 from kstore.log.segment.records import LastBatch
 from kstore.record import ControlRecordType, MemoryRecords

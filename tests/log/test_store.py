@@ -13,6 +13,7 @@ import pytest
 
 from kstore import Record, TimestampType, open_log
 from kstore.config import LogConfig
+from kstore.env import LocalEnv, WriteFile
 from kstore.errors import (
     CorruptCheckpointError,
     CorruptLogError,
@@ -22,7 +23,6 @@ from kstore.errors import (
     LogNotFoundError,
     StorageError,
 )
-from kstore.log.env import LocalEnv, WriteFile
 from kstore.log.files.durable_point import DurablePoint, DurablePointFile
 from kstore.log.files.root_files import MetaProperties, id_text, read_meta_properties, write_meta_properties
 from kstore.log.store import WritableStore, open_store

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kstore import Record
+from kstore.env import LocalEnv, WriteFile
 from kstore.errors import StorageError
-from kstore.log.env import LocalEnv, WriteFile
 from kstore.log.store import open_store
 from kstore.types import TopicPartition
 from tests.making.batches import flip_bit

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from kstore.env import FileStatus, LocalEnv, LocalFile
 from kstore.log import open_log
-from kstore.log.env import FileStatus, LocalEnv, LocalFile
 from kstore.log.files.snapshots import ProducerSnapshotEntry, encode_snapshot
 from kstore.log.verify import verify
 from tests.making.batches import batch, flip_bit, patch_header, write_offset_checkpoint, write_partition

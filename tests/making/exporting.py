@@ -12,7 +12,7 @@ from kstore.archive.files import crc_of
 from kstore.archive.manifest import MANIFEST_FILE, Manifest, read_manifest
 from kstore.archive.target import STAGING_DIRECTORY
 from kstore.config import LogConfig
-from kstore.log.env import DEFAULT_ENV
+from kstore.env import DEFAULT_ENV
 from kstore.log.opening import open_log
 from kstore.log.store import open_store
 from kstore.record import Record

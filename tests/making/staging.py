@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from kstore.log.env import DEFAULT_ENV, LocalEnv
+from kstore.env import DEFAULT_ENV, LocalEnv
 from kstore.log.store import open_store
 from kstore.producer.producer import Producer
 from kstore.producer.transactions.coordinator import TRANSACTION_STATE_CONFIG, TRANSACTION_STATE_TOPIC

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kstore.config import MAX_INT64, LogConfig
+from kstore.env import DEFAULT_ENV, LocalEnv
 from kstore.errors import (
     InvalidTxnStateError,
     LogFailedError,
@@ -20,7 +21,6 @@ from kstore.errors import (
     StorageError,
     UnknownTopicOrPartitionError,
 )
-from kstore.log.env import DEFAULT_ENV, LocalEnv
 from kstore.log.store import WritableStore, open_store
 from kstore.producer import BufferPool, ProducerBatch
 from kstore.producer.cluster import Node

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from kstore.env import WriteFile
 from kstore.errors import KStoreError, LogFailedError, ProducerTimeoutError, RecordTooLargeError, StorageError
-from kstore.log.env import WriteFile
 from kstore.log.store import WritableStore, open_store
 from kstore.producer import Producer
 from kstore.producer.transactions.coordinator import TRANSACTION_STATE_TOPIC, TransactionCoordinator

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kstore.config import LogConfig
+from kstore.env import files as env_module
 from kstore.errors import StorageError
-from kstore.log.env import files as env_module
 from kstore.log.segment.file_records import FileRecords
 from kstore.record import MemoryRecords
 from kstore.types import OffsetPosition

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kstore.config import LogConfig
+from kstore.env import LocalEnv
 from kstore.log import Follower, open_log
-from kstore.log.env import LocalEnv
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import (
     AppendOrigin,

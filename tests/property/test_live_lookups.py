@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kstore.config import LogConfig
+from kstore.env import LocalEnv, WriteFile
 from kstore.log import open_log
-from kstore.log.env import LocalEnv, WriteFile
 from kstore.record import Record
 
 # An entry for almost every batch; a search by time trusts nothing below the proof bytes.

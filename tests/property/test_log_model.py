@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kstore.config import LogConfig
+from kstore.env import LocalEnv, WriteFile
 from kstore.errors import LogFailedError, OffsetOutOfRangeError, StorageError
 from kstore.log import open_log
-from kstore.log.env import LocalEnv, WriteFile
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords, Record
 from kstore.record.builder import with_records

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from kstore.env import LocalEnv, LocalFile
 from kstore.errors import CorruptionError, LogReplacedError, OffsetOutOfRangeError
 from kstore.log import Log, open_log
-from kstore.log.env import LocalEnv, LocalFile
 from kstore.types import MAX_TIMESTAMP
 from tests.making.batches import (
     FIRST_TIMESTAMP_MS,

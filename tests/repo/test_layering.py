@@ -27,10 +27,10 @@ LAYERS = {
     "types": 1,
     "config": 1,
     "serializers": 1,
-    "environment": 1,
     "waiting": 1,
     "_core": 2,
     "compression": 3,
+    "env": 3,
     "record": 4,
     "log": 5,
     "producer": 5,
@@ -47,10 +47,11 @@ LAYERS = {
 # Inside of these packages: each wing or module imports only from those to its left, and a wing is free of circles.
 WINGS = {
     "log": (
-        "cache < env < damage, files < segment < state, plan, following < recovery, scan, source < skipping, cleaning"
+        "damage, files < segment < state, plan, following < recovery, scan, source < skipping, cleaning"
         " < log < settings < verify, write < upkeep"
         " < root, opening < store < maintenance"
     ),
+    "env": "base, cache, process < files, filesystems, watching < env < opened, local < remote < choosing",
     "producer": (
         "cluster, store < partitioner < batches < interceptors, metrics, sink < append_columns < config < transactions"
         " < sending < producer"
@@ -69,11 +70,8 @@ UPWARD_IMPORTS = {
 }
 
 OPERATING_SYSTEM = {"fcntl", "mmap", "os", "pathlib", "shutil", "stat", "tempfile"}
-OPERATING_SYSTEM_FILES = {
-    *(f"kstore/log/env/{name}.py" for name in ("base", "files", "local", "watching")),
-    "kstore/environment.py",
-}
-PYARROW_FS_FILES = {"kstore/log/env/filesystems.py"}
+OPERATING_SYSTEM_FILES = {f"kstore/env/{name}.py" for name in ("base", "files", "local", "process", "watching")}
+PYARROW_FS_FILES = {"kstore/env/filesystems.py"}
 # Besides those; it times the conversion of a batch, as Kafka's RecordValidationStats does.
 CLOCK_FILES = {"kstore/record/conversion.py"}
 
@@ -259,7 +257,7 @@ def test_only_named_files_use_file_systems_of_pyarrow(path: Path) -> None:
 
 @over("path", PYTHON_SOURCES, by=tree_of, label=relative)
 def test_only_one_module_asks_for_the_scheme_of_a_path(path: Path) -> None:
-    if not relative(path).startswith("kstore/log/env/"):
+    if not relative(path).startswith("kstore/env/"):
         texts = [node.value for node in ast.walk(parsed(path)) if isinstance(node, ast.Constant)]
         assert not [text for text in texts if isinstance(text, str) and text.endswith("://")]
 

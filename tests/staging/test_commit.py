@@ -11,6 +11,7 @@ import pytest
 
 import kstore
 from kstore.config import LogConfig
+from kstore.env import LocalEnv
 from kstore.errors import (
     CorruptRecordError,
     KStoreError,
@@ -19,7 +20,6 @@ from kstore.errors import (
     StorageError,
     UnknownTopicOrPartitionError,
 )
-from kstore.log.env import LocalEnv
 from kstore.log.maintenance import verify
 from kstore.log.store import open_store
 from kstore.producer.transactions import coordinator as coordinator_module

@@ -8,10 +8,10 @@ from typing import cast
 
 import pytest
 
+from kstore.env import ObjectIdentity
+from kstore.env.filesystems import OpenObject, RemoteFileSystem
+from kstore.env.remote import BLOCK_BYTES, RemoteFile
 from kstore.errors import LogReplacedError
-from kstore.log.env import ObjectIdentity
-from kstore.log.env.filesystems import OpenObject, RemoteFileSystem
-from kstore.log.env.remote import BLOCK_BYTES, RemoteFile
 
 SIZE = 3 * BLOCK_BYTES
 

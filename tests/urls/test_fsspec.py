@@ -13,8 +13,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import kstore
 from kstore import open_log
+from kstore.env import locate
 from kstore.errors import LogNotFoundError
-from kstore.log.env import locate
 from kstore.log.store import open_store
 from kstore.record import Record
 from tests.urls.conftest import FLIGHTS

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pyarrow import fs
 
 from bench.listed_store import URL, ListedStore
+from kstore.env.filesystems import ListedObject, Listing, RemoteFileSystem
+from kstore.env.remote import RemoteEnv
 from kstore.log import find_partitions
-from kstore.log.env.filesystems import ListedObject, Listing, RemoteFileSystem
-from kstore.log.env.remote import RemoteEnv
 from kstore.log.files.names import name_partitions
 from kstore.log.opening import look_into, open_found
 

@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 import kstore
 from kstore import open_log
 from kstore.cli.app import app
-from kstore.errors import StorageError, UnsupportedError
-from kstore.log.env import (
+from kstore.env import (
     DEFAULT_ENV,
     UNKNOWN_FILE,
     Env,
@@ -31,8 +30,9 @@ from kstore.log.env import (
     portable,
     split_path,
 )
-from kstore.log.env.filesystems import filesystem_of, masked
-from kstore.log.env.remote import RemoteEnv
+from kstore.env.filesystems import filesystem_of, masked
+from kstore.env.remote import RemoteEnv
+from kstore.errors import StorageError, UnsupportedError
 
 LOCAL = "scheme=http&endpoint_override=127.0.0.1:1&region=us-east-1"
 

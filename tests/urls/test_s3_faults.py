@@ -9,9 +9,9 @@ import pytest
 
 import kstore
 from kstore import Record, open_log
+from kstore.env import filesystems, locate
+from kstore.env.filesystems import MOST_ATTEMPTS
 from kstore.errors import LogReplacedError, StorageError
-from kstore.log.env import filesystems, locate
-from kstore.log.env.filesystems import MOST_ATTEMPTS
 from tests.fakes.s3 import SECRET, Fault, Request, S3Server, error, of_kind, silent, times
 from tests.urls.conftest import FLIGHTS
 from tests.urls.test_s3_reads import large_log

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 import kstore
 from kstore import Record, open_log, open_store
 from kstore.cli.app import app
+from kstore.env.remote import BLOCK_BYTES, STREAM_BYTES
 from kstore.errors import LogNotFoundError, LogReplacedError, StorageError
 from kstore.log import Log, find_partitions
-from kstore.log.env.remote import BLOCK_BYTES, STREAM_BYTES
 from tests.fakes.s3 import BUCKET, S3Server
 from tests.golden.sets import ALL_SETS, MIXED_SET, V0_SET, V1_SET, GoldenPartition, golden_partitions
 from tests.making.collecting import over

@@ -8,9 +8,9 @@ from kstore.cli import EXIT_FINE
 from kstore.cli.cleaning.topics import PassedOver, SelectedTopics
 from kstore.cli.output import Column
 from kstore.cli.render import JSON_TEXT
+from kstore.env import DEFAULT_ENV
 from kstore.errors import CorruptionError, KStoreError, StorageError, TopicSettingsError
 from kstore.log.cleaning.retention import RetentionBounds, plan_retention
-from kstore.log.env import DEFAULT_ENV
 from kstore.log.opening import open_log
 from kstore.log.upkeep.recovering import recoverable
 from kstore.log.write.writable_log import WritableLog

@@ -19,8 +19,8 @@ from kstore.log.opening import open_found
 if TYPE_CHECKING:
     from kstore.cli.arguments import PartitionSelection
     from kstore.cli.output import Output
+    from kstore.env import Env
     from kstore.log.cleaning.savings import CompactionSavings
-    from kstore.log.env import Env
     from kstore.log.log import Log
     from kstore.types import TopicPartition
 

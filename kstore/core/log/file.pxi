@@ -1,4 +1,4 @@
-# Positioned reads and writes of an open file, by functions that log/env/files.py passes in, without a Python frame of their
+# Positioned reads and writes of an open file, by functions that env/files.py passes in, without a Python frame of their
 # own; the header walk that reads from the page cache; and read-only maps.
 
 cdef extern from "<sys/mman.h>" nogil:

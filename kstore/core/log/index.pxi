@@ -482,7 +482,7 @@ cdef object made_answer(const OffsetAndTimestamp* found):
     return answer
 
 
-# Reads through a file of log/env/files.py, which makes all system calls.
+# Reads through a file of env/files.py, which makes all system calls.
 cdef inline bytes read_at(object pread, int64_t size, int64_t position):
     return pread(size, position=position)
 

@@ -1,5 +1,5 @@
 # Notifications of changes in directories, where the kernel has them (inotify, Linux), and which file systems report all
-# changes to it. Elsewhere the functions raise OSError with ENOSYS, and log/env/watching.py looks from time to time.
+# changes to it. Elsewhere the functions raise OSError with ENOSYS, and env/watching.py looks from time to time.
 
 cdef extern from *:
     """

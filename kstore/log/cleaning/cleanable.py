@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kstore.config import MAX_INT32, MAX_INT64, LogConfig
-from kstore.log.env import Env
+from kstore.env import Env
 from kstore.log.files.names import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_path
 from kstore.log.segment.segment import LogSegment
 from kstore.types import NO_TIMESTAMP

@@ -21,9 +21,9 @@ from kstore._core import (
 )
 from kstore.compression import LZ4_HEADER, LZ4_HEADER_OF_V0, CompressionType, Payload, compress, decompress
 from kstore.config import MAX_INT32, LogConfig
+from kstore.env import Env, ReadFile, WriteFile
 from kstore.errors import KeylessRecordsError
 from kstore.log.cleaning.cleanable import CleanableLog, group_segments, modified_ms
-from kstore.log.env import Env, ReadFile, WriteFile
 from kstore.log.files.names import (
     CLEANED_STATE,
     LOG_SUFFIX,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kstore.config import LogConfig
+from kstore.env import Env
 from kstore.errors import CorruptionError, UnsupportedError
-from kstore.log.env import Env
 from kstore.log.recovery.walk import walk_segment
 from kstore.log.segment.segment import LogSegment
 from kstore.types import NO_TIMESTAMP

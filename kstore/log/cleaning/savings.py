@@ -9,9 +9,9 @@ from contextlib import closing
 from typing import NamedTuple
 
 from kstore.config import LogConfig
+from kstore.env import Env
 from kstore.log.cleaning.cleanable import CleanableLog, LogBounds, find_cleanable
 from kstore.log.cleaning.cleaner import Cleaner, CleanerInput, CleanerTotals
-from kstore.log.env import Env
 from kstore.log.segment.segment import LogSegment
 from kstore.log.state.transactions import AbortedTransaction
 

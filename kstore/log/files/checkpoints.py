@@ -16,8 +16,8 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from kstore.config import MAX_INT32
+from kstore.env import DEFAULT_ENV, ENOENT, Env, FileStatus, join_path, split_path
 from kstore.errors import CorruptCheckpointError, StorageError
-from kstore.log.env import DEFAULT_ENV, ENOENT, Env, FileStatus, join_path, split_path
 from kstore.log.files.names import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from kstore._core import crc32c
 from kstore.config import MAX_INT32
+from kstore.env import DEFAULT_ENV, ENOENT, REWRITTEN_FILES, Closing, Env, WriteFile, join_path
 from kstore.errors import StorageError
-from kstore.log.env import DEFAULT_ENV, ENOENT, REWRITTEN_FILES, Closing, Env, WriteFile, join_path
 from kstore.log.files.names import DURABLE_POINT
 from kstore.types import MAX_OFFSET
 

@@ -12,9 +12,9 @@ import threading
 from typing import Protocol
 from weakref import WeakSet
 
-from kstore.environment import after_fork_in_child
+from kstore.env import DEFAULT_ENV, Env, LockFile, join_path
+from kstore.env.process import after_fork_in_child
 from kstore.errors import LogClosedError, LogLockedError, StorageError
-from kstore.log.env import DEFAULT_ENV, Env, LockFile, join_path
 from kstore.log.files.names import LOCK_FILE
 
 _WHOLE_ROOT = None

@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from kstore.config import MAX_INT32
+from kstore.env import DEFAULT_ENV, Env, Location, StrPath, join_path, locate, path_list, split_path
 from kstore.errors import LogLockedError, LogNotFoundError, StorageError
-from kstore.log.env import DEFAULT_ENV, Env, Location, StrPath, join_path, locate, path_list, split_path
 from kstore.types import MAX_OFFSET, TopicPartition
 
 LOG_SUFFIX = ".log"

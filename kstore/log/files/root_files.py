@@ -15,8 +15,8 @@ from datetime import datetime, timezone
 from typing import NamedTuple
 
 from kstore.config import MAX_INT32
+from kstore.env import DEFAULT_ENV, Env, join_path, split_path
 from kstore.errors import CorruptCheckpointError
-from kstore.log.env import DEFAULT_ENV, Env, join_path, split_path
 from kstore.log.files.checkpoints import malformed, read_text, replace_file
 from kstore.log.files.names import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA
 from kstore.types import ZERO_UUID

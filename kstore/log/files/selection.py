@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TypeAlias
 
+from kstore.env import Env, StrPath
 from kstore.errors import checked_int
-from kstore.log.env import Env, StrPath
 from kstore.log.files.names import PartitionDirectory, find_partitions
 from kstore.types import INTERNAL_TOPICS, TopicPartition
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kstore._core import crc32c
+from kstore.env import DEFAULT_ENV, Env
 from kstore.errors import CorruptSnapshotError, StorageError
-from kstore.log.env import DEFAULT_ENV, Env
 from kstore.log.files.checkpoints import replace_file
 
 SNAPSHOT_VERSION = 1

@@ -1,6 +1,6 @@
 """What wakes a follower: Arrivals, the interface, and LiveArrivals, for logs that this process writes.
 
-The other implementation is DirectoryWatch of log/env, for directories that others write.
+The other implementation is DirectoryWatch of env, for directories that others write.
 """
 
 from __future__ import annotations

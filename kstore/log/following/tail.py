@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
+from kstore.env import ENOENT, Env
 from kstore.errors import (
     CorruptionError,
     KStoreError,
@@ -17,7 +18,6 @@ from kstore.errors import (
     UnsupportedError,
     checked_index,
 )
-from kstore.log.env import ENOENT, Env
 from kstore.log.following.history import History
 from kstore.log.segment.replaced import MOST_LOOKS
 from kstore.log.segment.segment import LogSegment

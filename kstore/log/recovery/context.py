@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from kstore.config import MAX_INT64, LogConfig
+from kstore.env import Env, OpenFiles, join_path
 from kstore.log.damage import Damage, LostOffsets, SuspectedLoss, joined_ranges
-from kstore.log.env import Env, OpenFiles, join_path
 from kstore.log.files.checkpoints import read_checkpoint
 from kstore.log.files.names import CLEANER_CHECKPOINT, PartitionDirectory
 from kstore.log.recovery.files import SegmentFiles

@@ -18,9 +18,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from kstore._core import HeaderScan
+from kstore.env import Env, FileKind, join_path
 from kstore.errors import CorruptCheckpointError, CorruptionError, StorageError, UnsupportedError
 from kstore.log.damage import SuspectedLoss
-from kstore.log.env import Env, FileKind, join_path
 from kstore.log.files.checkpoints import EpochEntry, checkpoints_of, read_leader_epoch_checkpoint
 from kstore.log.files.durable_point import DurablePointFile
 from kstore.log.files.names import (

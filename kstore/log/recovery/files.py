@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from kstore.env import ENOENT, Env, FileKind, join_path, split_path
 from kstore.errors import StorageError
-from kstore.log.env import ENOENT, Env, FileKind, join_path, split_path
 from kstore.log.files.checkpoints import TEMPORARY_SUFFIX, replace_file
 from kstore.log.files.names import (
     CLEANED_STATE,

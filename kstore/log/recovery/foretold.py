@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NamedTuple, NoReturn
 
+from kstore.env import ENOENT, Env, FileKind, FileStatus, ReadFile, StrPath, split_path
 from kstore.errors import StorageError
-from kstore.log.env import ENOENT, Env, FileKind, FileStatus, ReadFile, StrPath, split_path
 
 _NO_IDENTITY = (0, 0, 0)
 

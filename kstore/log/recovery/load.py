@@ -14,8 +14,8 @@ from functools import partial
 from itertools import pairwise
 
 from kstore.config import LogConfig
+from kstore.env import DEFAULT_ENV, Env
 from kstore.log.damage import Damage, SuspectedLoss, size_of_file
-from kstore.log.env import DEFAULT_ENV, Env
 from kstore.log.files.checkpoints import save_offset
 from kstore.log.files.durable_point import DurablePoint, DurablePointFile
 from kstore.log.files.names import (

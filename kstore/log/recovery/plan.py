@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
+from kstore.env import ENOENT, Env
 from kstore.errors import CorruptIndexError, CorruptSnapshotError, StorageError
 from kstore.log.damage import Damage
-from kstore.log.env import ENOENT, Env
 from kstore.log.files.checkpoints import EpochEntry, replace_file
 from kstore.log.files.durable_point import DurablePoint
 from kstore.log.files.names import (

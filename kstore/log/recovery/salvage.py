@@ -11,8 +11,8 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
+from kstore.env import ReadFile
 from kstore.log.damage import Damage, SuspectedLoss
-from kstore.log.env import ReadFile
 from kstore.log.files.checkpoints import replace_file
 from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, segment_path
 from kstore.log.recovery.context import DamageOutcome, RecoveryContext

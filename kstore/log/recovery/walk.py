@@ -21,6 +21,7 @@ from kstore._core import (
     read_header,
 )
 from kstore.config import MAX_INT32, LogConfig
+from kstore.env import Env, ReadFile
 from kstore.errors import (
     CorruptionError,
     CorruptRecordError,
@@ -30,7 +31,6 @@ from kstore.errors import (
     UnsupportedError,
     UnsupportedMagicError,
 )
-from kstore.log.env import Env, ReadFile
 from kstore.log.files.checkpoints import EpochEntry
 from kstore.log.files.durable_point import DurablePoint
 from kstore.log.files.names import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX

@@ -15,14 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, Record, next_header
 from kstore.config import MAX_INT32, LogConfig
-from kstore.errors import (
-    CorruptRecordError,
-    LogClosedError,
-    LogFailedError,
-    StorageError,
-)
-from kstore.log.damage import corruption
-from kstore.log.env import (
+from kstore.env import (
     DEFAULT_ENV,
     ENOENT,
     NO_DESCRIPTOR,
@@ -35,6 +28,13 @@ from kstore.log.env import (
     is_same_file,
     split_path,
 )
+from kstore.errors import (
+    CorruptRecordError,
+    LogClosedError,
+    LogFailedError,
+    StorageError,
+)
+from kstore.log.damage import corruption
 from kstore.log.segment.records import HEADER_CHUNK_BYTES, ChunkReader, too_large
 from kstore.record import MemoryRecords, RecordBatch
 from kstore.record.conversion import convert

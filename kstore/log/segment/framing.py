@@ -23,9 +23,9 @@ from kstore._core import (
     sizes_by_crc,
 )
 from kstore.config import MAX_INT32, LogConfig
+from kstore.env import ReadFile
 from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedError
 from kstore.log.damage import Damage
-from kstore.log.env import ReadFile
 from kstore.log.segment.indexes import OffsetIndex
 from kstore.log.segment.records import ChunkReader, entry_size, holds_only_zeros
 from kstore.record import RecordBatch

@@ -25,10 +25,10 @@ from kstore._core import (
     offset_index_entry,
     time_index_entry,
 )
+from kstore.env import DEFAULT_ENV, ENOENT, Env, StrPath, WriteFile
+from kstore.env.cache import SharedCache
 from kstore.errors import CorruptIndexError, LogClosedError, StorageError
-from kstore.log.cache import SharedCache
 from kstore.log.damage import corruption
-from kstore.log.env import DEFAULT_ENV, ENOENT, Env, StrPath, WriteFile
 from kstore.log.files.checkpoints import replace_file
 from kstore.types import OffsetPosition, TimestampOffset
 

@@ -14,6 +14,8 @@ from typing import NamedTuple
 from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, HeaderScan, check_crc, iterate_records, read_header
 from kstore.compression import decompress
 from kstore.config import MAX_INT32, MAX_INT64, LogConfig
+from kstore.env import ENOENT, Env, FileKind, FileStatus, Identity, OpenFiles, ReadFile
+from kstore.env.cache import Loan
 from kstore.errors import (
     CorruptRecordError,
     InvalidRecordError,
@@ -23,8 +25,6 @@ from kstore.errors import (
     StorageError,
     UnsupportedMagicError,
 )
-from kstore.log.cache import Loan
-from kstore.log.env import ENOENT, Env, FileKind, FileStatus, Identity, OpenFiles, ReadFile
 from kstore.log.files.names import deleted_paths
 
 # Size of one read. It fits the L2 cache, so that the comparison finds the data there that was just read.

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from kstore._core import BatchHeader
 from kstore.config import LogConfig
+from kstore.env import ENOENT, NO_FILE, Env, FileStatus, Identity, OpenFiles, is_same_file, split_path
 from kstore.errors import (
     CorruptionError,
     CorruptRecordError,
@@ -21,7 +22,6 @@ from kstore.errors import (
     UnsupportedError,
     UnsupportedMagicError,
 )
-from kstore.log.env import ENOENT, NO_FILE, Env, FileStatus, Identity, OpenFiles, is_same_file, split_path
 from kstore.log.files.names import LOG_SUFFIX, segment_path
 from kstore.log.segment.check import SegmentCheck
 from kstore.log.segment.records import SegmentRecords

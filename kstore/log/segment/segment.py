@@ -27,8 +27,8 @@ from kstore._core import (
 from kstore._core import search_timestamp as search_timestamp_in
 from kstore.compression import decompress
 from kstore.config import LogConfig
+from kstore.env import Identity, OpenFiles
 from kstore.errors import CorruptionError, KStoreError, UnsupportedError
-from kstore.log.env import Identity, OpenFiles
 from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_path
 from kstore.log.segment.indexes import MAX_INDEX_BYTES, IndexCache, OffsetIndex, TimeIndex
 from kstore.log.segment.records import (

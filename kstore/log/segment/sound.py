@@ -13,9 +13,9 @@ from typing import NamedTuple
 from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, ColumnDecoder, HeaderScan, check_crc, read_header
 from kstore.compression import decompress
 from kstore.config import LogConfig
+from kstore.env import Env, ReadFile
 from kstore.errors import CorruptionError, CorruptRecordError, KStoreError, StorageError, UnsupportedError
 from kstore.log.damage import Damage, SkippedRange
-from kstore.log.env import Env, ReadFile
 from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX
 from kstore.log.segment.framing import WholeBatch, find_whole_batches, slots_in_order
 from kstore.log.segment.indexes import MAX_INDEX_BYTES, OffsetIndex

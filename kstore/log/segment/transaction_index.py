@@ -9,9 +9,9 @@ import struct
 from bisect import bisect_left
 from typing import NamedTuple
 
+from kstore.env import DEFAULT_ENV, Env, StrPath, WriteFile, split_path
 from kstore.errors import CorruptIndexError, LogClosedError
 from kstore.log.damage import corruption
-from kstore.log.env import DEFAULT_ENV, Env, StrPath, WriteFile, split_path
 from kstore.log.segment.indexes import MAX_INDEX_BYTES
 
 TRANSACTION_INDEX_VERSION = 0

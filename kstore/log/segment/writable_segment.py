@@ -20,8 +20,8 @@ from kstore._core import (
     SegmentAppender,
 )
 from kstore.config import LogConfig
+from kstore.env import Env
 from kstore.errors import CorruptIndexError, StorageError
-from kstore.log.env import Env
 from kstore.log.files.names import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,

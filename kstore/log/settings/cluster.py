@@ -12,8 +12,8 @@ from typing import Any
 from uuid import UUID
 
 from kstore.config import LogConfig
+from kstore.env import Env, join_path
 from kstore.errors import CorruptCheckpointError, CorruptionError, InvalidRecordError, UnsupportedError
-from kstore.log.env import Env, join_path
 from kstore.log.files.checkpoints import malformed
 from kstore.log.files.names import CLUSTER_METADATA_TOPIC, PartitionDirectory, metadata_snapshot_offset
 from kstore.log.log import Log

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from kstore._core import crc32c
 from kstore.config import LogConfig
-from kstore.log.env import Env, join_path
+from kstore.env import Env, join_path
 from kstore.log.files.checkpoints import malformed, read_text, replace_file
 from kstore.log.files.names import TOPIC_SETTINGS, is_topic_name
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from kstore.config import DAY_MS
+from kstore.env import Env, join_path
 from kstore.errors import CorruptCheckpointError
-from kstore.log.env import Env, join_path
 from kstore.log.files.names import (
     BOOTSTRAP_CHECKPOINT,
     CLUSTER_METADATA_TOPIC,

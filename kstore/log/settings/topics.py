@@ -15,8 +15,8 @@ from dataclasses import fields, replace
 from typing import Any
 
 from kstore.config import LogConfig
+from kstore.env import Env, join_path
 from kstore.errors import CorruptCheckpointError, StorageError, TopicSettingsError
-from kstore.log.env import Env, join_path
 from kstore.log.files.names import TOPIC_SETTINGS
 from kstore.log.settings.file import SettingsFile, read_settings, write_settings
 from kstore.log.settings.known import KnownSettings

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from kstore.log.env import DEFAULT_ENV, Env
+from kstore.env import DEFAULT_ENV, Env
 from kstore.log.files.checkpoints import EpochEntry, read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
 from kstore.types import NO_PARTITION_LEADER_EPOCH
 

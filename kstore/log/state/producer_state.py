@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from kstore._core import ProducerTable
 from kstore.config import LogConfig
+from kstore.env import DEFAULT_ENV, Env
 from kstore.errors import CorruptSnapshotError, InvalidProducerEpochError, InvalidTxnStateError
-from kstore.log.env import DEFAULT_ENV, Env
 from kstore.log.files.names import PRODUCER_SNAPSHOT_SUFFIX, producer_snapshot_offsets, segment_path
 from kstore.log.files.snapshots import (
     ProducerSnapshotEntry,

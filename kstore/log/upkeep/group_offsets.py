@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 
 from kstore.config import KIB
+from kstore.env import Env
 from kstore.errors import CorruptionError, UnsupportedError
-from kstore.log.env import Env
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords, MemoryRecordsBuilder
 from kstore.record.schemas.topics import OFFSET_COMMIT_TYPES, has_name, is_of_type, name_of_key, sized_name

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from kstore.env import Env
 from kstore.errors import (
     CorruptCheckpointError,
     CorruptionError,
@@ -23,7 +24,6 @@ from kstore.errors import (
 )
 from kstore.log.cleaning.cleanable import CleanableLog
 from kstore.log.cleaning.retention import DueSegment
-from kstore.log.env import Env
 from kstore.log.files.lock import disown_in_child
 from kstore.log.write.compaction import CompactionReport, check_rate
 from kstore.log.write.writable_log import WritableLog

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from kstore.log.env import Env
+from kstore.env import Env
 from kstore.log.upkeep.maintenance import Maintenance
 from kstore.log.write.retaining import LogCounts
 from kstore.log.write.writable_log import WritableLog

@@ -8,8 +8,8 @@ from functools import partial
 from typing import NamedTuple
 
 from kstore.config import LogConfig
+from kstore.env import DEFAULT_ENV, Env
 from kstore.errors import CorruptCheckpointError, CorruptionError, CorruptLogError, StorageError
-from kstore.log.env import DEFAULT_ENV, Env
 from kstore.log.files.checkpoints import (
     PartitionMarks,
     lower_offset,

@@ -10,8 +10,8 @@ import uuid
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from kstore.env import Env, FileKind, join_path
 from kstore.errors import StorageError
-from kstore.log.env import Env, FileKind, join_path
 from kstore.log.files.names import (
     PartitionDirectory,
     deleted_directory_name,

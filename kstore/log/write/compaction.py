@@ -12,10 +12,10 @@ from contextlib import closing, contextmanager
 from typing import NamedTuple
 
 from kstore.config import LogConfig
+from kstore.env import ENOENT, Env
 from kstore.errors import CorruptIndexError, LogReplacedError, StorageError
 from kstore.log.cleaning.cleanable import CleanableLog, LogBounds, find_cleanable, first_dirty_offset
 from kstore.log.cleaning.cleaner import CleanedSegment, Cleaner, CleanerInput, CleanerTotals, CleaningStoppedError
-from kstore.log.env import ENOENT, Env
 from kstore.log.files.names import TRANSACTION_INDEX_SUFFIX, segment_path
 from kstore.log.segment.indexes import MAX_INDEX_BYTES
 from kstore.log.segment.segment import LogSegment

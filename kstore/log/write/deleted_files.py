@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from kstore.log.env import Env
+from kstore.env import Env
 from kstore.log.files.names import deleted_paths
 from kstore.log.segment.segment import FileUse, LogContext
 

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Sequence
 
 from kstore.config import MAX_INT64, LogConfig
+from kstore.env import Env
 from kstore.errors import KStoreError, StorageError
-from kstore.log.env import Env
 from kstore.log.files.durable_point import DurablePoint
 from kstore.log.segment.writable_segment import WritableSegment
 from kstore.log.write.local_log import LocalLog

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
+from kstore.env import Env
 from kstore.errors import KStoreError, LogReplacedError, OffsetOutOfRangeError
-from kstore.log.env import Env
 from kstore.log.following.arrivals import Arrivals, Listeners, LiveArrivals
 from kstore.log.segment.replaced import ERRORS_OF_A_CHANGE
 from kstore.log.segment.segment import LogContext, LogSegment

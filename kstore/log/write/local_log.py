@@ -11,9 +11,9 @@ from contextlib import ExitStack
 from typing import TypeAlias
 
 from kstore._core import LogAppender
+from kstore.env import Env
 from kstore.errors import StorageError
 from kstore.log.cleaning.cleaner import CleanedSegment
-from kstore.log.env import Env
 from kstore.log.files.names import CLEANED_STATE, LOG_SUFFIX, SEGMENT_SUFFIXES, SWAP_STATE, segment_path
 from kstore.log.recovery.context import LoadedLog
 from kstore.log.segment.segment import LogContext, LogSegment

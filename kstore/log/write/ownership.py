@@ -12,8 +12,8 @@ import threading
 from collections.abc import Iterable
 
 from kstore.config import LogConfig
+from kstore.env import Env, split_path
 from kstore.errors import LogClosedError, LogFailedError, StorageError
-from kstore.log.env import Env, split_path
 from kstore.log.files.checkpoints import PartitionMarks, lower_offset, read_checkpoint, save_offset
 from kstore.log.files.durable_point import DurablePointFile, remove_durable_point
 from kstore.log.files.lock import PartitionLock, disown_in_child

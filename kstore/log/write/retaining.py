@@ -9,7 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from kstore.config import MAX_INT64, LogConfig
-from kstore.environment import Clock
+from kstore.env.process import Clock
 from kstore.errors import checked_int
 from kstore.log.recovery.context import RecoveryContext
 

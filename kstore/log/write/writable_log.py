@@ -16,10 +16,10 @@ from functools import partial
 
 from kstore._core import AppendSurvey
 from kstore.config import MAX_INT32, MAX_INT64, LogConfig
+from kstore.env import DEFAULT_ENV, Env, OpenFiles
 from kstore.errors import KStoreError, LogReplacedError, StorageError, checked_int
 from kstore.log.cleaning.cleanable import CleanableLog
 from kstore.log.cleaning.retention import DueSegment, RetentionBounds, plan_retention
-from kstore.log.env import DEFAULT_ENV, Env, OpenFiles
 from kstore.log.files.checkpoints import EpochEntry, PartitionMarks
 from kstore.log.files.durable_point import DurablePoint
 from kstore.log.files.lock import PartitionLock

@@ -17,7 +17,7 @@ from kstore._core import (
     push_batches,
 )
 from kstore.compression import CompressionType, compress
-from kstore.environment import SYSTEM_CLOCK, Clock
+from kstore.env.process import SYSTEM_CLOCK, Clock
 from kstore.errors import KStoreError, ProducerClosedError, TransactionStateError
 from kstore.producer.batches.batch import CompressionRatioEstimator, ProducerBatch
 from kstore.producer.batches.drain import (

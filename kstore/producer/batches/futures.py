@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from kstore._core import FutureRecordMetadataCore, ProduceRequestResultCore
-from kstore.environment import SYSTEM_CLOCK
+from kstore.env.process import SYSTEM_CLOCK
 from kstore.errors import KStoreError, ProducerTimeoutError
 from kstore.producer.batches.waiting import ProducerFuture
 from kstore.types import NO_OFFSET, NO_TIMESTAMP, TopicPartition

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from kstore.environment import Clock
+from kstore.env.process import Clock
 
 if TYPE_CHECKING:
     from kstore.producer.batches.batch import ProducerBatch

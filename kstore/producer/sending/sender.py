@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kstore._core import Bell, begin_sends, end_sends
 from kstore.config import MAX_INT32
-from kstore.environment import SYSTEM_CLOCK, Clock, after_fork_in_child, at_exit
+from kstore.env.process import SYSTEM_CLOCK, Clock, after_fork_in_child, at_exit
 from kstore.errors import KStoreError, ProducerClosedError, TransactionAbortedError
 from kstore.producer.batches.futures import failures_among
 from kstore.producer.cluster import Cluster, Node

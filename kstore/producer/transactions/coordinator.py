@@ -16,7 +16,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from kstore.config import MIB, LogConfig
-from kstore.environment import SYSTEM_CLOCK, Clock
+from kstore.env.process import SYSTEM_CLOCK, Clock
 from kstore.errors import (
     InvalidProducerEpochError,
     InvalidRecordError,

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping
 
 from kstore.config import KIB, MAX_INT64, MIB, LogConfig
-from kstore.environment import SYSTEM_CLOCK, Clock
+from kstore.env.process import SYSTEM_CLOCK, Clock
 from kstore.errors import UnknownTopicOrPartitionError, checked_int
 from kstore.producer.batches.ids import NO_PRODUCER, ProducerIdAndEpoch
 from kstore.producer.store import ProducerStore

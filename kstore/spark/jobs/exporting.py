@@ -13,7 +13,7 @@ from kstore.archive.plan import Source
 from kstore.archive.run import ExportSummary, run_export
 from kstore.archive.tasks import Job, run_part
 from kstore.config import LogConfig
-from kstore.log.env import Env, StrPath
+from kstore.env import Env, StrPath
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

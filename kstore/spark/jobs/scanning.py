@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from kstore.env import StrPath, locate, path_list
 from kstore.log import PartitionDirectory
-from kstore.log.env import StrPath, locate, path_list
 from kstore.log.files.names import name_partitions
 from kstore.spark.offsets import check_partitions_listed
 from kstore.spark.options import Assign, Bound, EveryTopic, ReadOptions, parse_read_options

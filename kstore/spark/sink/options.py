@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from kstore.config import KIB, MAX_INT32, MAX_INT64
-from kstore.log.env import is_local, shown_path
+from kstore.env import is_local, shown_path
 from kstore.log.files.names import is_topic_name
 from kstore.producer.config import ProducerConfig
 from kstore.spark.option_names import check_names

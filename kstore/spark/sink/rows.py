@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 
 from kstore._core import partition_for_key
 from kstore.config import MIB
-from kstore.environment import SYSTEM_CLOCK
+from kstore.env.process import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     import pyarrow as pa

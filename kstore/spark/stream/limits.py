@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 
 from kstore.config import MAX_INT64
-from kstore.environment import SYSTEM_CLOCK, Clock
+from kstore.env.process import SYSTEM_CLOCK, Clock
 from kstore.spark.stream.positions import Offsets
 from kstore.types import TopicPartition
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from kstore.config import MAX_INT64, LogConfig
-from kstore.log.env import LocalEnv
+from kstore.env import LocalEnv
 from kstore.record import ControlRecordType, EndTransactionMarker, MemoryRecords, with_end_transaction_marker
 from kstore.record.batches import set_last_offset, set_partition_leader_epoch
 from tests.making.batches import record

@@ -14,8 +14,8 @@ from typing import Any
 
 from kstore._core import BatchHeader
 from kstore.config import LogConfig
+from kstore.env import LocalEnv
 from kstore.log import WritableLog, open_log
-from kstore.log.env import LocalEnv
 from kstore.log.files.checkpoints import EpochEntry
 from kstore.log.files.root_files import CleanShutdown, write_clean_shutdown
 from kstore.log.files.snapshots import encode_snapshot

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from kstore.config import LogConfig
+from kstore.env import DEFAULT_ENV
 from kstore.log import WritableLog, open_log
-from kstore.log.env import DEFAULT_ENV
 from kstore.log.segment.transaction_index import AbortedTxn, encode_aborted_txn
 from kstore.record import MemoryRecords
 from tests.golden.cleaning_cases import HORIZON_BIT

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kstore.env import LocalEnv, WriteFile
 from kstore.errors import StorageError
-from kstore.log.env import LocalEnv, WriteFile
 from kstore.log.files.checkpoints import replace_file
 
 if TYPE_CHECKING:

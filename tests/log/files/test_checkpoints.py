@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kstore.env import DEFAULT_ENV
 from kstore.errors import CorruptCheckpointError, StorageError
-from kstore.log.env import DEFAULT_ENV
 from kstore.log.files import checkpoints
 from kstore.log.files.checkpoints import (
     EpochEntry,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kstore.env import FileStatus, LocalEnv
 from kstore.errors import LogNotFoundError, StorageError
-from kstore.log.env import FileStatus, LocalEnv
 from kstore.log.files.names import find_partition, find_partitions, partitions_of_root
 from kstore.types import TopicPartition
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kstore.env import LocalEnv, WriteFile
 from kstore.errors import StorageError
-from kstore.log.env import LocalEnv, WriteFile
 from kstore.log.files.durable_point import (
     SLOT_BYTES,
     DurablePoint,

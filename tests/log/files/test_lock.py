@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from kstore.env import LocalEnv
 from kstore.errors import LogClosedError, LogLockedError, StorageError
-from kstore.log.env import LocalEnv
 from kstore.log.files import lock as lock_module
 from kstore.log.files.lock import PartitionLock
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kstore.log.env import DEFAULT_ENV, FileStatus, LocalEnv
+from kstore.env import DEFAULT_ENV, FileStatus, LocalEnv
 from kstore.log.files.checkpoints import (
     PartitionMarks,
     read_checkpoint,

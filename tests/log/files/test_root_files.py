@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kstore.env import LocalEnv
 from kstore.errors import CorruptCheckpointError, StorageError
-from kstore.log.env import LocalEnv
 from kstore.log.files import root_files
 from kstore.log.files.root_files import (
     CleanShutdown,

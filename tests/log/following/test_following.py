@@ -17,6 +17,7 @@ import pytest
 
 from kstore import EARLIEST, LATEST, Record, open_log
 from kstore.config import LogConfig
+from kstore.env import FileStatus, LocalEnv
 from kstore.errors import (
     CorruptRecordError,
     LogClosedError,
@@ -25,7 +26,6 @@ from kstore.errors import (
     OffsetOutOfRangeError,
 )
 from kstore.log import Follower, Log, WritableLog
-from kstore.log.env import FileStatus, LocalEnv
 from kstore.log.following import history
 from kstore.log.following.tail import AutoOffsetReset
 from kstore.record import AppendOrigin, ControlRecordType, EndTransactionMarker, with_end_transaction_marker

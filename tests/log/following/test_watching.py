@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kstore._core import add_watch, is_watchable, open_watches, remove_watch
-from kstore.log.env import DEFAULT_ENV, DirectoryWatch, LocalEnv, PollInterval
-from kstore.log.env import watching as module
+from kstore.env import DEFAULT_ENV, DirectoryWatch, LocalEnv, PollInterval
+from kstore.env import watching as module
 
 INTERVAL = PollInterval(least_s=0.005, most_s=0.02)
 WAIT = 20.0

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from kstore.config import LogConfig
+from kstore.env import FileStatus, LocalEnv, LocalFile, WriteFile
 from kstore.errors import CorruptLogError, CorruptRecordError, StorageError
 from kstore.log import open_log
-from kstore.log.env import FileStatus, LocalEnv, LocalFile, WriteFile
 from kstore.log.files.durable_point import DurablePoint, DurablePointFile
 from kstore.log.files.names import (
     LEADER_EPOCH_CHECKPOINT,

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kstore.config import DAY_MS, LogConfig
+from kstore.env import LocalEnv
 from kstore.errors import CorruptLogError, CorruptRecordError
 from kstore.log import open_log
-from kstore.log.env import LocalEnv
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.files.snapshots import ProducerSnapshotEntry, read_snapshot, write_snapshot
 from kstore.log.recovery.context import LoadedLog, RecoveryMode

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kstore.config import LogConfig
-from kstore.log.env import LocalEnv
+from kstore.env import LocalEnv
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.files.snapshots import ProducerSnapshotEntry, write_snapshot
 from kstore.log.recovery.context import RecoveryContext

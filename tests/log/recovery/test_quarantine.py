@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kstore.log.env import LocalEnv
+from kstore.env import LocalEnv
 from kstore.log.recovery.files import Quarantine
 from tests.fakes.disk import SimulatedDisk
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kstore.config import LogConfig
+from kstore.env import files as env_module
 from kstore.errors import (
     CorruptionError,
     CorruptRecordError,
@@ -19,7 +20,6 @@ from kstore.errors import (
     StorageError,
     UnsupportedMagicError,
 )
-from kstore.log.env import files as env_module
 from kstore.log.segment.file_records import FileRecords
 from kstore.record import MemoryRecords
 from kstore.types import OffsetPosition

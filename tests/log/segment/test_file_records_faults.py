@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from kstore.env import DEFAULT_ENV, WriteFile
+from kstore.env import files as env_module
 from kstore.errors import (
     LogClosedError,
     LogFailedError,
     SegmentTooLargeError,
     StorageError,
 )
-from kstore.log.env import DEFAULT_ENV, WriteFile
-from kstore.log.env import files as env_module
 from kstore.log.segment.file_records import FileRecords
 from kstore.record import MemoryRecords
 from tests.making.record_files import BATCHES, DATA, POSITIONS, SIZE, content, failing

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from kstore.env import files as env_module
 from kstore.errors import (
     CorruptRecordError,
 )
-from kstore.log.env import files as env_module
 from kstore.log.segment.file_records import FileRecords
 from tests.making.record_files import BATCHES, DATA, POSITIONS, SIZE, SLICES, SMALL_CHUNKS, failing
 

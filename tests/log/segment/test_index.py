@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from kstore.env import DEFAULT_ENV, LocalEnv
 from kstore.errors import StorageError
-from kstore.log.env import DEFAULT_ENV, LocalEnv
 from kstore.log.segment import indexes as index_module
 from kstore.log.segment.indexes import IndexCache, OffsetIndex, TimeIndex
 

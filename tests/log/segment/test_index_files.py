@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from kstore.env import files as env_module
 from kstore.errors import CorruptIndexError, StorageError
-from kstore.log.env import files as env_module
 from kstore.log.segment.indexes import ALLOCATION_BYTES, PAGE_BYTES, OffsetIndexFile, TimeIndexFile
 
 BASE = 1000

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kstore.config import LogConfig
+from kstore.env import FileStatus, LocalEnv, LocalFile
 from kstore.errors import (
     CorruptionError,
     CorruptRecordError,
@@ -23,7 +24,6 @@ from kstore.errors import (
     UnsupportedMagicError,
 )
 from kstore.log import open_log
-from kstore.log.env import FileStatus, LocalEnv, LocalFile
 from kstore.log.segment.replaced import ListedFile, change_that_caused, is_settled
 from tests.making.batches import batch, batches, flip_bit, with_fields, write_partition
 from tests.making.messages import packed_entry, write_wrapper

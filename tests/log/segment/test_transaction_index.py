@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from kstore.env import files as env_module
 from kstore.errors import CorruptIndexError, LogClosedError, StorageError
-from kstore.log.env import files as env_module
 from kstore.log.segment.transaction_index import AbortedTxn, TransactionIndexFile, decode_aborted_txns
 from tests.fakes.disk import SimulatedDisk
 

@@ -13,7 +13,7 @@ import pytest
 
 from kstore import CorruptCheckpointError, LogConfig, Record, open_log, open_store
 from kstore.config import DAY_MS
-from kstore.log.env import DEFAULT_ENV
+from kstore.env import DEFAULT_ENV
 from kstore.log.files.root_files import MetaProperties, write_meta_properties, write_partition_metadata
 from kstore.log.settings.file import SettingsFile, write_settings
 from kstore.log.settings.known import KnownSettings

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kstore.env import DEFAULT_ENV, LocalEnv
 from kstore.errors import CorruptCheckpointError, StorageError
-from kstore.log.env import DEFAULT_ENV, LocalEnv
 from kstore.log.state.leader_epochs import LeaderEpochCache
 
 Entries = list[tuple[int, int]]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kstore.config import LogConfig
+from kstore.env import DEFAULT_ENV, LocalEnv
 from kstore.errors import InvalidProducerEpochError, InvalidTxnStateError, OutOfOrderSequenceError, StorageError
-from kstore.log.env import DEFAULT_ENV, LocalEnv
 from kstore.log.files.snapshots import ProducerSnapshotEntry, read_snapshot, write_snapshot
 from kstore.log.state.producer_append import CompletedTransaction, ProducerStateBatch, TransactionMarker
 from kstore.log.state.producer_state import LATE_TRANSACTION_BUFFER_MS, ProducerStateManager, VerificationGuard

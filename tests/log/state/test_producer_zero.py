@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from kstore import LogConfig, open_log, open_store
-from kstore.environment import SYSTEM_CLOCK
+from kstore.env.process import SYSTEM_CLOCK
 from kstore.errors import InvalidProducerEpochError, OutOfOrderSequenceError
 from kstore.producer import Producer
 from kstore.record import (

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kstore import read_groups
+from kstore.env import DEFAULT_ENV
 from kstore.errors import StorageError
-from kstore.log.env import DEFAULT_ENV
 from kstore.log.settings.file import SettingsFile, write_settings
 from kstore.log.store import WritableStore, open_store
 from kstore.log.upkeep import group_offsets

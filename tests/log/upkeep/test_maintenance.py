@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from kstore.config import LogConfig
+from kstore.env import LocalEnv, WriteFile
 from kstore.errors import CorruptRecordError, LogClosedError, StorageError, TopicSettingsError
-from kstore.log.env import LocalEnv, WriteFile
 from kstore.log.segment.file_records import FileRecords
 from kstore.log.store import WritableStore, open_store
 from kstore.log.upkeep.maintenance import MaintenanceIntervals

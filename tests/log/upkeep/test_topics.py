@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from kstore.config import LogConfig
+from kstore.env import LocalEnv
 from kstore.errors import (
     CorruptCheckpointError,
     InvalidTopicError,
@@ -24,7 +25,6 @@ from kstore.errors import (
     StorageError,
     TopicExistsError,
 )
-from kstore.log.env import LocalEnv
 from kstore.log.files.names import deleted_directory_name, retired_state
 from kstore.log.files.root_files import random_id
 from kstore.log.settings.file import SettingsFile, write_settings

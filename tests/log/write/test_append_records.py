@@ -12,7 +12,7 @@ import pytest
 import kstore
 from kstore import MemoryRecordsBuilder, Record, WritableLog
 from kstore.config import LogConfig
-from kstore.log.env import LocalEnv
+from kstore.env import LocalEnv
 from kstore.log.write.rules import LeaderRules
 from kstore.types import NO_OFFSET, NO_TIMESTAMP
 

@@ -12,9 +12,9 @@ import pytest
 
 from kstore._core import ColumnBuffer
 from kstore.config import LogConfig
+from kstore.env import DEFAULT_ENV
 from kstore.errors import CorruptRecordError, InvalidRecordError, KStoreError
 from kstore.log import open_log
-from kstore.log.env import DEFAULT_ENV
 from kstore.record import MemoryRecords, MemoryRecordsBuilder, Record
 
 NOW_MS = DEFAULT_ENV.wall_clock_ms()
@@ -140,7 +140,7 @@ def without_pwritev(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def few_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kstore.log.env.files._MOST_PARTS", 3)
+    monkeypatch.setattr("kstore.env.files._MOST_PARTS", 3)
 
 
 @pytest.mark.parametrize("change", [without_pwritev, few_parts], ids=["no pwritev", "too many parts"])

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from kstore.config import LogConfig
+from kstore.env import DEFAULT_ENV, LockFile
 from kstore.errors import LogClosedError, LogFailedError
 from kstore.log import WritableStore, open_log, open_store
-from kstore.log.env import DEFAULT_ENV, LockFile
 from kstore.log.files.lock import PartitionLock
 from kstore.log.segment.file_records import FileRecords
 from kstore.log.segment.indexes import TimeIndexFile
@@ -223,10 +223,10 @@ def test_lock_whose_taking_is_interrupted_anywhere_is_held_by_nobody(tmp_path: P
     def take() -> None:
         PartitionLock.acquire(str(tmp_path), "t-0").release()
 
-    tracer = Tracer(watched=("/kstore/log/files/lock.py", "/kstore/log/env/"))
+    tracer = Tracer(watched=("/kstore/log/files/lock.py", "/kstore/env/"))
     traced(take, tracer)
     for place in first_visits(tracer):
-        traced(take, Tracer(place, watched=("/kstore/log/files/lock.py", "/kstore/log/env/")))
+        traced(take, Tracer(place, watched=("/kstore/log/files/lock.py", "/kstore/env/")))
         lock = PartitionLock.acquire(str(tmp_path), None)
         lock.release()
         assert not DEFAULT_ENV.is_locked(str(tmp_path / ".lock")), place

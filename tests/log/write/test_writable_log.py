@@ -13,6 +13,7 @@ import pytest
 
 import kstore
 from kstore.config import LogConfig
+from kstore.env import LocalEnv
 from kstore.errors import (
     CorruptRecordError,
     InvalidRecordError,
@@ -28,7 +29,6 @@ from kstore.errors import (
     UnexpectedAppendOffsetError,
 )
 from kstore.log import open_log, open_store
-from kstore.log.env import LocalEnv
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords, MemoryRecordsBuilder, Record, RecordBatch
 from kstore.record.builder import with_records

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from kstore.config import MAX_INT64, LogConfig
+from kstore.env import LocalEnv, WriteFile
 from kstore.errors import CorruptLogError, LogFailedError, LogLockedError, StorageError
 from kstore.log import open_log
-from kstore.log.env import LocalEnv, WriteFile
 from kstore.log.segment.transaction_index import AbortedTxn, TransactionIndexFile
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import AppendOrigin, MemoryRecords

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from kstore.config import LogConfig
+from kstore.env import LocalEnv
 from kstore.errors import LogFailedError, RecordBatchTooLargeError, StorageError
 from kstore.log import open_log
-from kstore.log.env import LocalEnv
 from kstore.log.segment.transaction_index import AbortedTxn
 from kstore.log.verify import verify
 from kstore.log.write.writable_log import WritableLog

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from kstore.config import LogConfig
+from kstore.env import LocalEnv, LocalFile
 from kstore.errors import InvalidTxnStateError, OutOfOrderSequenceError
 from kstore.log import LogSegment, open_log
 from kstore.log.damage import Damage
-from kstore.log.env import LocalEnv, LocalFile
 from kstore.log.verify import verify
 from kstore.log.write.live_source import LiveSource
 from kstore.log.write.writable_log import WritableLog

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from kstore.config import LogConfig
+from kstore.env import OPEN_FILES_LIMIT, REWRITTEN_FILES_LIMIT, LocalEnv, WriteFile
 from kstore.errors import KStoreError, LogClosedError, LogFailedError, LogLockedError, StorageError
 from kstore.log import open_log, open_store
-from kstore.log.env import OPEN_FILES_LIMIT, REWRITTEN_FILES_LIMIT, LocalEnv, WriteFile
 from kstore.log.files.checkpoints import read_checkpoint
 from kstore.log.files.durable_point import DurablePoint, DurablePointFile
 from kstore.log.files.names import RECOVERY_POINT_CHECKPOINT

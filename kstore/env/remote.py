@@ -15,9 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from urllib.parse import urlsplit
 
-from kstore.errors import LogClosedError, LogReplacedError, StorageError
-from kstore.log.cache import SharedCache
-from kstore.log.env.base import (
+from kstore.env.base import (
     NO_FILE,
     FileKind,
     FileStatus,
@@ -28,9 +26,11 @@ from kstore.log.env.base import (
     is_same_file,
     split_path,
 )
-from kstore.log.env.env import Env, too_large
-from kstore.log.env.filesystems import ListedObject, Listing, OpenObject, RemoteFileSystem, url_text
-from kstore.log.env.watching import PollInterval
+from kstore.env.cache import SharedCache
+from kstore.env.env import Env, too_large
+from kstore.env.filesystems import ListedObject, Listing, OpenObject, RemoteFileSystem, url_text
+from kstore.env.watching import PollInterval
+from kstore.errors import LogClosedError, LogReplacedError, StorageError
 from kstore.waiting import Call, Workers
 
 if TYPE_CHECKING:
@@ -352,7 +352,7 @@ class RemoteEnv(Env):
         return RemoteEnv(self._filesystem, url=self.url, root=self._root, key=self._key, is_recursive=False)
 
     def process_id(self) -> int:
-        from kstore.log.env.local import DEFAULT_ENV
+        from kstore.env.local import DEFAULT_ENV
 
         return DEFAULT_ENV.process_id()
 

@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from kstore._core import PositionedFile, PositionedWriteFile
+from kstore.env.base import UNKNOWN_FILE, FileIdentity, Identity, ReadFile, is_same_file
+from kstore.env.cache import SharedCache
 from kstore.errors import LogClosedError, StorageError
-from kstore.log.cache import SharedCache
-from kstore.log.env.base import UNKNOWN_FILE, FileIdentity, Identity, ReadFile, is_same_file
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

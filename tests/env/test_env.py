@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from kstore.env import DEFAULT_ENV, FileKind, LocalEnv, LocalFile, OpenFiles, absolute_path, path_list
+from kstore.env import files as env_module
+from kstore.env import local as local_module
+from kstore.env.cache import SharedCache
 from kstore.errors import LogClosedError, StorageError
-from kstore.log.cache import SharedCache
-from kstore.log.env import DEFAULT_ENV, FileKind, LocalEnv, LocalFile, OpenFiles, absolute_path, path_list
-from kstore.log.env import files as env_module
-from kstore.log.env import local as local_module
 
 CONTENT = bytes(range(256)) * 4
 

@@ -17,9 +17,9 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
-from kstore.environment import SYSTEM_CLOCK, variable
+from kstore.env.base import ObjectIdentity
+from kstore.env.process import SYSTEM_CLOCK, variable
 from kstore.errors import StorageError
-from kstore.log.env.base import ObjectIdentity
 
 # A request is tried this often, by the retry strategy of pyarrow; between the tries are pauses.
 MOST_ATTEMPTS = 4

@@ -17,10 +17,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import BinaryIO, TextIO
 
-from kstore.errors import StorageError
-from kstore.log.env.base import FileKind, FileStatus, StrPath, path_text
-from kstore.log.env.env import Env
-from kstore.log.env.files import (
+from kstore.env.base import FileKind, FileStatus, StrPath, path_text
+from kstore.env.env import Env
+from kstore.env.files import (
     OPEN_FILES,
     REWRITTEN_FILES,
     LocalFile,
@@ -29,7 +28,8 @@ from kstore.log.env.files import (
     identity_of,
     storage_errors,
 )
-from kstore.log.env.watching import DirectoryWatch
+from kstore.env.watching import DirectoryWatch
+from kstore.errors import StorageError
 
 # The errno if the process, or the machine, has reached its limit of open files.
 NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kstore.log.cache import SharedCache
+from kstore.env.cache import SharedCache
 
 WAIT_S = 5
 

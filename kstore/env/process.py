@@ -1,4 +1,4 @@
-"""The operating system outside of files: clocks, a hook for fork(), and environment variables."""
+"""The process and its clocks: the time, hooks for fork() and for the end, environment variables."""
 
 from __future__ import annotations
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import TracebackType
 
+from kstore.env.base import ENOENT, NO_FILE, Closing, Identity, ReadFile, is_same_file
+from kstore.env.cache import Loan, SharedCache
+from kstore.env.env import Env
+from kstore.env.files import OPEN_FILES
 from kstore.errors import LogClosedError, LogReplacedError, StorageError
-from kstore.log.cache import Loan, SharedCache
-from kstore.log.env.base import ENOENT, NO_FILE, Closing, Identity, ReadFile, is_same_file
-from kstore.log.env.env import Env
-from kstore.log.env.files import OPEN_FILES
 
 
 class OpenFiles(Closing):

@@ -1,11 +1,11 @@
-"""All access to files, local ones and those of object stores, and path arithmetic.
+"""The operating system: all access to files, local ones and those of object stores, path arithmetic, and clocks.
 
-No other module of kstore touches os (except environment.py, for clocks and forks), fcntl or mmap, and none but
-filesystems.py imports pyarrow.fs; each gets an Env, so that a test can pass one that fails, returns wrong answers or
-counts calls. locate() chooses the Env of a path or URL.
+No module outside of this package touches os, fcntl or mmap, and none but filesystems.py imports pyarrow.fs; each gets
+an Env, so that a test can pass one that fails, returns wrong answers or counts calls. locate() chooses the Env of a
+path or URL.
 """
 
-from kstore.log.env.base import (
+from kstore.env.base import (
     ENOENT,
     NO_FILE,
     UNKNOWN_FILE,
@@ -22,9 +22,9 @@ from kstore.log.env.base import (
     path_list,
     split_path,
 )
-from kstore.log.env.choosing import Location, is_local, locate, portable, shown_path
-from kstore.log.env.env import Env
-from kstore.log.env.files import (
+from kstore.env.choosing import Location, is_local, locate, portable, shown_path
+from kstore.env.env import Env
+from kstore.env.files import (
     OPEN_FILES_LIMIT,
     REWRITTEN_FILES,
     REWRITTEN_FILES_LIMIT,
@@ -33,7 +33,7 @@ from kstore.log.env.files import (
     WriteFile,
     writers_limit,
 )
-from kstore.log.env.local import (
+from kstore.env.local import (
     DEFAULT_ENV,
     NO_DESCRIPTOR,
     LocalEnv,
@@ -42,8 +42,8 @@ from kstore.log.env.local import (
     open_foreign,
     size_of_open,
 )
-from kstore.log.env.opened import OpenFiles, check_in_place, check_listed, open_listed
-from kstore.log.env.watching import DirectoryWatch, PollInterval
+from kstore.env.opened import OpenFiles, check_in_place, check_listed, open_listed
+from kstore.env.watching import DirectoryWatch, PollInterval
 
 __all__ = [
     "DEFAULT_ENV",

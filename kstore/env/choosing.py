@@ -7,12 +7,12 @@ import re
 from typing import NamedTuple
 from urllib.parse import unquote
 
+from kstore.env.base import StrPath
+from kstore.env.env import Env
+from kstore.env.filesystems import filesystem_of, split_url, url_text, without_secrets
+from kstore.env.local import DEFAULT_ENV
+from kstore.env.remote import RemoteEnv
 from kstore.errors import StorageError
-from kstore.log.env.base import StrPath
-from kstore.log.env.env import Env
-from kstore.log.env.filesystems import filesystem_of, split_url, url_text, without_secrets
-from kstore.log.env.local import DEFAULT_ENV
-from kstore.log.env.remote import RemoteEnv
 
 # With one slash too, as Hadoop and Databricks write file:/ and dbfs:/.
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")

@@ -6,11 +6,11 @@ import errno
 from abc import ABC, abstractmethod
 from typing import NoReturn
 
-from kstore.environment import SystemClock
+from kstore.env.base import FileKind, FileStatus, ReadFile, StrPath
+from kstore.env.files import LockFile, WriteFile
+from kstore.env.process import SystemClock
+from kstore.env.watching import DirectoryWatch, PollInterval
 from kstore.errors import StorageError
-from kstore.log.env.base import FileKind, FileStatus, ReadFile, StrPath
-from kstore.log.env.files import LockFile, WriteFile
-from kstore.log.env.watching import DirectoryWatch, PollInterval
 
 
 class Env(SystemClock, ABC):

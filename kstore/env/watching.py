@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from kstore._core import add_watch, is_watchable, open_watches, remove_watch
-from kstore.log.env.base import Closing
+from kstore.env.base import Closing
 
 # struct inotify_event: watch, mask, cookie, size of the name, which follows.
 _EVENT = struct.Struct("iIII")
