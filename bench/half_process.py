@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import kstore.arrow
-from kstore.log.opening import open_log
+from kstore.store.opening import open_log
 
 RANGE_BYTES = 1024 * 1024
 COLUMNS = ["offset", "timestamp", "key", "value"]

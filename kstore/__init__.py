@@ -97,23 +97,12 @@ if TYPE_CHECKING:
     from kstore.log import Log as Log
     from kstore.log import LogAppendInfo as LogAppendInfo
     from kstore.log import LogSegment as LogSegment
-    from kstore.log import MaintenanceIntervals as MaintenanceIntervals
-    from kstore.log import MaintenanceReport as MaintenanceReport
-    from kstore.log import RecoveredPartition as RecoveredPartition
     from kstore.log import RecoveryReport as RecoveryReport
     from kstore.log import RetentionHold as RetentionHold
     from kstore.log import ScanRange as ScanRange
     from kstore.log import SkippedRange as SkippedRange
-    from kstore.log import Store as Store
-    from kstore.log import StoreCollector as StoreCollector
-    from kstore.log import VerificationReport as VerificationReport
     from kstore.log import VerifiedPartition as VerifiedPartition
     from kstore.log import WritableLog as WritableLog
-    from kstore.log import WritableStore as WritableStore
-    from kstore.log import open_log as open_log
-    from kstore.log import open_store as open_store
-    from kstore.log.maintenance import recover as recover
-    from kstore.log.maintenance import verify as verify
     from kstore.producer import BufferPool as BufferPool
     from kstore.producer import Producer as Producer
     from kstore.producer import ProducerBatch as ProducerBatch
@@ -124,6 +113,17 @@ if TYPE_CHECKING:
     from kstore.record import MemoryRecordsBuilder as MemoryRecordsBuilder
     from kstore.record import Record as Record
     from kstore.record import RecordBatch as RecordBatch
+    from kstore.store import MaintenanceIntervals as MaintenanceIntervals
+    from kstore.store import MaintenanceReport as MaintenanceReport
+    from kstore.store import RecoveredPartition as RecoveredPartition
+    from kstore.store import Store as Store
+    from kstore.store import StoreCollector as StoreCollector
+    from kstore.store import VerificationReport as VerificationReport
+    from kstore.store import WritableStore as WritableStore
+    from kstore.store import open_log as open_log
+    from kstore.store import open_store as open_store
+    from kstore.store import recover as recover
+    from kstore.store import verify as verify
     from kstore.types import EARLIEST as EARLIEST
     from kstore.types import EARLIEST_LOCAL as EARLIEST_LOCAL
     from kstore.types import LATEST as LATEST
@@ -217,23 +217,13 @@ _ROOMS = {
         "Log",
         "LogAppendInfo",
         "LogSegment",
-        "MaintenanceIntervals",
-        "MaintenanceReport",
-        "RecoveredPartition",
         "RecoveryReport",
         "RetentionHold",
         "ScanRange",
         "SkippedRange",
-        "Store",
-        "StoreCollector",
-        "VerificationReport",
         "VerifiedPartition",
         "WritableLog",
-        "WritableStore",
-        "open_log",
-        "open_store",
     ),
-    "kstore.log.maintenance": ("recover", "verify"),
     "kstore.producer": (
         "BufferPool",
         "Producer",
@@ -243,6 +233,19 @@ _ROOMS = {
         "RecordMetadata",
     ),
     "kstore.record": ("MemoryRecords", "MemoryRecordsBuilder", "Record", "RecordBatch"),
+    "kstore.store": (
+        "MaintenanceIntervals",
+        "MaintenanceReport",
+        "RecoveredPartition",
+        "Store",
+        "StoreCollector",
+        "VerificationReport",
+        "WritableStore",
+        "open_log",
+        "open_store",
+        "recover",
+        "verify",
+    ),
     "kstore.types": (
         "EARLIEST",
         "EARLIEST_LOCAL",

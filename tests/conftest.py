@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from kstore.log import WritableStore, open_store
+from kstore.store import WritableStore, open_store
 from tests.making.record_files import DATA
 from tests.making.source_tree import copy_sources
 

@@ -17,10 +17,11 @@ import pytest
 
 from bench.core_decode import columns_of
 from kstore import _core
-from kstore.log import WritableLog, open_log
+from kstore.log import WritableLog
 from kstore.log.segment.indexes import OffsetIndex
 from kstore.producer import BufferPool
 from kstore.record import MemoryRecords, MemoryRecordsBuilder
+from kstore.store import open_log
 
 VALUE_BYTES = 100
 RECORDS_PER_BATCH = 100

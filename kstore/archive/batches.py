@@ -44,13 +44,13 @@ from kstore.log.files.names import (
     base_offset_file_name,
 )
 from kstore.log.log import Log
-from kstore.log.opening import open_log
 from kstore.log.plan import ScanRange
 from kstore.log.recovery.walk import walk_headers
 from kstore.log.segment.records import check_batch, first_offset_in
 from kstore.log.segment.replaced import ListedFile, change_that_caused
 from kstore.log.segment.sound import FileRange
 from kstore.record import RecordBatch
+from kstore.store.opening import open_log
 from kstore.types import MAGIC_V2, NO_PRODUCER_ID
 
 _WRITE_BACK_BYTES = 8 * MIB

@@ -26,7 +26,7 @@ from kstore.log.files.names import (
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
 )
-from kstore.log.opening import open_log
+from kstore.store.opening import open_log
 from kstore.types import TopicPartition
 from kstore.waiting import Call, Workers
 

@@ -20,9 +20,9 @@ from kstore.log.damage import OnError, OnSkip
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.files.selection import Offsets, Selection, Time, time_ms
 from kstore.log.log import DEFAULT_PLAN_BYTES, Isolation, Log
-from kstore.log.opening import look_into, open_found, open_log
 from kstore.log.plan import ScanRange
 from kstore.log.skipping import SkipReport, goes_on
+from kstore.store.opening import look_into, open_found, open_log
 from kstore.types import MAX_OFFSET
 
 if TYPE_CHECKING:

@@ -89,7 +89,7 @@ def log_size_in_bytes(
     partitions: Iterable[PartitionDirectory], *, start_offset: int = 0, end_offset: int = MAX_OFFSET
 ) -> int:
     """Return the size of the segments that hold offsets of a range. A partition that can't be opened counts as 0."""
-    from kstore.log.opening import open_found
+    from kstore.store.opening import open_found
 
     total = 0
     for partition in partitions:

@@ -22,8 +22,8 @@ from kstore.cli.render import (
     record_parts,
 )
 from kstore.errors import KStoreError
-from kstore.log.opening import open_found
 from kstore.record.decoding import decode, decoder_of
+from kstore.store.opening import open_found
 from kstore.types import MAX_OFFSET
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from kstore.cli.render import JSON_TEXT
 from kstore.config import MAX_INT32
 from kstore.env import DEFAULT_ENV, FileKind, lines_of, open_foreign, size_of_open
 from kstore.errors import LogNotFoundError
-from kstore.log import open_log, open_store
 from kstore.log.files.names import MAX_PARTITION, find_partition
 from kstore.record import MemoryRecordsBuilder
+from kstore.store import open_log, open_store
 from kstore.types import MAX_OFFSET, TopicPartition
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     import pyarrow
 
     from kstore.cli.output import Output
-    from kstore.log import WritableLog, WritableStore
+    from kstore.log import WritableLog
     from kstore.record import MemoryRecords
+    from kstore.store import WritableStore
 
 Item = TypeVar("Item")
 Target: TypeAlias = "Callable[[str | None, int | None], WritableLog]"

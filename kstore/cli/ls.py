@@ -13,9 +13,9 @@ from kstore.compression import codec_name
 from kstore.env import join_path
 from kstore.errors import KStoreError
 from kstore.log.files.names import LOCK_FILE
-from kstore.log.opening import open_found
 from kstore.log.recovery.context import RecoveryContext
 from kstore.log.recovery.evidence import SegmentEnd, losses_beside
+from kstore.store.opening import open_found
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:

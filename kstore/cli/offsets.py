@@ -12,7 +12,7 @@ from kstore.cli.arguments import WrongUseError, parse_timestamp_ms
 from kstore.cli.output import Column
 from kstore.cli.render import JSON_TEXT, time_text
 from kstore.errors import KStoreError
-from kstore.log.opening import open_found
+from kstore.store.opening import open_found
 from kstore.types import EARLIEST, LATEST, MAX_TIMESTAMP, NO_TIMESTAMP, OffsetAndTimestamp
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from kstore.env import split_path
 from kstore.log.damage import LostOffsets, joined_ranges
 from kstore.log.recovery.context import LEFT_IN_PLACE
 from kstore.log.recovery.load import DAMAGE_LOGGER
-from kstore.log.upkeep.recovering import recover_partitions, recoverable
+from kstore.store.upkeep.recovering import recover_partitions, recoverable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kstore.errors import KStoreError
     from kstore.log.files.names import PartitionDirectory
     from kstore.log.recovery.context import RecoveryMode, RecoveryReport
-    from kstore.log.upkeep.recovering import RecoveredPartition
+    from kstore.store.upkeep.recovering import RecoveredPartition
     from kstore.types import TopicPartition
 
 COLUMNS = (

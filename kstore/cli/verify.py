@@ -25,8 +25,8 @@ from kstore.cli.render import (
 from kstore.env import split_path
 from kstore.errors import KStoreError
 from kstore.log.files.names import SEGMENT_INDEX_SUFFIXES
-from kstore.log.opening import open_found
 from kstore.log.verify import Verification, verify, verify_checkpoints
+from kstore.store.opening import open_found
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:

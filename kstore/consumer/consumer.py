@@ -29,12 +29,12 @@ from kstore.log.following.arrivals import Arrivals
 from kstore.log.following.follower import checked_timeout
 from kstore.log.following.tail import AutoOffsetReset, FollowOptions
 from kstore.log.log import Isolation, Log
-from kstore.log.store import Store, WritableStore
 from kstore.producer.transactions.group_offsets import PARTITION_COUNT as GROUP_OFFSETS_PARTITION_COUNT
 from kstore.producer.transactions.group_offsets import GroupOffsets, checked_group, checked_offsets
 from kstore.producer.transactions.places import CoordinatorPlaces
 from kstore.record import Record
 from kstore.record.decoding import Decoder, decoded_records, decoder_of
+from kstore.store.store import Store, WritableStore
 from kstore.types import EARLIEST, GROUP_OFFSETS_TOPIC, LATEST, MAX_OFFSET, Ack, OffsetAndMetadata, TopicPartition
 
 _MS_PER_S = 1000

@@ -14,8 +14,8 @@ from kstore.consumer.group_records import GroupRecords, decoded
 from kstore.env import Env, StrPath
 from kstore.errors import KStoreError, LogNotFoundError, UnsupportedError
 from kstore.log.log import Log
-from kstore.log.store import Store, WritableStore, open_store
 from kstore.record.schemas.topics import CoordinatorRecord, DecodedMessage
+from kstore.store.store import Store, WritableStore, open_store
 from kstore.types import (
     GROUP_OFFSETS_TOPIC,
     NO_PARTITION_LEADER_EPOCH,

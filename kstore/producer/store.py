@@ -59,13 +59,13 @@ class ProducerLog(Protocol):
 
 
 class Dependent(Protocol):
-    """What holds records for a store in memory; see kstore.log.upkeep.dependents."""
+    """What holds records for a store in memory; see kstore.store.upkeep.dependents."""
 
     def end_work(self) -> tuple[int, KStoreError | None]: ...
 
 
 class ProducerStore(Protocol):
-    """A store opened for writing; see kstore.log.WritableStore."""
+    """A store opened for writing; see kstore.store.WritableStore."""
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]: ...

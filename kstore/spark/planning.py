@@ -22,7 +22,6 @@ from kstore.errors import LogNotFoundError, OffsetOutOfRangeError, StorageError
 from kstore.log import Log, PartitionDirectory, ScanRange, find_partitions
 from kstore.log.damage import OnError
 from kstore.log.files.names import name_partitions
-from kstore.log.opening import look_into
 from kstore.spark.offsets import (
     OffsetRange,
     check_partitions_listed,
@@ -44,6 +43,7 @@ from kstore.spark.options import (
 from kstore.spark.pushdown import Constraint
 from kstore.spark.retention import Looks
 from kstore.spark.splitting import split_ranges
+from kstore.store.opening import look_into
 from kstore.types import INTERNAL_TOPICS, TopicPartition
 from kstore.waiting import results_in_threads
 

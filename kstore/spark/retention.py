@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, TypeVar
 from kstore.env import Closing, is_same_file, split_path
 from kstore.errors import LogNotFoundError, LogReplacedError, OffsetOutOfRangeError, StorageError
 from kstore.log import FileRange, Log, PartitionDirectory, ScanRange
-from kstore.log.opening import open_found
 from kstore.log.segment.replaced import is_change
 from kstore.spark.offsets import OffsetRange, data_loss, latest_offset
 from kstore.spark.options import ReadOptions
+from kstore.store.opening import open_found
 
 if TYPE_CHECKING:
     import pyarrow as pa

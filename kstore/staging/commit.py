@@ -25,7 +25,6 @@ from kstore.errors import (
     UnknownTopicOrPartitionError,
 )
 from kstore.log.files.names import parse_partition_directory_name
-from kstore.log.store import WritableStore, open_store
 from kstore.log.write.writable_log import WritableLog
 from kstore.producer.batches.ids import ProducerIdAndEpoch
 from kstore.producer.transactions.coordinator import (
@@ -37,6 +36,7 @@ from kstore.producer.transactions.coordinator import (
 from kstore.record import MemoryRecords
 from kstore.staging.area import CONTROL_PARTITION, StagedFile, StagingArea, remove_quietly
 from kstore.staging.committed import SINK_TOPIC_CONFIG, CommittedVersions
+from kstore.store.store import WritableStore, open_store
 from kstore.types import SINK_TOPIC, TopicPartition
 
 _logger = logging.getLogger("kstore.staging")

@@ -12,10 +12,10 @@ from kstore._core import records_of_batches
 from kstore.env import DEFAULT_ENV, Env, StrPath, WriteFile, absolute_path, join_path
 from kstore.errors import KStoreError, StorageError, UnknownTopicOrPartitionError
 from kstore.log.files.names import is_topic_name, parse_partition_directory_name
-from kstore.log.upkeep.dependents import Dependent, Dependents
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
 from kstore.producer.sink import ProduceResponse
 from kstore.staging.area import StagedFile, StagingArea
+from kstore.store.upkeep.dependents import Dependent, Dependents
 from kstore.types import INTERNAL_TOPICS, NO_OFFSET, Ack, TopicPartition
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from kstore.archive.options import export_options
 from kstore.archive.run import local_export
 from kstore.config import LogConfig
 from kstore.errors import ExportSourceError, LogNotFoundError, LogReplacedError
-from kstore.log.maintenance import verify
-from kstore.log.opening import open_log
-from kstore.log.store import open_store
 from kstore.record import Record
 from kstore.record.builder import with_records
+from kstore.store.checks import verify
+from kstore.store.opening import open_log
+from kstore.store.store import open_store
 from tests.fakes.changing_files import CHANGES, ChangingEnv, history
 
 # More than the calls of a run.

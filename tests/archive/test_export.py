@@ -38,9 +38,9 @@ from kstore.errors import (
     StorageError,
     UnsupportedError,
 )
-from kstore.log.opening import open_log
-from kstore.log.store import open_store
 from kstore.record import Record
+from kstore.store.opening import open_log
+from kstore.store.store import open_store
 from kstore.types import MAX_OFFSET, TopicPartition
 from tests.fakes.faults import Fault, FaultyEnv
 from tests.fakes.full_disk import FullEnv

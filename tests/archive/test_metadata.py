@@ -20,10 +20,10 @@ from kstore.log.files.checkpoints import (
 )
 from kstore.log.files.root_files import read_partition_metadata
 from kstore.log.files.snapshots import read_snapshot
-from kstore.log.opening import open_log
-from kstore.log.store import open_store
 from kstore.record import Record
 from kstore.record.builder import with_records
+from kstore.store.opening import open_log
+from kstore.store.store import open_store
 from kstore.types import NO_TIMESTAMP, TopicPartition
 from tests.making.exporting import checked_manifest, table_of
 

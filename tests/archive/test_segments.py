@@ -15,10 +15,10 @@ from kstore.errors import ExportError
 from kstore.log.files.checkpoints import read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
 from kstore.log.files.root_files import parse_id, read_partition_metadata
 from kstore.log.files.snapshots import read_snapshot
-from kstore.log.maintenance import verify
-from kstore.log.opening import open_log
-from kstore.log.store import open_store
 from kstore.record import Record
+from kstore.store.checks import verify
+from kstore.store.opening import open_log
+from kstore.store.store import open_store
 from kstore.types import TopicPartition
 from tests.making.exporting import (
     DAY_MS,

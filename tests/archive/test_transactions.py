@@ -18,13 +18,13 @@ from kstore.archive.run import LocalThreads, run_export
 from kstore.archive.tasks import Job
 from kstore.config import LogConfig
 from kstore.errors import ExportTransactionError
-from kstore.log.opening import open_log
-from kstore.log.store import open_store
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import Record
 from kstore.record.builder import with_end_transaction_marker, with_transactional_records
 from kstore.record.control import ControlRecordType, EndTransactionMarker
 from kstore.record.validation import AppendOrigin
+from kstore.store.opening import open_log
+from kstore.store.store import open_store
 from kstore.types import TopicPartition
 
 TOPIC, PLACE = "t", TopicPartition("t", 0)

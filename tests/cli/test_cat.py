@@ -13,7 +13,7 @@ import pytest
 from kstore import Record
 from kstore.cli import cat, render
 from kstore.cli.render import json_of_plain, json_records
-from kstore.log.opening import open_log
+from kstore.store.opening import open_log
 from tests.cli.runner import runner
 from tests.making.batches import (
     FIRST_TIMESTAMP_MS,

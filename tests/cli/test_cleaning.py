@@ -10,8 +10,8 @@ import pytest
 
 from kstore import LogConfig, open_log, open_store
 from kstore.env import DEFAULT_ENV
-from kstore.log.settings.file import read_settings, write_settings
 from kstore.record import Record
+from kstore.store.settings.file import read_settings, write_settings
 from tests.cli.runner import runner
 from tests.making.batches import flip_bit
 

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
-from kstore.log import open_log
 from kstore.log.log import Log
 from kstore.log.verify import verify
 from kstore.log.write.writable_log import WritableLog
+from kstore.store import open_log
 from tests.fakes.disk import SimulatedDisk
 from tests.fakes.faults import ClockedEnv
 from tests.fakes.power import CuttingEnv

@@ -12,7 +12,7 @@ from kstore.archive.files import crc_of
 from kstore.archive.manifest import read_manifest
 from kstore.archive.options import export_options
 from kstore.archive.run import local_export
-from kstore.log.opening import open_log
+from kstore.store.opening import open_log
 from tests.crash.crash_states import new_disk
 from tests.fakes.disk import PowerCut, SimulatedDisk
 from tests.making.exporting import PARTITIONS, TOPIC, grow

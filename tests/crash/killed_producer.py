@@ -6,10 +6,10 @@ import random
 
 from kstore.config import LogConfig
 from kstore.env.process import SYSTEM_CLOCK
-from kstore.log.store import WritableStore, open_store
 from kstore.producer.sending.store_sink import StoreSink
 from kstore.producer.transactions.coordinator import TransactionCoordinator
 from kstore.producer.transactions.manager import TransactionManager
+from kstore.store.store import WritableStore, open_store
 from kstore.types import TopicPartition
 from tests.crash.nursery import report, serve
 from tests.fakes.sending import Producing

@@ -6,8 +6,8 @@ import random
 from dataclasses import replace
 
 from kstore.config import LogConfig
-from kstore.log import open_log
 from kstore.record import Record
+from kstore.store import open_log
 from kstore.types import TimestampType
 from tests.crash.nursery import report, serve
 

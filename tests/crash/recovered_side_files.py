@@ -23,10 +23,10 @@ from kstore.log.files.names import (
     QUARANTINE_DIRECTORY,
     RECOVERY_POINT_CHECKPOINT,
 )
-from kstore.log.maintenance import recover, verify
-from kstore.log.opening import open_log
 from kstore.log.recovery.context import LEFT_IN_PLACE, RecoveryMode
-from kstore.log.upkeep.recovering import RecoveredPartition
+from kstore.store.checks import recover, verify
+from kstore.store.opening import open_log
+from kstore.store.upkeep.recovering import RecoveredPartition
 from tests.golden.recovery_cases import NEW_SETS, Case, cases, copied
 from tests.golden.sets import unpack
 from tests.making.batches import write_offset_checkpoint

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from kstore.errors import CorruptionError, LogNotFoundError, LogReplacedError, OffsetOutOfRangeError
-from kstore.log import open_log
 from kstore.log.log import Log
+from kstore.store import open_log
 from tests.crash.nursery import STARTED, report
 from tests.crash.soak_records import IDEMPOTENT, PARTITIONS, PLAIN, TRANSACTIONAL, TRUNCATED, Read, read
 

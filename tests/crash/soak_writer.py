@@ -16,8 +16,8 @@ from contextlib import suppress
 import numpy
 
 from kstore.errors import KStoreError
-from kstore.log import WritableStore
 from kstore.producer import Producer
+from kstore.store import WritableStore
 from tests.crash.nursery import STARTED, report
 from tests.crash.soak_records import (
     IDEMPOTENT,

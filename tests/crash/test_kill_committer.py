@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from kstore.log.maintenance import verify
-from kstore.log.store import open_store
 from kstore.staging import StagingArea
+from kstore.store.checks import verify
+from kstore.store.store import open_store
 from kstore.types import SINK_TOPIC
 from tests.crash.killed_committer import values_of
 from tests.making.staging import PARTITIONS, TOPIC, make_root

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kstore.log.store import WritableStore, open_store
 from kstore.log.verify import verify
+from kstore.store.store import WritableStore, open_store
 from tests.crash.killed_producer import (
     ABORTED,
     COMMITTED,

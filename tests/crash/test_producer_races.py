@@ -18,8 +18,8 @@ import pytest
 
 from kstore.config import LogConfig
 from kstore.errors import TransactionStateError
-from kstore.log.store import WritableStore, open_store
 from kstore.producer import Producer
+from kstore.store.store import WritableStore, open_store
 
 SWITCH_SECONDS = 1e-6
 PLAIN, COLUMNS, TRANSACTIONS = "plain", "columns", "transactions"

@@ -14,10 +14,10 @@ import pytest
 from kstore.config import LogConfig
 from kstore.env.process import SYSTEM_CLOCK
 from kstore.errors import StorageError
-from kstore.log.store import WritableStore, open_store
 from kstore.producer.cluster import Cluster
 from kstore.producer.sending.store_sink import StoreSink
 from kstore.producer.sink import ProduceResponse
+from kstore.store.store import WritableStore, open_store
 from kstore.types import TopicPartition
 from tests.fakes.sending import Producing
 

@@ -10,8 +10,8 @@ import numpy
 import pytest
 
 from kstore.env import LocalEnv
-from kstore.log import WritableStore
 from kstore.producer import Producer
+from kstore.store import WritableStore
 from tests.crash import soak_writer
 from tests.crash.soak import Model, Soak, Use, growth
 from tests.crash.soak_reader import Follower

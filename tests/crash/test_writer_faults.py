@@ -14,10 +14,10 @@ import pytest
 from kstore.config import LogConfig
 from kstore.env import LocalEnv
 from kstore.errors import KStoreError, LogClosedError, LogFailedError, StorageError
-from kstore.log import open_log
 from kstore.log.verify import verify
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import Record
+from kstore.store import open_log
 from kstore.types import TimestampType
 from tests.fakes.faults import FAULT_KINDS, Fault, FaultyEnv
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 
 from kstore.config import LogConfig
-from kstore.log.store import WritableStore, open_store
 from kstore.record import Record
+from kstore.store.store import WritableStore, open_store
 from tests.crash.crash_states import as_durable, new_disk
 from tests.fakes.disk import PowerCut, SimulatedDisk, WatchedDisk
 

@@ -12,8 +12,8 @@ from kstore.log.env import LocalEnv
 
 from kstore.compression import decompress
 from kstore.config import LogConfig
-from kstore.log import open_log
 from kstore.record import RecordBatch
+from kstore.store import open_log
 from tests.golden.sets import PACKED_DIRECTORY, read_offset_checkpoint, unpack
 
 NEW_SET, OLD_SET = "cleaning-4.4.0", "cleaning-2.8.2"

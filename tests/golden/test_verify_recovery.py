@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kstore.log import open_log
 from kstore.log.verify import verify
+from kstore.store import open_log
 from tests.golden.recovery_cases import CLEAN_SET, NEW_SETS, Case, cases
 from tests.making.collecting import over
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from kstore.archive import export
-from kstore.log.opening import open_log
-from kstore.log.store import open_store
+from kstore.store.opening import open_log
+from kstore.store.store import open_store
 from kstore.types import TopicPartition
 from tests.interop.broker import NODE_ID, Broker, Client, tool
 from tests.interop.store import CLUSTER_ID, ISOLATIONS, clean_start, dumped, records_of, topic_id

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kstore.config import LogConfig
 from kstore.env import DEFAULT_ENV
-from kstore.log.store import WritableStore, open_store
+from kstore.store.store import WritableStore, open_store
 from tests.golden.sets import read_offset_checkpoint
 from tests.interop.broker import NODE_ID, Broker, Client
 from tests.interop.store import CLUSTER_ID, Problems, clean_start, dumped, read_alike, topic_id

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kstore.consumer import Consumer, read_groups
-from kstore.log import open_log
-from kstore.log.store import WritableStore, open_store
 from kstore.producer import Producer
+from kstore.store import open_log
+from kstore.store.store import WritableStore, open_store
 from kstore.types import OffsetAndMetadata, TopicPartition
 from tests.interop.broker import NODE_ID, Broker, Client
 from tests.interop.store import CLUSTER_ID, Problems, topic_id

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kstore.errors import KStoreError
-from kstore.log import WritableStore
-from kstore.log.store import open_store
 from kstore.producer import Producer
+from kstore.store import WritableStore
+from kstore.store.store import open_store
 from tests.interop.broker import NODE_ID, Broker, Client, tool
 from tests.interop.comparison import records_difference
 from tests.interop.store import CLUSTER_ID, ISOLATIONS, Problems, clean_start, dumped, records_of

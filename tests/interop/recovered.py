@@ -22,10 +22,10 @@ from kstore.log.files.names import (
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
 )
-from kstore.log.maintenance import recover
-from kstore.log.opening import open_log
 from kstore.log.recovery.context import RecoveryMode
-from kstore.log.store import open_store
+from kstore.store.checks import recover
+from kstore.store.opening import open_log
+from kstore.store.store import open_store
 from tests.crash.recovered_side_files import MODES, broker_root, damaged_root, is_yes, recovery_case
 from tests.golden.recovery_cases import NEW_SETS, Case, cases
 from tests.golden.sets import read_offset_checkpoint

@@ -11,9 +11,9 @@ from typing import Any
 from unittest import mock
 
 from kstore.errors import LogFailedError
-from kstore.log.store import open_store
 from kstore.producer.transactions.coordinator import TRANSACTION_STATE_TOPIC, TransactionCoordinator
 from kstore.staging import AppVersion, StagingArea, prepare_root
+from kstore.store.store import open_store
 from kstore.types import SINK_TOPIC
 from tests.interop.broker import NODE_ID, Broker
 from tests.interop.comparison import hashed

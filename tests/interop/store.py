@@ -17,8 +17,8 @@ from typing import Any
 
 from kstore.cli.offsets import LATEST, OffsetQuery, list_offset
 from kstore.log import Log
-from kstore.log.store import WritableStore, open_store
 from kstore.log.verify import verify
+from kstore.store.store import WritableStore, open_store
 from tests.interop.broker import NODE_ID, Broker, Client, build, tool
 from tests.interop.comparison import Line, lines_of, records_difference
 from tests.interop.store_topics import SMALL_SEGMENTS, TOPICS, Topic, Written, sent
@@ -40,7 +40,7 @@ ACKS_BEFORE_THE_KILL = 300
 KILLED_WRITER = """
 import sys
 from dataclasses import replace
-from kstore.log.store import open_store
+from kstore.store.store import open_store
 from tests.interop.store_topics import SMALL_SEGMENTS, sent
 store = open_store(sys.argv[1], "a", replace(SMALL_SEGMENTS, preallocate=sys.argv[3] == "True"))
 log = store.log(sys.argv[2])

@@ -11,10 +11,10 @@ from typing import Any
 
 from kstore.env.process import SYSTEM_CLOCK
 from kstore.errors import LogFailedError
-from kstore.log.store import WritableStore, open_store
 from kstore.producer.sending.store_sink import StoreSink
 from kstore.producer.transactions.coordinator import TRANSACTION_STATE_TOPIC, TransactionCoordinator
 from kstore.producer.transactions.manager import TransactionManager
+from kstore.store.store import WritableStore, open_store
 from kstore.types import TopicPartition
 from tests.fakes.sending import Producing
 from tests.interop.broker import NODE_ID, Broker, tool

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from kstore.log import Log, open_log, open_store
+from kstore.log import Log
+from kstore.store import open_log, open_store
 from tests.making.batches import batches, write_root
 
 SEGMENTS = [batches(10 * number, 2, records_per_batch=5) for number in range(3)]

@@ -25,8 +25,9 @@ from kstore.errors import (
     StorageError,
     UnsupportedMagicError,
 )
-from kstore.log import FetchData, Log, open_log
+from kstore.log import FetchData, Log
 from kstore.record import MemoryRecords
+from kstore.store import open_log
 from kstore.types import OffsetAndTimestamp, TimestampType, TopicPartition
 from tests.making.batches import (
     FIRST_TIMESTAMP_MS,

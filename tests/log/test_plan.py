@@ -15,9 +15,10 @@ import pytest
 from kstore.config import LogConfig
 from kstore.env import DEFAULT_ENV, LocalEnv, LocalFile, OpenFiles
 from kstore.errors import CorruptRecordError, UnsupportedMagicError
-from kstore.log import ScanRange, open_log
+from kstore.log import ScanRange
 from kstore.log.segment.records import SegmentRecords
 from kstore.record import RecordBatch
+from kstore.store import open_log
 from kstore.types import TopicPartition
 from tests.making.batches import Layout, batch, grow, record, set_bytes, write_partition
 from tests.reference.codec import Header, write_batch

@@ -8,12 +8,12 @@ from itertools import pairwise
 
 from kstore.compression import CompressionType
 from kstore.config import LogConfig
-from kstore.log import open_log
 from kstore.log.log import Log
 from kstore.log.write.compaction import CompactionReport
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import ControlRecordType, MemoryRecords
 from kstore.record.builder import MemoryRecordsBuilder
+from kstore.store import open_log
 from tests.fakes.disk import SimulatedDisk
 from tests.fakes.power import CuttingEnv
 from tests.reference.compaction import ModelBatch, ModelRecord, Round, aborted_batches, cleaned, replayed

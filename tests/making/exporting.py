@@ -13,9 +13,9 @@ from kstore.archive.manifest import MANIFEST_FILE, Manifest, read_manifest
 from kstore.archive.target import STAGING_DIRECTORY
 from kstore.config import LogConfig
 from kstore.env import DEFAULT_ENV
-from kstore.log.opening import open_log
-from kstore.log.store import open_store
 from kstore.record import Record
+from kstore.store.opening import open_log
+from kstore.store.store import open_store
 from kstore.types import NO_TIMESTAMP, TopicPartition
 
 TOPIC, PARTITIONS = "orders", 2

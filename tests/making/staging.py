@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kstore.env import DEFAULT_ENV, LocalEnv
-from kstore.log.store import open_store
 from kstore.producer.producer import Producer
 from kstore.producer.transactions.coordinator import TRANSACTION_STATE_CONFIG, TRANSACTION_STATE_TOPIC
 from kstore.staging import (
@@ -19,6 +18,7 @@ from kstore.staging import (
     partitions_by_topic,
     prepare_root,
 )
+from kstore.store.store import open_store
 
 TOPIC, PARTITIONS = "t", 3
 

@@ -16,7 +16,6 @@ from kstore.errors import (
     StorageError,
     TransactionStateError,
 )
-from kstore.log.store import WritableStore, open_store
 from kstore.producer.batches.ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch
 from kstore.producer.transactions import coordinator as coordinator_module
 from kstore.producer.transactions.coordinator import (
@@ -30,6 +29,7 @@ from kstore.producer.transactions.coordinator import (
 )
 from kstore.record import MemoryRecords
 from kstore.record.schemas.topics import coordinator_partition
+from kstore.store.store import WritableStore, open_store
 from kstore.types import TopicPartition
 from tests.making.batches import record
 from tests.reference.codec import write_batch

@@ -16,9 +16,9 @@ from kstore.errors import (
     TransactionStateError,
     UnknownTopicOrPartitionError,
 )
-from kstore.log.store import open_store
 from kstore.producer.transactions.coordinator import TransactionCoordinator
 from kstore.producer.transactions.manager import TransactionManagerState
+from kstore.store.store import open_store
 from tests.fakes.sending import T0, ManualClock
 from tests.fakes.transacting import Transactional
 

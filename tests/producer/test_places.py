@@ -10,10 +10,10 @@ import pytest
 
 from kstore import Consumer, Producer, TopicPartition, open_store
 from kstore.errors import UnknownTopicOrPartitionError
-from kstore.log.store import WritableStore
 from kstore.producer.transactions.places import CoordinatorPlaces
 from kstore.record import Record
 from kstore.record.schemas.topics import coordinator_partition
+from kstore.store.store import WritableStore
 from tests.making.batches import flip_bit
 
 OFFSETS, STATE = "__consumer_offsets", "__transaction_state"

@@ -28,7 +28,6 @@ from kstore.errors import (
     TransactionStateError,
     UnknownTopicOrPartitionError,
 )
-from kstore.log import WritableStore, open_store
 from kstore.producer import (
     Cluster,
     Node,
@@ -42,6 +41,7 @@ from kstore.producer import (
     partition_for_key,
 )
 from kstore.producer.batches.batch import ProducerBatch
+from kstore.store import WritableStore, open_store
 from tests.fakes.faults import Fault, FaultyEnv
 from tests.reference.verdicts import as_reference
 

@@ -19,9 +19,9 @@ from kstore.errors import (
     TransactionStateError,
     UnknownTopicOrPartitionError,
 )
-from kstore.log import WritableStore
 from kstore.producer import Producer, partition_for_key
 from kstore.record.packing import BinaryColumn, RecordColumns
+from kstore.store import WritableStore
 
 TOPIC = "topic"
 WAIT_S = 60

@@ -21,13 +21,13 @@ from kstore.errors import (
     StorageError,
     UnknownTopicOrPartitionError,
 )
-from kstore.log.store import WritableStore, open_store
 from kstore.producer import BufferPool, ProducerBatch
 from kstore.producer.cluster import Node
 from kstore.producer.sending.store_sink import StoreSink
 from kstore.producer.transactions.coordinator import coordinator_of
 from kstore.producer.transactions.manager import TransactionManager
 from kstore.record import MemoryRecords
+from kstore.store.store import WritableStore, open_store
 from kstore.types import TopicPartition
 from tests.fakes.faults import Fault, FaultyEnv
 from tests.fakes.sending import BATCH_SIZE, T0, T1, Producing

@@ -16,9 +16,9 @@ from kstore.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
-from kstore.log.store import open_store
 from kstore.producer.transactions.coordinator import TRANSACTION_STATE_TOPIC, TransactionCoordinator
 from kstore.producer.transactions.manager import TransactionManager, TransactionManagerState
+from kstore.store.store import open_store
 from tests.fakes.sending import T0, T1, ManualClock, again, fails
 from tests.fakes.transacting import Transactional
 

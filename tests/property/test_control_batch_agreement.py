@@ -19,7 +19,8 @@ from kstore import MemoryRecords
 from kstore.cli.cat import CatOptions, groups
 from kstore.config import MAX_INT32
 from kstore.errors import CorruptionError, UnsupportedError
-from kstore.log import Log, open_log
+from kstore.log import Log
+from kstore.store import open_log
 from kstore.types import MAX_OFFSET
 from tests.making.batches import batch, with_fields
 from tests.reference import codec as reference

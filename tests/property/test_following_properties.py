@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kstore.config import LogConfig
 from kstore.env import LocalEnv
-from kstore.log import Follower, open_log
+from kstore.log import Follower
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import (
     AppendOrigin,
@@ -24,6 +24,7 @@ from kstore.record import (
     Record,
     with_end_transaction_marker,
 )
+from kstore.store import open_log
 
 CONFIG = LogConfig(segment_bytes=600, segment_index_bytes=1000, index_interval_bytes=100)
 COMPACT = LogConfig(segment_bytes=600, segment_index_bytes=1000, cleanup_policy="compact")

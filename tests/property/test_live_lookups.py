@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from kstore.config import LogConfig
 from kstore.env import LocalEnv, WriteFile
-from kstore.log import open_log
 from kstore.record import Record
+from kstore.store import open_log
 
 # An entry for almost every batch; a search by time trusts nothing below the proof bytes.
 CONFIG = LogConfig(index_interval_bytes=150, time_index_proof_bytes=400)

@@ -17,10 +17,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kstore.config import LogConfig
 from kstore.env import LocalEnv, WriteFile
 from kstore.errors import LogFailedError, OffsetOutOfRangeError, StorageError
-from kstore.log import open_log
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords, Record
 from kstore.record.builder import with_records
+from kstore.store import open_log
 from tests.fakes.short_writes import ShortWrites
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kstore.errors import BufferExhaustedError, KStoreError, RecordTooLargeError, StorageError
-from kstore.log.store import WritableStore, open_store
 from kstore.producer import Cluster, Node, ProduceResponse, StoreSink
 from kstore.producer.batches.batch import ProducerBatch
+from kstore.store.store import WritableStore, open_store
 from tests.fakes.sending import T0, T1, Producing
 
 STEPS = 60

@@ -14,7 +14,8 @@ import pytest
 
 from kstore.env import LocalEnv, LocalFile
 from kstore.errors import CorruptionError, LogReplacedError, OffsetOutOfRangeError
-from kstore.log import Log, open_log
+from kstore.log import Log
+from kstore.store import open_log
 from kstore.types import MAX_TIMESTAMP
 from tests.making.batches import (
     FIRST_TIMESTAMP_MS,

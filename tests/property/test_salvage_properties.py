@@ -18,10 +18,10 @@ import pytest
 from kstore._core import check_crc, read_header
 from kstore.config import LogConfig
 from kstore.errors import KStoreError
-from kstore.log import open_log
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.recovery.context import LoadedLog
 from kstore.log.recovery.load import load_log
+from kstore.store import open_log
 from kstore.types import TopicPartition
 from tests.making.batches import Layout, record, write_partition
 from tests.making.messages import packed_entry, write_wrapper

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from kstore.config import LogConfig
 from kstore.env import LocalEnv
-from kstore.log import open_log
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import (
     AppendOrigin,
@@ -23,6 +22,7 @@ from kstore.record import (
     MemoryRecords,
     with_end_transaction_marker,
 )
+from kstore.store import open_log
 from tests.making.batches import FIRST_TIMESTAMP_MS, record
 from tests.reference.codec import write_batch
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kstore.errors import KStoreError, TransactionAbortedError, TransactionStateError
-from kstore.log.store import open_store
 from kstore.producer import FutureRecordMetadata, Producer
 from kstore.producer.interceptors import ProducerInterceptor
+from kstore.store.store import open_store
 
 TOPIC, PARTITIONS = "t", 3
 MOST_BYTES = 2000

@@ -21,7 +21,7 @@ from bench.core_decode import columns_of, record_batch_of
 from bench.data import PartitionSpec, partition, repeated
 from bench.digest import ColumnDigest, digest_of_arrow
 from bench.limit import FileLimit, Limit, compile_limit, padded
-from kstore.log import open_log
+from kstore.store import open_log
 
 ROOT = Path(__file__).parents[2]
 SMALL = PartitionSpec(name="bench-0", value_bytes=100, segment_bytes=40_000, segment_count=2)

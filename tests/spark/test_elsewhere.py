@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kstore.log.store import open_store
+from kstore.store.store import open_store
 from tests.making.staging import TOPIC, committed_values, make_root
 from tests.spark.conftest import REPOSITORY
 from tests.spark.loop_query import SOURCE_TOPIC

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kstore.log.maintenance import verify
-from kstore.log.store import open_store
+from kstore.store.checks import verify
+from kstore.store.store import open_store
 from tests.making.staging import TOPIC, committed_values, make_root
 from tests.spark.killing import REPOSITORY, run_with_kills
 from tests.spark.loop_query import SOURCE_TOPIC, WATERMARK_DAYS

@@ -15,12 +15,12 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from kstore.log.maintenance import verify
-from kstore.log.store import open_store
 from kstore.producer import partition_for_key
 from kstore.staging import StagingArea
 from kstore.staging.area import CONTROL_PARTITION
 from kstore.staging.committed import CommittedVersions
+from kstore.store.checks import verify
+from kstore.store.store import open_store
 from kstore.types import SINK_TOPIC
 from tests.making.collecting import over
 from tests.making.staging import PARTITIONS, TOPIC, make_root

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kstore.log.maintenance import verify
-from kstore.log.store import open_store
 from kstore.staging import StagingArea
+from kstore.store.checks import verify
+from kstore.store.store import open_store
 from tests.making.staging import PARTITIONS, TOPIC, make_root
 from tests.spark.killing import run_with_kills
 

@@ -26,10 +26,10 @@ from pyspark.sql.types import (
 
 import kstore
 from kstore.errors import RecordTooLargeError, StorageError, UnknownTopicOrPartitionError, UnsupportedError
-from kstore.log.store import open_store
 from kstore.producer import ColumnsFuture, Producer, ProducerConfig, partition_for_key
 from kstore.spark.sink import rows as rows_module
 from kstore.staging import StagingArea, StagingSink
+from kstore.store.store import open_store
 from pyspark_kstore import DefaultSource
 from tests.making.staging import PARTITIONS, TOPIC, make_root
 

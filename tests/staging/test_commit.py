@@ -20,8 +20,6 @@ from kstore.errors import (
     StorageError,
     UnknownTopicOrPartitionError,
 )
-from kstore.log.maintenance import verify
-from kstore.log.store import open_store
 from kstore.producer.transactions import coordinator as coordinator_module
 from kstore.producer.transactions.coordinator import TRANSACTION_STATE_TOPIC, coordinator_of
 from kstore.record import Record
@@ -29,6 +27,8 @@ from kstore.staging import AppVersion, StagedFile, StagingArea, commit_staged, j
 from kstore.staging import committed as committed_module
 from kstore.staging.area import CONTROL_PARTITION
 from kstore.staging.committed import CommittedVersions
+from kstore.store.checks import verify
+from kstore.store.store import open_store
 from kstore.types import INTERNAL_TOPICS, SINK_TOPIC
 from tests.fakes.full_disk import FullEnv
 from tests.making.collecting import over

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kstore.errors import InvalidRecordError
-from kstore.log.store import open_store
 from kstore.record import Record
 from kstore.staging.committed import CommittedVersions
+from kstore.store.store import open_store
 
 
 def read(tmp_path: Path, *values: bytes) -> CommittedVersions:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kstore.errors import StorageError, UnknownTopicOrPartitionError
-from kstore.log.store import open_store
 from kstore.producer.producer import Producer
 from kstore.staging import StagingArea, StagingSink, job_name, partitions_by_topic, prepare_root
+from kstore.store.store import open_store
 from kstore.types import INTERNAL_TOPICS
 from tests.fakes.full_disk import FullEnv
 from tests.making.staging import PARTITIONS, TOPIC, make_root, stage

@@ -15,8 +15,8 @@ import kstore
 from kstore import open_log
 from kstore.env import locate
 from kstore.errors import LogNotFoundError
-from kstore.log.store import open_store
 from kstore.record import Record
+from kstore.store.store import open_store
 from tests.urls.conftest import FLIGHTS
 
 

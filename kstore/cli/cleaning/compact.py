@@ -14,10 +14,10 @@ from kstore.log.cleaning.cleanable import LogBounds
 from kstore.log.cleaning.savings import plan_compaction
 from kstore.log.files.checkpoints import read_checkpoint
 from kstore.log.files.names import CLEANER_CHECKPOINT
-from kstore.log.opening import open_found
-from kstore.log.upkeep.recovering import recoverable
 from kstore.log.write.compaction import CompactionReport
 from kstore.log.write.writable_log import WritableLog
+from kstore.store.opening import open_found
+from kstore.store.upkeep.recovering import recoverable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,9 +11,9 @@ from kstore.cli.render import JSON_TEXT
 from kstore.env import DEFAULT_ENV
 from kstore.errors import CorruptionError, KStoreError, StorageError, TopicSettingsError
 from kstore.log.cleaning.retention import RetentionBounds, plan_retention
-from kstore.log.opening import open_log
-from kstore.log.upkeep.recovering import recoverable
 from kstore.log.write.writable_log import WritableLog
+from kstore.store.opening import open_log
+from kstore.store.upkeep.recovering import recoverable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kstore.cli.render import JSON_TEXT
 from kstore.config import LogConfig
 from kstore.errors import TopicSettingsError
-from kstore.log.settings.known import KnownSettings
+from kstore.store.settings.known import KnownSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kstore.cli.arguments import PartitionSelection
     from kstore.cli.output import Output
     from kstore.log.files.names import PartitionDirectory
-    from kstore.log.settings.known import TopicKnowledge
+    from kstore.store.settings.known import TopicKnowledge
     from kstore.types import TopicPartition
 
 

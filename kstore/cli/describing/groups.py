@@ -10,7 +10,7 @@ from kstore.cli.output import Column, printable
 from kstore.cli.render import JSON_TEXT, plain_value, time_text
 from kstore.consumer.groups import read_groups
 from kstore.env import shown_path
-from kstore.log.store import open_store
+from kstore.store.store import open_store
 from kstore.types import GROUP_OFFSETS_TOPIC
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from kstore.cli.render import JSON_TEXT, bytes_text, plain_value, time_text
 from kstore.config import LogConfig
 from kstore.errors import KStoreError
 from kstore.log.cleaning.savings import compaction_savings
-from kstore.log.opening import open_found
+from kstore.store.opening import open_found
 
 if TYPE_CHECKING:
     from kstore.cli.arguments import PartitionSelection

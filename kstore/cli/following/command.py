@@ -13,7 +13,7 @@ from kstore.errors import KStoreError, LogNotFoundError
 from kstore.log.following.follower import Feed
 from kstore.log.following.partitions import ManyLogs
 from kstore.log.following.tail import FollowOptions, LogTail, Part
-from kstore.log.opening import open_found
+from kstore.store.opening import open_found
 
 if TYPE_CHECKING:
     from collections.abc import Set

@@ -15,7 +15,7 @@ from typing import Any
 from kstore._core import BatchHeader
 from kstore.config import LogConfig
 from kstore.env import LocalEnv
-from kstore.log import WritableLog, open_log
+from kstore.log import WritableLog
 from kstore.log.files.checkpoints import EpochEntry
 from kstore.log.files.root_files import CleanShutdown, write_clean_shutdown
 from kstore.log.files.snapshots import encode_snapshot
@@ -23,6 +23,7 @@ from kstore.log.segment.segment import LogSegment
 from kstore.log.segment.transaction_index import decode_aborted_txns
 from kstore.log.state.leader_epochs import LeaderEpochCache
 from kstore.record import MemoryRecords
+from kstore.store import open_log
 from tests.interop.histories.answers import Answer, state_of
 from tests.reference.messages import MAGIC_AT, read_all
 

@@ -14,7 +14,6 @@ import pytest
 from kstore.config import LogConfig
 from kstore.env import FileStatus, LocalEnv, LocalFile, WriteFile
 from kstore.errors import CorruptLogError, CorruptRecordError, StorageError
-from kstore.log import open_log
 from kstore.log.files.durable_point import DurablePoint, DurablePointFile
 from kstore.log.files.names import (
     LEADER_EPOCH_CHECKPOINT,
@@ -25,6 +24,7 @@ from kstore.log.files.names import (
 from kstore.log.files.root_files import NO_BROKER_EPOCH, CleanShutdown, write_clean_shutdown
 from kstore.log.recovery.context import LoadedLog, RecoveryMode
 from kstore.log.recovery.load import load_log
+from kstore.store import open_log
 from kstore.types import TopicPartition
 from tests.fakes.faults import FaultyEnv
 from tests.making.batches import batch, batches, flip_bit, patch_header, write_offset_checkpoint, write_partition

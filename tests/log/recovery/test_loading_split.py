@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from kstore.config import LogConfig
-from kstore.log import open_log
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.recovery.context import LoadedLog, RecoveryMode
 from kstore.log.recovery.load import load_log
 from kstore.log.verify import verify
 from kstore.record import MemoryRecordsBuilder
+from kstore.store import open_log
 from kstore.types import TopicPartition
 from tests.making.batches import batch, batches, flip_bit, write_partition
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from kstore.config import LogConfig
-from kstore.log import open_log
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.recovery.context import LoadedLog
 from kstore.log.recovery.load import load_log
 from kstore.log.segment.framing import WholeBatch, longest_in_order
+from kstore.store import open_log
 from kstore.types import TopicPartition
 from tests.making.batches import (
     Layout,

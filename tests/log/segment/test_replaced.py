@@ -23,8 +23,8 @@ from kstore.errors import (
     UnsupportedCompressionTypeError,
     UnsupportedMagicError,
 )
-from kstore.log import open_log
 from kstore.log.segment.replaced import ListedFile, change_that_caused, is_settled
+from kstore.store import open_log
 from tests.making.batches import batch, batches, flip_bit, with_fields, write_partition
 from tests.making.messages import packed_entry, write_wrapper
 from tests.reference import codecs

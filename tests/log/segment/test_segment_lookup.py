@@ -13,7 +13,8 @@ from kstore import _core
 from kstore.config import LogConfig
 from kstore.env import LocalFile
 from kstore.errors import CorruptRecordError, InvalidRecordError, LogClosedError
-from kstore.log import Log, LogSegment, open_log
+from kstore.log import Log, LogSegment
+from kstore.store import open_log
 from tests.making.batches import FIRST_TIMESTAMP_MS, Layout, batch, batches, patch_header, record, write_partition
 from tests.reference.codec import Header, Record, read_records, write_batch
 

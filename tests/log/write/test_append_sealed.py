@@ -14,8 +14,8 @@ from kstore._core import ColumnBuffer
 from kstore.config import LogConfig
 from kstore.env import DEFAULT_ENV
 from kstore.errors import CorruptRecordError, InvalidRecordError, KStoreError
-from kstore.log import open_log
 from kstore.record import MemoryRecords, MemoryRecordsBuilder, Record
+from kstore.store import open_log
 
 NOW_MS = DEFAULT_ENV.wall_clock_ms()
 HOUR_MS = 3_600_000

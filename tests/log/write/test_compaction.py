@@ -18,10 +18,10 @@ from kstore._core import CompactionPass, OffsetMap
 from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.errors import CorruptRecordError, KeylessRecordsError, KStoreError, LogReplacedError
-from kstore.log import open_log
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import ControlRecordType, EndTransactionMarker, MemoryRecords, Record
 from kstore.record.builder import MemoryRecordsBuilder, with_end_transaction_marker, with_transactional_records
+from kstore.store import open_log
 from kstore.types import NO_TIMESTAMP, OffsetAndTimestamp
 from tests.golden.cleaning_cases import Clock, checkpointed, segment_bases
 from tests.making.batches import batch, flip_bit

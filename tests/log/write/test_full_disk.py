@@ -12,7 +12,6 @@ import pytest
 
 from kstore.config import LogConfig
 from kstore.errors import LogFailedError, StorageError
-from kstore.log import open_log, open_store
 from kstore.log.files.checkpoints import read_checkpoint
 from kstore.log.files.names import (
     HIGH_WATERMARK_CHECKPOINT,
@@ -21,6 +20,7 @@ from kstore.log.files.names import (
 )
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import AppendOrigin, MemoryRecords
+from kstore.store import open_log, open_store
 from kstore.types import TopicPartition
 from tests.fakes.full_disk import FullEnv
 from tests.making.batches import batch

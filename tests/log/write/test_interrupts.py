@@ -15,7 +15,6 @@ import pytest
 from kstore.config import LogConfig
 from kstore.env import DEFAULT_ENV, LockFile
 from kstore.errors import LogClosedError, LogFailedError
-from kstore.log import WritableStore, open_log, open_store
 from kstore.log.files.lock import PartitionLock
 from kstore.log.segment.file_records import FileRecords
 from kstore.log.segment.indexes import TimeIndexFile
@@ -26,6 +25,7 @@ from kstore.log.write.open_writers import OpenWriters
 from kstore.log.write.truncations import Truncations
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import Record
+from kstore.store import WritableStore, open_log, open_store
 from tests.fakes.disk import SimulatedDisk
 from tests.fakes.interrupts import Tracer, bounded, first_visits, traced
 

@@ -11,11 +11,11 @@ import pytest
 from kstore.config import LogConfig
 from kstore.env import LocalEnv
 from kstore.errors import LogFailedError, RecordBatchTooLargeError, StorageError
-from kstore.log import open_log
 from kstore.log.segment.transaction_index import AbortedTxn
 from kstore.log.verify import verify
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords
+from kstore.store import open_log
 from kstore.types import Ack
 from tests.fakes.full_disk import FullEnv
 from tests.making.batches import batch, batches, record

@@ -19,7 +19,6 @@ import pytest
 from kstore.config import LogConfig
 from kstore.env import OPEN_FILES_LIMIT, REWRITTEN_FILES_LIMIT, LocalEnv, WriteFile
 from kstore.errors import KStoreError, LogClosedError, LogFailedError, LogLockedError, StorageError
-from kstore.log import open_log, open_store
 from kstore.log.files.checkpoints import read_checkpoint
 from kstore.log.files.durable_point import DurablePoint, DurablePointFile
 from kstore.log.files.names import RECOVERY_POINT_CHECKPOINT
@@ -27,6 +26,7 @@ from kstore.log.verify import verify
 from kstore.log.write.rules import LogAppendInfo
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords, Record
+from kstore.store import open_log, open_store
 from kstore.types import TopicPartition
 from tests.fakes.disk import SimulatedDisk
 from tests.making.batches import batch
@@ -368,7 +368,7 @@ def open_descriptors(directory: Path) -> list[str]:
 MANY_PARTITIONS = """
 import os, resource, sys
 from kstore.errors import StorageError
-from kstore.log import open_store
+from kstore.store import open_store
 from kstore.record import Record
 root, wanted, partitions, most = sys.argv[1], *map(int, sys.argv[2:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, wanted))

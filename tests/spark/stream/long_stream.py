@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 from kstore.config import LogConfig
 from kstore.log import WritableLog
-from kstore.log.store import WritableStore, open_store
 from kstore.record import Record
+from kstore.store.store import WritableStore, open_store
 from tests.fakes.stream_query import Crash, Killed, StreamQuery
 
 TOPIC, PARTITIONS = "t", 4

@@ -14,11 +14,11 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
 
 from kstore.errors import CorruptRecordError, LogNotFoundError, OffsetOutOfRangeError, UnsupportedError
-from kstore.log.store import open_store
 from kstore.producer.producer import Producer
 from kstore.record import Record
 from kstore.spark import KStoreDataSource
 from kstore.spark.readers import task_bytes
+from kstore.store.store import open_store
 from tests.fakes.stream_query import SCHEMA, Killed, StreamQuery
 from tests.making.batches import flip_bit
 from tests.making.growing import GrowingRoot

@@ -21,8 +21,8 @@ from kstore.log.files.names import (
     partitions_of_root,
 )
 from kstore.log.files.root_files import read_meta_properties, read_partition_metadata
-from kstore.log.settings.cluster import ClusterTopic, read_cluster_topics
-from kstore.log.settings.file import SettingsFile, read_settings, write_settings
+from kstore.store.settings.cluster import ClusterTopic, read_cluster_topics
+from kstore.store.settings.file import SettingsFile, read_settings, write_settings
 from kstore.types import GROUP_OFFSETS_TOPIC, SINK_TOPIC, TopicPartition
 
 # What a broker does with the records of topics that do not say it, and what kstore does with those of its own roots.

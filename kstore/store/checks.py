@@ -10,11 +10,11 @@ from kstore.env import Env, StrPath, locate
 from kstore.errors import LogNotFoundError, LogReplacedError
 from kstore.log.damage import Damage, SuspectedLoss
 from kstore.log.files.names import PartitionDirectory, find_partitions
-from kstore.log.opening import open_found
 from kstore.log.recovery.context import RecoveryMode
 from kstore.log.recovery.evidence import losses_of_root
-from kstore.log.upkeep.recovering import RecoveredPartition, recover_partitions, recoverable
 from kstore.log.verify import Verification, VerifiedPartition, verify_checkpoints
+from kstore.store.opening import open_found
+from kstore.store.upkeep.recovering import RecoveredPartition, recover_partitions, recoverable
 from kstore.types import TopicPartition
 
 

@@ -60,19 +60,19 @@ from kstore.log.files.root_files import (
 from kstore.log.following.arrivals import Arrivals, LiveArrivals
 from kstore.log.log import Log
 from kstore.log.recovery.context import RecoveryMode, RecoveryReport, check_recovery
-from kstore.log.root import RootLogs, no_such_log
-from kstore.log.settings.known import note_creation
-from kstore.log.settings.topics import TopicSettings
 from kstore.log.source import DirectorySource
-from kstore.log.upkeep.dependents import Dependent, Dependents
-from kstore.log.upkeep.group_offsets import forget_offsets
-from kstore.log.upkeep.maintenance import Maintenance, MaintenanceIntervals, MaintenanceReport
-from kstore.log.upkeep.metrics import Metric, StoreMetrics
-from kstore.log.upkeep.removal import DeletedDirectories, directories_of_topic, removed
-from kstore.log.upkeep.root_listing import RootListing
-from kstore.log.upkeep.topic_ids import TopicIds
 from kstore.log.write.open_writers import OpenWriters
 from kstore.log.write.writable_log import WritableLog
+from kstore.store.root import RootLogs, no_such_log
+from kstore.store.settings.known import note_creation
+from kstore.store.settings.topics import TopicSettings
+from kstore.store.upkeep.dependents import Dependent, Dependents
+from kstore.store.upkeep.group_offsets import forget_offsets
+from kstore.store.upkeep.maintenance import Maintenance, MaintenanceIntervals, MaintenanceReport
+from kstore.store.upkeep.metrics import Metric, StoreMetrics
+from kstore.store.upkeep.removal import DeletedDirectories, directories_of_topic, removed
+from kstore.store.upkeep.root_listing import RootListing
+from kstore.store.upkeep.topic_ids import TopicIds
 from kstore.types import ZERO_UUID, TopicPartition
 from kstore.waiting import results_in_threads
 

@@ -11,8 +11,8 @@ import pytest
 import kstore
 from kstore.env import LocalEnv, LocalFile
 from kstore.errors import CorruptLogError, LogLockedError, LogNotFoundError, StorageError
-from kstore.log.store import open_store
 from kstore.log.verify import verify as verify_log
+from kstore.store.store import open_store
 from kstore.types import TopicPartition
 from tests.making.batches import batch, batches, write_root
 

@@ -18,8 +18,8 @@ from kstore.config import LogConfig
 from kstore.env import Env, join_path
 from kstore.errors import CorruptCheckpointError, StorageError, TopicSettingsError
 from kstore.log.files.names import TOPIC_SETTINGS
-from kstore.log.settings.file import SettingsFile, read_settings, write_settings
-from kstore.log.settings.known import KnownSettings
+from kstore.store.settings.file import SettingsFile, read_settings, write_settings
+from kstore.store.settings.known import KnownSettings
 
 _NAMES = frozenset(one.name for one in fields(LogConfig))
 _LIMITS = {"retention_ms", "retention_bytes"}

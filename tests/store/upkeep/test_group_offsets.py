@@ -12,12 +12,12 @@ import pytest
 from kstore import read_groups
 from kstore.env import DEFAULT_ENV
 from kstore.errors import StorageError
-from kstore.log.settings.file import SettingsFile, write_settings
-from kstore.log.store import WritableStore, open_store
-from kstore.log.upkeep import group_offsets
 from kstore.record import MemoryRecordsBuilder, Record
 from kstore.record.schemas.topics import encode_offset_commit
 from kstore.record.validation import AppendOrigin
+from kstore.store.settings.file import SettingsFile, write_settings
+from kstore.store.store import WritableStore, open_store
+from kstore.store.upkeep import group_offsets
 from kstore.types import GROUP_OFFSETS_TOPIC as OFFSETS
 from kstore.types import OffsetAndMetadata, TopicPartition
 from tests.fakes.faults import Fault, FaultKind, FaultyEnv

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from kstore.log.upkeep.metrics import Metric
+from kstore.store.upkeep.metrics import Metric
 
 if TYPE_CHECKING:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily

@@ -11,9 +11,9 @@ import pytest
 
 from kstore.env import LocalEnv, LockFile
 from kstore.log.files.names import find_partitions
-from kstore.log.store import open_store
-from kstore.log.upkeep.recovering import RecoveredPartition, recover_partitions
 from kstore.record import MemoryRecords
+from kstore.store.store import open_store
+from kstore.store.upkeep.recovering import RecoveredPartition, recover_partitions
 from tests.making.batches import batch, write_offset_checkpoint
 
 CLEAN = ".kafka_cleanshutdown"

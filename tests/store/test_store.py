@@ -25,7 +25,7 @@ from kstore.errors import (
 )
 from kstore.log.files.durable_point import DurablePoint, DurablePointFile
 from kstore.log.files.root_files import MetaProperties, id_text, read_meta_properties, write_meta_properties
-from kstore.log.store import WritableStore, open_store
+from kstore.store.store import WritableStore, open_store
 from kstore.types import TopicPartition
 from tests.making.batches import flip_bit
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from kstore.env import Env
-from kstore.log.upkeep.maintenance import Maintenance
 from kstore.log.write.retaining import LogCounts
 from kstore.log.write.writable_log import WritableLog
+from kstore.store.upkeep.maintenance import Maintenance
 from kstore.types import TopicPartition
 
 # A figure of the store, or one for each partition that is open.

@@ -15,8 +15,8 @@ from kstore import CorruptCheckpointError, LogConfig, Record, open_log, open_sto
 from kstore.config import DAY_MS
 from kstore.env import DEFAULT_ENV
 from kstore.log.files.root_files import MetaProperties, write_meta_properties, write_partition_metadata
-from kstore.log.settings.file import SettingsFile, write_settings
-from kstore.log.settings.known import KnownSettings
+from kstore.store.settings.file import SettingsFile, write_settings
+from kstore.store.settings.known import KnownSettings
 from tests.cli.runner import runner
 from tests.golden.sets import PACKED_DIRECTORY, unpack
 from tests.making import cluster

@@ -10,7 +10,7 @@ from kstore.env import Env, join_path
 from kstore.errors import CorruptCheckpointError, StorageError
 from kstore.log.files.names import PARTITION_METADATA, PartitionDirectory, partitions_of_root
 from kstore.log.files.root_files import read_partition_metadata, write_partition_metadata
-from kstore.log.settings.cluster import read_cluster_topics
+from kstore.store.settings.cluster import read_cluster_topics
 
 _logger = logging.getLogger("kstore.log")
 

@@ -14,10 +14,10 @@ from kstore.log.files.lock import PartitionLock
 from kstore.log.files.names import PartitionDirectory, find_partition, parse_partition_directory_name
 from kstore.log.log import Log
 from kstore.log.recovery.context import RecoveryMode, check_recovery
-from kstore.log.settings.topics import forget_settings
 from kstore.log.source import DirectorySource
-from kstore.log.upkeep.removal import directories_of_topic
 from kstore.log.write.writable_log import WritableLog
+from kstore.store.settings.topics import forget_settings
+from kstore.store.upkeep.removal import directories_of_topic
 from kstore.waiting import results_in_threads
 
 _Found = TypeVar("_Found")

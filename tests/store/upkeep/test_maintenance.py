@@ -17,13 +17,13 @@ from kstore.config import LogConfig
 from kstore.env import LocalEnv, WriteFile
 from kstore.errors import CorruptRecordError, LogClosedError, StorageError, TopicSettingsError
 from kstore.log.segment.file_records import FileRecords
-from kstore.log.store import WritableStore, open_store
-from kstore.log.upkeep.maintenance import MaintenanceIntervals
-from kstore.log.upkeep.prometheus import StoreCollector, prometheus_name
 from kstore.log.write.local_log import LocalLog
 from kstore.log.write.open_writers import WriterSlot
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import Record
+from kstore.store.store import WritableStore, open_store
+from kstore.store.upkeep.maintenance import MaintenanceIntervals
+from kstore.store.upkeep.prometheus import StoreCollector, prometheus_name
 from kstore.types import TopicPartition
 from kstore.waiting import Latch
 from tests.fakes.faults import Fault, FaultyEnv

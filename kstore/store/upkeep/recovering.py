@@ -37,8 +37,8 @@ from kstore.log.files.root_files import (
 )
 from kstore.log.recovery.context import LoadedLog, RecoveryMode, RecoveryReport, check_recovery
 from kstore.log.recovery.load import load_log
-from kstore.log.upkeep.topic_ids import TopicIds
 from kstore.log.write.writable_log import WritableLog
+from kstore.store.upkeep.topic_ids import TopicIds
 from kstore.types import TopicPartition
 
 _logger = logging.getLogger("kstore.log")

@@ -13,7 +13,7 @@ import pytest
 from kstore import Record
 from kstore.env import LocalEnv, WriteFile
 from kstore.errors import StorageError
-from kstore.log.store import open_store
+from kstore.store.store import open_store
 from kstore.types import TopicPartition
 from tests.making.batches import flip_bit
 

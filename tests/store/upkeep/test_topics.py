@@ -27,9 +27,9 @@ from kstore.errors import (
 )
 from kstore.log.files.names import deleted_directory_name, retired_state
 from kstore.log.files.root_files import random_id
-from kstore.log.settings.file import SettingsFile, write_settings
-from kstore.log.store import WritableStore, open_store
 from kstore.record import Record
+from kstore.store.settings.file import SettingsFile, write_settings
+from kstore.store.store import WritableStore, open_store
 from kstore.types import ZERO_UUID, TopicPartition
 from tests.fakes.faults import Fault, FaultKind, FaultyEnv
 
