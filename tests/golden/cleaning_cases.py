@@ -8,10 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kstore.log.env import LocalEnv
-
 from kstore.compression import decompress
 from kstore.config import LogConfig
+from kstore.env import LocalEnv
 from kstore.record import RecordBatch
 from kstore.store import open_log
 from tests.golden.sets import PACKED_DIRECTORY, read_offset_checkpoint, unpack

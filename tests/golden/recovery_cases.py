@@ -11,9 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kstore.log.env import LocalEnv
-
 from kstore.config import LogConfig
+from kstore.env import LocalEnv
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.recovery.context import LoadedLog, RecoveryMode
 from kstore.log.recovery.load import load_log

@@ -14,9 +14,9 @@ import kstore
 from kstore.archive import export, read_manifest
 from kstore.archive.manifest import Manifest
 from kstore.log.files.checkpoints import read_leader_epoch_checkpoint
-from kstore.log.opening import open_log
-from kstore.log.store import open_store
 from kstore.log.verify import verify
+from kstore.store.opening import open_log
+from kstore.store.store import open_store
 from tests.golden.sets import ALL_SETS, GoldenPartition, golden_partitions, partition_names
 from tests.making.collecting import over
 

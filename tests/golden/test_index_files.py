@@ -7,9 +7,8 @@ import json
 from functools import cache
 from pathlib import Path
 
-from kstore.log.env import DEFAULT_ENV
-
 from kstore.config import LogConfig
+from kstore.env import DEFAULT_ENV
 from kstore.log.recovery.walk import walk_segment
 from kstore.log.segment.indexes import OffsetIndexFile, TimeIndexFile
 from kstore.log.segment.transaction_index import TransactionIndexFile

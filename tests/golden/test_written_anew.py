@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kstore.log.env import LocalEnv
-
 from kstore import LogConfig, MemoryRecords, open_log
+from kstore.env import LocalEnv
 from kstore.log.write.writable_log import WritableLog
 from tests.golden.manifests import manifest
 from tests.golden.places import difference
