@@ -555,12 +555,12 @@ class WritableLog(Log):
         return self._durability.flush_if_due()
 
     def roll(self) -> int:
-        """Start a new segment if the active one has records; flush the old one. Return the active segment's base
-        offset.
+        """Start a new segment unless the active one is empty and begins at the log end; flush the old one. Return the
+        active segment's base offset.
         """
         with self._gate.append_lock:
             self._gate.check()
-            if self._local.active.size_in_bytes:
+            if self._local.active.size_in_bytes or self._local.active.base_offset < self.log_end_offset:
                 self._roll_at(self.log_end_offset)
             base_offset = self._local.active.base_offset
         self._durability.flush_rolled()
@@ -626,9 +626,12 @@ class WritableLog(Log):
         Source: Kafka UnifiedLog.maybeIncrementLogStartOffset.
         """
         before_offset = checked_int("before_offset", before_offset, least=0)
-        if self.flushed_offset < before_offset <= self.high_watermark:
-            # A log start offset above what a power cut leaves would call for the removal of what it leaves.
-            self.flush()
+        if before_offset <= self.high_watermark:
+            # A log start offset above the end that the files show after a power cut would call for their removal.
+            if before_offset > self._local.written_end_offset:
+                self.roll()
+            elif before_offset > self.flushed_offset:
+                self.flush()
         with self._gate.flush_lock, self._gate.append_lock:
             self._gate.check()
             if before_offset > self.high_watermark:

@@ -3,6 +3,7 @@ Method: small roots whose checkpoint says so, with others that agree or not; rep
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from kstore.errors import CorruptLogError
 from kstore.log.files.checkpoints import read_offset_checkpoint
 from kstore.log.recovery.context import DamageOutcome, RecoveryMode, RecoveryReport
 from kstore.types import TopicPartition
-from tests.making.batches import batches, write_offset_checkpoint, write_root
+from tests.making.batches import batch, batches, write_offset_checkpoint, write_root
 
 T0 = TopicPartition("t", 0)
 END = 20
@@ -97,6 +98,29 @@ def test_log_without_a_record_begins_at_the_log_start_in_every_mode(tmp_path: Pa
     write_offset_checkpoint(root / START_FILE, {"t-0": BEYOND})
     with kstore.open_log(root / "t-0", "a") as log:
         assert (log.log_start_offset, log.log_end_offset) == (BEYOND, BEYOND)
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+@pytest.mark.parametrize("rolls", [False, True], ids=["one-segment", "empty-segment"])
+def test_deletion_up_to_an_end_inside_a_gap_of_offsets_leaves_a_log_that_opens_there(
+    tmp_path: Path, is_closed: bool, rolls: bool
+) -> None:
+    root, left = tmp_path / "logs", tmp_path / "left"
+    with kstore.open_store(root, "a") as store:
+        store.create_topic("t")
+        log = store.log("t", 0)
+        log.append_as_follower(kstore.MemoryRecords(batch(0, 3)))
+        if rolls:
+            log.roll()
+        log.append_as_follower(kstore.MemoryRecords(batch(10, 2)))
+        log.truncate_to(8)
+        log.update_high_watermark(8)
+        assert (log.delete_records(8), log.log_end_offset) == (8, 8)
+        shutil.copytree(root, left, ignore=shutil.ignore_patterns(".lock"))
+    with kstore.open_store(root if is_closed else left, "a") as store:
+        log = store.log("t", 0)
+        assert (log.log_start_offset, log.log_end_offset) == (8, 8)
+        assert log.append([kstore.Record(value=b"x")]).base_offset == 8
 
 
 def test_deletion_of_records_flushes_them_first_so_that_no_power_cut_leaves_the_log_end_below_the_log_start(

@@ -306,6 +306,17 @@ def test_log_that_a_truncation_ended_after_its_last_batch_is_searched_by_time(di
         assert found.offset == 10
 
 
+def test_roll_begins_a_segment_at_the_log_end_that_a_truncation_left_above_an_empty_one(directory: Path) -> None:
+    with open_log(directory, "a") as log:
+        log.append_as_follower(fetched([batch(0, 3)]))
+        assert [log.roll(), log.roll()] == [3, 3]
+        log.append_as_follower(fetched([batch(10, 2)]))
+        log.truncate_to(8)
+        assert [log.roll(), log.roll()] == [8, 8]
+    with open_log(directory, "a") as log:
+        assert log.log_end_offset == 8
+
+
 def test_incomplete_last_batch_of_a_fetch_is_left_out(directory: Path) -> None:
     data = batches(0, 3)
     with open_log(directory, "a") as log:
