@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -293,19 +294,26 @@ class Target:
             self.env.sync_directory(self.staging)
 
 
+# Such as delta:NAME, or the scheme of a URL without its slashes; a drive has one letter.
+_KIND_OF_TABLE = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]+:(?!//)")
+
+
 def check_is_local(path: StrPath) -> None:
-    """Raise UnsupportedError for a table, and for a URL: an object store has no rename, which the commit needs."""
-    name = str(path)
-    if name.strip().lower().startswith((DELTA, ICEBERG)):
-        raise UnsupportedError(
-            f"cannot write files to {name}: rows go to a table by kstore.archive.tables.export_to_table or "
-            f"`kstore export --to-table`; a directory of that name is ./{name}",
-            path=name,
-        )
+    """Raise UnsupportedError for what looks like a table (word:NAME), and for a URL: an object store has no rename,
+    which the commit needs.
+    """
     if not is_local(path):
         reason = "an export is written to a local directory, from which its files can be copied, the manifest last"
         shown = shown_path(str(path))
         raise UnsupportedError(f"cannot write {shown}: {reason}", path=shown)
+    name = str(path)
+    if _KIND_OF_TABLE.match(name):
+        raise UnsupportedError(
+            f"cannot write files to {name}: rows go to a table ({DELTA}URI or {ICEBERG}CATALOG.NAMESPACE.TABLE) by "
+            "kstore.archive.tables.export_to_table or `kstore export --to-table`; a directory of that name is "
+            f"./{name}",
+            path=name,
+        )
 
 
 def result_name(part: int) -> str:

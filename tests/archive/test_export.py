@@ -279,7 +279,9 @@ def test_target_that_is_no_export_is_refused_and_left_alone(source: Path, tmp_pa
     assert [path.name for path in target.iterdir()] == ["notes.txt"]
 
 
-@pytest.mark.parametrize("table", ["delta:rows", "iceberg:catalog.space.rows", "Delta:rows", " DELTA:rows"])
+@pytest.mark.parametrize(
+    "table", ["delta:rows", "iceberg:catalog.space.rows", "Delta:rows", " DELTA:rows", "hudi:rows"]
+)
 def test_a_table_is_no_directory(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str) -> None:
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.iterdir())
