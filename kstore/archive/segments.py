@@ -7,6 +7,7 @@ batches, as recovery makes it.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -34,12 +35,14 @@ from kstore.log.files.names import (
     PRODUCER_SNAPSHOT_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     PartitionDirectory,
+    base_offset_file_name,
     partitions_of_root,
     producer_snapshot_offsets,
     segment_path,
 )
 from kstore.log.files.root_files import (
     CleanShutdown,
+    id_text,
     parse_id,
     read_partition_metadata,
     remove_clean_shutdown,
@@ -93,6 +96,61 @@ def write_topic_ids(manifest: Manifest, root: str, topic_ids: Mapping[str, str],
             write_partition_metadata(join_path(root, str(one.topic_partition)), parse_id(topic_ids[one.topic]), env)
 
 
+class _SourceFiles:
+    """The side files of a partition of the source, as long as it is the one that was copied: its topic may have been
+    deleted since, and created again.
+    """
+
+    def __init__(self, directory: PartitionDirectory, *, topic_id: str | None, env: Env) -> None:
+        self._directory = directory
+        self._topic_id = topic_id
+        self._env = env
+
+    def read(self, name: str, *, max_bytes: int) -> bytes | None:
+        """Return the content of a file, None if it is not there or cannot be one."""
+        try:
+            content = self._env.read_file(join_path(self._directory.path, name), max_bytes=max_bytes)
+        except StorageError as error:
+            if error.errno not in (None, ENOENT):
+                raise
+            return None
+        return content if self._is_the_copied_one() else None
+
+    def names(self) -> list[str]:
+        """Return the names in the directory."""
+        try:
+            names = self._env.listdir(self._directory.path)
+        except StorageError as error:
+            if error.errno != ENOENT:
+                raise
+            return []
+        return names if self._is_the_copied_one() else []
+
+    def checkpointed(self, name: str) -> int | None:
+        """Return the offset of the partition in a checkpoint of the root."""
+        offset = read_checkpoint(self._directory.root, name, self._env).get(self._directory.topic_partition)
+        return offset if self._is_the_copied_one() else None
+
+    def epochs(self) -> list[EpochEntry] | None:
+        """Return the leader epochs, None if there is no such file, or a damaged one."""
+        try:
+            epochs = read_leader_epoch_checkpoint(join_path(self._directory.path, LEADER_EPOCH_CHECKPOINT), self._env)
+        except CorruptionError:
+            return None
+        return epochs if self._is_the_copied_one() else None
+
+    def topic_id(self) -> uuid.UUID | None:
+        """Return the topic's id, None if there is none, or a damaged one."""
+        with suppress(CorruptionError):
+            return read_partition_metadata(self._directory.path, self._env)
+        return None
+
+    def _is_the_copied_one(self) -> bool:
+        """Whether the topic has the id of before, asked after each read: one that was created again has another."""
+        found = self.topic_id()
+        return self._topic_id is None or found is None or id_text(found) == self._topic_id
+
+
 class _Partition:
     """The side files of one partition of a target."""
 
@@ -109,12 +167,13 @@ class _Partition:
     ) -> None:
         self._directory = directory
         self._notes = notes
-        self._source: str = notes.directory
-        self._source_env = source_env
+        source = PartitionDirectory(exported.topic_partition, notes.directory, split_path(notes.directory)[0])
+        self._source = _SourceFiles(source, topic_id=exported.topic_id, env=source_env)
         self._env = env
         self._config = config
         self._files = sorted(files, key=lambda file: file.first_offset)
         self._start, self._end = exported.start_offset, exported.end_offset
+        self._exported_id = exported.topic_id
         self._context = RecoveryContext(directory, config, env, self._start)
 
     def finish(self) -> None:
@@ -129,26 +188,25 @@ class _Partition:
         # An empty log of an earlier run, which waited for the offset of --from, starts there now.
         if read_checkpoint(root, LOG_START_OFFSET_CHECKPOINT, self._env).get(place, self._start) < self._start:
             save_offset(root, LOG_START_OFFSET_CHECKPOINT, place, self._start, self._env)
-        cleaned = read_checkpoint(split_path(self._source)[0], CLEANER_CHECKPOINT, self._source_env)
-        offset = cleaned.get(place)
-        if offset is not None:
-            save_offset(root, CLEANER_CHECKPOINT, place, min(offset, self._end), self._env)
+        cleaned = self._source.checkpointed(CLEANER_CHECKPOINT)
+        if cleaned is not None:
+            save_offset(root, CLEANER_CHECKPOINT, place, min(cleaned, self._end), self._env)
 
     def marks(self) -> PartitionMarks:
         """Return what the checkpoints of the root have to say."""
-        known = read_checkpoint(split_path(self._source)[0], HIGH_WATERMARK_CHECKPOINT, self._source_env)
-        high_watermark = known.get(self._directory.topic_partition, self._end)
-        bounded = max(min(high_watermark, self._end), self._start)
+        high_watermark = self._source.checkpointed(HIGH_WATERMARK_CHECKPOINT)
+        bounded = self._end if high_watermark is None else max(min(high_watermark, self._end), self._start)
         return PartitionMarks(self._end, self._start, bounded, self._end)
 
     def _write_topic_id(self) -> None:
         given = self._notes.topic_id
         topic_id = parse_id(given) if given else None
         # An earlier run may have been given another id than the source's.
-        for path, env in ((self._directory.path, self._env), (self._source, self._source_env)):
-            if topic_id is None:
-                with suppress(CorruptionError):
-                    topic_id = read_partition_metadata(path, env)
+        if topic_id is None:
+            with suppress(CorruptionError):
+                topic_id = read_partition_metadata(self._directory.path, self._env)
+        if topic_id is None:
+            topic_id = parse_id(self._exported_id) if self._exported_id else self._source.topic_id()
         if topic_id is not None:
             write_partition_metadata(self._directory.path, topic_id, self._env)
 
@@ -161,16 +219,13 @@ class _Partition:
         cache.truncate_from_start(self._start)
         # An epoch that starts where the log ends is one in which nothing was written yet.
         cache.truncate_from_end(self._end + 1)
-        in_source = join_path(self._source, LEADER_EPOCH_CHECKPOINT)
-        if cache.entries or self._source_env.stat(in_source) is not None:
+        if cache.entries or LEADER_EPOCH_CHECKPOINT in self._source.names():
             write_leader_epoch_checkpoint(path, cache.entries, self._env)
 
     def _known_epochs(self, path: str) -> list[EpochEntry]:
         """Return the epochs of earlier runs, then those of the source, or of its batches if it has no such file."""
         earlier = read_leader_epoch_checkpoint(path, self._env) or []
-        source = None
-        with suppress(CorruptionError):
-            source = read_leader_epoch_checkpoint(join_path(self._source, LEADER_EPOCH_CHECKPOINT), self._source_env)
+        source = self._source.epochs()
         if source is None:
             source = [EpochEntry(epoch, offset) for epoch, offset in self._notes.epochs if epoch >= 0]
         return [*earlier, *source]
@@ -178,25 +233,17 @@ class _Partition:
     def _copy_snapshots(self) -> None:
         """Copy the snapshots of the source that are at the start of a segment, or at the end."""
         wanted = {file.first_offset for file in self._files if file.first_offset >= self._start} | {self._end}
-        for offset in producer_snapshot_offsets(self._names_in_source()):
+        for offset in producer_snapshot_offsets(self._source.names()):
             target = segment_path(self._directory.path, offset, suffix=PRODUCER_SNAPSHOT_SUFFIX)
             if offset not in wanted or self._env.stat(target) is not None:
                 continue
-            content = _read(segment_path(self._source, offset, suffix=PRODUCER_SNAPSHOT_SUFFIX), self._source_env)
+            name = base_offset_file_name(offset, suffix=PRODUCER_SNAPSHOT_SUFFIX)
+            content = self._source.read(name, max_bytes=MAX_SNAPSHOT_BYTES)
             if content is None:
                 continue
             with suppress(CorruptionError):
                 decode_snapshot(content)
                 replace_file(target, content, self._env)
-
-    def _names_in_source(self) -> list[str]:
-        """Return the names in the directory of the source, none if the partition was deleted since."""
-        try:
-            return self._source_env.listdir(self._source)
-        except StorageError as error:
-            if error.errno != ENOENT:
-                raise
-            return []
 
     def _write_transactions(self) -> None:
         """Write the transaction indexes: what the source's say, if they have all that the batches tell."""
@@ -230,8 +277,8 @@ class _Partition:
         """
         if file.source_base_offset is None:
             return aborted
-        path = segment_path(self._source, file.source_base_offset, suffix=TRANSACTION_INDEX_SUFFIX)
-        content = _read(path, self._source_env, max_bytes=MAX_INDEX_BYTES)
+        name = base_offset_file_name(file.source_base_offset, suffix=TRANSACTION_INDEX_SUFFIX)
+        content = self._source.read(name, max_bytes=MAX_INDEX_BYTES)
         known = None if content is None else plausible_aborted_txns(content, base_offset=file.source_base_offset)
         kept = b"".join(
             encode_aborted_txn(one)
@@ -240,7 +287,7 @@ class _Partition:
         )
         if not kept or forgets_aborted(kept, aborted, base_offset=file.first_offset):
             return aborted
-        decode_aborted_txns(kept, base_offset=file.first_offset, path=path)
+        decode_aborted_txns(kept, base_offset=file.first_offset, path=name)
         return kept
 
     def _write_last_snapshot(self) -> None:
@@ -261,13 +308,3 @@ class _Partition:
         manager.update_map_end_offset(self._end)
         manager.take_snapshot()
         manager.remove_stray_snapshots(file.first_offset for file in self._files)
-
-
-def _read(path: str, env: Env, *, max_bytes: int = MAX_SNAPSHOT_BYTES) -> bytes | None:
-    """Return the content of a side file, None if it is not there or cannot be one."""
-    try:
-        return env.read_file(path, max_bytes=max_bytes)
-    except StorageError as error:
-        if error.errno not in (None, ENOENT):
-            raise
-        return None

@@ -4,6 +4,7 @@ for damage, and brings nothing back that was deleted. Method: every change befor
 from __future__ import annotations
 
 import shutil
+import uuid
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,23 @@ from kstore.archive.options import export_options
 from kstore.archive.run import local_export
 from kstore.config import LogConfig
 from kstore.errors import ExportSourceError, LogNotFoundError, LogReplacedError
+from kstore.log.files.checkpoints import (
+    EpochEntry,
+    read_leader_epoch_checkpoint,
+    read_offset_checkpoint,
+    write_leader_epoch_checkpoint,
+)
+from kstore.log.files.names import LEADER_EPOCH_CHECKPOINT
+from kstore.log.files.root_files import read_partition_metadata, write_partition_metadata
+from kstore.log.files.snapshots import write_snapshot
 from kstore.record import Record
 from kstore.record.builder import with_records
 from kstore.store.checks import verify
 from kstore.store.opening import open_log
 from kstore.store.store import open_store
+from kstore.types import TopicPartition
 from tests.fakes.changing_files import CHANGES, ChangingEnv, history
+from tests.making.batches import write_offset_checkpoint
 
 # More than the calls of a run.
 _MOST_CALLS = 200
@@ -190,3 +202,37 @@ def test_a_partition_that_is_deleted_while_its_copy_is_committed_is_no_damage(tm
     local_export(tmp_path / "source", tmp_path / "out", export_options("kstore"), threads=1, env=Deleting())
     assert not directory.exists()
     assert offsets_in(tmp_path / "out") == list(range(30))
+
+
+def test_a_topic_that_is_made_again_while_its_copy_is_committed_adds_nothing_to_it(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "out"
+    directory = history(source)
+    copied_id, other_id = uuid.UUID(int=7 << 64), uuid.UUID(int=8 << 64)
+    write_partition_metadata(str(directory), copied_id)
+    write_leader_epoch_checkpoint(str(directory / LEADER_EPOCH_CHECKPOINT), [EpochEntry(0, 0)])
+
+    class MakingAgain(ChangingEnv):
+        def is_copied(self, path: str) -> bool:
+            return path.startswith(str(directory)) and (target / "t-0").exists()
+
+        def make_again(self) -> None:
+            shutil.rmtree(directory)
+            directory.mkdir()
+            write_partition_metadata(str(directory), other_id)
+            write_leader_epoch_checkpoint(str(directory / LEADER_EPOCH_CHECKPOINT), [EpochEntry(9, 3)])
+            write_snapshot(str(directory / f"{30:020d}.snapshot"), [])
+            write_offset_checkpoint(source / "replication-offset-checkpoint", {"t-0": 2})
+
+        def read_file(self, path: str, *, max_bytes: int) -> bytes:
+            if self.is_copied(path) and read_partition_metadata(str(directory)) == copied_id:
+                self.make_again()
+            return super().read_file(path, max_bytes=max_bytes)
+
+    local_export(source, target, export_options("kstore"), threads=1, env=MakingAgain())
+    assert read_partition_metadata(str(directory)) == other_id
+    assert read_partition_metadata(str(target / "t-0")) == copied_id
+    epochs = read_leader_epoch_checkpoint(str(target / "t-0" / LEADER_EPOCH_CHECKPOINT))
+    assert epochs == [EpochEntry(0, 0)]
+    marks = read_offset_checkpoint(str(target / "replication-offset-checkpoint"))
+    assert marks == {TopicPartition("t", 0): 30}
+    assert offsets_in(target) == list(range(30))
