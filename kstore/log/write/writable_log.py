@@ -555,9 +555,7 @@ class WritableLog(Log):
         return self._durability.flush_if_due()
 
     def roll(self) -> int:
-        """Start a new segment unless the active one is empty and begins at the log end; flush the old one. Return the
-        active segment's base offset.
-        """
+        """Start a new segment, unless an empty one begins at the log end; flush the old one. Return its base offset."""
         with self._gate.append_lock:
             self._gate.check()
             if self._local.active.size_in_bytes or self._local.active.base_offset < self.log_end_offset:
