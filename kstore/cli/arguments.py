@@ -55,10 +55,12 @@ class PartitionSelection:
 
     def losses_of_roots(self, partitions: Iterable[PartitionDirectory]) -> list[SuspectedLoss]:
         """Return what is lost with selected partitions that have no directory, if DIR is the root of `partitions`."""
+        from kstore.env import locate
         from kstore.log.recovery.evidence import losses_of_root
 
         found = list(partitions)
-        roots = {partition.root: partition.env for partition in found if not self.is_directory_of(partition)}
+        named = locate(self.directory).path
+        roots = {partition.root: partition.env for partition in found if partition.path != named}
         # One that was deleted since it was listed is reported where it is opened.
         listed = {partition.topic_partition for partition in found}
 

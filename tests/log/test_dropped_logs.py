@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kstore.env.files import OPEN_FILES, REWRITTEN_FILES
 from kstore.log import Log
+from kstore.record import Record
 from kstore.store import open_log, open_store
 from tests.making.batches import batches, write_root
 
@@ -92,3 +95,45 @@ def test_one_of_two_logs_keeps_its_files(root: Path) -> None:
     assert len(list(kept.read())) == 30
     kept.close()
     assert open_files(root) == 0
+
+
+def drop(logs: list[Any]) -> None:
+    logs.clear()
+    gc.collect()
+
+
+class LockOfOneThread:
+    """A lock of one thread, for which it would wait for ever if it took it twice: that is an error here."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def acquire(self, blocking: bool = True) -> bool:
+        assert not blocking or not self._lock.locked(), "the thread waits for itself"
+        return self._lock.acquire(blocking)
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def test_a_writer_that_is_collected_while_its_thread_opens_a_file_does_not_wait_for_that_thread(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = LockOfOneThread()
+    for cache in (OPEN_FILES, REWRITTEN_FILES):
+        monkeypatch.setattr(cache, "_lock", lock)
+    with open_store(root, "a") as store:
+        store.create_topic("u")
+    logs = [open_log(root / "u-0", "a")]
+    logs[0].append([Record(value=b"x")], ack="flushed")
+    assert open_files(root / "u-0") > 0
+    with lock, pytest.warns(ResourceWarning, match="unclosed log"):
+        drop(logs)
+    open_log(root / "t-0", "a").close()
+    assert open_files(root / "u-0") == 0

@@ -91,6 +91,10 @@ class DurablePointFile(Closing):
         """Close the file; a second call does nothing, and writing another point reopens it."""
         REWRITTEN_FILES.release(self)
 
+    def close_soon(self) -> None:
+        """Close the file without waiting for a thread in the cache of open files; see SharedCache.release_soon."""
+        REWRITTEN_FILES.release_soon(self)
+
     def _load(self) -> tuple[int, DurablePoint | None]:
         try:
             with self._env.open_read(self.path) as file:

@@ -276,7 +276,7 @@ class WriterFiles:
             self.release()
 
     def release(self) -> None:
-        """Close the files and release the lock, without writing anything."""
+        """Close the files and release the lock, without writing anything. A finalizer may call this."""
         try:
             with _roots.lock:
                 root = _roots.by_path.get(self._directory.root)
@@ -284,7 +284,7 @@ class WriterFiles:
                     root.is_harmed = True
                     self._leave(root)
             if self._durable_point is not None and self.is_owner:
-                self._durable_point.close()
+                self._durable_point.close_soon()
         finally:
             self._lock.release()
 
