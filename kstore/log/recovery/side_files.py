@@ -40,8 +40,7 @@ def recovered_epochs(
         problem = str(error)
     else:
         problem = _problem_of(context, plan, stored or [], dry_run=dry_run)
-    # An empty file has the name, but not the content, that a crash left of a new one.
-    is_rebuilt = bool(problem) or not stored
+    is_rebuilt = bool(problem)
     if problem:
         _logger.warning("rebuilding the leader epochs from the log: %s: %s", path, problem)
     cache = LeaderEpochCache(None, env)
@@ -51,7 +50,7 @@ def recovered_epochs(
         for epoch, start_offset in stored or ():
             cache.assign(epoch, start_offset=start_offset)
     cache.truncate_from_end(plan.log_end_offset)
-    # One of which nothing is left is as one that is empty, for the next opening too.
+    # A missing file, an empty one, as a crash leaves of a new one, and one of which nothing is left are alike.
     is_rebuilt = is_rebuilt or not cache.entries
     for segment in plan.segments:
         for epoch, start_offset in segment.epochs or ():
