@@ -751,10 +751,7 @@ class WritableLog(Log):
     # Steps of a truncation
 
     def _raise_log_start(self, offset: int) -> int:
-        """Raise the log start offset to `offset` if it is lower, and return the log start offset.
-
-        Remove the segments and state below it, including those that an earlier call failed to remove.
-        """
+        """Raise the log start offset to at least `offset`, remove what is below it, and return it."""
         local = self._local
         self._gate.check_lock_and_file(local.active.records)
         if offset > local.log_start_offset:
@@ -791,6 +788,9 @@ class WritableLog(Log):
         self._durability.follow_truncation()
         self._rebuild_producers(offset)
         self.producer_state.on_high_watermark(local.high_watermark)
+        if 0 <= rest.last_offset < local.log_start_offset - 1:
+            # A log start above the end that the files show would call for their removal.
+            self._roll_at(offset)
 
     def _restart_at(self, offset: int, *, log_start_offset: int) -> None:
         """Remove all segments and create an empty one at `offset`."""

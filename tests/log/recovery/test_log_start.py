@@ -123,6 +123,26 @@ def test_deletion_up_to_an_end_inside_a_gap_of_offsets_leaves_a_log_that_opens_t
         assert log.append([kstore.Record(value=b"x")]).base_offset == 8
 
 
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+def test_truncation_inside_a_batch_below_whose_rest_all_was_deleted_leaves_a_log_that_opens_there(
+    tmp_path: Path, is_closed: bool
+) -> None:
+    root, left = tmp_path / "logs", tmp_path / "left"
+    with kstore.open_store(root, "a") as store:
+        store.create_topic("t")
+        log = store.log("t", 0)
+        for base_offset in (0, 5):
+            log.append_as_follower(kstore.MemoryRecords(batch(base_offset, 5)))
+        assert log.delete_records(6) == 6
+        assert log.truncate_to(8)
+        assert (log.log_start_offset, log.log_end_offset, list(log.read())) == (6, 8, [])
+        shutil.copytree(root, left, ignore=shutil.ignore_patterns(".lock"))
+    with kstore.open_store(root if is_closed else left, "a") as store:
+        log = store.log("t", 0)
+        assert (log.log_start_offset, log.log_end_offset) == (6, 8)
+        assert log.append([kstore.Record(value=b"x")]).base_offset == 8
+
+
 def test_deletion_of_records_flushes_them_first_so_that_no_power_cut_leaves_the_log_end_below_the_log_start(
     tmp_path: Path,
 ) -> None:
