@@ -236,6 +236,17 @@ class History:
         if size == 0 and last == self.log.log_end_offset and last not in [one.base_offset for one in self.log.segments]:
             self.log.roll()
 
+    def part_where_kafka_forgets_the_end(self) -> None:
+        """End the history where kstore rolled since the log start is above the last batch: Kafka does not, and when it
+        opens the log again it starts at the log start.
+        """
+        last = self.log.segments[-1]
+        theirs = max((self.roots[1] / PARTITION).glob("*.log"))
+        if last.size_in_bytes == 0 and int(theirs.stem) < last.base_offset == self.log.log_end_offset:
+            batches = [*MemoryRecords(theirs.read_bytes()).batches()]
+            if batches and batches[-1].last_offset + 1 < self.log.log_start_offset:
+                raise Parted
+
     def lead(self, data: bytes, origin: AppendOrigin = AppendOrigin.CLIENT, verifies: str = "") -> Iterator[str]:
         """Append as the leader; verifies: "v1" or "v2", the version of transactions, if a verification comes first."""
 
@@ -330,6 +341,7 @@ class History:
         least = self.log.high_watermark if self.drawn.is_managed and self.draw.random() < 0.8 else start
         offset = self.draw.choice((end, self.draw.randint(least, end), self.draw.randint(max(least - 3, 0), end)))
         yield from self.both("truncate", lambda: self.log.truncate_to(offset), offset)
+        self.part_where_kafka_forgets_the_end()
         # Kafka looks anew for the first unstable offset only with the next mark or append.
         self.set_mark(self.log.high_watermark)
         for producer in self.drawn.producers.values():
@@ -352,6 +364,7 @@ class History:
         start, mark = self.log.log_start_offset, self.log.high_watermark
         offset = self.draw.choice((mark, self.draw.randint(start, mark), self.draw.randint(0, mark + 2)))
         yield from self.both("delete", lambda: self.log.delete_records(offset), offset)
+        self.part_where_kafka_forgets_the_end()
         if self.drawn.kind == "retained":
             yield from self.retain()
 
