@@ -147,8 +147,10 @@ class _SourceFiles:
 
     def _is_the_copied_one(self) -> bool:
         """Whether the topic has the id of before, asked after each read: one that was created again has another."""
-        found = self.topic_id()
-        return self._topic_id is None or found is None or id_text(found) == self._topic_id
+        if self._topic_id is None:
+            return True
+        topic_id = self.topic_id()
+        return topic_id is None or id_text(topic_id) == self._topic_id
 
 
 class _Partition:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from functools import cached_property
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -55,12 +56,10 @@ class PartitionSelection:
 
     def losses_of_roots(self, partitions: Iterable[PartitionDirectory]) -> list[SuspectedLoss]:
         """Return what is lost with selected partitions that have no directory, if DIR is the root of `partitions`."""
-        from kstore.env import locate
         from kstore.log.recovery.evidence import losses_of_root
 
         found = list(partitions)
-        named = locate(self.directory).path
-        roots = {partition.root: partition.env for partition in found if partition.path != named}
+        roots = {partition.root: partition.env for partition in found if not self.is_directory_of(partition)}
         # One that was deleted since it was listed is reported where it is opened.
         listed = {partition.topic_partition for partition in found}
 
@@ -71,7 +70,13 @@ class PartitionSelection:
 
     def is_directory_of(self, partition: PartitionDirectory) -> bool:
         """Whether DIR is the directory of a partition."""
-        return partition.path == partition.env.absolute_path(self.directory)
+        return partition.path == self._path
+
+    @cached_property
+    def _path(self) -> str:
+        from kstore.env import locate
+
+        return locate(self.directory).path
 
     def names(self, partition: PartitionDirectory) -> bool:
         """Whether a partition was selected by the name of its topic, or because DIR is its directory."""

@@ -14,7 +14,7 @@ from kstore.env import join_path
 from kstore.errors import KStoreError
 from kstore.log.files.names import LOCK_FILE
 from kstore.log.recovery.context import RecoveryContext
-from kstore.log.recovery.evidence import SegmentEnd, losses_beside
+from kstore.log.recovery.evidence import RootMarks, SegmentEnd, losses_beside, marks_of_root
 from kstore.store.opening import open_found
 from kstore.types import TopicPartition
 
@@ -107,12 +107,15 @@ def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_exact: 
     status = EXIT_FINE
     rows = []
     losses: list[SuspectedLoss] = []
+    of_roots: dict[str, RootMarks] = {}
     partitions = selection.find()
     for partition in partitions:
         try:
             with open_found(partition) as log:
                 listing = list_log(log, is_exact=is_exact)
-                listing.losses = losses_of(log, partition)
+                if partition.root not in of_roots:
+                    of_roots[partition.root] = marks_of_root(partition.root, partition.env)
+                listing.losses = losses_of(log, partition, of_roots[partition.root])
                 damage = log.segments[-1].tail.error if log.segments else None
         except KStoreError as error:
             status = max(status, out.partition_failure(error, partition))
@@ -154,14 +157,15 @@ def json_without_directory(loss: SuspectedLoss) -> str:
     )
 
 
-def losses_of(log: Log, partition: PartitionDirectory) -> list[SuspectedLoss]:
+def losses_of(log: Log, partition: PartitionDirectory, of_root: RootMarks) -> list[SuspectedLoss]:
     """Return what files beside a log show to be gone, as far as the ends of its segments tell.
 
     Cost: a read at the end of each segment.
     """
     context = RecoveryContext(partition, log.config, partition.env, log.log_start_offset)
     ends = [end_of(segment) for segment in log.segments]
-    return losses_beside(context, ends, is_live=partition.env.is_locked(join_path(partition.root, LOCK_FILE)))
+    is_live = partition.env.is_locked(join_path(partition.root, LOCK_FILE))
+    return losses_beside(context, ends, of_root, is_live=is_live)
 
 
 def end_of(segment: LogSegment) -> SegmentEnd:

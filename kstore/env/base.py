@@ -168,13 +168,17 @@ class ReadFile(Closing):
             yield chunk
             position += len(chunk)
 
-    @abstractmethod
     def send_to(self, target: socket.socket, *, position: int, size: int) -> int:
         """Send `size` bytes from `position` to a stream socket; return how many were sent.
 
         Fewer only at the end of the file, or when a non-blocking socket accepts no more.
         Raises: TimeoutError after the timeout of the socket; OSError as the socket's own send().
         """
+        sent = 0
+        for chunk in self.chunks(size, position=position):
+            target.sendall(chunk)
+            sent += len(chunk)
+        return sent
 
 
 def path_list(paths: StrPath | Iterable[StrPath]) -> list[StrPath]:

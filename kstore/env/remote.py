@@ -7,7 +7,6 @@ recursive listing, and each byte of an object from requests between two looks th
 from __future__ import annotations
 
 import errno
-import socket
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -186,13 +185,6 @@ class RemoteFile(ReadFile):
             for part in self._parts(len(view), position=position):
                 view[done : done + len(part)] = part
                 done += len(part)
-        return done
-
-    def send_to(self, target: socket.socket, *, position: int, size: int) -> int:
-        done = 0
-        for chunk in self.chunks(size, position=position):
-            target.sendall(chunk)
-            done += len(chunk)
         return done
 
     def close(self) -> None:

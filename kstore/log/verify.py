@@ -42,7 +42,7 @@ from kstore.log.files.snapshots import (
 )
 from kstore.log.log import Log
 from kstore.log.recovery.context import RecoveryContext
-from kstore.log.recovery.evidence import SegmentEnd, losses_beside
+from kstore.log.recovery.evidence import SegmentEnd, losses_beside, marks_of_root
 from kstore.log.segment.check import IndexFile, OffsetIndexCheck, SegmentCheck, TimeIndexCheck
 from kstore.log.segment.indexes import MAX_INDEX_BYTES
 from kstore.log.segment.replaced import ERRORS_OF_A_CHANGE, MOST_LOOKS, ListedFile
@@ -396,7 +396,8 @@ class Verification:
         context = RecoveryContext(directory, log.config, self._env, log.log_start_offset)
         ends = [self._ends[base_offset] for base_offset in sorted(self._ends)]
         try:
-            return losses_beside(context, ends, is_live=self._is_written() or self._has_changed())
+            is_live = self._is_written() or self._has_changed()
+            return losses_beside(context, ends, marks_of_root(root, self._env), is_live=is_live)
         except StorageError as error:
             if error.errno != ENOENT:
                 raise

@@ -13,6 +13,7 @@ from kstore.archive.options import Format
 from kstore.config import LogConfig
 from kstore.env import DEFAULT_ENV
 from kstore.log.files.checkpoints import (
+    EpochEntry,
     read_checkpoint,
     read_leader_epoch_checkpoint,
     save_offset,
@@ -56,8 +57,11 @@ def put(root: Path, batch_count: int, *, leader_epoch: int, magic: int = 2, time
                 Record(offset=0, timestamp_ms=time_of(offset, times), value=b"%d" % offset)
                 for offset in range(base, base + 4)
             ]
-            form = {"producer_id": 0, "producer_epoch": 0, "base_sequence": base} if magic == 2 else {"magic": magic}
-            log.append(with_records(records, **form), partition_leader_epoch=leader_epoch)  # type: ignore[arg-type]
+            if magic == 2:
+                batch = with_records(records, producer_id=0, producer_epoch=0, base_sequence=base)
+            else:
+                batch = with_records(records, magic=magic)
+            log.append(batch, partition_leader_epoch=leader_epoch)
 
 
 def offset_in(root: Path, checkpoint: str) -> int | None:
@@ -137,7 +141,7 @@ def test_an_epoch_that_begins_above_the_end_of_an_export_is_none_of_it(tmp_path:
     source = tmp_path / "source"
     put(source, 8, leader_epoch=0)
     checkpoint = str(source / "t-0" / "leader-epoch-checkpoint")
-    write_leader_epoch_checkpoint(checkpoint, [(0, 0), (2, 8), (3, 9), (5, 32)])  # type: ignore[list-item]
+    write_leader_epoch_checkpoint(checkpoint, [EpochEntry(*one) for one in ((0, 0), (2, 8), (3, 9), (5, 32))])
     for end, expected in ((8, [(0, 0), (2, 8)]), (12, [(0, 0), (2, 8), (3, 9)]), (32, epochs_in(source))):
         target = tmp_path / str(end)
         export(source, target, "kstore", end_offset=end)

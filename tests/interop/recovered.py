@@ -6,11 +6,9 @@ that a broker starts with. Each step gives problems, one line each; none means t
 
 from __future__ import annotations
 
-import logging
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from kstore.config import LogConfig
@@ -31,6 +29,7 @@ from tests.golden.recovery_cases import NEW_SETS, Case, cases
 from tests.golden.sets import read_offset_checkpoint
 from tests.interop.broker import NODE_ID, Broker, Client
 from tests.interop.histories.answers import Answer, Kafka, differences, state_of
+from tests.interop.histories.running import quiet
 from tests.interop.store import CLUSTER_ID, ISOLATIONS, clean_start, records_of, topic_id
 from tests.making.batches import write_offset_checkpoint
 
@@ -62,18 +61,6 @@ def steps(work: Path, *, seed: int = 1, damages: int = DAMAGES) -> Iterator[tupl
         place.mkdir()
         with quiet():
             yield f"a broker starts with all cases that {mode} recovered", started(base, place, mode)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Leave out what recoveries say of damage; it is what they are for."""
-    logger = logging.getLogger("kstore")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def cases_loaded(kafka: Kafka, work: Path, tried: list[Case]) -> Problems:

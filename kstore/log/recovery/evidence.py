@@ -115,6 +115,23 @@ def find_losses(
     return sorted(held.losses(), key=lambda loss: loss.first_offset)
 
 
+class RootMarks(NamedTuple):
+    """What a root says of its partitions: whether it was shut down cleanly, and the offsets in two checkpoints."""
+
+    is_clean: bool
+    recovery_points: Mapping[TopicPartition, int]
+    high_watermarks: Mapping[TopicPartition, int]
+
+
+def marks_of_root(root: str, env: Env) -> RootMarks:
+    """Read what a root says of its partitions; a malformed checkpoint counts as missing.  Raises: StorageError."""
+    return RootMarks(
+        read_clean_shutdown(root, env) is not None,
+        _offsets(root, RECOVERY_POINT_CHECKPOINT, env),
+        _offsets(root, HIGH_WATERMARK_CHECKPOINT, env),
+    )
+
+
 class SegmentEnd(NamedTuple):
     """What a reader found of a segment: the offset after its last batch, None if it did not look; the position after
     that batch; whether there is damage in the segment.
@@ -126,7 +143,9 @@ class SegmentEnd(NamedTuple):
     is_damaged: bool
 
 
-def losses_beside(context: RecoveryContext, ends: Sequence[SegmentEnd], *, is_live: bool) -> list[SuspectedLoss]:
+def losses_beside(
+    context: RecoveryContext, ends: Sequence[SegmentEnd], of_root: RootMarks, *, is_live: bool
+) -> list[SuspectedLoss]:
     """Return what find_losses says of a log that was read, and not loaded for writing.
 
     Args: is_live: whether a writer may have the log open: then nothing is said of its end.
@@ -140,13 +159,12 @@ def losses_beside(context: RecoveryContext, ends: Sequence[SegmentEnd], *, is_li
         return []
     if is_live and not ends:
         return []
-    root, partition = context.directory.root, context.topic_partition
-    is_clean = read_clean_shutdown(root, env) is not None
+    partition, is_clean = context.topic_partition, of_root.is_clean
     noted = None if is_clean else DurablePointFile(path, env).read()
     marks = Marks(
         0 if noted is None else noted.offset,
-        _offsets(root, RECOVERY_POINT_CHECKPOINT, env).get(partition),
-        high_watermark_of(context),
+        of_root.recovery_points.get(partition),
+        of_root.high_watermarks.get(partition),
         is_clean,
     )
     segments = [
@@ -246,7 +264,7 @@ class _HeldLog:
         is_cleaned = hole[-1] < self.context.cleaned_below()
         if is_cleaned or self.context.topic_partition.topic == CLUSTER_METADATA_TOPIC:
             return
-        if self._is_contiguous(segment) and self._is_contiguous(following):
+        if self._has_all_records(segment) and self._has_all_records(following):
             text = (
                 f"segment {segment.base_offset} ends at offset {hole[0]} and the next one starts at {hole[-1] + 1}, "
                 "though no offset is missing inside of them, as it is in a compacted topic"
@@ -390,18 +408,22 @@ class _HeldLog:
                 position=found.position,
             )
 
-    def _is_contiguous(self, segment: HeldSegment) -> bool:
-        """Whether no offset is missing between the batches of a segment; an empty one tells nothing."""
-        before: int | None = None
-        with self.context.check_of(segment.files, next_base_offset=None) as check:
-            for step in check.steps():
-                header = step.header
-                if header is None or step.damage is not None:
-                    return False
-                if before is not None and header.has_base_offset and header.base_offset != before + 1:
-                    return False
-                before = header.last_offset
-        return before is not None
+    def _has_all_records(self, segment: HeldSegment) -> bool:
+        """Whether a segment has as many records as offsets, as no cleaner leaves it; an empty one tells nothing.
+
+        The records in a compressed wrapper of magic 0 or 1 are not counted: False then.
+        """
+        log_path, position = self._log_path(segment), segment.start_position
+        scan = HeaderScan(
+            position=position,
+            end_position=segment.end_position,
+            base_offset=segment.base_offset,
+            max_batch_bytes=self.context.config.max_batch_bytes,
+            path=log_path,
+        )
+        with self.context.env.open_read(log_path) as file:
+            scan_headers(file, scan, position=position, end_position=segment.end_position)
+        return bool(scan.record_count == scan.last_offset + 1 - segment.base_offset > 0)
 
     def _epochs(self) -> list[EpochEntry]:
         try:

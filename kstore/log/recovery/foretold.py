@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import socket
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple
 
-from kstore.env import ENOENT, Env, FileKind, FileStatus, ReadFile, StrPath, split_path
+from kstore.env import ENOENT, Env, FileKind, FileStatus, Identity, ReadFile, StrPath, split_path
 from kstore.errors import StorageError
+
+if TYPE_CHECKING:
+    from kstore._core import MappedBytes
 
 _NO_IDENTITY = (0, 0, 0)
 
@@ -133,14 +135,11 @@ class JoinedFile(ReadFile):
     def holds(self, data: bytes, *, position: int) -> bool:
         return self.pread(len(data), position=position) == data
 
-    def identity(self) -> NoReturn:
-        raise NotImplementedError
+    def identity(self) -> Identity:
+        return self._source.identity()
 
-    def is_listed(self, listed: object) -> NoReturn:
-        raise NotImplementedError
+    def is_listed(self, listed: Identity) -> bool:
+        return self._source.is_listed(listed)
 
-    def map(self, size: int) -> NoReturn:
-        raise NotImplementedError
-
-    def send_to(self, target: socket.socket, *, position: int, size: int) -> NoReturn:
-        raise NotImplementedError
+    def map(self, size: int) -> MappedBytes:  # noqa: ARG002
+        raise StorageError(f"cannot map {self.path}: it would be rewritten", path=self.path)

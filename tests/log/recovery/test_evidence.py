@@ -14,7 +14,7 @@ from kstore.log.damage import LostOffsets, SuspectedLoss, joined_ranges
 from kstore.log.files.durable_point import DurablePoint, DurablePointFile
 from kstore.log.recovery.context import RecoveryMode, RecoveryReport
 from tests.cli.runner import runner
-from tests.making.batches import batch, batches, write_offset_checkpoint, write_root
+from tests.making.batches import batch, batches, patch_header, write_offset_checkpoint, write_root
 
 POINTS = "recovery-point-offset-checkpoint"
 WATERMARKS = "replication-offset-checkpoint"
@@ -180,9 +180,20 @@ def test_durable_point_that_a_broker_left_behind_proves_nothing_after_a_clean_sh
     assert not is_refused(root)
 
 
-def test_gap_between_segments_of_a_compacted_log_is_no_loss(tmp_path: Path) -> None:
+# The batches of the segments before and after a gap; a cleaner leaves the offsets of a batch and takes records from it.
+COMPACTED = {
+    "between batches": ([batch(0), batch(4)], [batch(20), batch(21)]),
+    "inside of a batch before": ([batch(0), patch_header(batch(1), last_offset_delta=3)], batches(20, 2)),
+    "inside of a batch after": (batches(0, 5), [patch_header(batch(20), last_offset_delta=1)]),
+}
+
+
+@pytest.mark.parametrize("segments", COMPACTED.values(), ids=COMPACTED)
+def test_gap_between_segments_of_a_compacted_log_is_no_loss(
+    tmp_path: Path, segments: tuple[list[bytes], list[bytes]]
+) -> None:
     """Offsets are missing inside of the segments too."""
-    root = write_root(tmp_path / "logs", {"t-0": [[batch(0), batch(4)], [batch(20), batch(21)]]})
+    root = write_root(tmp_path / "logs", {"t-0": [*segments]})
     write_offset_checkpoint(root / POINTS, {"t-0": 22})
     assert verified(root) == []
 

@@ -13,6 +13,7 @@ import kstore
 from kstore.errors import CorruptCheckpointError
 from kstore.log.files.root_files import read_partition_metadata, write_partition_metadata
 from kstore.log.files.snapshots import write_snapshot
+from kstore.log.recovery.context import RecoveryMode
 from tests.crash.recovered_side_files import MODES, broker_root, recovered_root, try_damages
 from tests.golden.recovery_cases import NEW_SETS, BrokerTimeEnv, cases, copied
 from tests.making.batches import batches, flip_bit, write_root
@@ -46,13 +47,13 @@ def root(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("set_name", NEW_SETS)
 @pytest.mark.parametrize("mode", ["point_in_time", "salvage"])
 def test_index_of_aborted_transactions_of_an_emptied_segment_goes_to_the_quarantine(
-    mode: str, set_name: str, tmp_path: Path
+    mode: RecoveryMode, set_name: str, tmp_path: Path
 ) -> None:
     (case,) = (one for one in cases(set_name) if one.name == "empty-mid")
     directory = Path(copied(case, tmp_path).path)
     emptied = [path for path in sorted(directory.glob("*.log"))[:-1] if not path.stat().st_size]
     stale = [path for one in emptied if (path := one.with_suffix(".txnindex")).exists() and path.stat().st_size]
-    (recovered,) = kstore.recover(tmp_path, mode, env=BrokerTimeEnv(set_name))  # type: ignore[arg-type]
+    (recovered,) = kstore.recover(tmp_path, mode, env=BrokerTimeEnv(set_name))
     assert recovered.report is not None
     assert kstore.verify(tmp_path).is_unharmed
     assert len(stale) == (set_name != "recovery-3.9.2")
@@ -86,12 +87,12 @@ def test_index_of_aborted_transactions_of_an_emptied_segment_goes_to_the_quarant
         "epochs equal, no batch contradicts",
     ],
 )
-def test_leader_epochs_that_cannot_be_are_rebuilt_from_the_batches(root: Path, mode: str, text: str) -> None:
+def test_leader_epochs_that_cannot_be_are_rebuilt_from_the_batches(root: Path, mode: RecoveryMode, text: str) -> None:
     (root / "t-0" / EPOCHS).write_text(text)
     before = tree(root)
-    dry = kstore.recover(root, mode, dry_run=True)  # type: ignore[arg-type]
+    dry = kstore.recover(root, mode, dry_run=True)
     assert tree(root) == before
-    recovered = kstore.recover(root, mode)  # type: ignore[arg-type]
+    recovered = kstore.recover(root, mode)
     assert [one.report.rebuilt for one in recovered if one.report] == [one.report.rebuilt for one in dry if one.report]
     assert recovered[0].report is not None
     assert EPOCHS in recovered[0].report.rebuilt, "strict says so too"
@@ -112,9 +113,9 @@ def test_leader_epochs_that_no_batch_contradicts_stay(root: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", bytes(40), b"version: 0\ntopic_id: short", b"version: 0\ntopic_id: " + b"A" * 22]
 )
-def test_topic_id_is_written_again_from_another_partition(root: Path, mode: str, content: bytes) -> None:
+def test_topic_id_is_written_again_from_another_partition(root: Path, mode: RecoveryMode, content: bytes) -> None:
     (root / "t-1" / METADATA).write_bytes(content)
-    recovered = kstore.recover(root, mode)  # type: ignore[arg-type]
+    recovered = kstore.recover(root, mode)
     assert [METADATA in one.report.rebuilt for one in recovered if one.report] == [False, True, False]
     assert read_partition_metadata(str(root / "t-1")) == TOPIC_ID
     assert (root / CLEAN).exists()
@@ -140,7 +141,7 @@ def test_topic_id_that_other_partitions_do_not_agree_on_is_refused(root: Path) -
 @pytest.mark.parametrize("content", [b"", None], ids=["empty", "missing"])
 @pytest.mark.parametrize("place", ["log", "snapshot"])
 def test_topic_id_is_written_again_from_the_metadata_of_the_cluster(
-    root: Path, mode: str, place: str, content: bytes | None
+    root: Path, mode: RecoveryMode, place: str, content: bytes | None
 ) -> None:
     wanted = uuid.UUID(int=0x77)
     other, topic_of_u = topic("t", TOPIC_ID), topic("u", wanted)
@@ -150,7 +151,7 @@ def test_topic_id_is_written_again_from_the_metadata_of_the_cluster(
         write_snapshot_of_metadata(write_metadata(root, [other], base_offset=2), [topic_of_u, other], end_offset=2)
     if content is not None:
         (root / "u-0" / METADATA).write_bytes(content)
-    yes, problems = recovered_root(root, mode)  # type: ignore[arg-type]
+    yes, problems = recovered_root(root, mode)
     assert (yes, problems) == ({"t-0", "t-1", "u-0"}, [])
     assert read_partition_metadata(str(root / "u-0")) == wanted
     assert (root / CLEAN).exists()
@@ -185,7 +186,7 @@ def test_damaged_metadata_of_the_cluster_tells_no_topic_id(root: Path) -> None:
 @every_mode
 @pytest.mark.parametrize("field", ["last offset", "last stable offset"])
 def test_index_of_aborted_transactions_that_is_above_the_log_is_written_again(
-    mode: str, field: str, tmp_path: Path
+    mode: RecoveryMode, field: str, tmp_path: Path
 ) -> None:
     root = broker_root(tmp_path / "root", most=12)
     (root / CLEAN).unlink()
@@ -195,13 +196,15 @@ def test_index_of_aborted_transactions_that_is_above_the_log_is_written_again(
     position = {"last offset": 18, "last stable offset": 26}[field]
     content = content[:position] + (1 << 24).to_bytes(8, "big") + content[position + 8 :]
     path.write_bytes(content)
-    yes, problems = recovered_root(root, mode)  # type: ignore[arg-type]
+    yes, problems = recovered_root(root, mode)
     assert (path.parent.name in yes, problems) == (True, [])
     assert path.read_bytes()[:26] == before[:26]
 
 
 @every_mode
-def test_index_of_aborted_transactions_loses_an_entry_of_a_marker_after_its_segment(mode: str, tmp_path: Path) -> None:
+def test_index_of_aborted_transactions_loses_an_entry_of_a_marker_after_its_segment(
+    mode: RecoveryMode, tmp_path: Path
+) -> None:
     root = broker_root(tmp_path / "root", most=12)
     (root / CLEAN).unlink()
     rolled = [path for one in sorted(root.iterdir()) if one.is_dir() for path in sorted(one.glob("*.txnindex"))[:-1]]
@@ -209,17 +212,17 @@ def test_index_of_aborted_transactions_loses_an_entry_of_a_marker_after_its_segm
     before = path.read_bytes()
     after_it = min(base for one in path.parent.glob("*.log") if (base := int(one.stem)) > int(path.stem))
     path.write_bytes(before + before[-34:-24] + after_it.to_bytes(8, "big") * 3)
-    yes, problems = recovered_root(root, mode)  # type: ignore[arg-type]
+    yes, problems = recovered_root(root, mode)
     assert (path.parent.name in yes, problems) == (True, [])
     assert path.read_bytes() == before
 
 
 @every_mode
-def test_topic_id_that_nobody_knows_is_refused_and_the_root_not_marked(root: Path, mode: str) -> None:
+def test_topic_id_that_nobody_knows_is_refused_and_the_root_not_marked(root: Path, mode: RecoveryMode) -> None:
     for name in ("t-0", "t-1"):
         (root / name / METADATA).write_bytes(b"")
     before = tree(root / "t-0")
-    first, second, third = kstore.recover(root, mode)  # type: ignore[arg-type]
+    first, second, third = kstore.recover(root, mode)
     assert isinstance(first.refusal, CorruptCheckpointError)
     assert str(root / "t-0" / METADATA) == first.refusal.path
     assert (first.report, second.report, third.report is None) == (None, None, False)
@@ -240,12 +243,12 @@ def test_store_recovers_with_the_id_of_another_partition_or_not_at_all(root: Pat
 
 
 @every_mode
-def test_malformed_meta_properties_are_refused_and_nothing_is_changed(root: Path, mode: str) -> None:
+def test_malformed_meta_properties_are_refused_and_nothing_is_changed(root: Path, mode: RecoveryMode) -> None:
     (root / "meta.properties").write_bytes(bytes(60))
     before = tree(root)
     for dry_run in (True, False):
         with pytest.raises(CorruptCheckpointError, match=r"meta\.properties"):
-            kstore.recover(root, mode, dry_run=dry_run)  # type: ignore[arg-type]
+            kstore.recover(root, mode, dry_run=dry_run)
     assert tree(root) == {**before, str(root / ".lock"): b""}
 
 
@@ -273,22 +276,22 @@ def test_root_with_a_partition_that_a_broker_was_moving_is_not_marked(root: Path
 
 
 @every_mode
-def test_snapshot_that_cannot_be_read_goes_below_the_recovery_point_too(mode: str, tmp_path: Path) -> None:
+def test_snapshot_that_cannot_be_read_goes_below_the_recovery_point_too(mode: RecoveryMode, tmp_path: Path) -> None:
     root = write_root(tmp_path / "root", {"t-0": [batches(start, 4) for start in (0, 4, 8, 12)]})
     (root / CLEAN).unlink()
     path, newest = (root / "t-0" / f"{offset:020d}.snapshot" for offset in (4, 12))
     for one in (path, newest):
         write_snapshot(str(one), [])
     path.write_bytes(path.read_bytes()[:-1])
-    (recovered,) = kstore.recover(root, mode)  # type: ignore[arg-type]
+    (recovered,) = kstore.recover(root, mode)
     assert recovered.report is not None
     assert kstore.verify(root).is_unharmed
 
 
 @every_mode
-def test_verify_says_yes_where_recovery_of_random_damages_does(mode: str, tmp_path: Path) -> None:
+def test_verify_says_yes_where_recovery_of_random_damages_does(mode: RecoveryMode, tmp_path: Path) -> None:
     base = broker_root(tmp_path / "base", most=24)
-    assert try_damages(base, tmp_path / "root", seed="1", mode=mode) > 0  # type: ignore[arg-type]
+    assert try_damages(base, tmp_path / "root", seed="1", mode=mode) > 0
 
 
 def test_recovered_root_is_recovered_again_without_a_change(root: Path) -> None:
@@ -301,10 +304,12 @@ def test_recovered_root_is_recovered_again_without_a_change(root: Path) -> None:
 
 
 @every_mode
-def test_leader_epochs_of_a_log_whose_first_segment_is_gone_start_where_it_starts(root: Path, mode: str) -> None:
+def test_leader_epochs_of_a_log_whose_first_segment_is_gone_start_where_it_starts(
+    root: Path, mode: RecoveryMode
+) -> None:
     for path in (root / "t-0").glob("00000000000000000000.*"):
         path.unlink()
-    kstore.recover(root, mode)  # type: ignore[arg-type]
+    kstore.recover(root, mode)
     assert (root / "t-0" / EPOCHS).read_text() == "0\n2\n2 12\n5 20\n"
     before = tree(root)
     kstore.recover(root)
