@@ -321,7 +321,7 @@ def test_umbrella_includes_every_part() -> None:
 def rules_of_design() -> list[tuple[str, str, str]]:
     """Return the rows of the table "Where is the rule": rule, places, tests."""
     section = (
-        (ROOT / "docs" / "design.md").read_text().partition("\n## 13. Where is the rule\n")[2].partition("\n## ")[0]
+        (ROOT / "docs" / "design.md").read_text().partition("\n## 2. Where is the rule\n")[2].partition("\n## ")[0]
     )
     rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| ")]
     return [(rule.strip(), places, tests) for rule, places, tests in rows[1:]]
@@ -329,6 +329,13 @@ def rules_of_design() -> list[tuple[str, str, str]]:
 
 def test_design_has_a_table_of_rules() -> None:
     assert len(rules_of_design()) > 5
+
+
+def test_map_of_design_has_each_package_in_its_layer() -> None:
+    section = (ROOT / "docs" / "design.md").read_text().partition("\n## 1. Map\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (\d+) \| ([^|]+) \|", section, re.MULTILINE)
+    mapped = {name: int(layer) for layer, names in rows for name in re.findall(r"`(\w+)`", names)}
+    assert mapped == {name: layer for name, layer in LAYERS.items() if not name.startswith("__")}
 
 
 @over("rule, places, tests", rules_of_design(), by=lambda _: "docs/design.md", label=lambda row: row[0])

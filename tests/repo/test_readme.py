@@ -14,6 +14,8 @@ from tests.repo.snippets import PAGES, ROOT
 README = (ROOT / "README.md").read_text()
 LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", ROOT / "bench" / "README.md"]
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+# A file of source in backticks, by its path or the end of it.
+SOURCE = re.compile(r"`((?:[\w.-]+/)*[\w.-]+\.(?:py|pyi|pyx|pxi|h|c|diff|toml|yml|txt))`")
 FIRST_PAGE_LINES = 60
 
 
@@ -62,6 +64,44 @@ def test_links_lead_somewhere() -> None:
             if not path.exists() or (anchor and anchor not in anchors(path)):
                 wrong.append(f"{page.relative_to(ROOT)}: {target}")
     assert wrong == []
+
+
+def named_sources() -> set[str]:
+    """Return the ends of the paths of all files of the tree, at each folder: a/b.py and b.py."""
+    trees = ("kstore", "pyspark_kstore", "tests", "bench", "examples")
+    paths = [path.relative_to(ROOT) for tree in trees for path in (ROOT / tree).rglob("*.*")]
+    paths += [path.relative_to(ROOT) for path in ROOT.glob("*.*")]
+    return {"/".join(path.parts[start:]) for path in paths for start in range(len(path.parts))}
+
+
+def test_source_files_that_a_page_names_exist() -> None:
+    known = named_sources()
+    wrong = []
+    for page in LINKED:
+        names = SOURCE.findall(page.read_text())
+        wrong += [f"{page.relative_to(ROOT)}: {name}" for name in names if name not in known]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(("page", "most_lines"), [("docs/design.md", 300)])
+def test_page_stays_short(page: str, most_lines: int) -> None:
+    assert len((ROOT / page).read_text().splitlines()) <= most_lines
+
+
+def test_page_of_internals_begins_with_its_question_and_the_files_to_open() -> None:
+    wrong = []
+    for page in sorted((ROOT / "docs" / "internals").glob("*.md")):
+        title, question, files = page.read_text().split("\n\n")[:3]
+        if not (title.startswith("# ") and "?" in question and files.startswith("Open first: ")):
+            wrong.append(page.name)
+    assert wrong == []
+
+
+def test_design_links_each_page_of_internals() -> None:
+    design = (ROOT / "docs" / "design.md").read_text()
+    pages = [page.name for page in (ROOT / "docs" / "internals").glob("*.md")]
+    assert pages
+    assert [page for page in pages if f"(internals/{page})" not in design] == []
 
 
 def test_picture_is_what_the_command_shows() -> None:

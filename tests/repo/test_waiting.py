@@ -1,5 +1,6 @@
-"""Goal: no thread of a user leaves a lock held when an interrupt ends its wait; docs/design.md says why some classes of
-the standard library do. Method: read every source with ast: who names such a class, or takes a lock without `with`."""
+"""Goal: no thread of a user leaves a lock held when an interrupt ends its wait; docs/internals/interrupts.md says why
+some classes of the standard library do.
+Method: read every source with ast: who names such a class, or takes a lock without `with`."""
 
 from __future__ import annotations
 
