@@ -88,6 +88,17 @@ def test_page_stays_short(page: str, most_lines: int) -> None:
     assert len((ROOT / page).read_text().splitlines()) <= most_lines
 
 
+AREAS = "Formats, Reading a log, Writing a log, Recovery, Stores, Producer, Consumer, Exports, Spark, Command, Errors"
+
+
+def test_first_version_of_the_changelog_is_one_list_by_area_of_what_there_is() -> None:
+    version = (ROOT / "CHANGELOG.md").read_text().partition("\n## 0.1.0")[2].partition("\n## ")[0]
+    introduction, *areas = version.split("\n### ")
+    assert ", ".join(area.partition("\n")[0] for area in areas) == AREAS
+    assert "\n- " not in introduction
+    assert re.findall(r"no longer|any more|used to|\bfix(?:ed|es)\b", version) == []
+
+
 def test_page_of_internals_begins_with_its_question_and_the_files_to_open() -> None:
     wrong = []
     for page in sorted((ROOT / "docs" / "internals").glob("*.md")):
