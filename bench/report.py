@@ -1,6 +1,6 @@
 """Writes what README.md and bench/README.md show of bench/results: `python -m bench report`.
 
-README.md gets one chart, in docs/pictures, and the targets that are missed; bench/README.md gets all figures and all
+README.md gets one chart, in docs/pictures, and how many targets are missed; bench/README.md gets all figures and all
 targets. Each ratio is shown with its spread and, if it has a target, with the target and whether it is met.
 """
 
@@ -31,14 +31,14 @@ written in steps of 16 KiB, as a broker does. All read the file.
 """
 SUMMARY = """![{title}](docs/pictures/speed.svg)
 
-{title}: 64 MiB of batches of 16 KiB, no codec, in GB of the
-file per second. "pread and CRC in C" only reads the file and checks its CRCs; no reader can be faster. "columns in C"
-also fills the same columns, but trusts its input. Bars are medians of {rounds} interleaved rounds, lines reach from the
-least to the greatest.
-Measured on {machine}
+64 MiB of batches of 16 KiB, no codec, in GB of the file per second. "pread and CRC in C" only reads the file and checks
+its CRCs; no reader can be faster. "columns in C" also fills the same columns, but trusts its input. Bars are medians of
+{rounds} interleaved rounds, lines reach from the least to the greatest. Measured on {machine}
 
 [bench/README.md](bench/README.md#figures-and-targets) has all figures: codecs, threads, single records, writing, the
-producer, Spark. `make bench` measures them on your machine. {told}
+producer, Spark. `make bench` measures them on your machine. {missed}"""
+MISSED_TARGETS = """**{missed} of {all} targets are MISSED**, in
+{workloads}: [which, and by how much](bench/README.md#missed-targets).
 """
 
 
@@ -456,18 +456,17 @@ def chart(results: Results) -> str:
 
 
 def summary(results: Results) -> str:
-    """Return the section of README.md: the chart, where it was measured, and the targets that are missed."""
+    """Return the section of README.md: the chart, where it was measured, and in which workloads targets are missed."""
     rows = target_rows(results)
-    missed = [row for row in rows if MISSED in row[-1]]
+    missed = missed_of(rows)
+    workloads = ", ".join(sorted({workload for workload, *_ in missed}))
     scan = results.workloads.get("scan")
-    about = SUMMARY.format(
+    return SUMMARY.format(
         title=TITLE,
         rounds=scan["settings"]["rounds"] if scan else NOT_MEASURED,
         machine=of_machine([scan] if scan else []),
-        told=f"Of {len(rows)} targets, {len(missed)} are {MISSED}{':' if missed else '.'}",
+        missed=MISSED_TARGETS.format(missed=len(missed), all=len(rows), workloads=workloads) if missed else "\n",
     )
-    lines = [(f"{of_to}, in: {case}", spread) for _, case, of_to, spread in missed]
-    return "\n".join([about, *markdown(("missed target", "with its spread"), lines)]) if missed else about
 
 
 def figures(results: Results) -> str:
@@ -504,11 +503,19 @@ def target_rows(results: Results) -> list[tuple[str, str, str, str]]:
     return rows
 
 
+def missed_of(rows: Iterable[tuple[str, str, str, str]]) -> list[tuple[str, str, str, str]]:
+    """Return the rows of missed targets."""
+    return [row for row in rows if MISSED in row[-1]]
+
+
 def targets(results: Results) -> str:
-    """Return the table of all targets, each with its figure."""
+    """Return the tables of the missed targets and of all, each with its figure."""
     rows = target_rows(results)
-    missed = sum(MISSED in row[-1] for row in rows)
-    return "\n".join([f"{len(rows)} targets, {missed} of them {MISSED}.", "", *markdown(TARGET_HEADING, rows)])
+    missed = missed_of(rows)
+    parts = [f"{len(rows)} targets, {len(missed)} of them {MISSED}.", ""]
+    if missed:
+        parts += ["### Missed targets", "", *markdown(TARGET_HEADING, missed), "### All targets", ""]
+    return "\n".join([*parts, *markdown(TARGET_HEADING, rows)])
 
 
 def with_section(text: str, section: str) -> str:

@@ -47,6 +47,12 @@ def test_first_page_has_the_two_commands(command: str) -> None:
     assert f"\n    {command} " in "\n".join(README.splitlines()[:FIRST_PAGE_LINES])
 
 
+def test_readme_says_what_maintenance_deletes_and_where_the_table_of_durability_is() -> None:
+    assert "`store.run_maintenance()` removes" in README
+    assert "nothing is deleted because of its age or size unless you ask for it" in " ".join(README.split())
+    assert "](docs/durability.md#1-three-levels-of-durability)" in README
+
+
 def anchors(path: Path) -> set[str]:
     """Return the anchors that GitHub makes of a page's headings."""
     headings = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
@@ -83,7 +89,7 @@ def test_source_files_that_a_page_names_exist() -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize(("page", "most_lines"), [("docs/design.md", 300)])
+@pytest.mark.parametrize(("page", "most_lines"), [("README.md", 220), ("docs/design.md", 300)])
 def test_page_stays_short(page: str, most_lines: int) -> None:
     assert len((ROOT / page).read_text().splitlines()) <= most_lines
 
@@ -108,11 +114,32 @@ def test_page_of_internals_begins_with_its_question_and_the_files_to_open() -> N
     assert wrong == []
 
 
+def test_class_of_kafka_is_where_the_page_says() -> None:
+    rows = re.findall(r"^\|([^|]+)\|[^|]+\|([^|]+)\|([^|]+)\|$", (ROOT / "docs" / "kafka-classes.md").read_text(), re.M)
+    assert len(rows) > 20
+    wrong = []
+    for kafka, names, files in rows[2:]:
+        text = "\n".join((ROOT / path).read_text() for path in re.findall(r"`([^`]+)`", files))
+        for name in re.findall(r"`(?:[\w.]+\.)?(\w+)`", names):
+            if not re.search(rf"^\s*(?:async )?(?:class|def) {name}\b", text, re.MULTILINE):
+                wrong.append(f"{kafka.strip()}: {name}")
+    assert wrong == []
+
+
 def test_design_links_each_page_of_internals() -> None:
     design = (ROOT / "docs" / "design.md").read_text()
     pages = [page.name for page in (ROOT / "docs" / "internals").glob("*.md")]
     assert pages
     assert [page for page in pages if f"(internals/{page})" not in design] == []
+
+
+def test_make_targets_that_a_page_names_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    wrong = []
+    for page in LINKED:
+        named = re.findall(r"(?:^    |`)make ([a-z-]+)", page.read_text(), re.MULTILINE)
+        wrong += [f"{page.relative_to(ROOT)}: make {name}" for name in named if name not in targets]
+    assert wrong == []
 
 
 def test_picture_is_what_the_command_shows() -> None:
