@@ -53,6 +53,16 @@ def test_readme_says_what_maintenance_deletes_and_where_the_table_of_durability_
     assert "](docs/durability.md#1-three-levels-of-durability)" in README
 
 
+SKIPPING = (
+    """`on_error="skip"` in Python, `mode=PERMISSIVE` in Spark and `--skip-damaged` of the command are one thing:"""
+)
+
+
+@pytest.mark.parametrize("page", ["docs/durability.md", "docs/scan.md", "docs/spark.md", "docs/cli.md"])
+def test_page_says_that_the_names_of_reading_around_damage_are_one_thing(page: str) -> None:
+    assert SKIPPING in " ".join((ROOT / page).read_text().split())
+
+
 def anchors(path: Path) -> set[str]:
     """Return the anchors that GitHub makes of a page's headings."""
     headings = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
