@@ -350,6 +350,15 @@ def test_rule_is_where_the_design_says(rule: str, places: str, tests: str) -> No
     assert [path for path in paths if not (ROOT / path).is_file()] == []
 
 
+@pytest.mark.parametrize("package", WINGS)
+def test_page_of_internals_lists_the_modules_of_a_package(package: str) -> None:
+    pages = "\n".join(path.read_text() for path in sorted((ROOT / "docs" / "internals").glob("*.md")))
+    (tree,) = re.findall(rf"^    {package}/ .*\n((?:      .*\n)+)", pages, re.MULTILINE)
+    heads = re.findall(r"^ +((?:\w+(?:\.py|/)(?:, )?)+)", tree, re.MULTILINE)
+    names = [re.sub(r"\.py$|/$", "", name) for head in heads for name in head.split(", ")]
+    assert sorted(names) == sorted(floors(package))
+
+
 def cython_functions(text: str) -> list[tuple[str, int]]:
     """Return (name, lines) of every function of a Cython source, nested ones counted in their outer one too."""
     lines = text.splitlines()
