@@ -7,8 +7,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from weakref import WeakSet
 
 from kstore.config import MAX_INT32, MIB
-from kstore.consumer.group_records import GroupRecords, decoded, is_offset_commit_of
-from kstore.consumer.groups import committed_offsets
+from kstore.coordinator.group.metadata import committed_offsets
+from kstore.coordinator.group.offsets import PARTITION_COUNT as GROUP_OFFSETS_PARTITION_COUNT
+from kstore.coordinator.group.offsets import GroupOffsets, checked_group, checked_offsets
+from kstore.coordinator.group.records import GroupRecords, decoded, is_offset_commit_of
+from kstore.coordinator.places import CoordinatorPlaces
 from kstore.env import ENOENT, Closing
 from kstore.env.process import SYSTEM_CLOCK, Clock
 from kstore.errors import (
@@ -29,9 +32,6 @@ from kstore.log.following.arrivals import Arrivals
 from kstore.log.following.follower import checked_timeout
 from kstore.log.following.tail import AutoOffsetReset, FollowOptions
 from kstore.log.log import Isolation, Log
-from kstore.producer.transactions.group_offsets import PARTITION_COUNT as GROUP_OFFSETS_PARTITION_COUNT
-from kstore.producer.transactions.group_offsets import GroupOffsets, checked_group, checked_offsets
-from kstore.producer.transactions.places import CoordinatorPlaces
 from kstore.record import Record
 from kstore.record.decoding import Decoder, decoded_records, decoder_of
 from kstore.store.store import Store, WritableStore

@@ -1,6 +1,7 @@
 """The producer: buffer pool, accumulator, partitioners, sender, transactions and Producer; exports the public names."""
 
 from kstore._core import RecordAppendResult, StickyPartitionInfo, murmur2, partition_for_key
+from kstore.coordinator.transaction.coordinator import TransactionCoordinator, coordinator_of
 from kstore.env.process import SYSTEM_CLOCK, Clock, SystemClock
 from kstore.producer.batches.accumulator import BufferPool, RecordAccumulator
 from kstore.producer.batches.batch import CompressionRatioEstimator, FinalState, ProducerBatch
@@ -20,8 +21,7 @@ from kstore.producer.producer import Producer
 from kstore.producer.sending.sender import Sender
 from kstore.producer.sending.store_sink import StoreSink
 from kstore.producer.sink import ProduceResponse, Sink
-from kstore.producer.transactions.coordinator import TransactionCoordinator, coordinator_of
-from kstore.producer.transactions.manager import TransactionManager
+from kstore.producer.transactions import TransactionManager
 
 __all__ = [
     "SYSTEM_CLOCK",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, get_args
 
 from kstore.compression import CompressionType, level_of
 from kstore.config import MAX_INT32, MAX_INT64, MIB, CodecName
+from kstore.coordinator.transaction.coordinator import MAX_TRANSACTION_TIMEOUT_MS
 from kstore.errors import SerializationError, checked_int
 from kstore.serializers import serializer as serializer_named
 from kstore.types import Ack
@@ -79,8 +80,6 @@ class _Unset(int):
 
 _DELIVERY_TIMEOUT_MS = _Unset(120_000)
 
-# Of the store's coordinator; the default of a broker's transaction.max.timeout.ms.
-MAX_TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
 # The minimum and maximum of each number, as in Kafka's ProducerConfig.
 _LIMITS = {
     "batch_size": (0, MAX_INT32),

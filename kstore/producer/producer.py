@@ -21,6 +21,8 @@ from kstore._core import (
     partition_for_key,
 )
 from kstore.config import MAX_INT32
+from kstore.coordinator.group.offsets import checked_group, checked_offsets
+from kstore.coordinator.transaction.coordinator import TransactionCoordinator, coordinator_of
 from kstore.env.process import SYSTEM_CLOCK, Clock, after_fork_in_child
 from kstore.errors import (
     KStoreError,
@@ -43,9 +45,7 @@ from kstore.producer.sending.completion import SenderHooks
 from kstore.producer.sending.sender import Sender
 from kstore.producer.sending.store_sink import StoreSink
 from kstore.producer.sink import Metadata
-from kstore.producer.transactions.coordinator import TransactionCoordinator, coordinator_of
-from kstore.producer.transactions.group_offsets import checked_group, checked_offsets
-from kstore.producer.transactions.manager import TransactionManager
+from kstore.producer.transactions import TransactionManager
 from kstore.types import MAGIC_V2, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:

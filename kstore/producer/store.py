@@ -1,16 +1,16 @@
-"""Protocols of the store and logs that a producer uses; kstore.log's WritableStore and WritableLog implement them."""
+"""What a producer needs of a store and its logs, as protocols, besides what the store's coordinator needs.
+
+kstore.store's WritableStore and kstore.log's WritableLog implement them.
+"""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
-from kstore.config import LogConfig
+from kstore.coordinator.store import CoordinatorLog, CoordinatorStore
 from kstore.errors import KStoreError, StorageError
-from kstore.record import MemoryRecords, Record
-from kstore.record.validation import AppendOrigin
-from kstore.types import Ack, TopicPartition
+from kstore.record import MemoryRecords
 
 
 class AppendInfo(Protocol):
@@ -23,39 +23,13 @@ class AppendInfo(Protocol):
     def log_append_time_ms(self) -> int: ...
 
 
-class LeaderEpochs(Protocol):
-    """The leader epochs of a log."""
-
-    @property
-    def latest_epoch(self) -> int: ...
-
-
-class ProducerLog(Protocol):
+class ProducerLog(CoordinatorLog, Protocol):
     """A log that accepts appends as the leader; see kstore.log.WritableLog."""
 
     @property
     def is_closed(self) -> bool: ...
 
-    @property
-    def leader_epochs(self) -> LeaderEpochs: ...
-
-    @property
-    def log_start_offset(self) -> int: ...
-
-    @property
-    def log_end_offset(self) -> int: ...
-
-    def append(
-        self, records: MemoryRecords, *, ack: Ack = "written", origin: AppendOrigin = AppendOrigin.CLIENT
-    ) -> AppendInfo: ...
-
     def append_batches(self, batches: Sequence[MemoryRecords]) -> Sequence[AppendInfo | KStoreError]: ...
-
-    def flush(self) -> int: ...
-
-    def delete_records(self, before_offset: int) -> int: ...
-
-    def read(self) -> Iterator[Record]: ...
 
 
 class Dependent(Protocol):
@@ -64,17 +38,12 @@ class Dependent(Protocol):
     def end_work(self) -> tuple[int, KStoreError | None]: ...
 
 
-class ProducerStore(Protocol):
+class ProducerStore(CoordinatorStore, Protocol):
     """A store opened for writing; see kstore.store.WritableStore."""
-
-    @property
-    def partitions(self) -> tuple[TopicPartition, ...]: ...
 
     def log(self, topic: str, partition: int = 0) -> ProducerLog: ...
 
     def add_dependent(self, dependent: Dependent) -> None: ...
-
-    def create_topic(self, name: str, partitions: int = 1, *, config: LogConfig | None = None) -> uuid.UUID: ...
 
 
 def is_retriable(error: BaseException) -> bool:

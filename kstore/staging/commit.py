@@ -14,6 +14,13 @@ from typing import NamedTuple
 
 from kstore._core import stamp_batches
 from kstore.config import MIB, LogConfig
+from kstore.coordinator.producer_ids import ProducerIdAndEpoch
+from kstore.coordinator.transaction.coordinator import (
+    TRANSACTION_STATE_CONFIG,
+    TRANSACTION_STATE_TOPIC,
+    TransactionCoordinator,
+    coordinator_of,
+)
 from kstore.env import DEFAULT_ENV, ENOENT, Env, ReadFile, StrPath
 from kstore.env.process import SYSTEM_CLOCK
 from kstore.errors import (
@@ -26,13 +33,6 @@ from kstore.errors import (
 )
 from kstore.log.files.names import parse_partition_directory_name
 from kstore.log.write.writable_log import WritableLog
-from kstore.producer.batches.ids import ProducerIdAndEpoch
-from kstore.producer.transactions.coordinator import (
-    TRANSACTION_STATE_CONFIG,
-    TRANSACTION_STATE_TOPIC,
-    TransactionCoordinator,
-    coordinator_of,
-)
 from kstore.record import MemoryRecords
 from kstore.staging.area import CONTROL_PARTITION, StagedFile, StagingArea, remove_quietly
 from kstore.staging.committed import SINK_TOPIC_CONFIG, CommittedVersions

@@ -19,6 +19,8 @@ from kstore import (
     open_log,
     open_store,
 )
+from kstore.coordinator.group import offsets as group_offsets
+from kstore.coordinator.group.offsets import MAX_METADATA_BYTES
 from kstore.env import DEFAULT_ENV
 from kstore.errors import (
     ConsumerClosedError,
@@ -29,8 +31,6 @@ from kstore.errors import (
     UnknownTopicOrPartitionError,
     UnstableOffsetCommitError,
 )
-from kstore.producer.transactions import group_offsets
-from kstore.producer.transactions.group_offsets import MAX_METADATA_BYTES
 from kstore.record import Record
 from kstore.record.schemas.topics import coordinator_partition, decode_group_record
 from tests.making.batches import flip_bit

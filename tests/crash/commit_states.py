@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 
+from kstore.coordinator.transaction.coordinator import TRANSACTION_STATE_CONFIG, TRANSACTION_STATE_TOPIC
 from kstore.log.verify import verify
 from kstore.producer.producer import Producer
-from kstore.producer.transactions.coordinator import TRANSACTION_STATE_CONFIG, TRANSACTION_STATE_TOPIC
 from kstore.staging import AppVersion, StagedFile, StagingArea, StagingSink, commit_staged, job_name, prepare_root
 from kstore.store.store import open_store
 from tests.crash.crash_states import as_durable, new_disk

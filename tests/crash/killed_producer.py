@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 from kstore.config import LogConfig
+from kstore.coordinator.transaction.coordinator import TransactionCoordinator
 from kstore.env.process import SYSTEM_CLOCK
 from kstore.producer.sending.store_sink import StoreSink
-from kstore.producer.transactions.coordinator import TransactionCoordinator
-from kstore.producer.transactions.manager import TransactionManager
+from kstore.producer.transactions import TransactionManager
 from kstore.store.store import WritableStore, open_store
 from kstore.types import TopicPartition
 from tests.crash.nursery import report, serve

@@ -12,7 +12,7 @@ from kstore.producer.batches.batch import ProducerBatch
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
 from kstore.producer.sending.sender import Sender
 from kstore.producer.sink import ProduceResponse
-from kstore.producer.transactions.manager import TransactionManager
+from kstore.producer.transactions import TransactionManager
 from kstore.types import TopicPartition
 
 NODE = Node(0)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kstore.producer.batches.waiting import TransactionalResult
 from kstore.producer.sending.store_sink import StoreSink
-from kstore.producer.transactions.manager import TransactionManager
+from kstore.producer.transactions import TransactionManager
 from kstore.types import TopicPartition
 from tests.fakes.sending import T0, Producing
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from kstore.coordinator.transaction.coordinator import TRANSACTION_STATE_TOPIC, TransactionCoordinator
 from kstore.errors import LogFailedError
-from kstore.producer.transactions.coordinator import TRANSACTION_STATE_TOPIC, TransactionCoordinator
 from kstore.staging import AppVersion, StagingArea, prepare_root
 from kstore.store.store import open_store
 from kstore.types import SINK_TOPIC

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from kstore.coordinator.transaction.coordinator import TRANSACTION_STATE_TOPIC, TransactionCoordinator
 from kstore.env.process import SYSTEM_CLOCK
 from kstore.errors import LogFailedError
 from kstore.producer.sending.store_sink import StoreSink
-from kstore.producer.transactions.coordinator import TRANSACTION_STATE_TOPIC, TransactionCoordinator
-from kstore.producer.transactions.manager import TransactionManager
+from kstore.producer.transactions import TransactionManager
 from kstore.store.store import WritableStore, open_store
 from kstore.types import TopicPartition
 from tests.fakes.sending import Producing

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from kstore import OffsetAndMetadata, Producer, TopicPartition, read_groups
+from kstore.coordinator.transaction.coordinator import TransactionCoordinator
 from kstore.errors import (
     KStoreError,
     LogFailedError,
@@ -16,8 +17,7 @@ from kstore.errors import (
     TransactionStateError,
     UnknownTopicOrPartitionError,
 )
-from kstore.producer.transactions.coordinator import TransactionCoordinator
-from kstore.producer.transactions.manager import TransactionManagerState
+from kstore.producer.transactions import TransactionManagerState
 from kstore.store.store import open_store
 from tests.fakes.sending import T0, ManualClock
 from tests.fakes.transacting import Transactional

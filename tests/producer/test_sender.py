@@ -20,7 +20,7 @@ from kstore.producer.batches.futures import RecordMetadata
 from kstore.producer.cluster import Cluster, PartitionInfo
 from kstore.producer.sending.completion import SenderHooks
 from kstore.producer.sink import ProduceResponse
-from kstore.producer.transactions.manager import TransactionManager
+from kstore.producer.transactions import TransactionManager
 from kstore.types import TopicPartition
 from tests.fakes.sending import BATCH_SIZE, CLUSTER, NODE, OTHER_NODE, T0, T1, Producing, ScriptedSink, again, fails, ok
 

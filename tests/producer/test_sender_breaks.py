@@ -7,11 +7,11 @@ import logging
 
 import pytest
 
+from kstore.coordinator.transaction.coordinator import TransactionCoordinator
 from kstore.errors import KStoreError, RecordTooLargeError
 from kstore.producer.batches.batch import ProducerBatch
 from kstore.producer.sending.store_sink import StoreSink
-from kstore.producer.transactions.coordinator import TransactionCoordinator
-from kstore.producer.transactions.manager import TransactionManager
+from kstore.producer.transactions import TransactionManager
 from kstore.store.store import open_store
 from tests.fakes.sending import T0, T1, Producing, ScriptedSink, again, fails
 

@@ -7,6 +7,7 @@ import pytest
 
 from kstore._core import increment_sequence
 from kstore.config import MAX_INT32
+from kstore.coordinator.producer_ids import MAX_PRODUCER_EPOCH, ProducerIdAndEpoch
 from kstore.errors import (
     InvalidProducerEpochError,
     KStoreError,
@@ -14,10 +15,9 @@ from kstore.errors import (
     ProducerTimeoutError,
     RecordTooLargeError,
 )
-from kstore.producer.batches.ids import MAX_PRODUCER_EPOCH, ProducerIdAndEpoch
 from kstore.producer.batches.sequences import PartitionSequences, is_sequence_after
 from kstore.producer.cluster import Cluster, PartitionInfo
-from kstore.producer.transactions.manager import TransactionManager
+from kstore.producer.transactions import TransactionManager
 from tests.fakes.sending import CLUSTER, T0, T1, Producing, again, fails
 
 PRODUCER = ProducerIdAndEpoch(7, 0)

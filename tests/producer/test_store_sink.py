@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kstore.config import MAX_INT64, LogConfig
+from kstore.coordinator.transaction.coordinator import coordinator_of
 from kstore.env import DEFAULT_ENV, LocalEnv
 from kstore.errors import (
     InvalidTxnStateError,
@@ -24,8 +25,7 @@ from kstore.errors import (
 from kstore.producer import BufferPool, ProducerBatch
 from kstore.producer.cluster import Node
 from kstore.producer.sending.store_sink import StoreSink
-from kstore.producer.transactions.coordinator import coordinator_of
-from kstore.producer.transactions.manager import TransactionManager
+from kstore.producer.transactions import TransactionManager
 from kstore.record import MemoryRecords
 from kstore.store.store import WritableStore, open_store
 from kstore.types import TopicPartition

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from kstore.coordinator.transaction.coordinator import TRANSACTION_STATE_TOPIC, TransactionCoordinator
 from kstore.env import WriteFile
 from kstore.errors import KStoreError, LogFailedError, ProducerTimeoutError, RecordTooLargeError, StorageError
 from kstore.producer import Producer
-from kstore.producer.transactions.coordinator import TRANSACTION_STATE_TOPIC, TransactionCoordinator
-from kstore.producer.transactions.manager import TransactionManagerState
+from kstore.producer.transactions import TransactionManagerState
 from kstore.store.store import WritableStore, open_store
 from tests.fakes.faults import Fault, FaultKind, FaultyEnv
 from tests.fakes.sending import T0, T1, ManualClock

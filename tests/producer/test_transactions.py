@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from kstore.coordinator.transaction.coordinator import TRANSACTION_STATE_TOPIC, TransactionCoordinator
 from kstore.errors import (
     InvalidProducerEpochError,
     KStoreError,
@@ -16,8 +17,7 @@ from kstore.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
-from kstore.producer.transactions.coordinator import TRANSACTION_STATE_TOPIC, TransactionCoordinator
-from kstore.producer.transactions.manager import TransactionManager, TransactionManagerState
+from kstore.producer.transactions import TransactionManager, TransactionManagerState
 from kstore.store.store import open_store
 from tests.fakes.sending import T0, T1, ManualClock, again, fails
 from tests.fakes.transacting import Transactional

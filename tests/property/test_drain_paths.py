@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kstore.coordinator.producer_ids import ProducerIdAndEpoch
 from kstore.producer.batches.accumulator import RecordAccumulator
 from kstore.producer.batches.batch import ProducerBatch
-from kstore.producer.batches.ids import ProducerIdAndEpoch
 from kstore.producer.batches.sequences import SequenceTracker
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
 from kstore.types import NO_SEQUENCE, TopicPartition

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kstore import LogConfig, OffsetAndMetadata, TopicPartition, open_log
-from kstore.consumer.group_records import GroupRecords, decoded, is_offset_commit_of
-from kstore.consumer.groups import committed_offsets
+from kstore.coordinator.group.metadata import committed_offsets
+from kstore.coordinator.group.records import GroupRecords, decoded, is_offset_commit_of
 from kstore.record import (
     AppendOrigin,
     ControlRecordType,

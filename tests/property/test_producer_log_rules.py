@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from kstore.coordinator.producer_ids import ProducerIdAndEpoch
 from kstore.errors import (
     BufferExhaustedError,
     InvalidProducerEpochError,
@@ -24,7 +25,6 @@ from kstore.errors import (
 )
 from kstore.producer import Cluster, Node, ProduceResponse, TransactionManager
 from kstore.producer.batches.batch import ProducerBatch
-from kstore.producer.batches.ids import ProducerIdAndEpoch
 from kstore.types import TopicPartition
 from tests.fakes.sending import CLUSTER, T0, T1, Producing
 

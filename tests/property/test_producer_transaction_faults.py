@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kstore.coordinator.producer_ids import ProducerIdAndEpoch
 from kstore.errors import BufferExhaustedError, KStoreError, StorageError
 from kstore.producer import TransactionCoordinator, TransactionManager
-from kstore.producer.batches.ids import ProducerIdAndEpoch
 from kstore.store.store import WritableStore, open_store
 from kstore.types import Ack, TopicPartition
 from tests.fakes.sending import T0, T1, Producing

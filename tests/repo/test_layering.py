@@ -32,18 +32,19 @@ LAYERS = {
     "compression": 3,
     "env": 3,
     "record": 4,
-    "log": 5,
-    "producer": 5,
-    "store": 6,
-    "arrow": 7,
-    "consumer": 7,
-    "staging": 7,
-    "archive": 8,
-    "spark": 9,
-    "cli": 9,
-    "__init__": 10,
-    "__main__": 10,
-    "pyspark_kstore": 10,
+    "coordinator": 5,
+    "log": 6,
+    "producer": 6,
+    "store": 7,
+    "arrow": 8,
+    "consumer": 8,
+    "staging": 8,
+    "archive": 9,
+    "spark": 10,
+    "cli": 10,
+    "__init__": 11,
+    "__main__": 11,
+    "pyspark_kstore": 11,
 }
 # Inside of these packages: each wing or module imports only from those to its left, and a wing is free of circles.
 WINGS = {
@@ -52,13 +53,14 @@ WINGS = {
         " < log < verify, write"
     ),
     "env": "base, cache, process < files, filesystems, watching < env < opened, local < remote < choosing",
+    "coordinator": "producer_ids, store < places < group < transaction",
     "producer": (
         "cluster, store < partitioner < batches < interceptors, metrics, sink < append_columns < config < transactions"
         " < sending < producer"
     ),
     "store": "settings < upkeep < opening, root < store < checks",
     "arrow": "columns, frames < assembler < decoding < scans, packing",
-    "consumer": "group_records < groups < consumer",
+    "consumer": "consumer, groups",
     "staging": "area < sink, committed < commit",
     "archive": "manifest < options < parts, files < target < columns, plan < batches, segments < tasks, tables < run",
 }

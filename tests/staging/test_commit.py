@@ -11,6 +11,8 @@ import pytest
 
 import kstore
 from kstore.config import LogConfig
+from kstore.coordinator.transaction import coordinator as coordinator_module
+from kstore.coordinator.transaction.coordinator import TRANSACTION_STATE_TOPIC, coordinator_of
 from kstore.env import LocalEnv
 from kstore.errors import (
     CorruptRecordError,
@@ -20,8 +22,6 @@ from kstore.errors import (
     StorageError,
     UnknownTopicOrPartitionError,
 )
-from kstore.producer.transactions import coordinator as coordinator_module
-from kstore.producer.transactions.coordinator import TRANSACTION_STATE_TOPIC, coordinator_of
 from kstore.record import Record
 from kstore.staging import AppVersion, StagedFile, StagingArea, commit_staged, job_name, prepare_root
 from kstore.staging import committed as committed_module

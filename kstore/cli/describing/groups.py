@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kstore.cli.output import Output
-    from kstore.consumer.groups import Group, GroupMember, GroupOffset
+    from kstore.coordinator.group.metadata import Group, GroupMember, GroupOffset
     from kstore.errors import KStoreError
     from kstore.types import OffsetAndMetadata, TopicPartition
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kstore._core import increment_sequence, number_batches
-from kstore.producer.batches.ids import NO_PRODUCER, ProducerIdAndEpoch
+from kstore.coordinator.producer_ids import NO_PRODUCER, ProducerIdAndEpoch
 from kstore.types import NO_SEQUENCE, TopicPartition
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kstore.producer.batches.accumulator import RecordAccumulator
     from kstore.producer.batches.batch import ProducerBatch
     from kstore.producer.cluster import Node
-    from kstore.producer.transactions.manager import TransactionManager
+    from kstore.producer.transactions import TransactionManager
 
 
 _logger = logging.getLogger("kstore.producer")

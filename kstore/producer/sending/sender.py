@@ -20,10 +20,10 @@ from kstore.types import Ack
 from kstore.waiting import Latch
 
 if TYPE_CHECKING:
+    from kstore.coordinator.transaction.coordinator import TransactionCoordinator
     from kstore.producer.batches.accumulator import RecordAccumulator
     from kstore.producer.batches.batch import ProducerBatch
-    from kstore.producer.transactions.coordinator import TransactionCoordinator
-    from kstore.producer.transactions.manager import TransactionManager
+    from kstore.producer.transactions import TransactionManager
 
 # The longest wait without a wakeup, and the interval of checks for expired transactions.
 _MAX_WAIT_MS = 10_000

@@ -7,6 +7,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from kstore._core import records_of_batches
+from kstore.coordinator.producer_ids import ProducerIdAndEpoch
+from kstore.coordinator.transaction.coordinator import TransactionCoordinator
 from kstore.errors import (
     KStoreError,
     LogNotFoundError,
@@ -14,12 +16,10 @@ from kstore.errors import (
     RecordValidationError,
     UnknownTopicOrPartitionError,
 )
-from kstore.producer.batches.ids import ProducerIdAndEpoch
 from kstore.producer.batches.sequences import is_sequence_after
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
 from kstore.producer.sink import ProduceResponse
 from kstore.producer.store import Dependent, ProducerLog, ProducerStore, is_retriable
-from kstore.producer.transactions.coordinator import TransactionCoordinator
 from kstore.types import NO_OFFSET, NO_SEQUENCE, Ack, TopicPartition
 
 if TYPE_CHECKING:

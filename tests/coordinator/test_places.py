@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kstore import Consumer, Producer, TopicPartition, open_store
+from kstore.coordinator.places import CoordinatorPlaces
 from kstore.errors import UnknownTopicOrPartitionError
-from kstore.producer.transactions.places import CoordinatorPlaces
 from kstore.record import Record
 from kstore.record.schemas.topics import coordinator_partition
 from kstore.store.store import WritableStore

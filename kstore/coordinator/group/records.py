@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from kstore.coordinator.store import ReadableLog
 from kstore.errors import InvalidRecordError, LogReplacedError, OffsetOutOfRangeError
-from kstore.log.log import Log
 from kstore.record import ControlRecordType, RecordBatch, control_record_type
 from kstore.record.schemas.topics import (
     OFFSET_COMMIT_TYPES,
@@ -55,7 +55,7 @@ class GroupRecords:
         self._pending: dict[int, dict[bytes, GroupRecord]] = {}
         self.next_offset = 0
 
-    def update(self, log: Log) -> None:
+    def update(self, log: ReadableLog) -> None:
         """Read what the log holds beyond next_offset; of a log that ends before it, everything again.
 
         Raises: CorruptRecordError and the other errors of a read; LogReplacedError if the log was deleted, or changes
@@ -80,7 +80,7 @@ class GroupRecords:
         found = (record for records in self._pending.values() for record in records.values())
         return sorted(record for record in found if self._is_newer(record))
 
-    def _read(self, log: Log) -> None:
+    def _read(self, log: ReadableLog) -> None:
         if self.next_offset > log.log_end_offset:
             self._newest.clear()
             self._pending.clear()
@@ -119,7 +119,7 @@ class GroupRecords:
         return known is None or known.offset < record.offset
 
 
-def decoded(records: list[GroupRecord], log: Log) -> Iterator[CoordinatorRecord]:
+def decoded(records: list[GroupRecord], log: ReadableLog) -> Iterator[CoordinatorRecord]:
     """Yield records decoded.
 
     Raises: InvalidRecordError, with the offset of the record, for bytes that do not match their type and version.

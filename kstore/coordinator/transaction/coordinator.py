@@ -16,6 +16,10 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from kstore.config import MIB, LogConfig
+from kstore.coordinator.group.offsets import GroupOffsets
+from kstore.coordinator.places import CoordinatorPlaces
+from kstore.coordinator.producer_ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch, random_producer_id
+from kstore.coordinator.store import CoordinatorLog, CoordinatorStore
 from kstore.env.process import SYSTEM_CLOCK, Clock
 from kstore.errors import (
     InvalidProducerEpochError,
@@ -26,11 +30,6 @@ from kstore.errors import (
     ProducerFencedError,
     TransactionStateError,
 )
-from kstore.producer.batches.ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch, random_producer_id
-from kstore.producer.config import MAX_TRANSACTION_TIMEOUT_MS
-from kstore.producer.store import ProducerLog, ProducerStore
-from kstore.producer.transactions.group_offsets import GroupOffsets
-from kstore.producer.transactions.places import CoordinatorPlaces
 from kstore.record import (
     ControlRecordType,
     EndTransactionMarker,
@@ -47,6 +46,8 @@ from kstore.record.validation import AppendOrigin
 from kstore.types import NO_TIMESTAMP, Ack, OffsetAndMetadata, TopicPartition
 
 TRANSACTION_STATE_TOPIC = "__transaction_state"
+# The default of a broker's transaction.max.timeout.ms.
+MAX_TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
 
 
 class TransactionStatus(IntEnum):
@@ -181,7 +182,7 @@ class TransactionCoordinator:
     """
 
     def __init__(
-        self, store: ProducerStore, *, partition_count: int = PARTITION_COUNT, clock: Clock = SYSTEM_CLOCK
+        self, store: CoordinatorStore, *, partition_count: int = PARTITION_COUNT, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         self._store = store
         self._clock = clock
@@ -508,7 +509,7 @@ class TransactionCoordinator:
         if ack == "flushed":
             log.flush()
 
-    def _log(self, topic_partition: TopicPartition) -> ProducerLog | None:
+    def _log(self, topic_partition: TopicPartition) -> CoordinatorLog | None:
         try:
             return self._store.log(*topic_partition)
         except LogNotFoundError:
@@ -547,7 +548,7 @@ _coordinators: WeakValueDictionary[int, TransactionCoordinator] = WeakValueDicti
 _coordinators_lock = threading.Lock()
 
 
-def coordinator_of(store: ProducerStore) -> TransactionCoordinator:
+def coordinator_of(store: CoordinatorStore) -> TransactionCoordinator:
     """Return the coordinator of a store: the same object for all callers, while any of them references it."""
     with _coordinators_lock:
         coordinator = _coordinators.get(id(store))

@@ -9,11 +9,11 @@ import threading
 from collections.abc import Iterator, Mapping
 
 from kstore.config import KIB, MAX_INT64, MIB, LogConfig
+from kstore.coordinator.places import CoordinatorPlaces
+from kstore.coordinator.producer_ids import NO_PRODUCER, ProducerIdAndEpoch
+from kstore.coordinator.store import CoordinatorStore
 from kstore.env.process import SYSTEM_CLOCK, Clock
 from kstore.errors import UnknownTopicOrPartitionError, checked_int
-from kstore.producer.batches.ids import NO_PRODUCER, ProducerIdAndEpoch
-from kstore.producer.store import ProducerStore
-from kstore.producer.transactions.places import CoordinatorPlaces
 from kstore.record import MemoryRecords, MemoryRecordsBuilder
 from kstore.record.schemas.topics import encode_offset_commit
 from kstore.record.validation import AppendOrigin
@@ -79,7 +79,7 @@ class GroupOffsets:
     """
 
     def __init__(
-        self, store: ProducerStore, *, partition_count: int = PARTITION_COUNT, clock: Clock = SYSTEM_CLOCK
+        self, store: CoordinatorStore, *, partition_count: int = PARTITION_COUNT, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         self._store = store
         self._clock = clock

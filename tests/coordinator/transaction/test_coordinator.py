@@ -8,17 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kstore.errors import (
-    InvalidProducerEpochError,
-    InvalidTxnStateError,
-    LogFailedError,
-    ProducerFencedError,
-    StorageError,
-    TransactionStateError,
-)
-from kstore.producer.batches.ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch
-from kstore.producer.transactions import coordinator as coordinator_module
-from kstore.producer.transactions.coordinator import (
+from kstore.coordinator.producer_ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch
+from kstore.coordinator.transaction import coordinator as coordinator_module
+from kstore.coordinator.transaction.coordinator import (
     PARTITION_COUNT,
     TRANSACTION_STATE_TOPIC,
     TransactionCoordinator,
@@ -26,6 +18,14 @@ from kstore.producer.transactions.coordinator import (
     TransactionStatus,
     coordinator_of,
     read_transaction_state,
+)
+from kstore.errors import (
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    LogFailedError,
+    ProducerFencedError,
+    StorageError,
+    TransactionStateError,
 )
 from kstore.record import MemoryRecords
 from kstore.record.schemas.topics import coordinator_partition

@@ -9,29 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from kstore.coordinator.store import ReadableStore
 from kstore.errors import KStoreError, UnknownTopicOrPartitionError
-from kstore.record import Record
 from kstore.record.schemas.topics import NAMED_TYPES, coordinator_partition, is_of_type, name_of_key
 from kstore.types import TopicPartition
 
 _logger = logging.getLogger("kstore.producer")
-
-
-class ReadLog(Protocol):
-    """A log whose records can be read."""
-
-    def read(self) -> Iterator[Record]: ...
-
-
-class ReadStore(Protocol):
-    """A store whose logs can be read."""
-
-    @property
-    def partitions(self) -> tuple[TopicPartition, ...]: ...
-
-    def log(self, topic: str, partition: int = 0) -> ReadLog: ...
 
 
 class _Known(NamedTuple):
@@ -57,7 +42,7 @@ class CoordinatorPlaces:
     Cost: reads all of the topic once, unless the store has the default number of partitions.
     """
 
-    def __init__(self, store: ReadStore, topic: str, *, default_count: int) -> None:
+    def __init__(self, store: ReadableStore, topic: str, *, default_count: int) -> None:
         self._store = store
         self._topic = topic
         self._default_count = default_count

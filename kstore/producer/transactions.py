@@ -10,6 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kstore._core import OpenTransaction, OwnedLock
+from kstore.coordinator.producer_ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch, random_producer_id
 from kstore.errors import (
     InvalidProducerEpochError,
     KStoreError,
@@ -19,7 +20,6 @@ from kstore.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
-from kstore.producer.batches.ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch, random_producer_id
 from kstore.producer.batches.sequences import SequenceTracker, is_sequence_after
 from kstore.producer.batches.waiting import TransactionalResult
 from kstore.producer.sink import ProduceResponse

@@ -1,0 +1,80 @@
+"""What coordinators need of a store and its logs, as protocols: of one that is only read, and of one open for writing.
+
+kstore.store's Store and WritableStore implement them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Protocol
+
+from kstore.config import LogConfig
+from kstore.record import MemoryRecords, Record, RecordBatch
+from kstore.record.validation import AppendOrigin
+from kstore.types import Ack, TopicPartition
+
+
+class LeaderEpochs(Protocol):
+    """The leader epochs of a log."""
+
+    @property
+    def latest_epoch(self) -> int: ...
+
+
+class ReadableLog(Protocol):
+    """A partition from which a coordinator loads its state; see kstore.log.Log."""
+
+    topic_partition: TopicPartition
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    def read(self) -> Iterator[Record]: ...
+
+    def batches(self, start_offset: int | None = None) -> Iterator[RecordBatch]: ...
+
+    def refresh(self) -> bool: ...
+
+
+class ReadableStore(Protocol):
+    """A store from which coordinators load their state; see kstore.store.Store."""
+
+    @property
+    def partitions(self) -> tuple[TopicPartition, ...]: ...
+
+    @property
+    def topics(self) -> tuple[str, ...]: ...
+
+    def topic_id(self, topic: str) -> uuid.UUID | None: ...
+
+    def log(self, topic: str, partition: int = 0) -> ReadableLog: ...
+
+
+class CoordinatorLog(ReadableLog, Protocol):
+    """A partition to which a coordinator appends records of its state, or markers; see kstore.log.WritableLog."""
+
+    @property
+    def leader_epochs(self) -> LeaderEpochs: ...
+
+    def append(
+        self, records: MemoryRecords, *, ack: Ack = "written", origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> object: ...
+
+    def flush(self) -> int: ...
+
+    def delete_records(self, before_offset: int) -> int: ...
+
+
+class CoordinatorStore(ReadableStore, Protocol):
+    """A store whose coordinators are in this process; see kstore.store.WritableStore."""
+
+    def log(self, topic: str, partition: int = 0) -> CoordinatorLog: ...
+
+    def create_topic(self, name: str, partitions: int = 1, *, config: LogConfig | None = None) -> uuid.UUID: ...
