@@ -17,6 +17,7 @@ CLASSES = {
     for name, kind in vars(errors).items()
     if inspect.isclass(kind) and issubclass(kind, errors.KStoreError) and not name.startswith("_")
 }
+TREES = {node.name: node for node in ast.walk(ast.parse(inspect.getsource(errors))) if isinstance(node, ast.ClassDef)}
 ITEM = re.compile(r"^( *)- `(\w+)`: (.*(?:\n +(?![ -]).*)*)", re.MULTILINE)
 
 
@@ -37,10 +38,9 @@ def base_of(kind: type) -> str | None:
 
 def attributes_of(kind: type) -> set[str]:
     """Return the attributes that a class adds: those that __init__ sets, properties, and values of the class."""
-    (node,) = ast.parse(inspect.getsource(kind)).body
     stored = {
         name.attr
-        for name in ast.walk(node)
+        for name in ast.walk(TREES[kind.__name__])
         if isinstance(name, ast.Attribute) and isinstance(name.ctx, ast.Store) and ast.unparse(name.value) == "self"
     }
     own = {name for name, value in vars(kind).items() if not name.startswith("_") and not inspect.isfunction(value)}
