@@ -92,7 +92,6 @@ if TYPE_CHECKING:
     from kstore.log import DueSegment as DueSegment
     from kstore.log import FetchData as FetchData
     from kstore.log import FileRecords as FileRecords
-    from kstore.log import FileRecordsSlice as FileRecordsSlice
     from kstore.log import Follower as Follower
     from kstore.log import Log as Log
     from kstore.log import LogAppendInfo as LogAppendInfo
@@ -212,7 +211,6 @@ _ROOMS = {
         "DueSegment",
         "FetchData",
         "FileRecords",
-        "FileRecordsSlice",
         "Follower",
         "Log",
         "LogAppendInfo",

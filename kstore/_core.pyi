@@ -1048,7 +1048,7 @@ def pack_rows_into(batches: list[Any], packer: RecordBatchPacker) -> int: ...
 
 @disjoint_base
 class ProducerCore:
-    takes_short_way: bool
+    _uses_fast_path: bool
     partition_counts: dict[str, int]
     def __init__(
         self,

@@ -316,7 +316,7 @@ def _span_of(
         if log.log_start_offset > first:
             missing = _lost(log, first, source, end=log.log_start_offset)
     if first is not None and (known is None or first > known.end_offset):
-        end = log.readable_end(isolation=options.end_isolation, on_error=options.on_error).offset
+        end = log._readable_end(isolation=options.end_isolation, on_error=options.on_error).offset
         if known is not None and end < first:
             return _Span(known.end_offset, known.end_offset, is_new=False)
         first = min(first, end)
@@ -324,11 +324,11 @@ def _span_of(
         at = first if known is None else known.end_offset
         return _Span(at, at, known is None, missing)
     since_ms = options.since_ms if known is None else None
-    start, end = log.held_offsets(
+    start, end = log._held_offsets(
         first, last, since_ms=since_ms, isolation=options.end_isolation, on_error=options.on_error
     )
     if end == MAX_OFFSET:
-        end = max(start, log.readable_end(isolation=options.end_isolation, on_error=options.on_error).offset)
+        end = max(start, log._readable_end(isolation=options.end_isolation, on_error=options.on_error).offset)
     true_end, damage = _true_end(log, options, end=end)
     # The start may be that of a log which seems to end too far above.
     start, end = min(start, true_end), min(end, true_end)
@@ -341,9 +341,9 @@ def _waiting(log: Log, span: _Span, options: ExportOptions) -> Iterator[Waiting]
     """Yield the offsets that the options select, and that are not exported as long as a transaction is open."""
     if options.end_isolation != "read_committed" or options.until_ms is not None:
         return
-    stable = log.readable_end(isolation="read_committed", on_error=options.on_error).offset
+    stable = log._readable_end(isolation="read_committed", on_error=options.on_error).offset
     last = options.selection.bounds_of(log.topic_partition)[1]
-    end = log.readable_end(on_error=options.on_error).offset
+    end = log._readable_end(on_error=options.on_error).offset
     end = end if last is None else min(end, last)
     if stable <= span.end < end:
         yield Waiting(*log.topic_partition, span.end, end)
@@ -498,7 +498,7 @@ def _works_of_lost(parts: Sequence[Part], source: Source) -> Iterator[Work]:
 
 def _check_reaches(log: Log, end: int, options: ExportOptions) -> None:
     """Raise ExportSourceError if a log ends below an offset. A read that leaves damage out may go on after it."""
-    if log.log_end_offset < end and log.readable_end(on_error=options.on_error).offset < end:
+    if log.log_end_offset < end and log._readable_end(on_error=options.on_error).offset < end:
         raise _diverged(log, end, "it was truncated, or another log took its place")
 
 
@@ -559,7 +559,7 @@ def _planned(log: Log, start: int, options: ExportOptions, *, end: int, max_byte
         return []
     isolation, on_error = options.isolation, options.on_error
     # Damage after the last sound batch belongs to the part that reaches it.
-    last = None if end >= log.readable_end(isolation=isolation, on_error=on_error).offset else end
+    last = None if end >= log._readable_end(isolation=isolation, on_error=on_error).offset else end
     return log.plan(max_bytes, start, last, isolation=isolation, on_error=on_error)
 
 

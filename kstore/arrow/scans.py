@@ -174,7 +174,7 @@ class Scan:
         on_error = options.get("on_error", "raise")
         with open_log(path, config=options.get("config", _DEFAULTS), env=planned[0].env) as log:
             if planned[-1].end_offset == MAX_OFFSET:
-                start, _ = log.held_offsets(start, since_ms=since_ms, isolation=isolation, on_error=on_error)
+                start, _ = log._held_offsets(start, since_ms=since_ms, isolation=isolation, on_error=on_error)
                 return [one for one in planned if one.end_offset > start]
             size = THREAD_RANGE_BYTES if options.get("threads", 1) > 1 else None
             limits = {"since_ms": since_ms, "isolation": isolation, "on_error": on_error}
@@ -303,7 +303,7 @@ def _ranges_of(
     def ranges_of(directory: PartitionDirectory) -> list[ScanRange]:
         with open_found(directory, config) as log:
             if not wanted.is_bounded and wanted.since_ms is None:
-                return list(log.scan_ranges(size, on_error=on_error))
+                return list(log._scan_ranges(size, on_error=on_error))
             return list(
                 _bounded_ranges(
                     log,
@@ -328,6 +328,6 @@ def _bounded_ranges(
     size: int | None,
     on_error: OnError,
 ) -> Iterator[ScanRange]:
-    start, end = log.held_offsets(*offsets, since_ms=since_ms, isolation=isolation, on_error=on_error)
+    start, end = log._held_offsets(*offsets, since_ms=since_ms, isolation=isolation, on_error=on_error)
     if start < end:
         yield from log.plan(size or DEFAULT_PLAN_BYTES, start, end, isolation=isolation, on_error=on_error)

@@ -73,7 +73,7 @@ class CatOptions:
         if self.start_offset >= 0:
             return self
         isolation: Isolation = "read_committed" if self.only_committed else "read_uncommitted"
-        end = min(log.readable_end(isolation=isolation, on_error=on_error).offset, self.end_offset)
+        end = min(log._readable_end(isolation=isolation, on_error=on_error).offset, self.end_offset)
         return replace(self, start_offset=min(max(end + self.start_offset, log.log_start_offset, 0), self.end_offset))
 
 
@@ -247,7 +247,7 @@ def groups(
     isolation: Isolation = "read_committed" if wanted.only_committed else "read_uncommitted"
     on_error: OnError = "raise" if on_skip is None else "skip"
     wanted = wanted.resolved(log, on_error=on_error)
-    start_offset, end_offset = log.held_offsets(
+    start_offset, end_offset = log._held_offsets(
         wanted.start_offset, wanted.end_offset, since_ms=wanted.since_ms, isolation=isolation, on_error=on_error
     )
     if start_offset >= end_offset:

@@ -108,7 +108,7 @@ class _Partition:
 
     def end_offset(self) -> int:
         """Return where the records end that the consumer may read."""
-        return self.log.readable_end(isolation=self._isolation).offset
+        return self.log._readable_end(isolation=self._isolation).offset
 
     def next(self) -> Record | None:
         """Return the next record without moving the position, None at the end for now.
@@ -388,7 +388,7 @@ class Consumer(Closing):
             logs.append(self._store.log(*place))
         for log in logs:
             if log not in self._telling:
-                log.report_to(arrivals)
+                log._report_to(arrivals)
                 self._telling.add(log)
 
     def _take_records(self) -> list[Record]:

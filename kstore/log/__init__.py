@@ -8,7 +8,7 @@ from kstore.log.following.follower import Follower
 from kstore.log.log import Log
 from kstore.log.plan import ScanRange
 from kstore.log.recovery.context import DamageOutcome, RecoveryReport
-from kstore.log.segment.file_records import FileRecords, FileRecordsSlice
+from kstore.log.segment.file_records import FileRecords
 from kstore.log.segment.segment import LogSegment
 from kstore.log.segment.sound import FileRange
 from kstore.log.source import FetchData
@@ -27,7 +27,6 @@ __all__ = [
     "FetchData",
     "FileRange",
     "FileRecords",
-    "FileRecordsSlice",
     "Follower",
     "Log",
     "LogAppendInfo",

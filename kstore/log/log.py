@@ -206,15 +206,15 @@ class Log(Closing):
         options = FollowOptions(isolation, end_offsets, auto_offset_reset)
         timeout_s = checked_timeout(timeout)
         convert = records_of(decoder_of(key_decoder), decoder_of(value_decoder))
-        tail, arrivals = self.tail(from_offset, options=options)
+        tail, arrivals = self._tail(from_offset, options=options)
         feed = Feed(OneLog(tail), arrivals, timeout_s=timeout_s, clock=self._env)
         return Follower(feed, convert, config=self.config)
 
-    def report_to(self, arrivals: Arrivals) -> None:
+    def _report_to(self, arrivals: Arrivals) -> None:
         """Have `arrivals` told when there may be something new, for a reader that calls refresh() then."""
         self._source.report_to(arrivals)
 
-    def tail(
+    def _tail(
         self, from_offset: int | None, *, options: FollowOptions, arrivals: Arrivals | None = None
     ) -> tuple[LogTail, Arrivals]:
         """Return what a follower of this log reads, and what wakes it: `arrivals`, if it follows other logs too."""
@@ -373,7 +373,7 @@ class Log(Closing):
             aborted,
         )
 
-    def readable_end(self, *, isolation: Isolation = "read_uncommitted", on_error: OnError = "raise") -> LogEnd:
+    def _readable_end(self, *, isolation: Isolation = "read_uncommitted", on_error: OnError = "raise") -> LogEnd:
         """Return where the records end that a reader gets with these arguments of read().
 
         With on_error="raise" read_end_offset is the same as offset.
@@ -413,7 +413,7 @@ class Log(Closing):
         timestamp_ms = min(timestamp_ms, MAX_OFFSET)
         if not goes_on(on_error):
             return self._source.answer(lambda: self._found_by_timestamp(timestamp_ms))
-        if self.readable_end(on_error=on_error).read_end_offset == self.log_end_offset:
+        if self._readable_end(on_error=on_error).read_end_offset == self.log_end_offset:
             with suppress(CorruptionError):
                 return self._source.answer(lambda: self._found_by_timestamp(timestamp_ms))
         return self._found_around_damage(timestamp_ms)
@@ -570,18 +570,18 @@ class Log(Closing):
             max_bytes=max_bytes,
         )
 
-    def scan_ranges(self, max_bytes: int | None = None, *, on_error: OnError = "raise") -> Iterator[ScanRange]:
+    def _scan_ranges(self, max_bytes: int | None = None, *, on_error: OnError = "raise") -> Iterator[ScanRange]:
         """Yield the ranges of the whole log, of about max_bytes, for one reader that reads all of them.
 
         Unlike with plan(), the reader of the last one finds the log's end if that saves a header walk. With max_bytes
         None the sizes are chosen to suit. on_error: as in plan().
         Raises: as plan().
         """
-        return iter(self._source.answer(lambda: list(self._scan_ranges(max_bytes, on_error))))
+        return iter(self._source.answer(lambda: list(self._ranges_of_scan(max_bytes, on_error))))
 
-    def _scan_ranges(self, max_bytes: int | None, on_error: OnError) -> Iterator[ScanRange]:
+    def _ranges_of_scan(self, max_bytes: int | None, on_error: OnError) -> Iterator[ScanRange]:
         start = self.log_start_offset
-        if not goes_on(on_error) and self.is_read_to_find_its_end(start):
+        if not goes_on(on_error) and self._scan_finds_end(start):
             return self._ranges_to_the_end(max_bytes, start)
         size = DEFAULT_PLAN_BYTES if max_bytes is None else max_bytes
         return self._ranges(size, start, None, isolation="read_uncommitted", on_error=on_error)
@@ -614,7 +614,7 @@ class Log(Closing):
 
         def bounds() -> tuple[int, int]:
             start = self.log_start_offset if start_offset is None else checked_index("start_offset", start_offset)
-            if may_find_end and self._source.answer(lambda: self.is_read_to_find_its_end(start)):
+            if may_find_end and self._source.answer(lambda: self._scan_finds_end(start)):
                 return start, MAX_OFFSET
             return (
                 self._bounds_around_damage(start, end_offset) if goes_on(on_error) else self._bounds(start, end_offset)
@@ -646,7 +646,7 @@ class Log(Closing):
 
         return watch(decoded, start, lambda _: end - 1)
 
-    def is_read_to_find_its_end(self, start: int) -> bool:
+    def _scan_finds_end(self, start: int) -> bool:
         """Whether a scan from an offset should find the log's end itself, which saves a header walk."""
         self._check_open()
         segments = self.segments
@@ -781,7 +781,7 @@ class Log(Closing):
 
         return self._source.answer(find)
 
-    def held_offsets(
+    def _held_offsets(
         self,
         start_offset: int | None = None,
         end_offset: int | None = None,

@@ -221,7 +221,7 @@ class Producer(ProducerCore):
         # Nothing that the thread holds refers to the producer, so that it can be garbage-collected.
         take_counts = weakref.WeakMethod(self._take_partition_counts)
         self._metadata.on_update = lambda cluster: (take := take_counts()) and take(cluster)
-        self.takes_short_way = not (self._interceptors or self._partitioner)
+        self._uses_fast_path = not (self._interceptors or self._partitioner)
         self._dropping = weakref.finalize(self, _drop, config.client_id, self._sender)
         # The interpreter's exit ends the sender.
         self._dropping.atexit = False
@@ -623,10 +623,10 @@ class Producer(ProducerCore):
             )
 
     def _refuse(self, why: str) -> None:
-        self.takes_short_way = False
+        self._uses_fast_path = False
         self._closed_why = why
 
-    def forbid_in_child(self) -> None:
+    def _forbid_in_child(self) -> None:
         """Refuse all calls in a forked child process, which has only a copy of the producer."""
         self._refuse("it was created in the parent process, before fork()")
         self._has_ended = True
@@ -689,7 +689,7 @@ _producers: weakref.WeakSet[Producer] = weakref.WeakSet()
 
 def _forbid_in_child() -> None:
     for producer in list(_producers):
-        producer.forbid_in_child()
+        producer._forbid_in_child()
 
 
 after_fork_in_child(_forbid_in_child)

@@ -32,7 +32,7 @@ class LogOffsets(Protocol):
     @property
     def log_start_offset(self) -> int: ...
 
-    def readable_end(self, *, isolation: Isolation, on_error: OnError) -> LogEnd: ...
+    def _readable_end(self, *, isolation: Isolation, on_error: OnError) -> LogEnd: ...
 
     def offset_for_timestamp(self, timestamp_ms: int, *, on_error: OnError) -> OffsetAndTimestamp | None: ...
 
@@ -58,7 +58,7 @@ def latest_offset(log: LogOffsets, options: ReadOptions) -> int:
     Raises: CorruptRecordError and other errors for damage in the walked range, with mode FAILFAST.
     Cost: read_committed walks the headers of the log, or with PERMISSIVE reads it.
     """
-    end = log.readable_end(isolation=options.isolation_level, on_error=options.on_error)
+    end = log._readable_end(isolation=options.isolation_level, on_error=options.on_error)
     return end.offset + (end.read_end_offset > end.offset)
 
 

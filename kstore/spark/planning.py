@@ -99,8 +99,8 @@ def plan_directories(
 
     def resolve_and_plan(log: Log) -> list[ScanRange]:
         # Of local files the end is cheap to find, and tells a task what a file that it finds shorter has lost.
-        if leaves_end and not is_local(log.path) and log.is_read_to_find_its_end(log.log_start_offset):
-            return list(log.scan_ranges(max_partition_bytes))
+        if leaves_end and not is_local(log.path) and log._scan_finds_end(log.log_start_offset):
+            return list(log._scan_ranges(max_partition_bytes))
         most_records = options.max_records_per_partition
         pieces = split_ranges([resolve(log)], min_partitions=None, max_records_per_partition=most_records)
         return _scan_ranges(log, pieces, options, max_partition_bytes)
@@ -270,10 +270,10 @@ def _leaves_end(options: ReadOptions, constraint: Constraint) -> bool:
 
 def _plan_by_listing(log: Log, max_partition_bytes: int) -> list[ScanRange] | None:
     """Return the ranges of a whole log, None if they take more than its listing."""
-    is_listed = log.is_read_to_find_its_end(log.log_start_offset)
+    is_listed = log._scan_finds_end(log.log_start_offset)
     if not is_listed or any(segment.size_in_bytes > max_partition_bytes for segment in log.segments):
         return None
-    return list(log.scan_ranges(max_partition_bytes))
+    return list(log._scan_ranges(max_partition_bytes))
 
 
 def _scan_ranges(
@@ -305,7 +305,7 @@ def _split_evenly(
     The slack of 1/64 allows for ranges that end up to one batch below their target size.
     """
     on_error, isolation = options.on_error, options.isolation_level
-    end = log.readable_end(isolation=isolation, on_error=on_error).offset
+    end = log._readable_end(isolation=isolation, on_error=on_error).offset
 
     def end_or_none(offset: int) -> int | None:
         """Return None for an end after all damage, which latest_offset tells by an offset that no batch has."""

@@ -146,7 +146,7 @@ class RootLogs(Closing, Generic[_SomeLog]):
             }
 
         def open_tail(directory: PartitionDirectory, offset: int | None) -> LogTail:
-            return self._followed_log(directory).tail(offset, options=options, arrivals=arrivals)[0]
+            return self._followed_log(directory)._tail(offset, options=options, arrivals=arrivals)[0]
 
         parts = ManyLogs(
             self.root,
@@ -160,7 +160,7 @@ class RootLogs(Closing, Generic[_SomeLog]):
         return Follower(feed, convert, config=self._config)
 
     def new_arrivals(self) -> Arrivals:
-        """Return what wakes a reader of several logs when partitions are added or deleted, and when Log.report_to has
+        """Return what wakes a reader of several logs when partitions are added or deleted, and when Log._report_to has
         something to tell it. The caller closes it.
         """
         arrivals = self._made_arrivals()

@@ -539,7 +539,7 @@ class WritableStore(RootLogs[WritableLog]):
         self._dropping.detach()
         self._listeners.report(self.root)
 
-    def disown(self) -> None:
+    def _disown(self) -> None:
         self._mutex = threading.RLock()
         # The threads of the producers stay in the parent.
         self._dependents = Dependents(self.root)

@@ -334,7 +334,7 @@ def test_scan_without_indexes_by_threads_reads_little_more_than_the_file(
 def test_end_is_found_once_where_it_was_asked_for_before(unindexed: Path) -> None:
     with kstore.open_log(unindexed) as log:
         assert log.log_end_offset == 200
-        ranges = list(log.scan_ranges())
+        ranges = list(log._scan_ranges())
     assert [(found.end_offset, [file.finds_end for file in found.files]) for found in ranges] == [(200, [False])]
 
 
@@ -352,7 +352,7 @@ def test_ranges_of_a_scan_without_indexes_are_the_segments(root: Path) -> None:
     for index in directory.glob("*.*index"):
         index.unlink()
     with kstore.open_log(directory) as log:
-        ranges = list(log.scan_ranges())
+        ranges = list(log._scan_ranges())
         assert offsets_of(record_batches(ranges, columns=["offset"])) == [*range(TOTAL // 2)]
         bases = [segment.base_offset for segment in log.segments]
     assert [[file.base_offset for file in found.files] for found in ranges] == [[base] for base in bases]

@@ -349,13 +349,13 @@ def test_offsets_that_a_log_holds_are_never_out_of_range(tmp_path: Path) -> None
     path = write_partition(tmp_path, [[*batches(4, 3, records_per_batch=2), batch(10, 2, **transactional)]])
     with open_log(path) as log:
         for skips in ({}, {"on_error": "skip"}):
-            assert log.held_offsets(**skips) == log.held_offsets(0, 99, **skips) == (4, 12)
-            assert log.held_offsets(5, 6, **skips) == (5, 6)
-            assert log.held_offsets(20, 99, **skips)[0] == log.held_offsets(20, 99, **skips)[1]
-            assert log.held_offsets(isolation="read_committed", **skips) == (4, 10)
-            assert log.held_offsets(since_ms=FIRST_TIMESTAMP_MS + 7, **skips) == (7, 12)
-            assert log.held_offsets(since_ms=FIRST_TIMESTAMP_MS + 20, **skips) == (12, 12)
-            assert log.held_offsets(since_ms=-3, **skips) == (4, 12)
+            assert log._held_offsets(**skips) == log._held_offsets(0, 99, **skips) == (4, 12)
+            assert log._held_offsets(5, 6, **skips) == (5, 6)
+            assert log._held_offsets(20, 99, **skips)[0] == log._held_offsets(20, 99, **skips)[1]
+            assert log._held_offsets(isolation="read_committed", **skips) == (4, 10)
+            assert log._held_offsets(since_ms=FIRST_TIMESTAMP_MS + 7, **skips) == (7, 12)
+            assert log._held_offsets(since_ms=FIRST_TIMESTAMP_MS + 20, **skips) == (12, 12)
+            assert log._held_offsets(since_ms=-3, **skips) == (4, 12)
 
 
 def test_decoders_are_called_with_what_is_not_null(tmp_path: Path) -> None:

@@ -442,7 +442,7 @@ def test_time_is_looked_up_in_what_is_left(path: Path) -> None:
 
 def test_end_for_readers_is_that_of_what_they_read(path: Path) -> None:
     with open_log(path) as log:
-        assert log.readable_end() == log.readable_end(on_error="skip") == (36, 36)
+        assert log._readable_end() == log._readable_end(on_error="skip") == (36, 36)
     builders.flip_bit(segment(path, 24), start(8) + 11, bit=0)
     with open_log(path) as log:
-        assert log.readable_end(on_error="skip") == (32, MAX_OFFSET)
+        assert log._readable_end(on_error="skip") == (32, MAX_OFFSET)

@@ -37,7 +37,7 @@ class TimedLog:
                 return OffsetAndTimestamp(self.log_start_offset + number, found_ms)
         return None
 
-    def readable_end(self, *, isolation: Isolation, on_error: OnError) -> LogEnd:
+    def _readable_end(self, *, isolation: Isolation, on_error: OnError) -> LogEnd:
         assert on_error == "raise"
         end = self.last_stable_offset if isolation == "read_committed" else self.log_end_offset
         return LogEnd(end, end)

@@ -68,7 +68,7 @@ def planned(handler: ListedOnly) -> int:
     """Plan every partition as a whole scan does, and return how many bytes the ranges have."""
     directories = name_partitions(["x://bucket/root"], env_over(handler))
     found = 0
-    for ranges in look_into(directories, lambda one: list(open_found(one).scan_ranges())):
+    for ranges in look_into(directories, lambda one: list(open_found(one)._scan_ranges())):
         found += sum(one.size_in_bytes for one in ranges)
     return found
 

@@ -86,11 +86,11 @@ def _tail(directory: PartitionDirectory, offset: int | None, *, wanted: CatOptio
         start = None
         if offset is not None:
             wanted = wanted.resolved(log)
-            end = log.readable_end(isolation=options.isolation).offset
-            start, _ = log.held_offsets(wanted.start_offset, since_ms=wanted.since_ms, isolation=options.isolation)
+            end = log._readable_end(isolation=options.isolation).offset
+            start, _ = log._held_offsets(wanted.start_offset, since_ms=wanted.since_ms, isolation=options.isolation)
             start = min(start, max(end, log.log_start_offset))
         # A log of its own, which does not end with this one.
-        return open_found(directory).tail(start, options=options, arrivals=arrivals)[0]
+        return open_found(directory)._tail(start, options=options, arrivals=arrivals)[0]
 
 
 def _show(part: Part, wanted: CatOptions, out: Output, left: int | None, *, is_json: bool) -> int | None:

@@ -362,7 +362,7 @@ cdef class ProducerCore:
         interceptors, a custom partitioner, or no open transaction; the second gets bytes, if the batch has no room, the
         transaction does not have the partition yet, or an argument is invalid; max_record_bytes: a record of a larger
         estimated size also goes to send_serialized; clock: None for the system's.
-    Attributes: takes_short_way: whether the fast path is allowed; partition_counts: of topics whose partitions are
+    Attributes: _uses_fast_path: whether the fast path is allowed; partition_counts: of topics whose partitions are
         numbered from 0 without a gap.
     """
 
@@ -378,7 +378,7 @@ cdef class ProducerCore:
     cdef int64_t wall_clock_ms    # as read at monotonic_ms
     cdef int64_t monotonic_ms
     cdef bint ignores_keys
-    cdef public bint takes_short_way
+    cdef public bint _uses_fast_path
     cdef public dict partition_counts
 
     def __init__(self, RecordAccumulatorCore accumulator, *, serialize, wake_sender, send_slowly, send_serialized,
@@ -412,7 +412,7 @@ cdef class ProducerCore:
         Threads: safe.  Cost: one copy, one future; blocks while buffer_memory is exhausted.
         Source: Kafka KafkaProducer.send.
         """
-        if not self.takes_short_way or not self.is_open():
+        if not self._uses_fast_path or not self.is_open():
             return self.send_slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if self.key_serializer is not None or (key is not None and type(key) is not bytes):
             key = self.serialize("key", key, self.key_serializer, topic)

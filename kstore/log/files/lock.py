@@ -198,7 +198,7 @@ class _Registry:
 class Disowned(Protocol):
     """An object that a child made by fork() has a copy of, but may not write with."""
 
-    def disown(self) -> None:
+    def _disown(self) -> None:
         """Refuse to write from now on, and replace locks that a thread of the parent may have held."""
 
 
@@ -207,7 +207,7 @@ _disowned: WeakSet[Disowned] = WeakSet()
 
 
 def disown_in_child(owner: Disowned) -> None:
-    """Have owner.disown() called in every child made by fork(), as long as the owner is alive."""
+    """Have owner._disown() called in every child made by fork(), as long as the owner is alive."""
     _disowned.add(owner)
 
 
@@ -235,7 +235,7 @@ def _hold(root: str, name: str | None, env: Env) -> _HeldRoot:
 def _disown_all() -> None:
     _registry.forget()
     for owner in list(_disowned):
-        owner.disown()
+        owner._disown()
 
 
 after_fork_in_child(_disown_all)

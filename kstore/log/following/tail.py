@@ -91,7 +91,7 @@ class FollowedLog(Protocol):
 
     def refresh(self, *, keeps_known: bool = ...) -> bool: ...
 
-    def readable_end(self, *, isolation: _Isolation = ...) -> LogEnd: ...
+    def _readable_end(self, *, isolation: _Isolation = ...) -> LogEnd: ...
 
     def batches(
         self, start_offset: int | None = ..., end_offset: int | None = ..., *, isolation: _Isolation = ...
@@ -280,7 +280,7 @@ class LogTail:
     def _end(self) -> int:
         """Return the offset before which records may be given now."""
         log, end_offsets = self.log, self._options.end_offsets
-        end = log.readable_end(isolation=self._options.isolation).offset
+        end = log._readable_end(isolation=self._options.isolation).offset
         if end_offsets == "flushed":
             end = min(end, log.flushed_offset)
         elif end_offsets == "high_watermark":

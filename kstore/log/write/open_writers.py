@@ -104,6 +104,6 @@ class OpenWriters:
         if len(self._slots) >= self.limit:
             _logger.debug("%d logs have a file open, the limit is %d: all are in use", len(self._slots), self.limit)
 
-    def disown(self) -> None:
+    def _disown(self) -> None:
         self._mutex = threading.Lock()
         self._slots.clear()

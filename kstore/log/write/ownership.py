@@ -100,7 +100,7 @@ class WriteGate:
         self.is_open = False
         self.is_closed = True
 
-    def disown(self) -> None:
+    def _disown(self) -> None:
         self.is_open = False
         self.append_lock, self.flush_lock = threading.Lock(), threading.Lock()
 
@@ -123,9 +123,9 @@ class _Roots:
     """The open roots, by path. A change of a root's marker or checkpoints requires the lock."""
 
     def __init__(self) -> None:
-        self.disown()
+        self._disown()
 
-    def disown(self) -> None:
+    def _disown(self) -> None:
         self.by_path: dict[str, _Root] = {}
         self.lock = threading.RLock()
 

@@ -174,7 +174,7 @@ class StreamLogs:
         records there.
         """
         read = self._read
-        end = log.readable_end(isolation=read.isolation_level, on_error=read.on_error).offset
+        end = log._readable_end(isolation=read.isolation_level, on_error=read.on_error).offset
         if self._options.end_offsets == "flushed":
             end = min(end, log.flushed_offset)
         return max(end, log.log_start_offset), log.log_end_offset

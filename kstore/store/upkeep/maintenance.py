@@ -216,7 +216,7 @@ class Maintenance:
         self.stop()
         return True
 
-    def disown(self) -> None:
+    def _disown(self) -> None:
         self._running = threading.RLock()
         self._runner = None
         self._stopping = set()
