@@ -7,11 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from weakref import WeakSet
 
 from kstore.config import MAX_INT32, MIB
-from kstore.coordinator.group.metadata import committed_offsets
-from kstore.coordinator.group.offsets import PARTITION_COUNT as GROUP_OFFSETS_PARTITION_COUNT
-from kstore.coordinator.group.offsets import GroupOffsets, checked_group, checked_offsets
-from kstore.coordinator.group.records import GroupRecords, decoded, is_offset_commit_of
-from kstore.coordinator.places import CoordinatorPlaces
+from kstore.coordinator.group.offsets import CommittedOffsets, GroupOffsets, checked_group, checked_offsets
 from kstore.env import ENOENT, Closing
 from kstore.env.process import SYSTEM_CLOCK, Clock
 from kstore.errors import (
@@ -35,7 +31,7 @@ from kstore.log.log import Isolation, Log
 from kstore.record import Record
 from kstore.record.decoding import Decoder, decoded_records, decoder_of
 from kstore.store.store import Store, WritableStore
-from kstore.types import EARLIEST, GROUP_OFFSETS_TOPIC, LATEST, MAX_OFFSET, Ack, OffsetAndMetadata, TopicPartition
+from kstore.types import EARLIEST, LATEST, MAX_OFFSET, Ack, OffsetAndMetadata, TopicPartition
 
 _MS_PER_S = 1000
 # How many partitions keep a read open between polls: each has a chunk of its file and a decompressed batch in memory.
@@ -191,9 +187,8 @@ class Consumer(Closing):
             "max_partition_fetch_bytes", max_partition_fetch_bytes, least=0, greatest=MAX_INT32
         )
         self._clock = clock
+        self._committed = None if self.group is None else CommittedOffsets(store, self.group)
         self._offsets = GroupOffsets(store, clock=clock) if isinstance(store, WritableStore) else None
-        self._places = CoordinatorPlaces(store, GROUP_OFFSETS_TOPIC, default_count=GROUP_OFFSETS_PARTITION_COUNT)
-        self._group_records: tuple[object, GroupRecords] | None = None
         self._is_closed = False
         self._is_polling = False
         self._is_woken = False
@@ -383,9 +378,9 @@ class Consumer(Closing):
     def _have_told(self, arrivals: Arrivals) -> None:
         """Have the logs tell when something comes: those that are read, and that with the offsets of the group."""
         logs = [one.log for one in self._partitions.values()]
-        place = None if self.group is None else self._group_place(self.group)
-        if place is not None:
-            logs.append(self._store.log(*place))
+        offsets_partition = None if self._committed is None else self._committed.partition
+        if offsets_partition is not None:
+            logs.append(self._store.log(*offsets_partition))
         for log in logs:
             if log not in self._telling:
                 log._report_to(arrivals)
@@ -512,8 +507,10 @@ class Consumer(Closing):
         """
         self._check_open()
         wanted = self.assignment() if partitions is None else [TopicPartition(*one) for one in partitions]
-        found = self._committed()
-        return {one: found.get(one) for one in wanted}
+        if self._committed is None:
+            raise self._no_group()
+        committed = self._committed.current()
+        return {topic_partition: committed.get(topic_partition) for topic_partition in wanted}
 
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None, *, ack: Ack = "written"
@@ -527,7 +524,8 @@ class Consumer(Closing):
             UnknownTopicOrPartitionError; StorageError and the other errors of an append.
         """
         self._check_open()
-        group = self._checked_group()
+        if self.group is None:
+            raise self._no_group()
         if self._offsets is None:
             raise ValueError('commit needs a store that is open for writing, by kstore.open_store(root, "a")')
         if offsets is None:
@@ -535,48 +533,18 @@ class Consumer(Closing):
             offsets = {name: one.position for name, one in self._partitions.items() if one.position is not None}
         made = checked_offsets(offsets)
         if made:
-            self._offsets.commit(group, made, ack=ack)
+            self._offsets.commit(self.group, made, ack=ack)
         return made
 
-    def _committed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        records = self._updated_records()
-        if records is None:
-            return {}
-        found, log = records
-        return committed_offsets(decoded(found.current(), log))
-
     def _unstable(self) -> set[TopicPartition]:
-        """Return the partitions whose committed offset a transaction is about to change, if that matters."""
-        if self.group is None or self._isolation != "read_committed":
+        """Return the partitions whose committed offset an undecided transaction may change, if the isolation asks."""
+        if self._committed is None or self._isolation != "read_committed":
             return set()
-        records = self._updated_records()
-        if records is None:
-            return set()
-        found, log = records
-        return set(committed_offsets(decoded(found.pending(), log)))
+        return set(self._committed.pending())
 
-    def _updated_records(self) -> tuple[GroupRecords, Log] | None:
-        group = self._checked_group()
-        place = self._group_place(group)
-        if place is None:
-            return None
-        incarnation = self._store.incarnation(*place)
-        if self._group_records is None or self._group_records[0] is not incarnation:
-            self._group_records = incarnation, GroupRecords(is_offset_commit_of(group))
-        log = self._store.log(*place)
-        log.refresh()
-        records = self._group_records[1]
-        records.update(log)
-        return records, log
-
-    def _group_place(self, group: str) -> TopicPartition | None:
-        """Return the partition that has the offsets of a group, None before the first commit to a store."""
-        return self._places.place_of(group) if self._places.numbers else None
-
-    def _checked_group(self) -> str:
-        if self.group is None:
-            raise ValueError("committed offsets belong to a group: create the consumer with group=...")
-        return self.group
+    @staticmethod
+    def _no_group() -> ValueError:
+        return ValueError("committed offsets belong to a group: create the consumer with group=...")
 
     # Inside
 
@@ -587,7 +555,7 @@ class Consumer(Closing):
         """
         if not partitions:
             return
-        committed = {} if self.group is None else self._committed()
+        committed = {} if self._committed is None else self._committed.current()
         unstable = self._unstable()
         for name, one in partitions.items():
             offset = committed.get(name)

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Literal, overload
 
 from kstore.config import LogConfig
+from kstore.coordinator.group.offsets import forget_offsets
 from kstore.env import Env, StrPath, join_path, locate, split_path, writers_limit
 from kstore.errors import (
     CorruptCheckpointError,
@@ -67,7 +68,6 @@ from kstore.store.root import RootLogs, no_such_log
 from kstore.store.settings.known import note_creation
 from kstore.store.settings.topics import TopicSettings
 from kstore.store.upkeep.dependents import Dependent, Dependents
-from kstore.store.upkeep.group_offsets import forget_offsets
 from kstore.store.upkeep.maintenance import Maintenance, MaintenanceIntervals, MaintenanceReport
 from kstore.store.upkeep.metrics import Metric, StoreMetrics
 from kstore.store.upkeep.removal import DeletedDirectories, directories_of_topic, removed
@@ -641,7 +641,7 @@ class WritableStore(RootLogs[WritableLog]):
     def _finish_deletion(self, topic: str) -> None:
         """Carry out what begin_deletion noted, after _withdraw. Requires the mutex."""
         self._take_directories(topic)
-        forget_offsets(self._partitions, lambda one: self.log(*one), topic, self._env)
+        forget_offsets(self, topic, clock=self._env)
         self._configs.end_deletion(topic)
         self._leaving = {one for one in self._leaving if one.topic != topic}
         self._unclean = {one for one in self._unclean if one.topic != topic}

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kstore import LogConfig, OffsetAndMetadata, TopicPartition, open_log
-from kstore.coordinator.group.metadata import committed_offsets
-from kstore.coordinator.group.records import GroupRecords, decoded, is_offset_commit_of
+from kstore.coordinator.group.records import GroupRecords, committed_offsets, decoded, is_offset_commit_of
 from kstore.record import (
     AppendOrigin,
     ControlRecordType,
@@ -75,9 +74,7 @@ def append(log, kind, producer_id, commits):
 
 
 def known(records, log, group):
-    found = committed_offsets(
-        record for record in decoded(records.current(), log) if record.key.fields["group"] == group
-    )
+    found = committed_offsets(record for record in decoded(records.current(), log) if record.group_id == group)
     return {place: one.offset for place, one in found.items()}
 
 

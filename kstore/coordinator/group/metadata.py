@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from kstore.coordinator.group.records import GroupRecords, decoded
+from kstore.coordinator.group.records import DecodedRecord, GroupRecords, decoded
 from kstore.coordinator.store import ReadableLog, ReadableStore
-from kstore.errors import KStoreError, LogNotFoundError, UnsupportedError
-from kstore.record.schemas.topics import CoordinatorRecord, DecodedMessage
-from kstore.types import (
-    GROUP_OFFSETS_TOPIC,
-    NO_PARTITION_LEADER_EPOCH,
-    NO_TIMESTAMP,
-    ZERO_UUID,
-    OffsetAndMetadata,
-    TopicPartition,
-)
+from kstore.errors import KStoreError, LogNotFoundError
+from kstore.types import GROUP_OFFSETS_TOPIC, OffsetAndMetadata, TopicPartition
 
 # Names of Kafka's GroupType and GroupState.
 CLASSIC, CONSUMER, SHARE, STREAMS = "Classic", "Consumer", "Share", "Streams"
 EMPTY, STABLE, ASSIGNING, RECONCILING = "Empty", "Stable", "Assigning", "Reconciling"
-# The types of keys, by what their records tell.
-_OFFSET_KEYS = (0, 1)
+# The types of keys, by what their records hold.
 _CLASSIC_KEY = 2
 _GROUP_KEYS = {3: CONSUMER, 11: SHARE, 17: STREAMS}
 _MEMBER_KEYS = (5, 10, 19)
@@ -36,7 +26,6 @@ _CURRENT_KEYS = (8, 14, 22)
 _STABLE_MEMBER = 0
 _PROTOCOL_TYPES = {CONSUMER: "consumer", SHARE: "share", STREAMS: "streams"}
 
-_logger = logging.getLogger("kstore.consumer")
 _Result = TypeVar("_Result")
 
 
@@ -96,76 +85,45 @@ def groups_in(
     groups: Collection[str] | None = None,
     on_error: Callable[[KStoreError], object] | None = None,
 ) -> tuple[Group, ...]:
-    """Return the groups of a store, by group id; see kstore.read_groups."""
-    found: dict[str, _Found] = {}
+    """Return the groups whose coordinator state is in a store, by group id.
+
+    Args: groups: only these; on_error: called with the error of a partition or topic that can't be read, whose groups,
+        log end or name are then missing; None to raise it.
+    Raises: InvalidRecordError, CorruptRecordError and the other errors of a read; UnsupportedError for a record of a
+        version that kstore does not know.
+    Cost: one pass over `__consumer_offsets`; memory for one record per key.
+    """
+    states: dict[str, _GroupState] = {}
     for topic, partition in store.partitions:
         if topic != GROUP_OFFSETS_TOPIC:
             continue
         try:
-            found |= _found_in(store.log(topic, partition))
+            states |= _records_by_group(store.log(topic, partition))
         except KStoreError as error:
             if on_error is None:
                 raise
             on_error(error)
     view = _StoreView(store, on_error)
-    names = found.keys() if groups is None else found.keys() & set(groups)
-    return tuple(found[name].group(view) for name in sorted(names) if found[name].is_there)
+    names = states.keys() if groups is None else states.keys() & set(groups)
+    return tuple(states[name].group(view) for name in sorted(names) if states[name].exists)
 
 
-def committed_offsets(records: Iterable[CoordinatorRecord]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the offsets that decoded records of one group commit; a later record of a partition wins.
-
-    Raises: UnsupportedError for a record of a version that kstore does not know.
-    """
-    return {
-        TopicPartition(key["topic"], key["partition"]): _offset_of(value)
-        for type_id, key, value in _known(records)
-        if type_id in _OFFSET_KEYS
-    }
-
-
-def _known(records: Iterable[CoordinatorRecord]) -> Iterator[tuple[int, dict[str, Any], dict[str, Any]]]:
-    """Yield the type of the key, and the fields of key and value, of each record of a known type."""
-    for key, value in records:
-        if not isinstance(key, DecodedMessage):
-            # As a broker does, which can be older than the record.
-            _logger.warning("a record of %s is left out: %s", GROUP_OFFSETS_TOPIC, key.reason)
-        elif isinstance(value, DecodedMessage):
-            yield key.type_id, key.fields, value.fields
-        elif value is not None:
-            raise UnsupportedError(f"a record of {GROUP_OFFSETS_TOPIC} for {key.fields}: {value.reason}")
-
-
-def _offset_of(fields: Mapping[str, Any]) -> OffsetAndMetadata:
-    epoch, expires_ms = fields.get("leaderEpoch"), fields.get("expireTimestamp")
-    topic_id = fields.get("topicId")
-    return OffsetAndMetadata(
-        fields["offset"],
-        fields["metadata"],
-        leader_epoch=None if epoch == NO_PARTITION_LEADER_EPOCH else epoch,
-        commit_timestamp_ms=fields["commitTimestamp"],
-        expire_timestamp_ms=None if expires_ms == NO_TIMESTAMP else expires_ms,
-        topic_id=None if topic_id == ZERO_UUID else topic_id,
-    )
-
-
-def _found_in(log: ReadableLog) -> dict[str, _Found]:
-    """Return what a partition says of each of its groups."""
+def _records_by_group(log: ReadableLog) -> dict[str, _GroupState]:
+    """Return what a partition has of each of its groups."""
     records = GroupRecords()
     records.update(log)
-    found: dict[str, _Found] = {}
-    for type_id, key, value in _known(decoded(records.current(), log)):
-        name = key["group"] if "group" in key else key["groupId"]
-        found.setdefault(name, _Found(name)).take(type_id, key, value)
-    for type_id, key, value in _known(decoded(records.pending(), log)):
-        if type_id in _OFFSET_KEYS:
-            group = found.setdefault(key["group"], _Found(key["group"]))
-            group.pending[TopicPartition(key["topic"], key["partition"])] = _offset_of(value)
-    return found
+    states: dict[str, _GroupState] = {}
+    for record in decoded(records.current(), log):
+        states.setdefault(record.group_id, _GroupState(record.group_id)).replay(record)
+    for record in decoded(records.pending(), log):
+        if record.is_offset_commit:
+            state = states.setdefault(record.group_id, _GroupState(record.group_id))
+            state.pending[record.topic_partition] = record.committed_offset
+    return states
 
 
 class _StoreView:
-    """What the groups ask of the root: log ends and the topics of ids, each looked up once."""
+    """Log ends and names of topics in a store, each looked up once."""
 
     def __init__(self, store: ReadableStore, on_error: Callable[[KStoreError], object] | None) -> None:
         self._store = store
@@ -176,26 +134,26 @@ class _StoreView:
 
     def log_end_offset(self, topic_partition: TopicPartition) -> int | None:
         if topic_partition not in self._ends:
-            self._ends[topic_partition] = self._found_end(topic_partition)
+            self._ends[topic_partition] = self._look_up_end(topic_partition)
         return self._ends[topic_partition]
 
     def topic(self, topic_id: UUID) -> str:
         """Return the name of a topic, its id as Kafka writes it if the root has no partition of it."""
         if self._names is None:
-            ids = ((self._found_id(name), name) for name in self._store.topics)
-            self._names = {one: name for one, name in ids if one is not None}
+            ids = ((self._look_up_id(name), name) for name in self._store.topics)
+            self._names = {known_id: name for known_id, name in ids if known_id is not None}
         return self._names.get(topic_id) or urlsafe_b64encode(topic_id.bytes).decode("ascii").rstrip("=")
 
-    def _found_id(self, name: str) -> UUID | None:
-        return self._tried(lambda: self._store.topic_id(name))
+    def _look_up_id(self, name: str) -> UUID | None:
+        return self._result_of(lambda: self._store.topic_id(name))
 
-    def _found_end(self, topic_partition: TopicPartition) -> int | None:
+    def _look_up_end(self, topic_partition: TopicPartition) -> int | None:
         if topic_partition not in self._partitions:
             return None
-        return self._tried(lambda: self._store.log(*topic_partition).log_end_offset)
+        return self._result_of(lambda: self._store.log(*topic_partition).log_end_offset)
 
-    def _tried(self, look: Callable[[], _Result | None]) -> _Result | None:
-        """Return what is found, None after an error: of what was deleted since, or one that is reported."""
+    def _result_of(self, look: Callable[[], _Result | None]) -> _Result | None:
+        """Return the result of a call, None if it fails: because of a deletion, or with an error that is reported."""
         try:
             return look()
         except LogNotFoundError:
@@ -208,8 +166,8 @@ class _StoreView:
 
 
 @dataclass(slots=True)
-class _Found:
-    """What the records of one group say."""
+class _GroupState:
+    """The state of one group, built up from its records."""
 
     group_id: str
     type: str = CLASSIC
@@ -223,14 +181,15 @@ class _Found:
     pending: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
 
     @property
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         """Whether the group exists; a few records of a group that is gone may remain."""
         return self.is_stored or bool(self.offsets or self.pending)
 
-    def take(self, type_id: int, key: Mapping[str, Any], value: dict[str, Any]) -> None:
-        """Take over a record that has a value."""
-        if type_id in _OFFSET_KEYS:
-            self.offsets[TopicPartition(key["topic"], key["partition"])] = _offset_of(value)
+    def replay(self, record: DecodedRecord) -> None:
+        """Apply a record to the state."""
+        type_id, key, value = record
+        if record.is_offset_commit:
+            self.offsets[record.topic_partition] = record.committed_offset
         elif type_id == _CLASSIC_KEY:
             self.type, self.is_stored = CLASSIC, True
             self.classic, self.epoch = value, value["generation"]
@@ -256,8 +215,11 @@ class _Found:
             leader=self.classic.get("leader") if is_classic else None,
             epoch=self.epoch,
             members=tuple(sorted(members, key=attrgetter("member_id"))),
-            offsets={one: GroupOffset(self.offsets[one], view.log_end_offset(one)) for one in sorted(self.offsets)},
-            pending={one: self.pending[one] for one in sorted(self.pending)},
+            offsets={
+                topic_partition: GroupOffset(committed, view.log_end_offset(topic_partition))
+                for topic_partition, committed in sorted(self.offsets.items())
+            },
+            pending=dict(sorted(self.pending.items())),
         )
 
     def _state(self) -> str:
@@ -288,7 +250,7 @@ class _Found:
             subscription, assignment = member["subscription"], member["assignment"]
             # Bytes where a client has a protocol of its own.
             topics = subscription["topics"] if isinstance(subscription, dict) else ()
-            parts = assignment["assignedPartitions"] if isinstance(assignment, dict) else ()
+            assigned = assignment["assignedPartitions"] if isinstance(assignment, dict) else ()
             yield GroupMember(
                 member["memberId"],
                 member.get("groupInstanceId"),
@@ -296,13 +258,15 @@ class _Found:
                 member["clientHost"],
                 None,
                 tuple(topics),
-                tuple(sorted(TopicPartition(one["topic"], number) for one in parts for number in one["partitions"])),
+                tuple(
+                    sorted(TopicPartition(part["topic"], number) for part in assigned for number in part["partitions"])
+                ),
             )
 
     def _members(self, view: _StoreView) -> Iterator[GroupMember]:
         for member_id, member in self.members.items():
             current = self.current.get(member_id, {})
-            parts = [(view.topic(one["topicId"]), one) for one in current.get("assignedPartitions", ())]
+            assigned = [(view.topic(part["topicId"]), part) for part in current.get("assignedPartitions", ())]
             yield GroupMember(
                 member_id,
                 member.get("instanceId"),
@@ -310,5 +274,5 @@ class _Found:
                 member["clientHost"],
                 current.get("memberEpoch"),
                 tuple(member.get("subscribedTopicNames", ())),
-                tuple(sorted(TopicPartition(name, number) for name, one in parts for number in one["partitions"])),
+                tuple(sorted(TopicPartition(name, number) for name, part in assigned for number in part["partitions"])),
             )

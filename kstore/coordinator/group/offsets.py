@@ -1,21 +1,26 @@
-"""GroupOffsets: appends the offsets that groups commit to a store's `__consumer_offsets`, as a group coordinator does.
-
-A module of its own, because consumers commit through it too, without a transaction.
-"""
+"""Offsets that groups commit: read (CommittedOffsets), appended (GroupOffsets), and removed with a deleted topic."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 
 from kstore.config import KIB, MAX_INT64, MIB, LogConfig
-from kstore.coordinator.places import CoordinatorPlaces
+from kstore.coordinator.group.records import GroupRecords, committed_offsets, decoded, is_offset_commit_of
+from kstore.coordinator.places import CoordinatorPlaces, CoordinatorTopic
 from kstore.coordinator.producer_ids import NO_PRODUCER, ProducerIdAndEpoch
-from kstore.coordinator.store import CoordinatorStore
+from kstore.coordinator.store import CoordinatorStore, ReadableLog, ReadableStore
 from kstore.env.process import SYSTEM_CLOCK, Clock
-from kstore.errors import UnknownTopicOrPartitionError, checked_int
+from kstore.errors import CorruptionError, UnknownTopicOrPartitionError, UnsupportedError, checked_int
 from kstore.record import MemoryRecords, MemoryRecordsBuilder
-from kstore.record.schemas.topics import encode_offset_commit
+from kstore.record.schemas.topics import (
+    OFFSET_COMMIT_TYPES,
+    encode_offset_commit,
+    has_name,
+    is_of_type,
+    name_of_key,
+    sized_name,
+)
 from kstore.record.validation import AppendOrigin
 from kstore.types import GROUP_OFFSETS_TOPIC, NO_SEQUENCE, Ack, OffsetAndMetadata, TopicPartition
 
@@ -24,11 +29,10 @@ PARTITION_COUNT = 50
 GROUP_OFFSETS_CONFIG = LogConfig(cleanup_policy="compact", compression_type="producer", segment_bytes=100 * MIB)
 MAX_METADATA_BYTES = 4096
 _MOST_GROUP_BYTES = 2**15 - 1
-# Of a batch, so that it stays below any max.message.bytes; a commit of thousands of partitions takes several.
+# Of a batch, so that it stays below any max.message.bytes; thousands of offsets take several.
 _MOST_BATCH_BYTES = 512 * KIB
 
-# Of all objects, of which a store may have several.
-_creating = threading.Lock()
+_logger = logging.getLogger("kstore.log")
 
 
 def checked_group(group: object) -> str:
@@ -55,17 +59,67 @@ def checked_offsets(
     checked = {}
     for given, offset in offsets.items():
         topic, partition = given
-        made = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        checked_int(f"offset of {topic}-{partition}", made.offset, least=0, greatest=MAX_INT64)
-        if not isinstance(made.metadata, str):
-            raise TypeError(f"metadata of {topic}-{partition} must be a str, got {made.metadata!r}")
-        size = len(made.metadata.encode())
+        committed = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        checked_int(f"offset of {topic}-{partition}", committed.offset, least=0, greatest=MAX_INT64)
+        if not isinstance(committed.metadata, str):
+            raise TypeError(f"metadata of {topic}-{partition} must be a str, got {committed.metadata!r}")
+        size = len(committed.metadata.encode())
         if size > MAX_METADATA_BYTES:
             raise ValueError(
                 f"metadata of {topic}-{partition} must have at most {MAX_METADATA_BYTES} bytes, got {size}"
             )
-        checked[TopicPartition(topic, partition)] = made
+        checked[TopicPartition(topic, partition)] = committed
     return checked
+
+
+class CommittedOffsets:
+    """The committed offsets of one group, read from a store.
+
+    Threads: not safe.
+    Cost: each call reads what was appended to the group's partition of `__consumer_offsets` since the last one.
+    Source: Kafka's request OffsetFetch.
+    """
+
+    def __init__(self, store: ReadableStore, group: str) -> None:
+        self._store = store
+        self._group = group
+        self._places = CoordinatorPlaces(store, GROUP_OFFSETS_TOPIC, default_count=PARTITION_COUNT)
+        self._incarnation: object = None
+        self._records = GroupRecords(is_offset_commit_of(group))
+
+    @property
+    def partition(self) -> TopicPartition | None:
+        """The partition of `__consumer_offsets` for the group, None before the first commit to a store.
+
+        Raises: UnknownTopicOrPartitionError if the store has only some of the topic's partitions, and not that.
+        """
+        return self._places.place_of(self._group) if self._places.numbers else None
+
+    def current(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the committed offsets, without those of transactions that are not decided.
+
+        Raises: CorruptRecordError and the other errors of a read; UnknownTopicOrPartitionError as `partition`.
+        """
+        log = self._updated_log()
+        return {} if log is None else committed_offsets(decoded(self._records.current(), log))
+
+    def pending(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the offsets that undecided transactions would commit.  Raises: as current()."""
+        log = self._updated_log()
+        return {} if log is None else committed_offsets(decoded(self._records.pending(), log))
+
+    def _updated_log(self) -> ReadableLog | None:
+        """Read the group's partition to its end, and return its log; None before the first commit to a store."""
+        partition = self.partition
+        if partition is None:
+            return None
+        incarnation = self._store.incarnation(*partition)
+        if self._incarnation is not incarnation:
+            self._incarnation, self._records = incarnation, GroupRecords(is_offset_commit_of(self._group))
+        log = self._store.log(*partition)
+        log.refresh()
+        self._records.update(log)
+        return log
 
 
 class GroupOffsets:
@@ -83,19 +137,16 @@ class GroupOffsets:
     ) -> None:
         self._store = store
         self._clock = clock
-        self._new_partition_count = partition_count
-        self._places = CoordinatorPlaces(store, GROUP_OFFSETS_TOPIC, default_count=partition_count)
+        self._topic = CoordinatorTopic(
+            store, GROUP_OFFSETS_TOPIC, config=GROUP_OFFSETS_CONFIG, partition_count=partition_count
+        )
 
     def partition_of(self, group: str) -> TopicPartition:
         """Return the partition for a group's offsets; the topic is created if it does not exist.
 
         Raises: StorageError; UnknownTopicOrPartitionError if the store has only some of its partitions, and not that.
         """
-        with _creating:
-            if not self._places.numbers:
-                count = self._new_partition_count
-                self._store.create_topic(GROUP_OFFSETS_TOPIC, count, config=GROUP_OFFSETS_CONFIG)
-        return self._places.place_of(group)
+        return self._topic.partition_of(group)
 
     def check_known(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Raise UnknownTopicOrPartitionError for a partition that the store does not have, as a broker does."""
@@ -118,25 +169,76 @@ class GroupOffsets:
         """
         self.check_known(offsets)
         log = self._store.log(*self.partition_of(group))
-        for batch in self._batches(group, offsets, producer):
+        now_ms = self._clock.wall_clock_ms()
+        for batch in _batches(_commit_records(group, offsets, now_ms), now_ms, producer):
             log.append(batch, ack=ack, origin=AppendOrigin.COORDINATOR)
 
-    def _batches(
-        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], producer: ProducerIdAndEpoch
-    ) -> Iterator[MemoryRecords]:
-        now_ms = self._clock.wall_clock_ms()
-        builder = None
-        for topic_partition, offset in offsets.items():
-            committed = offset._replace(commit_timestamp_ms=now_ms, expire_timestamp_ms=None)
-            key, value = encode_offset_commit(group, topic_partition, committed)
-            if builder is None:
-                builder = _new_batch(producer)
-            builder.append(timestamp_ms=now_ms, key=key, value=value)
-            if builder.estimated_size_in_bytes >= _MOST_BATCH_BYTES:
-                yield builder.build()
-                builder = None
-        if builder is not None:
+
+def forget_offsets(store: CoordinatorStore, topic: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    """Durably append a tombstone to `__consumer_offsets` for each committed offset of a topic that is deleted.
+
+    Offsets of undecided transactions get one too: a topic of the same name that is created later has no offsets. A
+    second call finds nothing to do. A partition that is damaged is passed over with a warning, since its groups can't
+    read their offsets either.
+    Raises: StorageError, with some tombstones possibly written.
+    Cost: reads all of `__consumer_offsets`.
+    Source: Kafka GroupCoordinatorService.onPartitionsDeleted, OffsetMetadataManager.onPartitionsDeleted.
+    """
+    for partition in store.partitions:
+        if partition.topic != GROUP_OFFSETS_TOPIC:
+            continue
+        try:
+            log = store.log(*partition)
+            keys = _offset_keys_of(topic, log)
+        except (CorruptionError, UnsupportedError) as error:
+            _logger.warning("offsets of the deleted topic %s may be left in %s: %s", topic, partition, error)
+            continue
+        if keys:
+            for batch in _batches(((key, None) for key in keys), clock.wall_clock_ms()):
+                log.append(batch, origin=AppendOrigin.COORDINATOR)
+            log.flush()
+            _logger.info("removed %d committed offsets of the deleted topic %s from %s", len(keys), topic, partition)
+
+
+def _offset_keys_of(topic: str, log: ReadableLog) -> list[bytes]:
+    """Return the keys of the topic's offsets whose newest record has a value."""
+    name = sized_name(topic.encode("utf-8", "surrogateescape"))
+    has_value: dict[bytes, bool] = {}
+    for batch in log.batches():
+        if batch.is_control:
+            continue
+        for record in batch.records(headers=False):
+            key = record.key
+            if key is None or not is_of_type(key, OFFSET_COMMIT_TYPES):
+                continue
+            group = name_of_key(key)
+            if group is not None and has_name(key, name, after=group):
+                has_value[key] = record.value is not None
+    return [key for key, is_set in has_value.items() if is_set]
+
+
+def _commit_records(
+    group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], now_ms: int
+) -> Iterator[tuple[bytes, bytes | None]]:
+    for topic_partition, offset in offsets.items():
+        committed = offset._replace(commit_timestamp_ms=now_ms, expire_timestamp_ms=None)
+        yield encode_offset_commit(group, topic_partition, committed)
+
+
+def _batches(
+    records: Iterable[tuple[bytes, bytes | None]], now_ms: int, producer: ProducerIdAndEpoch = NO_PRODUCER
+) -> Iterator[MemoryRecords]:
+    """Yield batches with keys and values, each below the largest batch that a log accepts."""
+    builder = None
+    for key, value in records:
+        if builder is None:
+            builder = _new_batch(producer)
+        builder.append(timestamp_ms=now_ms, key=key, value=value)
+        if builder.estimated_size_in_bytes >= _MOST_BATCH_BYTES:
             yield builder.build()
+            builder = None
+    if builder is not None:
+        yield builder.build()
 
 
 def _new_batch(producer: ProducerIdAndEpoch) -> MemoryRecordsBuilder:

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from kstore.coordinator.store import ReadableLog
-from kstore.errors import InvalidRecordError, LogReplacedError, OffsetOutOfRangeError
+from kstore.errors import InvalidRecordError, LogReplacedError, OffsetOutOfRangeError, UnsupportedError
 from kstore.record import ControlRecordType, RecordBatch, control_record_type
 from kstore.record.schemas.topics import (
     OFFSET_COMMIT_TYPES,
-    CoordinatorRecord,
+    DecodedMessage,
     decode_group_record,
     has_name,
     is_of_type,
     sized_name,
 )
+from kstore.types import (
+    GROUP_OFFSETS_TOPIC,
+    NO_PARTITION_LEADER_EPOCH,
+    NO_TIMESTAMP,
+    ZERO_UUID,
+    OffsetAndMetadata,
+    TopicPartition,
+)
 
+# The types of keys of committed offsets.
+_OFFSET_KEYS = (0, 1)
 _MOST_READS = 3
+
+_logger = logging.getLogger("kstore.consumer")
 
 
 class GroupRecord(NamedTuple):
@@ -26,6 +39,42 @@ class GroupRecord(NamedTuple):
     offset: int
     key: bytes
     value: bytes | None
+
+
+class DecodedRecord(NamedTuple):
+    """A record with a value: the type of its key, and the fields of key and value, by Kafka's names."""
+
+    type_id: int
+    key: dict[str, Any]
+    value: dict[str, Any]
+
+    @property
+    def group_id(self) -> str:
+        return str(self.key["group"] if "group" in self.key else self.key["groupId"])
+
+    @property
+    def is_offset_commit(self) -> bool:
+        return self.type_id in _OFFSET_KEYS
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition of a commit; only of records with is_offset_commit."""
+        return TopicPartition(self.key["topic"], self.key["partition"])
+
+    @property
+    def committed_offset(self) -> OffsetAndMetadata:
+        """The offset of a commit; only of records with is_offset_commit."""
+        fields = self.value
+        leader_epoch, topic_id = fields.get("leaderEpoch"), fields.get("topicId")
+        expires_ms = fields.get("expireTimestamp")
+        return OffsetAndMetadata(
+            fields["offset"],
+            fields["metadata"],
+            leader_epoch=None if leader_epoch == NO_PARTITION_LEADER_EPOCH else leader_epoch,
+            commit_timestamp_ms=fields["commitTimestamp"],
+            expire_timestamp_ms=None if expires_ms == NO_TIMESTAMP else expires_ms,
+            topic_id=None if topic_id == ZERO_UUID else topic_id,
+        )
 
 
 def is_offset_commit_of(group: str) -> Callable[[bytes], bool]:
@@ -39,7 +88,7 @@ def is_offset_commit_of(group: str) -> Callable[[bytes], bool]:
 
 
 class GroupRecords:
-    """What the records of a partition say so far; update() reads on from where it ended.
+    """The newest record of each key of a partition; update() reads what was appended since it was called last.
 
     An offset of a transaction counts once its commit marker was read, but by the offset of its own record: a later
     record of the same key wins over it, a tombstone too, whichever came first.
@@ -77,8 +126,8 @@ class GroupRecords:
 
     def pending(self) -> list[GroupRecord]:
         """Return the records of undecided transactions that would count if these were committed, in order."""
-        found = (record for records in self._pending.values() for record in records.values())
-        return sorted(record for record in found if self._is_newer(record))
+        undecided = (record for records in self._pending.values() for record in records.values())
+        return sorted(record for record in undecided if self._is_newer(record))
 
     def _read(self, log: ReadableLog) -> None:
         if self.next_offset > log.log_end_offset:
@@ -99,36 +148,49 @@ class GroupRecords:
             key = record.key
             if record.offset < self.next_offset or key is None or (self._wants is not None and not self._wants(key)):
                 continue
-            found = GroupRecord(record.offset, key, record.value)
-            if pending is None or found.value is None:
-                self._newest[key] = found
+            newest = GroupRecord(record.offset, key, record.value)
+            if pending is None or newest.value is None:
+                self._newest[key] = newest
             else:
-                pending[key] = found
+                pending[key] = newest
 
     def _end_transaction(self, batch: RecordBatch) -> None:
-        for record in batch.records(verify=False, headers=False):
-            outcome = control_record_type(record, batch)
+        for marker in batch.records(verify=False, headers=False):
+            outcome = control_record_type(marker, batch)
             if outcome not in (ControlRecordType.COMMIT, ControlRecordType.ABORT):
                 continue
             ended = self._pending.pop(batch.header.producer_id, {})
             if outcome is ControlRecordType.COMMIT:
-                self._newest.update((key, found) for key, found in ended.items() if self._is_newer(found))
+                self._newest.update((key, record) for key, record in ended.items() if self._is_newer(record))
 
     def _is_newer(self, record: GroupRecord) -> bool:
         known = self._newest.get(record.key)
         return known is None or known.offset < record.offset
 
 
-def decoded(records: list[GroupRecord], log: ReadableLog) -> Iterator[CoordinatorRecord]:
-    """Yield records decoded.
+def decoded(records: Iterable[GroupRecord], log: ReadableLog) -> Iterator[DecodedRecord]:
+    """Yield the records of known types that have a value, decoded; a record of an unknown type is left out, as a broker
+    does, which can be older than the record, and a warning is logged.
 
-    Raises: InvalidRecordError, with the offset of the record, for bytes that do not match their type and version.
+    Raises: InvalidRecordError, with the offset of the record, for bytes that do not match their type and version;
+        UnsupportedError for a value of a version that kstore does not know.
     """
     for record in records:
         try:
-            yield decode_group_record(record.key, record.value)
+            key, value = decode_group_record(record.key, record.value)
         except InvalidRecordError as error:
             message = f"record at offset {record.offset} of {log.topic_partition} in {log.path}: {error}"
             raise InvalidRecordError(
                 message, path=log.path, reason=error.reason, expected=error.expected, found=error.found
             ) from error
+        if not isinstance(key, DecodedMessage):
+            _logger.warning("a record of %s is left out: %s", GROUP_OFFSETS_TOPIC, key.reason)
+        elif isinstance(value, DecodedMessage):
+            yield DecodedRecord(key.type_id, key.fields, value.fields)
+        elif value is not None:
+            raise UnsupportedError(f"a record of {GROUP_OFFSETS_TOPIC} for {key.fields}: {value.reason}")
+
+
+def committed_offsets(records: Iterable[DecodedRecord]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return the offsets that records of one group commit; a later record of a partition wins."""
+    return {record.topic_partition: record.committed_offset for record in records if record.is_offset_commit}

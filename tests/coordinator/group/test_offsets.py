@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kstore import read_groups
+from kstore.coordinator.group import offsets as group_offsets
 from kstore.env import DEFAULT_ENV
 from kstore.errors import StorageError
 from kstore.record import MemoryRecordsBuilder, Record
@@ -17,7 +18,6 @@ from kstore.record.schemas.topics import encode_offset_commit
 from kstore.record.validation import AppendOrigin
 from kstore.store.settings.file import SettingsFile, write_settings
 from kstore.store.store import WritableStore, open_store
-from kstore.store.upkeep import group_offsets
 from kstore.types import GROUP_OFFSETS_TOPIC as OFFSETS
 from kstore.types import OffsetAndMetadata, TopicPartition
 from tests.fakes.faults import Fault, FaultKind, FaultyEnv
@@ -71,7 +71,7 @@ def test_a_topic_whose_name_begins_alike_keeps_its_offsets(root: Path) -> None:
 
 
 def test_tombstones_of_many_offsets_are_in_several_batches(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_offsets, "_MOST_TOMBSTONES_BYTES", 100)
+    monkeypatch.setattr(group_offsets, "_MOST_BATCH_BYTES", 100)
     with open_store(root, "a") as store:
         for number in range(20):
             commit(store, 0, f"group-{number}", GONE, 7)
