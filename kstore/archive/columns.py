@@ -104,7 +104,7 @@ def _rows_of_files(work: Work, options: ExportOptions, place: Place) -> Iterator
             raise changed_file(path, file, found)
         times = tuple(0 if time is None else time * 1000 for time in (file.min_timestamp_ms, file.max_timestamp_ms))
         day = None if file.min_timestamp_ms is None else times[0] // _DAY_US
-        for batch in read_rows(path, options):
+        for batch in read_rows(path, options, place.env):
             yield _Rows(day, batch, file.first_offset, file.last_offset, *times)
 
 
@@ -115,7 +115,7 @@ def changed_file(path: str, file: ExportedFile, found: tuple[int, int]) -> Corru
     return CorruptManifestError(f"{path} differs from the manifest: {reason}", path=path, reason=reason)
 
 
-def check_row_file(path: str, file: ExportedFile, options: ExportOptions) -> None:
+def check_row_file(path: str, file: ExportedFile, options: ExportOptions, env: Env) -> None:
     """Raise CorruptManifestError unless a file has the rows and the offsets that the manifest says.
 
     Cost: reads its footer, of an Arrow file the offsets too.
@@ -125,7 +125,7 @@ def check_row_file(path: str, file: ExportedFile, options: ExportOptions) -> Non
     expected = RowFacts(file.record_count, file.first_offset, file.last_offset)
     found: object
     try:
-        found = facts_of_rows(path, options)
+        found = facts_of_rows(path, options, env)
         if found.first_offset is None:
             expected = RowFacts(file.record_count, None, None)
     except pa.ArrowException as error:

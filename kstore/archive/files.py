@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kstore._core import crc32c
 from kstore.archive.options import ExportOptions
 from kstore.config import MIB
-from kstore.env import Closing, Env, open_foreign
+from kstore.env import Closing, Env, ReadFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -170,7 +172,37 @@ def _ipc_writer(sink: Any, schema: pyarrow.Schema, options: ExportOptions) -> An
     return pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression=codec))
 
 
-def read_rows(path: str, options: ExportOptions) -> Iterator[pyarrow.RecordBatch]:
+class _RawInput(io.RawIOBase):
+    """A file that is open for positioned reads, as pyarrow reads any Python file. Not thread-safe."""
+
+    def __init__(self, file: ReadFile) -> None:
+        self._file = file
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        starts = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.size()}
+        self._position = starts[whence] + offset
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.pread_into(memoryview(buffer).cast("B"), position=self._position)
+        self._position += count
+        return count
+
+
+@contextmanager
+def _opened(path: str, env: Env) -> Iterator[_RawInput]:
+    with env.open_read(path) as file, _RawInput(file) as raw:
+        yield raw
+
+
+def read_rows(path: str, options: ExportOptions, env: Env) -> Iterator[pyarrow.RecordBatch]:
     """Yield the rows of a finished file, in batches of about a row group.
 
     Raises: StorageError; pyarrow.ArrowException for a file that is not what it should be.
@@ -178,7 +210,7 @@ def read_rows(path: str, options: ExportOptions) -> Iterator[pyarrow.RecordBatch
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with open_foreign(path) as file:
+    with _opened(path, env) as file:
         if options.format == "parquet":
             yield from pq.ParquetFile(file).iter_batches(batch_size=min(options.row_group_rows, 64 * 1024))
             return
@@ -205,7 +237,7 @@ class RowFacts(NamedTuple):
     last_offset: int | None
 
 
-def facts_of_rows(path: str, options: ExportOptions) -> RowFacts:
+def facts_of_rows(path: str, options: ExportOptions, env: Env) -> RowFacts:
     """Return what a finished file says of its rows.
 
     Raises: as read_rows.  Cost: reads the footer, of an Arrow file the offsets too.
@@ -214,7 +246,7 @@ def facts_of_rows(path: str, options: ExportOptions) -> RowFacts:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    with open_foreign(path) as file:
+    with _opened(path, env) as file:
         bounds: list[tuple[int, int]] = []
         if options.format == "parquet":
             footer = pq.ParquetFile(file).metadata

@@ -70,7 +70,7 @@ class Waiting(NamedTuple):
 
 class Plan(NamedTuple):
     """What a run does. partitions: as they will be, without counts; parts: by number; waiting: what it leaves to a
-    later run.
+    later run; earlier_run_id: of the manifest that it goes on from, empty for the first run.
     """
 
     run_id: str
@@ -79,6 +79,7 @@ class Plan(NamedTuple):
     partitions: tuple[ExportedPartition, ...]
     parts: tuple[Part, ...]
     waiting: tuple[Waiting, ...] = ()
+    earlier_run_id: str = ""
 
     def encoded(self) -> bytes:
         """Return the plan as JSON, with a checksum."""
@@ -101,6 +102,15 @@ class Plan(NamedTuple):
             for at, left in enumerate(plan.waiting):
                 check_partition(f"waiting[{at}]", left.topic, left.partition)
             return plan
+
+    def check_earlier(self, run_id: str, *, path: str) -> None:
+        """Raise CorruptManifestError unless the plan goes on from the manifest of a run, empty for none.
+
+        Args: path: of the plan's directory, for the error.
+        """
+        with corruption_of(path):
+            if run_id != self.earlier_run_id:
+                raise FieldError("plan.earlier_run_id", f"{run_id!r}, as the manifest says", repr(self.earlier_run_id))
 
 
 def state_of(kind: Any, content: bytes) -> Any:

@@ -129,6 +129,7 @@ def make_plan(source: Source, options: ExportOptions, manifest: Manifest | None,
     parts += _joins(manifest, options)
     return Plan(
         run_id=uuid.uuid4().hex,
+        earlier_run_id="" if manifest is None else manifest.run_id,
         source=source.name,
         options=options.described(),
         partitions=tuple(sorted(partitions)),

@@ -165,6 +165,7 @@ class _Run:
             _check_held(target, sealed, options)
         if plan is not None:
             was_resumed = True
+            plan.check_earlier("" if manifest is None else manifest.run_id, path=target.staging)
             with suppress(_MarkersLostError):
                 manifest = self._carry_out(plan, manifest)
                 sealed = SealedManifest(manifest, is_sealed=True)
@@ -363,7 +364,7 @@ def _check_held(target: Target, sealed: SealedManifest, options: ExportOptions) 
         target.check_is_own_directory(split_path(file.path)[0])
         path = target.path_of(file.path)
         if target.env.stat(path) is not None:
-            check_row_file(path, file, options)
+            check_row_file(path, file, options, target.env)
 
 
 def _check_ends(target: Target, manifest: Manifest) -> None:

@@ -452,3 +452,27 @@ def test_a_last_batch_that_begins_after_the_end_is_refused(source: Path, tmp_pat
     rewrite(target / MANIFEST_FILE, move)
     with pytest.raises(CorruptManifestError, match=r"last_batch\.base_offset: expected a number"):
         export(source, target, format)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("is_older", [False, True], ids=["removed", "older"])
+def test_a_plan_goes_on_from_no_manifest_but_its_own(source: Path, tmp_path: Path, format: str, is_older: bool) -> None:
+    target = tmp_path / "out"
+    older = b""
+    for _ in range(2):
+        older = (target / MANIFEST_FILE).read_bytes() if target.exists() else b""
+        export(source, target, format)
+        grow(source, 20)
+    stop_before_the_last_part(source, target, format)
+    if is_older:
+        (target / MANIFEST_FILE).write_bytes(older)
+    else:
+        (target / MANIFEST_FILE).unlink()
+    before = contents(target)
+    with pytest.raises((CorruptManifestError, ExportError)) as caught:
+        export(source, target, format)
+    assert contents(target) == before
+    if format != "kstore" or not is_older:
+        # Segments that a manifest does not know are refused first.
+        assert caught.type is CorruptManifestError
+        assert caught.value.path == str(target / STAGING_DIRECTORY)

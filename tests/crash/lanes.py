@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tests.crash import bit_flips, interrupted_calls, recovered_side_files, side_files, topic_states
 from tests.crash.commit_states import states_of_commits
 from tests.crash.crash_states import PAIRS, states_of_history, states_of_pair
-from tests.crash.export_states import states_of_exports
+from tests.crash.export_states import FORMATS, states_of_exports
 from tests.crash.power_cuts import CUTS, cut_again_and_again
 from tests.fakes.power import FILE_SYSTEMS
 from tests.golden.recovery_cases import NEW_SETS, cases
@@ -56,7 +56,7 @@ def commits(seed: int, number: int) -> int:
 
 
 def exports(seed: int, number: int) -> int:
-    return states_of_exports(f"{seed}-{number}")
+    return states_of_exports(f"{seed}-{number}", format=FORMATS[number % len(FORMATS)])
 
 
 def topics(seed: int, number: int) -> int:

@@ -408,7 +408,9 @@ def adjacent_integers(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[
 
 
 # Promised to users in this form: a fetch names where and how much, a pool how much and of what size, as Kafka's do.
-POSITIONAL_INTEGERS = {"Log.fetch", "PublishedLog.fetch", "BufferPool.__init__", "BufferPoolCore.__init__"}
+PROMISED = {"Log.fetch", "PublishedLog.fetch", "BufferPool.__init__", "BufferPoolCore.__init__"}
+# seek() is called as that of any Python file.
+POSITIONAL_INTEGERS = {*PROMISED, "_RawInput.seek"}
 
 
 @over("path", PYTHON_SOURCES, by=tree_of, label=relative)
