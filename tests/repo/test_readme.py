@@ -124,6 +124,24 @@ def test_page_of_internals_begins_with_its_question_and_the_files_to_open() -> N
     assert wrong == []
 
 
+# Methods of Kafka's classes that pages name.
+METHODS_OF_KAFKA = {"LogSegment.recover"}
+
+
+def test_public_names_that_a_page_names_exist() -> None:
+    listed = (ROOT / "tests" / "repo" / "public_names.txt").read_text()
+    classes = {name for name in re.findall(r"^class (\w+)", listed, re.M) if not name.endswith("Error")}
+    known = {*re.findall(r"^(?:class )?([\w.]+)", listed, re.M), *METHODS_OF_KAFKA}
+    wrong = []
+    for page in LINKED:
+        for code in re.findall(r"`([^`\n]+)`", page.read_text()):
+            names = re.findall(r"(?<![\w./])kstore\.([A-Z]\w+)", code)
+            members = re.findall(r"(?<![\w.])(([A-Z]\w+)\.[a-z_]+)\b", code)
+            names += [member for member, kind in members if kind in classes]
+            wrong += [f"{page.relative_to(ROOT)}: {name}" for name in names if name not in known]
+    assert wrong == []
+
+
 def test_place_to_add_something_to_is_where_the_page_says() -> None:
     text = " ".join((ROOT / "docs" / "internals" / "adding.md").read_text().split())
     places = re.findall(r"`(kstore/[\w./]+)`: `([\w.]+)`", text)
