@@ -561,7 +561,7 @@ def _planned(log: Log, start: int, options: ExportOptions, *, end: int, max_byte
     isolation, on_error = options.isolation, options.on_error
     # Damage after the last sound batch belongs to the part that reaches it.
     last = None if end >= log._readable_end(isolation=isolation, on_error=on_error).offset else end
-    return log.plan(max_bytes, start, last, isolation=isolation, on_error=on_error)
+    return log.plan(start_offset=start, end_offset=last, max_bytes=max_bytes, isolation=isolation, on_error=on_error)
 
 
 def _segment_parts(log: Log, span: _Span, options: ExportOptions) -> list[Part]:

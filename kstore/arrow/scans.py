@@ -330,4 +330,10 @@ def _bounded_ranges(
 ) -> Iterator[ScanRange]:
     start, end = log._held_offsets(*offsets, since_ms=since_ms, isolation=isolation, on_error=on_error)
     if start < end:
-        yield from log.plan(size or DEFAULT_PLAN_BYTES, start, end, isolation=isolation, on_error=on_error)
+        yield from log.plan(
+            start_offset=start,
+            end_offset=end,
+            max_bytes=size or DEFAULT_PLAN_BYTES,
+            isolation=isolation,
+            on_error=on_error,
+        )

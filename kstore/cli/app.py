@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Concatenate, ParamSpec
 
 import typer
 
+from kstore._deprecated import OLD_OPTIONS
 from kstore.cli import EXIT_BROKEN_PIPE, EXIT_DAMAGE, EXIT_INTERRUPTED, EXIT_WRONG_USE
 from kstore.cli.arguments import PartitionSelection, WrongUseError, parse_offset, parse_timestamp_ms
 from kstore.cli.output import Output
@@ -215,12 +216,23 @@ def print_records(
     isolation: Annotated[
         Isolation, typer.Option(help="read_committed omits aborted records and stops at the last stable offset.")
     ] = Isolation.READ_UNCOMMITTED,
-    key_decoder: Annotated[
+    key_deserializer: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Also decode keys: string, long, uuid, ... as Kafka's deserializers do."),
+        typer.Option(
+            "--key-deserializer",
+            OLD_OPTIONS["--key-deserializer"],
+            metavar="NAME",
+            help="Also decode keys: string, long, uuid, ... as Kafka's deserializers do.",
+        ),
     ] = None,
-    value_decoder: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Also decode values, with the same names.")
+    value_deserializer: Annotated[
+        str | None,
+        typer.Option(
+            "--value-deserializer",
+            OLD_OPTIONS["--value-deserializer"],
+            metavar="NAME",
+            help="Also decode values, with the same names.",
+        ),
     ] = None,
     skip_damaged: SkipDamaged = False,
     follow: Annotated[
@@ -239,7 +251,7 @@ def print_records(
         limit=limit,
         with_control=control,
         only_committed=isolation is Isolation.READ_COMMITTED,
-        decoders=cat.Decoders.named(key_decoder, value_decoder),
+        decoders=cat.Decoders.named(key_deserializer, value_deserializer),
         skips_damaged=skip_damaged,
     )
     selection = selection_of(directory, topic, partition)

@@ -22,7 +22,7 @@ from kstore.cli.render import (
     record_parts,
 )
 from kstore.errors import KStoreError
-from kstore.record.decoding import decode, decoder_of
+from kstore.record.decoding import decode, deserializer_of
 from kstore.store.opening import open_found
 from kstore.types import MAX_OFFSET
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kstore.log.files.names import PartitionDirectory
     from kstore.log.log import Isolation, Log
     from kstore.record import RecordBatch
-    from kstore.record.decoding import Decoder
+    from kstore.serializers import Deserializer
     from kstore.types import TopicPartition
 
 
@@ -81,8 +81,8 @@ class CatOptions:
 class Decoders:
     """The decoders of keys and of values; None means not decoded."""
 
-    key: Decoder | None
-    value: Decoder | None
+    key: Deserializer | None
+    value: Deserializer | None
 
     @classmethod
     def named(cls, key: str | None, value: str | None) -> Decoders | None:
@@ -91,9 +91,9 @@ class Decoders:
         Raises: WrongUseError for an unknown name.
         """
         decoders = []
-        for name, option in ((key, "--key-decoder"), (value, "--value-decoder")):
+        for name, option in ((key, "--key-deserializer"), (value, "--value-deserializer")):
             try:
-                decoders.append(decoder_of(name))
+                decoders.append(deserializer_of(name))
             except ValueError as error:
                 raise WrongUseError(f"{option}: {error}") from None
         return None if key is value is None else cls(key=decoders[0], value=decoders[1])

@@ -29,7 +29,8 @@ from kstore.log.following.follower import checked_timeout
 from kstore.log.following.tail import AutoOffsetReset, FollowOptions
 from kstore.log.log import Isolation, Log
 from kstore.record import Record
-from kstore.record.decoding import Decoder, decoded_records, decoder_of
+from kstore.record.decoding import decoded_records, deserializer_of
+from kstore.serializers import Deserializer
 from kstore.store.store import Store, WritableStore
 from kstore.types import EARLIEST, LATEST, MAX_OFFSET, Ack, OffsetAndMetadata, TopicPartition
 
@@ -166,8 +167,8 @@ class Consumer(Closing):
         partitions: Iterable[tuple[str, int]] = (),
         auto_offset_reset: AutoOffsetReset = "latest",
         isolation: Isolation = "read_uncommitted",
-        key_deserializer: Decoder | str | None = None,
-        value_deserializer: Decoder | str | None = None,
+        key_deserializer: Deserializer | str | None = None,
+        value_deserializer: Deserializer | str | None = None,
         max_poll_records: int = 500,
         fetch_max_bytes: int = 50 * MIB,
         max_partition_fetch_bytes: int = MIB,
@@ -180,7 +181,7 @@ class Consumer(Closing):
         self._store = store
         self._reset = auto_offset_reset
         self._isolation: Isolation = isolation
-        self._decoders = decoder_of(key_deserializer), decoder_of(value_deserializer)
+        self._deserializers = deserializer_of(key_deserializer), deserializer_of(value_deserializer)
         self._max_poll_records = checked_int("max_poll_records", max_poll_records, least=1)
         self._fetch_max_bytes = checked_int("fetch_max_bytes", fetch_max_bytes, least=0, greatest=MAX_INT32)
         self._max_partition_fetch_bytes = checked_int(
@@ -437,7 +438,7 @@ class Consumer(Closing):
 
     def _take_from(self, one: _Partition, found: list[Record], left_bytes: int) -> int:
         """Add the next records of a partition, as long as there is room, and return how many bytes they have."""
-        key_decoder, value_decoder = self._decoders
+        key_deserializer, value_deserializer = self._deserializers
         most_bytes = min(left_bytes, self._max_partition_fetch_bytes)
         taken_bytes = 0
         while len(found) < self._max_poll_records:
@@ -445,12 +446,12 @@ class Consumer(Closing):
             if record is None:
                 break
             made = record
-            if key_decoder is not None or value_decoder is not None:
+            if key_deserializer is not None or value_deserializer is not None:
                 (made,) = decoded_records(
                     (record,),
                     topic_partition=one.name,
-                    key_decoder=key_decoder,
-                    value_decoder=value_decoder,
+                    key_deserializer=key_deserializer,
+                    value_deserializer=value_deserializer,
                 )
             # First: an error between the two sets the position back if there are records.
             found.append(made)

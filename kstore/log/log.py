@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from kstore._core import BatchHeader, iterate_records
+from kstore._deprecated import with_old_names
 from kstore.compression import decompress
 from kstore.config import MAX_INT64, LogConfig
 from kstore.env import Closing, Env
@@ -51,7 +52,8 @@ from kstore.log.skipping import (
 from kstore.log.source import FetchData, LogSource, SettledLog, SourcePart, closed_error, last_batch, out_of_range
 from kstore.log.state.transactions import Transactions
 from kstore.record import Record, RecordBatch
-from kstore.record.decoding import Decoder, decoded_records, decoder_of
+from kstore.record.decoding import decoded_records, deserializer_of
+from kstore.serializers import Deserializer
 from kstore.types import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -179,6 +181,7 @@ class Log(Closing):
         """
         return self._source.settled().transactions
 
+    @with_old_names
     def follow(
         self,
         from_offset: int | None = None,
@@ -187,8 +190,8 @@ class Log(Closing):
         isolation: Isolation = "read_uncommitted",
         end_offsets: EndOffsets = "written",
         auto_offset_reset: AutoOffsetReset = "none",
-        key_decoder: Decoder | str | None = None,
-        value_decoder: Decoder | str | None = None,
+        key_deserializer: Deserializer | str | None = None,
+        value_deserializer: Deserializer | str | None = None,
     ) -> Follower[Record]:
         """Iterate the records from an offset on as they come, also those that another process appends; see
         kstore.Follower, which can give batches and Arrow record batches too. docs/follow.md says what a follower sees
@@ -205,7 +208,7 @@ class Log(Closing):
         """
         options = FollowOptions(isolation, end_offsets, auto_offset_reset)
         timeout_s = checked_timeout(timeout)
-        convert = records_of(decoder_of(key_decoder), decoder_of(value_decoder))
+        convert = records_of(deserializer_of(key_deserializer), deserializer_of(value_deserializer))
         tail, arrivals = self._tail(from_offset, options=options)
         feed = Feed(OneLog(tail), arrivals, timeout_s=timeout_s, clock=self._env)
         return Follower(feed, convert, config=self.config)
@@ -255,6 +258,7 @@ class Log(Closing):
         )
         return self._batches(found, part, max_bytes=max_bytes)
 
+    @with_old_names
     def read(
         self,
         start_offset: int | None = None,
@@ -262,23 +266,23 @@ class Log(Closing):
         *,
         isolation: Isolation = "read_uncommitted",
         verify: Literal["crc", "header"] = "crc",
-        key_decoder: Decoder | str | None = None,
-        value_decoder: Decoder | str | None = None,
+        key_deserializer: Deserializer | str | None = None,
+        value_deserializer: Deserializer | str | None = None,
         on_error: OnError = "raise",
         on_skip: OnSkip | None = None,
     ) -> Iterator[Record]:
         """Iterate the records of [start_offset, end_offset); control batches are skipped.
 
         Args: the offsets default to the log's start and end, and an end after the log's end counts as that; verify:
-            "header" skips the CRC check; the decoders are called with each key or value that is not null, and may be
-            names of built-in ones ("string"; kstore.serializers); isolation: "read_committed" leaves out aborted
+            "header" skips the CRC check; the deserializers are called with each key or value that is not null, and may
+            be names of built-in ones ("string"; kstore.serializers); isolation: "read_committed" leaves out aborted
             transactions and ends at the last stable offset; on_error: "skip" leaves out damaged batches, also with
             verify="header", and everything from bad framing to the next batch whose place in the log is proven, and
             calls on_skip with each SkippedRange before the records after it (None: a warning is logged). With
             "read_committed" it leaves out too what a transaction wrote before a place where its marker may be lost.
             Nothing is written.
         Raises: OffsetOutOfRangeError at once; CorruptRecordError, InvalidRecordError, DecompressionError,
-            UnsupportedError when reached; RecordDeserializationError if a decoder fails. With on_error="skip" no
+            UnsupportedError when reached; RecordDeserializationError if a deserializer fails. With on_error="skip" no
             CorruptionError; what is no damage is still raised: UnsupportedCompressionTypeError, MemoryLimitError,
             LogReplacedError, StorageError.
         Cost: one pass; "skip" reads each segment twice, and decodes the records of each batch twice.
@@ -295,13 +299,13 @@ class Log(Closing):
             lambda one: one[1].last_offset,
         )
         records = self._read(found, part, checks_crc=checks_crc)
-        if key_decoder is None and value_decoder is None:
+        if key_deserializer is None and value_deserializer is None:
             return records
         return decoded_records(
             records,
             topic_partition=self.topic_partition,
-            key_decoder=decoder_of(key_decoder),
-            value_decoder=decoder_of(value_decoder),
+            key_deserializer=deserializer_of(key_deserializer),
+            value_deserializer=deserializer_of(value_deserializer),
         )
 
     def fetch(
@@ -442,12 +446,13 @@ class Log(Closing):
             return first_with_largest_timestamp(segments, start_offset=start, config=self.config)
         return first_from_time(segments, timestamp_ms, start_offset=start)
 
+    @with_old_names
     def plan(
         self,
-        max_bytes: int = DEFAULT_PLAN_BYTES,
+        *,
         start_offset: int | None = None,
         end_offset: int | None = None,
-        *,
+        max_bytes: int = DEFAULT_PLAN_BYTES,
         isolation: Isolation = "read_uncommitted",
         on_error: OnError = "raise",
         part_of: tuple[int, int | None] | None = None,

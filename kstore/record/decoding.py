@@ -1,47 +1,45 @@
-"""Decoding of the keys and values of records, with functions or with built-in decoders by name."""
+"""Decoding of the keys and values of records, with functions or with built-in deserializers by name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from kstore._core import Record
 from kstore.errors import RecordDeserializationError
-from kstore.serializers import deserializer
+from kstore.serializers import Deserializer, deserializer
 from kstore.types import TopicPartition
 
-Decoder: TypeAlias = Callable[[bytes], Any]
 
-
-def decoder_of(decoder: Decoder | str | None) -> Decoder | None:
-    """Return a callable as it is, or the built-in decoder of that name.
+def deserializer_of(given: Deserializer | str | None) -> Deserializer | None:
+    """Return a callable as it is, or the built-in deserializer of that name.
 
     Raises: ValueError for an unknown name; TypeError for anything that is not callable.
     """
-    if isinstance(decoder, str):
-        return deserializer(decoder)
-    if decoder is not None and not callable(decoder):
-        raise TypeError(f"a decoder must be a name or a callable, got {decoder!r}")
-    return decoder
+    if isinstance(given, str):
+        return deserializer(given)
+    if given is not None and not callable(given):
+        raise TypeError(f"a deserializer must be a name or a callable, got {given!r}")
+    return given
 
 
 def decoded_records(
     records: Iterable[Record],
     *,
     topic_partition: TopicPartition,
-    key_decoder: Decoder | None,
-    value_decoder: Decoder | None,
+    key_deserializer: Deserializer | None,
+    value_deserializer: Deserializer | None,
 ) -> Iterator[Record]:
-    """Yield the records with keys and values decoded; null stays None and is not passed to a decoder.
+    """Yield the records with keys and values decoded; null stays None and is not passed to a deserializer.
 
-    Raises: RecordDeserializationError for any exception of a decoder, which is its cause.
+    Raises: RecordDeserializationError for any exception of a deserializer, which is its cause.
     """
     for record in records:
         key, value = record.key, record.value
-        if key is not None and key_decoder is not None:
-            key = decode(key, key_decoder, record, topic_partition=topic_partition, origin="key")
-        if value is not None and value_decoder is not None:
-            value = decode(value, value_decoder, record, topic_partition=topic_partition, origin="value")
+        if key is not None and key_deserializer is not None:
+            key = decode(key, key_deserializer, record, topic_partition=topic_partition, origin="key")
+        if value is not None and value_deserializer is not None:
+            value = decode(value, value_deserializer, record, topic_partition=topic_partition, origin="value")
         yield Record(
             offset=record.offset,
             timestamp_ms=record.timestamp_ms,
@@ -55,10 +53,12 @@ def decoded_records(
         )
 
 
-def decode(data: bytes, decoder: Decoder, record: Record, *, topic_partition: TopicPartition, origin: str) -> Any:
-    """Return decoder(data); raises as decoded_records."""
+def decode(
+    data: bytes, deserialize: Deserializer, record: Record, *, topic_partition: TopicPartition, origin: str
+) -> Any:
+    """Return deserialize(data); raises as decoded_records."""
     try:
-        return decoder(data)
+        return deserialize(data)
     except Exception as error:
         topic, partition = topic_partition
         raise RecordDeserializationError(

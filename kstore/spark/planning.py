@@ -315,9 +315,9 @@ def _split_evenly(
 
     def plan(max_bytes: int) -> list[ScanRange]:
         return log.plan(
-            max_bytes,
             start_offset=piece.start_offset,
             end_offset=end_or_none(piece.end_offset),
+            max_bytes=max_bytes,
             isolation=isolation,
             on_error=on_error,
             part_of=part_of,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from kstore._deprecated import with_old_names
 from kstore.config import LogConfig
 from kstore.env import Env, StrPath, locate
 from kstore.errors import LogNotFoundError, LogReplacedError
@@ -84,9 +85,10 @@ def verify(
     return VerificationReport(tuple(verified), tuple(found), tuple(lost))
 
 
+@with_old_names
 def recover(
     path: StrPath,
-    mode: RecoveryMode = "strict",
+    recovery: RecoveryMode = "strict",
     *,
     topics: str | Iterable[str] | None = None,
     dry_run: bool = False,
@@ -100,7 +102,7 @@ def recover(
 
     Opening for writing does the same with logs that were not closed. If all partitions of a root are recovered, a
     broker that starts on it recovers nothing. __cluster_metadata is left alone.
-    Args: path: a partition directory or a log.dirs root that nothing else writes; mode: what to do about damage of
+    Args: path: a partition directory or a log.dirs root that nothing else writes; recovery: what to do about damage of
         durable records: "strict" refuses the log, "point_in_time" truncates it there, "salvage" keeps every batch that
         is still whole; topics: only this topic or these; dry_run: change nothing and take no lock, but report;
         keeps_copies: move what is removed to quarantine; trusts_recovery_point: read only the segments above the
@@ -109,8 +111,8 @@ def recover(
         with which a call failed on its files, or of a topic id that is unreadable and unknown.
     Raises: LogNotFoundError if there is no log at the path; LogLockedError; StorageError of the root's own files,
         after which the partitions before it are recovered; CorruptCheckpointError for a malformed meta.properties, with
-        nothing changed; ValueError for a topic that is not there, an unknown mode,
-        or salvage with trusts_recovery_point.
+        nothing changed; ValueError for a topic that is not there, an unknown
+        recovery, or salvage with trusts_recovery_point.
     Cost: reads the logs once.
     """
     env, root = locate(path, env)
@@ -118,7 +120,7 @@ def recover(
         env.check_writable(root)
     recovered = recover_partitions(
         recoverable(_selected(root, topics, env)),
-        mode,
+        recovery,
         config=LogConfig.or_default(config),
         dry_run=dry_run,
         keeps_copies=keeps_copies,

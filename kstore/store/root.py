@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
+from kstore._deprecated import with_old_names
 from kstore.config import LogConfig
 from kstore.env import ENOENT, Closing, Env, join_path
 from kstore.errors import LogClosedError, LogNotFoundError, checked_index
@@ -19,7 +20,8 @@ from kstore.log.following.partitions import FromOffset, ManyLogs
 from kstore.log.following.tail import AutoOffsetReset, EndOffsets, FollowOptions, LogTail
 from kstore.log.log import Isolation, Log
 from kstore.record import Record
-from kstore.record.decoding import Decoder, decoder_of
+from kstore.record.decoding import deserializer_of
+from kstore.serializers import Deserializer
 from kstore.types import TopicPartition
 
 _SomeLog = TypeVar("_SomeLog", bound=Log)
@@ -107,6 +109,7 @@ class RootLogs(Closing, Generic[_SomeLog]):
                 self._is_closed = True
                 self._listeners.report(self.root)
 
+    @with_old_names
     def follow(
         self,
         topics: Iterable[str] | None = None,
@@ -117,8 +120,8 @@ class RootLogs(Closing, Generic[_SomeLog]):
         isolation: Isolation = "read_uncommitted",
         end_offsets: EndOffsets = "written",
         auto_offset_reset: AutoOffsetReset = "none",
-        key_decoder: Decoder | str | None = None,
-        value_decoder: Decoder | str | None = None,
+        key_deserializer: Deserializer | str | None = None,
+        value_deserializer: Deserializer | str | None = None,
     ) -> Follower[Record]:
         """Iterate the records of all partitions as they come, a batch of each in turn; record.topic_partition says of
         which one. Partitions that are added are followed from their start, and those that are deleted are left out.
@@ -133,7 +136,7 @@ class RootLogs(Closing, Generic[_SomeLog]):
         options = FollowOptions(isolation, end_offsets, auto_offset_reset)
         options.check()
         timeout_s = checked_timeout(timeout)
-        convert = records_of(decoder_of(key_decoder), decoder_of(value_decoder))
+        convert = records_of(deserializer_of(key_deserializer), deserializer_of(value_deserializer))
         chosen = None if topics is None else frozenset([topics] if isinstance(topics, str) else topics)
         named = None if partitions is None else frozenset(partitions)
         arrivals = self.new_arrivals()

@@ -248,7 +248,7 @@ def test_bounds_leave_out_what_the_indexes_lead_past(tmp_path: Path, bounds: Bou
 
 def test_planned_ranges_are_left_out_whole(root: Path) -> None:
     with open_log(root / "orders-0") as log:
-        ranges = log.plan(1)
+        ranges = log.plan(max_bytes=1)
     part = scan(ranges).narrowed(["offset"], Bounds(start_offset=35))
     assert set(part.ranges) < set(ranges)
     assert part.to_table()["offset"].to_pylist()[-5:] == list(range(35, 40))

@@ -271,7 +271,7 @@ class Reader:
 
     def _plan(self, log: Log) -> list[ScanRange]:
         max_bytes = self._choice.choice((3000, 40_000, 1 << 20))
-        return log.plan(max_bytes, **self._bounds.offsets, isolation=self._bounds.isolation)
+        return log.plan(max_bytes=max_bytes, **self._bounds.offsets, isolation=self._bounds.isolation)
 
     def _planned(self, log: Log, runs: list[Run]) -> None:
         options = self._options() | {"verify_crc": self._choice.random() < 0.5, "config": log.config}

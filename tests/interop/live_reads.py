@@ -140,7 +140,7 @@ def read_path(log: Log, _: Answers, choice: random.Random) -> None:
 def read_planned(log: Log, answers: Answers, choice: random.Random, verified: Verify = "crc") -> None:
     """Read ranges as another process does, some time after they were planned."""
     isolation = some_isolation(choice)
-    ranges = pickle.loads(pickle.dumps(log.plan(choice.choice((30_000, 300_000)), isolation=isolation)))
+    ranges = pickle.loads(pickle.dumps(log.plan(max_bytes=choice.choice((30_000, 300_000)), isolation=isolation)))
     time.sleep(choice.uniform(0, LONGEST_PAUSE_SECONDS))
     tables = record_batches(
         ranges,

@@ -63,7 +63,7 @@ def read_columns_to_a_known_end(log: Log) -> list[tuple[int, int]]:
 
 
 def read_planned(log: Log) -> list[tuple[int, int]]:
-    ranges = pickle.loads(pickle.dumps(log.plan(500)))
+    ranges = pickle.loads(pickle.dumps(log.plan(max_bytes=500)))
     return [
         (offset, len(value))
         for table in record_batches(ranges, columns=["offset", "value"], env=log._env)
@@ -87,7 +87,7 @@ def look_up_time(log: Log) -> object:
 
 
 def plan(log: Log) -> object:
-    return [one.start_offset for one in log.plan(500)]
+    return [one.start_offset for one in log.plan(max_bytes=500)]
 
 
 def bounds(log: Log) -> object:
@@ -160,7 +160,9 @@ def offsets_of_columns(log: Log, start_offset: int, isolation: Isolation) -> Ite
 
 
 def offsets_of_ranges(log: Log, start_offset: int, isolation: Isolation) -> Iterator[int]:
-    tables = record_batches(log.plan(500, start_offset, isolation=isolation), columns=["offset"], env=log._env)
+    tables = record_batches(
+        log.plan(start_offset=start_offset, max_bytes=500, isolation=isolation), columns=["offset"], env=log._env
+    )
     return (offset for table in tables for offset in table["offset"].to_pylist())
 
 
@@ -204,7 +206,7 @@ def test_lookup_is_answered_anew_where_files_changed_under_it(tmp_path: Path, na
 
 def test_range_that_was_planned_before_a_topic_was_made_again_gives_no_record(directory: Path) -> None:
     with open_log(directory) as log:
-        ranges = pickle.loads(pickle.dumps(log.plan(500)))
+        ranges = pickle.loads(pickle.dumps(log.plan(max_bytes=500)))
     remove_and_recreate(directory)
     for one in ranges:
         with pytest.raises(LogReplacedError, match="replaced since it was listed"):

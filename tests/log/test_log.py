@@ -363,21 +363,21 @@ def test_decoders_are_called_with_what_is_not_null(tmp_path: Path) -> None:
         tmp_path, [[write_batch([record(0, b"1", None), record(1, None, b"2"), record(2, b"", b"")])]]
     )
     with open_log(directory) as log:
-        found = list(log.read(key_decoder=bytes.decode, value_decoder=len))
+        found = list(log.read(key_deserializer=bytes.decode, value_deserializer=len))
         assert [(r.key, r.value) for r in found] == [(None, 1), ("2", None), ("", 0)]
         assert [r.offset for r in found] == [0, 1, 2]
-        assert [r.value for r in log.read(key_decoder=bytes.decode)] == [b"1", None, b""]
+        assert [r.value for r in log.read(key_deserializer=bytes.decode)] == [b"1", None, b""]
 
 
 def test_built_in_decoders_are_known_by_name(tmp_path: Path) -> None:
     directory = write_partition(tmp_path, [[write_batch([record(0, bytes(7) + b"\x05", b"k")])]])
     with open_log(directory) as log:
         (found,) = log.read(
-            key_decoder="string", value_decoder="org.apache.kafka.common.serialization.LongDeserializer"
+            key_deserializer="string", value_deserializer="org.apache.kafka.common.serialization.LongDeserializer"
         )
         assert (found.key, found.value) == ("k", 5)
         with pytest.raises(ValueError, match="expected one of string"):
-            log.read(key_decoder="json")
+            log.read(key_deserializer="json")
 
 
 @pytest.mark.parametrize("origin", ["key", "value"])
@@ -386,7 +386,7 @@ def test_failure_of_a_decoder_names_the_record(tmp_path: Path, origin: str) -> N
     records.append(record(42, b"x" if origin == "value" else b"0", b"x" if origin == "key" else b"0"))
     directory = write_partition(tmp_path, [[write_batch(records)]])
     with open_log(directory) as log:
-        found = log.read(key_decoder=int, value_decoder=int)
+        found = log.read(key_deserializer=int, value_deserializer=int)
         assert [next(found).value for _ in range(2)] == [40, 41]
         with pytest.raises(RecordDeserializationError, match=f"{origin} of the record at offset 42 of") as caught:
             next(found)
@@ -440,7 +440,12 @@ OUT_OF_RANGE = [-1, 0, 9, END + 1, 2**63 - 1]
 @pytest.mark.parametrize("offset", OUT_OF_RANGE)
 def test_offset_outside_the_log_is_refused_at_once(directory: Path, offset: int) -> None:
     with open_log(directory) as log:
-        for ask in (log.read, log.batches, lambda at: log.fetch(at, 1), lambda at: log.plan(1000, at)):
+        for ask in (
+            log.read,
+            log.batches,
+            lambda at: log.fetch(at, 1),
+            lambda at: log.plan(start_offset=at, max_bytes=1000),
+        ):
             with pytest.raises(OffsetOutOfRangeError, match="expected 10 to 46") as caught:
                 ask(offset)
             error = caught.value
@@ -486,7 +491,7 @@ def test_negative_sizes_are_misuse(directory: Path) -> None:
         with pytest.raises(ValueError, match="max_bytes must be from 0 to"):
             log.fetch(10, -1)
         with pytest.raises(ValueError, match="max_bytes must be from 1 to"):
-            log.plan(0)
+            log.plan(max_bytes=0)
 
 
 def test_time_lookup_goes_on_behind_a_segment_that_only_seems_to_hold_the_answer(tmp_path: Path) -> None:

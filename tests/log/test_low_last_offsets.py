@@ -64,7 +64,7 @@ def test_each_record_is_in_one_range_wherever_the_ranges_meet(path: Path) -> Non
             assert found + [one.offset for one in log.read(middle, **ALL)] == OFFSETS, middle
             tables = [*log.to_arrow_batches(None, middle, **ALL), *log.to_arrow_batches(middle, **ALL)]
             assert [offset for table in tables for offset in table["offset"].to_pylist()] == OFFSETS, middle
-        for ranges in (log.plan(1, on_error="skip"), log.plan(10**6, on_error="skip")):
+        for ranges in (log.plan(max_bytes=1, on_error="skip"), log.plan(max_bytes=10**6, on_error="skip")):
             parts = [list(record_batches([one], **ALL)) for one in ranges]
             assert [offset for part in parts for table in part for offset in table["offset"].to_pylist()] == OFFSETS
 

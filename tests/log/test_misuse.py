@@ -34,7 +34,7 @@ FROM_OFFSETS: dict[str, Call] = {
     "read": lambda log, value: log.read(value),
     "batches": lambda log, value: log.batches(value),
     "fetch": lambda log, value: log.fetch(value, 100),
-    "plan start": lambda log, value: log.plan(100, value),
+    "plan start": lambda log, value: log.plan(start_offset=value, max_bytes=100),
     "arrow start": lambda log, value: log.to_arrow_batches(value),
 }
 READS: dict[str, Call] = {
@@ -42,8 +42,8 @@ READS: dict[str, Call] = {
     "batches end": lambda log, value: log.batches(0, value),
     "batches max_bytes": lambda log, value: log.batches(max_bytes=value),
     "fetch max_bytes": lambda log, value: log.fetch(0, value),
-    "plan": lambda log, value: log.plan(value),
-    "plan end": lambda log, value: log.plan(100, 0, value),
+    "plan": lambda log, value: log.plan(max_bytes=value),
+    "plan end": lambda log, value: log.plan(start_offset=0, end_offset=value, max_bytes=100),
     "arrow end": lambda log, value: log.to_arrow_batches(0, value),
     "arrow threads": lambda log, value: list(log.to_arrow_batches(threads=value)),
     "arrow batch_bytes": lambda log, value: list(log.to_arrow_batches(batch_bytes=value)),

@@ -80,7 +80,7 @@ def read_ranges(ranges: list[ScanRange]) -> list[int]:
 @pytest.mark.parametrize("max_bytes", MAX_BYTES)
 def test_ranges_hold_every_record_once_in_order(directory: Path, max_bytes: int) -> None:
     with open_log(directory) as log:
-        ranges = log.plan(max_bytes)
+        ranges = log.plan(max_bytes=max_bytes)
         assert sum(segment.index_fallbacks for segment in log.segments) == 0
     assert read_ranges(ranges) == OFFSETS
     assert sum(scan_range.size_in_bytes for scan_range in ranges) == sum(SIZES)
@@ -91,14 +91,14 @@ def test_ranges_hold_every_record_once_in_order(directory: Path, max_bytes: int)
 @pytest.mark.parametrize("max_bytes", MAX_BYTES)
 def test_ranges_are_about_as_large_as_asked(directory: Path, max_bytes: int) -> None:
     with open_log(directory) as log:
-        ranges = log.plan(max_bytes)
+        ranges = log.plan(max_bytes=max_bytes)
     assert all(scan_range.size_in_bytes <= max(max_bytes, LARGEST_BATCH) for scan_range in ranges)
     assert all(left.size_in_bytes + right.size_in_bytes > max_bytes for left, right in pairwise(ranges))
 
 
 def test_one_byte_makes_a_range_of_each_batch(directory: Path) -> None:
     with open_log(directory) as log:
-        assert len(log.plan(1)) == sum(map(len, SEGMENTS))
+        assert len(log.plan(max_bytes=1)) == sum(map(len, SEGMENTS))
 
 
 def test_small_segments_share_a_range(directory: Path) -> None:
@@ -111,7 +111,7 @@ def test_small_segments_share_a_range(directory: Path) -> None:
 
 def test_ranges_survive_pickling(directory: Path) -> None:
     with open_log(directory) as log:
-        ranges = log.plan(2000)
+        ranges = log.plan(max_bytes=2000)
     copies = pickle.loads(pickle.dumps(ranges))
     assert copies == ranges
     assert read_ranges(copies) == OFFSETS
@@ -123,7 +123,7 @@ def test_every_pair_of_offsets_is_covered_exactly(directory: Path, max_bytes: in
         for start in range(0, END + 1, 23):
             for end in (start, start + 1, start + 40, END - 1, END, END + 5):
                 if start <= end:
-                    ranges = log.plan(max_bytes, start, end)
+                    ranges = log.plan(start_offset=start, end_offset=end, max_bytes=max_bytes)
                     assert read_ranges(ranges) == [offset for offset in OFFSETS if start <= offset < end], (start, end)
                     assert all(scan_range.files for scan_range in ranges)
 
@@ -131,7 +131,7 @@ def test_every_pair_of_offsets_is_covered_exactly(directory: Path, max_bytes: in
 def test_first_range_starts_at_the_batch_that_holds_the_offset(directory: Path) -> None:
     with open_log(directory) as log:
         for start in OFFSETS[::7]:
-            first = log.plan(700, start)[0]
+            first = log.plan(start_offset=start, max_bytes=700)[0]
             holding = next(b for b in log.batches() if b.last_offset >= start)
             assert (first.files[0].start_position, first.start_offset) == (holding.position, start)
 
@@ -139,7 +139,7 @@ def test_first_range_starts_at_the_batch_that_holds_the_offset(directory: Path) 
 def test_splitting_by_offsets_is_planning_each_part(directory: Path) -> None:
     bounds = [0, *sorted(RNG.sample(range(1, END), 9)), END]
     with open_log(directory) as log:
-        parts = [log.plan(2**40, start, end) for start, end in pairwise(bounds)]
+        parts = [log.plan(start_offset=start, end_offset=end, max_bytes=2**40) for start, end in pairwise(bounds)]
     assert all(len(part) <= 1 for part in parts)
     assert [offset for part in parts for offset in read_ranges(part)] == OFFSETS
 
@@ -183,10 +183,10 @@ WRONG_INDEXES = [
 @pytest.mark.parametrize("damage", WRONG_INDEXES)
 def test_wrong_indexes_change_no_range(directory: Path, damage: Callable[[Path], None]) -> None:
     with open_log(directory) as log:
-        expected = [log.plan(max_bytes) for max_bytes in MAX_BYTES]
+        expected = [log.plan(max_bytes=max_bytes) for max_bytes in MAX_BYTES]
     damage(directory)
     with open_log(directory) as log:
-        assert [log.plan(max_bytes) for max_bytes in MAX_BYTES] == expected
+        assert [log.plan(max_bytes=max_bytes) for max_bytes in MAX_BYTES] == expected
 
 
 def test_position_inside_a_record_that_holds_a_batch_is_no_cut(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_position_inside_a_record_that_holds_a_batch_is_no_cut(tmp_path: Path) -
     (directory / "00000000000000000000.index").write_bytes(b"".join(struct.pack(">ii", *lie) for lie in lies))
     with open_log(directory) as log:
         for max_bytes in (1, 300, 1000):
-            assert read_ranges(log.plan(max_bytes)) == [*range(20)]
+            assert read_ranges(log.plan(max_bytes=max_bytes)) == [*range(20)]
 
 
 class CountingFile(LocalFile):
@@ -237,7 +237,7 @@ def test_good_index_spares_reading_what_is_not_cut(tmp_path: Path, counting_env:
     segment = [write_batch([record(n, bytes(40_000))]) for n in range(100)]
     directory = write_partition(tmp_path, [segment])
     with open_log(directory, env=counting_env) as log:
-        assert len(log.plan(2_000_000)) == 3
+        assert len(log.plan(max_bytes=2_000_000)) == 3
     assert 0 < CountingFile.read_bytes < 1_000_000
 
 
@@ -273,12 +273,12 @@ def test_damage_at_the_end_is_inside_the_last_range(
     grow(directory / "00000000000000000800.log", tail)
     with open_log(directory) as log:
         assert log.log_end_offset == END
-        *good, bad = log.plan(max_bytes)
+        *good, bad = log.plan(max_bytes=max_bytes)
         assert read_ranges(good) == [offset for offset in OFFSETS if offset < bad.start_offset]
         with pytest.raises(error) as caught:
             read_range(bad)
         assert caught.value.position == SIZES[-1]
-        short = log.plan(max_bytes, end_offset=END - 1)
+        short = log.plan(max_bytes=max_bytes, end_offset=END - 1)
     assert read_ranges(short) == [offset for offset in OFFSETS if offset < END - 1]
 
 
@@ -286,7 +286,7 @@ def test_damage_in_the_middle_spoils_one_range(directory: Path) -> None:
     position = sum(map(len, SEGMENTS[3][:25]))
     set_bytes(directory / "00000000000000000800.log", position + 8, b"\x7f\xff\xff\xff")
     with open_log(directory) as log:
-        ranges = log.plan(700)
+        ranges = log.plan(max_bytes=700)
     spoiled = []
     for number, scan_range in enumerate(ranges):
         try:
@@ -299,9 +299,9 @@ def test_damage_in_the_middle_spoils_one_range(directory: Path) -> None:
 @pytest.mark.parametrize("tail", [bytes(10_000), SEGMENTS[-1][0][:50]], ids=["zeros", "torn"])
 def test_what_a_crash_leaves_at_the_end_is_not_planned(directory: Path, tail: bytes) -> None:
     with open_log(directory) as log:
-        expected = [log.plan(max_bytes) for max_bytes in MAX_BYTES]
+        expected = [log.plan(max_bytes=max_bytes) for max_bytes in MAX_BYTES]
     if tail[:10] != bytes(10):
         tail = END.to_bytes(8, "big") + tail[8:]
     grow(directory / "00000000000000000800.log", tail)
     with open_log(directory) as log:
-        assert [log.plan(max_bytes) for max_bytes in MAX_BYTES] == expected
+        assert [log.plan(max_bytes=max_bytes) for max_bytes in MAX_BYTES] == expected

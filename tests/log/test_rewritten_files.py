@@ -89,7 +89,7 @@ def values_of_views(log: Log) -> list[tuple[int, bytes]]:
 
 def values_of_ranges(log: Log, *, threads: int = 1) -> list[tuple[int, bytes]]:
     found: list[tuple[int, bytes]] = []
-    ranges = log.plan(5000)
+    ranges = log.plan(max_bytes=5000)
     for table in record_batches(
         ranges, columns=["offset", "value"], batch_bytes=100, threads=threads, config=log.config, env=log._env
     ):
@@ -202,14 +202,14 @@ def columns_committed(log: Log) -> list[int]:
 
 
 def ranges_committed(log: Log) -> list[int]:
-    ranges = pickle.loads(pickle.dumps(log.plan(2 * LARGE, isolation="read_committed")))
+    ranges = pickle.loads(pickle.dumps(log.plan(max_bytes=2 * LARGE, isolation="read_committed")))
     tables = record_batches(ranges, columns=["offset"], config=log.config, env=log._env)
     return [offset for table in tables for offset in table["offset"].to_pylist()]
 
 
 def ranges_committed_one_by_one(log: Log) -> list[int]:
     """As by a process for each range."""
-    ranges = log.plan(2 * LARGE, isolation="read_committed")
+    ranges = log.plan(max_bytes=2 * LARGE, isolation="read_committed")
     tables = [
         one for part in ranges for one in record_batches([part], columns=["offset"], config=log.config, env=log._env)
     ]
@@ -266,7 +266,7 @@ def test_range_that_was_planned_before_a_truncation_after_it_gives_no_record(
 ) -> None:
     directory = history(tmp_path, value_bytes=LARGE)
     with open_log(directory) as log:
-        ranges = pickle.loads(pickle.dumps(log.plan(5000, isolation=isolation)))
+        ranges = pickle.loads(pickle.dumps(log.plan(max_bytes=5000, isolation=isolation)))
         assert len(ranges) > 2
         append_the_same_sizes(directory)
         for one in ranges:
@@ -279,7 +279,7 @@ def test_range_that_was_planned_before_a_truncation_after_it_gives_no_record(
 def test_range_of_many_chunks_that_was_planned_before_a_truncation_after_it_gives_no_record(tmp_path: Path) -> None:
     directory = history(tmp_path, value_bytes=LARGE)
     with open_log(directory) as log:
-        first, *_ = log.plan(20_000)
+        first, *_ = log.plan(max_bytes=20_000)
     append_the_same_sizes(directory)
     with pytest.raises(LogReplacedError, match="truncated and written again"):
         next(record_batches([first], config=SMALL_CHUNKS, batch_bytes=1))
@@ -288,7 +288,7 @@ def test_range_of_many_chunks_that_was_planned_before_a_truncation_after_it_give
 @pytest.mark.parametrize("verify_crc", [True, False])
 def test_append_after_a_planned_range_leaves_it_readable(directory: Path, verify_crc: bool) -> None:
     with open_log(directory) as log:
-        ranges = log.plan(500)
+        ranges = log.plan(max_bytes=500)
     grow(log_file(directory, 20), b"".join(batches(30, 5, value_bytes=50)))
     tables = record_batches(ranges, columns=["offset"], verify_crc=verify_crc)
     assert [offset for table in tables for offset in table["offset"].to_pylist()] == list(range(COUNT))
@@ -399,7 +399,7 @@ def values_of_columns_in_threads(log: Log) -> list[tuple[int, bytes]]:
 def values_of_bare_ranges(log: Log, *, threads: int = 1) -> list[tuple[int, bytes]]:
     """As of ranges whose last one finds the end of the log."""
     found: list[tuple[int, bytes]] = []
-    ranges = [replace(one, last_batch=None) for one in log.plan(5000)]
+    ranges = [replace(one, last_batch=None) for one in log.plan(max_bytes=5000)]
     tables = record_batches(
         ranges, columns=["offset", "value"], batch_bytes=100, threads=threads, config=log.config, env=log._env
     )

@@ -250,7 +250,7 @@ def test_limit_of_memory_is_no_damage(tmp_path: Path) -> None:
 
 def test_file_that_is_replaced_is_no_damage(path: Path) -> None:
     with open_log(path) as log:
-        ranges = log.plan(1, on_error="skip")
+        ranges = log.plan(max_bytes=1, on_error="skip")
         rows = log.read(on_error="skip", on_skip=pytest.fail)
         next(rows)
         content = segment(path, 24).read_bytes()
@@ -265,7 +265,7 @@ def test_file_that_is_replaced_is_no_damage(path: Path) -> None:
 def test_file_that_is_written_again_in_place_is_no_damage(path: Path) -> None:
     """The planned positions are inside of the new batches, so that what is there looks damaged."""
     with open_log(path) as log:
-        ranges = [one for one in log.plan(1, on_error="skip") if one.files[0].base_offset == 24][1:]
+        ranges = [one for one in log.plan(max_bytes=1, on_error="skip") if one.files[0].base_offset == 24][1:]
     others = builders.batches(24, 3, records_per_batch=PER_BATCH, value_bytes=400)
     builders.edit(segment(path, 24), lambda content: content.__setitem__(slice(None), b"".join(others)))
     for one in (*ranges, *(replace(one, last_batch=None) for one in ranges)):
@@ -421,7 +421,7 @@ def test_lost_records_of_others_leave_no_doubt_about_offsets_that_are_not_read(t
 def test_ranges_of_any_size_hold_only_the_offsets_that_were_asked_for(path: Path, max_bytes: int) -> None:
     with open_log(path) as log:
         for start_offset, end_offset in ((0, 36), (5, 31), (7, 8), (13, 21), (22, 24)):
-            ranges = log.plan(max_bytes, start_offset, end_offset, on_error="skip")
+            ranges = log.plan(start_offset=start_offset, end_offset=end_offset, max_bytes=max_bytes, on_error="skip")
             tables = record_batches(ranges, columns=["offset"], on_error="skip", on_skip=pytest.fail)
             offsets = [offset for table in tables for offset in table["offset"].to_pylist()]
             assert offsets == ALL[start_offset:end_offset]

@@ -201,7 +201,7 @@ def test_serializers_make_the_bytes(store: WritableStore) -> None:
 def test_serializers_go_by_their_names_as_decoders_do(store: WritableStore, key: str, value: str) -> None:
     with Producer(store, key_serializer=key, value_serializer=value) as producer:
         producer.send(TOPIC, [1, 2], key="schlüssel", partition=0)
-    (record,) = store.log(TOPIC, 0).read(key_decoder="string", value_decoder="list<long>")
+    (record,) = store.log(TOPIC, 0).read(key_deserializer="string", value_deserializer="list<long>")
     assert (record.key, record.value) == ("schlüssel", [1, 2])
 
 

@@ -51,7 +51,7 @@ def answers(log: Log) -> list[object]:
         [log.fetch(offset, 1) for offset in ASKED_OFFSETS],
         [log.offset_for_timestamp(timestamp_ms) for timestamp_ms in ASKED_TIMES],
         [record.offset for record in log.read(17, 60)],
-        [scan_range.files for scan_range in log.plan(1500)],
+        [scan_range.files for scan_range in log.plan(max_bytes=1500)],
     ]
 
 
@@ -63,7 +63,8 @@ with TemporaryDirectory() as parent, open_log(build(parent), config=CONFIG) as u
     EXPECTED = answers(untouched)[:-1]
     RECORDS = list(untouched.read())
     EXPECTED_PLAN = [
-        [(Path(file.path).name, *file[1:]) for file in scan_range.files] for scan_range in untouched.plan(1500)
+        [(Path(file.path).name, *file[1:]) for file in scan_range.files]
+        for scan_range in untouched.plan(max_bytes=1500)
     ]
 
 
@@ -92,7 +93,7 @@ def test_damaged_log_gives_true_records_or_a_typed_error(changes: list[tuple[str
         with open_log(directory, config=CONFIG) as log:
             for ask in (
                 log.read,
-                lambda: iter(log.plan(1500)),
+                lambda: iter(log.plan(max_bytes=1500)),
                 lambda: iter([log.offset_for_timestamp(FIRST_MS + 60)]),
             ):
                 try:

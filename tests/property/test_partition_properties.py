@@ -141,7 +141,7 @@ def test_any_choice_of_columns_has_the_values_of_all(segments: list[list[bytes]]
 @given(segments=segment_lists(), max_bytes=st.integers(1, 3000))
 def test_planned_ranges_cover_every_record_once(segments: list[list[bytes]], max_bytes: int) -> None:
     with partition_of(segments) as log:
-        rows = rows_of(list(kstore.scan(log.plan(max_bytes), columns=["offset"])))
+        rows = rows_of(list(kstore.scan(log.plan(max_bytes=max_bytes), columns=["offset"])))
     assert [row["offset"] for row in rows] == [record.offset for record in data_records(segments)]
 
 

@@ -187,7 +187,9 @@ def answers(log: Log) -> list[object]:
     found.append([one.offset for one in log.read(middle)])
     # Twice: a log remembers what it proved of an index.
     found.append([log.fetch(offset, 1).base_offset for _ in range(2) for offset in range(start, end, 3)])
-    found.append([(one.start_offset, one.end_offset, one.aborted) for one in log.plan(400, isolation="read_committed")])
+    found.append(
+        [(one.start_offset, one.end_offset, one.aborted) for one in log.plan(max_bytes=400, isolation="read_committed")]
+    )
     return found
 
 

@@ -66,7 +66,7 @@ def by_workers(log: Log, max_bytes: int) -> Outcome:
     """The ranges of a plan, as other processes read them."""
     rows: Rows = []
     skipped: list[SkippedRange] = []
-    for one in pickle.loads(pickle.dumps(log.plan(max_bytes, on_error="skip"))):
+    for one in pickle.loads(pickle.dumps(log.plan(max_bytes=max_bytes, on_error="skip"))):
         rows += rows_of(record_batches([one], config=log.config, on_error="skip", on_skip=skipped.append))
     return rows, skipped
 

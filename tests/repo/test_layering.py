@@ -28,6 +28,7 @@ LAYERS = {
     "config": 1,
     "serializers": 1,
     "waiting": 1,
+    "_deprecated": 1,
     "_core": 2,
     "compression": 3,
     "env": 3,

@@ -38,7 +38,7 @@ def answers_of(log: Log) -> list[object]:
         [(one.offset, one.timestamp_ms, one.key, one.value, one.headers) for one in records],
         [log.offset_for_timestamp(one.timestamp_ms) for one in some],
         [log.fetch(one.offset, 1000) for one in some],
-        [(one.start_offset, one.end_offset, one.size_in_bytes) for one in log.plan(10_000)],
+        [(one.start_offset, one.end_offset, one.size_in_bytes) for one in log.plan(max_bytes=10_000)],
         list(log.read(isolation="read_committed"))[-1:]
         and [one.offset for one in log.read(isolation="read_committed")],
     ]
@@ -132,7 +132,7 @@ def test_large_segment_is_read_in_large_blocks_and_looked_at_again_once_in_a_whi
 def test_part_of_a_segment_asks_for_no_byte_after_it(server: S3Server, tmp_path: Path) -> None:
     large_log(server, tmp_path, "part", mebibytes=20)
     with open_log(server.url("part-0")) as log:
-        first, *_ = log.plan(4 * 1024 * 1024)
+        first, *_ = log.plan(max_bytes=4 * 1024 * 1024)
     server.requests.clear()
     assert kstore.scan([first]).to_table().num_rows == first.end_offset
     assert [one.range for one in server.requests if one.kind == "GET"] == [f"bytes=0-{first.files[0].end_position - 1}"]

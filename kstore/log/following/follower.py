@@ -16,7 +16,8 @@ from kstore.errors import KStoreError
 from kstore.log.following.arrivals import Arrivals
 from kstore.log.following.tail import Part
 from kstore.record import Record, RecordBatch
-from kstore.record.decoding import Decoder, decoded_records
+from kstore.record.decoding import decoded_records
+from kstore.serializers import Deserializer
 from kstore.types import TopicPartition
 from kstore.waiting import Call
 
@@ -429,9 +430,9 @@ def checked_timeout(timeout: float | None) -> float | None:
     return float(timeout)
 
 
-def records_of(key_decoder: Decoder | None, value_decoder: Decoder | None) -> Convert:
+def records_of(key_deserializer: Deserializer | None, value_deserializer: Deserializer | None) -> Convert:
     """Return the function that makes records of a batch, up to the first that cannot be made."""
-    is_decoded = key_decoder is not None or value_decoder is not None
+    is_decoded = key_deserializer is not None or value_deserializer is not None
 
     def records_from(part: Part) -> Iterator[Record]:
         batch, start = part
@@ -439,7 +440,10 @@ def records_of(key_decoder: Decoder | None, value_decoder: Decoder | None) -> Co
         if not is_decoded or batch.topic_partition is None:
             return records
         return decoded_records(
-            records, topic_partition=batch.topic_partition, key_decoder=key_decoder, value_decoder=value_decoder
+            records,
+            topic_partition=batch.topic_partition,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
         )
 
     def convert(parts: deque[Part]) -> Made:
@@ -449,7 +453,7 @@ def records_of(key_decoder: Decoder | None, value_decoder: Decoder | None) -> Co
         found: list[Record] = []
         try:
             found.extend(records_from(part))
-        except Exception as error:  # noqa: BLE001 - a decoder of the user raises what it likes
+        except Exception as error:  # noqa: BLE001 - a deserializer of the user raises what it likes
             return Made(found, 0, error, found[-1].offset + 1 if found else part.start_offset)
         return Made(found, 1)
 

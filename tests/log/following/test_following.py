@@ -151,7 +151,7 @@ def test_another_form_is_refused_in_the_middle_of_a_batch(log: WritableLog, foll
 
 def test_decoders_apply_as_in_read(log: WritableLog, followed: Log) -> None:
     append(log, "a", key=b"k")
-    (record,) = followed.follow(timeout=0, key_decoder="string", value_decoder="string")
+    (record,) = followed.follow(timeout=0, key_deserializer="string", value_deserializer="string")
     assert (record.key, record.value) == ("k", "a")
 
 

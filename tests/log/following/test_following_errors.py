@@ -102,7 +102,7 @@ def test_records_before_one_that_cannot_be_decoded_are_given_and_it_is_not_passe
     with open_log(path, "a") as log:
         append(log, "0", "1", "not a number", "3")
         append(log, "4")
-        follower = log.follow(timeout=0, value_decoder=lambda value: int(value or b""))
+        follower = log.follow(timeout=0, value_deserializer=lambda value: int(value or b""))
         found = iterated(follower, 3, of=of_record)
         assert found == ([0, 1], [RecordDeserializationError.__name__] * 3)
         assert follower.position == 2
@@ -390,7 +390,7 @@ def test_forms_of_a_follower_go_on_where_the_other_one_met_an_error(path: Path) 
     with open_log(path, "a") as log:
         append(log, "0", "1", "not a number", "3")
         append(log, "4")
-        follower = log.follow(timeout=0, value_decoder=lambda value: int(value or b""))
+        follower = log.follow(timeout=0, value_deserializer=lambda value: int(value or b""))
         assert iterated(follower, 1, of=of_record) == ([0, 1], [RecordDeserializationError.__name__])
         table = follower.to_arrow_batches(columns=["offset"])
         assert table.position == follower.position == 2
@@ -402,7 +402,7 @@ def test_forms_of_a_follower_go_on_where_the_other_one_met_an_error(path: Path) 
 def test_a_closed_follower_ends_also_where_a_record_cannot_be_decoded(path: Path) -> None:
     with open_log(path, "a") as log:
         append(log, "not a number")
-        follower = log.follow(timeout=0, value_decoder=lambda value: int(value or b""))
+        follower = log.follow(timeout=0, value_deserializer=lambda value: int(value or b""))
         assert iterated(follower, 1, of=of_record) == ([], [RecordDeserializationError.__name__])
         follower.close()
         assert iterated(follower, 2, of=of_record) == ([], ["end", "end"])

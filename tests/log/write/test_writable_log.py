@@ -659,8 +659,8 @@ def test_times_at_the_ends_of_64_bits_are_before_and_behind_all_records(director
 
 
 def test_decoder_that_can_not_be_called_is_refused_at_once(directory: Path) -> None:
-    with open_log(directory, "a") as log, pytest.raises(TypeError, match="a decoder must be a name or a callable"):
-        log.read(value_decoder=5)
+    with open_log(directory, "a") as log, pytest.raises(TypeError, match="a deserializer must be a name or a callable"):
+        log.read(value_deserializer=5)
 
 
 def test_special_times_are_those_of_list_offsets(directory: Path) -> None:
