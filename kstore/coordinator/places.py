@@ -109,13 +109,15 @@ class CoordinatorPlaces:
 class CoordinatorTopic(CoordinatorPlaces):
     """An internal topic of a store that is open for writing; it is created when a name is first placed in it.
 
-    Args: config, partition_count: of the topic if it has to be created; partition_count: also as default_count.
+    Args: partition_count: of the topic, if it has to be created, or the store has only some of its partitions; config:
+        of the topic, if it has to be created.
     Threads: safe.
     """
 
+    _store: CoordinatorStore
+
     def __init__(self, store: CoordinatorStore, topic: str, *, config: LogConfig, partition_count: int) -> None:
         super().__init__(store, topic, default_count=partition_count)
-        self._writable_store = store
         self._config = config
 
     def partition_of(self, name: str) -> TopicPartition:
@@ -123,10 +125,10 @@ class CoordinatorTopic(CoordinatorPlaces):
 
         Raises: StorageError; UnknownTopicOrPartitionError as place_of().
         """
-        if not self.numbers:
-            with _creating:
-                if not self.numbers:
-                    self._writable_store.create_topic(self._topic, self._default_count, config=self._config)
+        # In the lock, so that no name is placed by the number of partitions of a topic that is being created.
+        with _creating:
+            if not self.numbers:
+                self._store.create_topic(self._topic, self._default_count, config=self._config)
         return self.place_of(name)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, get_args
 
 from kstore.compression import CompressionType, level_of
 from kstore.config import MAX_INT32, MAX_INT64, MIB, CodecName
-from kstore.coordinator.transaction.coordinator import MAX_TRANSACTION_TIMEOUT_MS
+from kstore.coordinator.transaction.state import MAX_TRANSACTION_TIMEOUT_MS
 from kstore.errors import SerializationError, checked_int
 from kstore.serializers import serializer as serializer_named
 from kstore.types import Ack

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from kstore._core import OpenTransaction, OwnedLock
 from kstore.coordinator.producer_ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch, random_producer_id
@@ -27,6 +27,7 @@ from kstore.producer.store import is_retriable
 from kstore.types import NO_SEQUENCE, Ack, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
+    from kstore.coordinator.transaction.coordinator import TransactionCoordinator
     from kstore.producer.batches.batch import ProducerBatch
 
 
@@ -68,43 +69,6 @@ _BEFORE: dict[TransactionManagerState, set[TransactionManagerState]] = {
 _logger = logging.getLogger("kstore.producer")
 
 
-class Coordinator(Protocol):
-    """The methods of TransactionCoordinator that a TransactionManager calls."""
-
-    def init_producer_id(
-        self,
-        transactional_id: str | None,
-        *,
-        timeout_ms: int,
-        current: ProducerIdAndEpoch,
-        ack: Ack,
-    ) -> ProducerIdAndEpoch: ...
-
-    def add_partitions(
-        self,
-        transactional_id: str,
-        producer: ProducerIdAndEpoch,
-        partitions: Iterable[TopicPartition],
-        *,
-        ack: Ack,
-    ) -> None: ...
-
-    def end_transaction(
-        self, transactional_id: str, producer: ProducerIdAndEpoch, *, is_commit: bool, ack: Ack
-    ) -> None: ...
-
-    def offsets_partition(self, group: str) -> TopicPartition: ...
-
-    def commit_offsets(
-        self,
-        producer: ProducerIdAndEpoch,
-        group: str,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        *,
-        ack: Ack,
-    ) -> None: ...
-
-
 class _OffsetCommit(NamedTuple):
     """Offsets to be committed with the transaction, and the outcome of writing them."""
 
@@ -133,7 +97,7 @@ class TransactionManager(SequenceTracker):
         self,
         *,
         transactional_id: str | None = None,
-        coordinator: Coordinator | None = None,
+        coordinator: TransactionCoordinator | None = None,
         timeout_ms: int = 60_000,
         ack: Ack = "written",
     ) -> None:

@@ -15,12 +15,8 @@ from typing import NamedTuple
 from kstore._core import stamp_batches
 from kstore.config import MIB, LogConfig
 from kstore.coordinator.producer_ids import ProducerIdAndEpoch
-from kstore.coordinator.transaction.coordinator import (
-    TRANSACTION_STATE_CONFIG,
-    TRANSACTION_STATE_TOPIC,
-    TransactionCoordinator,
-    coordinator_of,
-)
+from kstore.coordinator.transaction.coordinator import TransactionCoordinator, coordinator_of
+from kstore.coordinator.transaction.log import TRANSACTION_STATE_CONFIG, TRANSACTION_STATE_TOPIC
 from kstore.env import DEFAULT_ENV, ENOENT, Env, ReadFile, StrPath
 from kstore.env.process import SYSTEM_CLOCK
 from kstore.errors import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 
-from kstore.coordinator.transaction.coordinator import TRANSACTION_STATE_CONFIG, TRANSACTION_STATE_TOPIC
+from kstore.coordinator.transaction.log import TRANSACTION_STATE_CONFIG, TRANSACTION_STATE_TOPIC
 from kstore.log.verify import verify
 from kstore.producer.producer import Producer
 from kstore.staging import AppVersion, StagedFile, StagingArea, StagingSink, commit_staged, job_name, prepare_root

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from kstore.coordinator.transaction.coordinator import TRANSACTION_STATE_TOPIC, TransactionCoordinator
+from kstore.coordinator.transaction.coordinator import TransactionCoordinator
+from kstore.coordinator.transaction.log import TRANSACTION_STATE_TOPIC
 from kstore.errors import LogFailedError
 from kstore.staging import AppVersion, StagingArea, prepare_root
 from kstore.store.store import open_store

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kstore.coordinator.transaction.coordinator import TRANSACTION_STATE_TOPIC, TransactionCoordinator
+from kstore.coordinator.transaction.coordinator import TransactionCoordinator
+from kstore.coordinator.transaction.log import TRANSACTION_STATE_TOPIC
 from kstore.env.process import SYSTEM_CLOCK
 from kstore.errors import LogFailedError
 from kstore.producer.sending.store_sink import StoreSink

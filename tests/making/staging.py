@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from kstore.coordinator.transaction.coordinator import TRANSACTION_STATE_CONFIG, TRANSACTION_STATE_TOPIC
+from kstore.coordinator.transaction.log import TRANSACTION_STATE_CONFIG, TRANSACTION_STATE_TOPIC
 from kstore.env import DEFAULT_ENV, LocalEnv
 from kstore.producer.producer import Producer
 from kstore.staging import (

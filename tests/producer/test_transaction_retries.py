@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kstore.coordinator.transaction.coordinator import TRANSACTION_STATE_TOPIC, TransactionCoordinator
+from kstore.coordinator.transaction.coordinator import TransactionCoordinator
+from kstore.coordinator.transaction.log import TRANSACTION_STATE_TOPIC
 from kstore.env import WriteFile
 from kstore.errors import KStoreError, LogFailedError, ProducerTimeoutError, RecordTooLargeError, StorageError
 from kstore.producer import Producer

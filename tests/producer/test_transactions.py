@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from kstore.coordinator.transaction.coordinator import TRANSACTION_STATE_TOPIC, TransactionCoordinator
+from kstore.coordinator.transaction.coordinator import TransactionCoordinator
+from kstore.coordinator.transaction.log import TRANSACTION_STATE_TOPIC
 from kstore.errors import (
     InvalidProducerEpochError,
     KStoreError,

@@ -12,7 +12,8 @@ import pytest
 import kstore
 from kstore.config import LogConfig
 from kstore.coordinator.transaction import coordinator as coordinator_module
-from kstore.coordinator.transaction.coordinator import TRANSACTION_STATE_TOPIC, coordinator_of
+from kstore.coordinator.transaction.coordinator import coordinator_of
+from kstore.coordinator.transaction.log import TRANSACTION_STATE_TOPIC
 from kstore.env import LocalEnv
 from kstore.errors import (
     CorruptRecordError,

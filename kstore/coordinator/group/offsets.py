@@ -122,7 +122,7 @@ class CommittedOffsets:
         return log
 
 
-class GroupOffsets:
+class GroupOffsets(CoordinatorTopic):
     """The topic `__consumer_offsets` of a store, for commits.
 
     It is created with Kafka's defaults by the first commit, unless the store has it. If the store is to return to a
@@ -135,18 +135,8 @@ class GroupOffsets:
     def __init__(
         self, store: CoordinatorStore, *, partition_count: int = PARTITION_COUNT, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        self._store = store
+        super().__init__(store, GROUP_OFFSETS_TOPIC, config=GROUP_OFFSETS_CONFIG, partition_count=partition_count)
         self._clock = clock
-        self._topic = CoordinatorTopic(
-            store, GROUP_OFFSETS_TOPIC, config=GROUP_OFFSETS_CONFIG, partition_count=partition_count
-        )
-
-    def partition_of(self, group: str) -> TopicPartition:
-        """Return the partition for a group's offsets; the topic is created if it does not exist.
-
-        Raises: StorageError; UnknownTopicOrPartitionError if the store has only some of its partitions, and not that.
-        """
-        return self._topic.partition_of(group)
 
     def check_known(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Raise UnknownTopicOrPartitionError for a partition that the store does not have, as a broker does."""

@@ -1,7 +1,4 @@
-"""TransactionCoordinator: transactional ids, their producers and transactions, stored in `__transaction_state`.
-
-TransactionState is the state of one transactional id, with its encoding as a record of that topic.
-"""
+"""TransactionCoordinator: gives out producer ids, and begins and ends the transactions of a store."""
 
 from __future__ import annotations
 
@@ -9,143 +6,25 @@ import logging
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from enum import IntEnum
-from itertools import groupby
-from typing import Any
 from weakref import WeakValueDictionary
 
-from kstore.config import MIB, LogConfig
 from kstore.coordinator.group.offsets import GroupOffsets
-from kstore.coordinator.places import CoordinatorPlaces
-from kstore.coordinator.producer_ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch, random_producer_id
+from kstore.coordinator.producer_ids import NO_PRODUCER, ProducerIdAndEpoch, random_producer_id
 from kstore.coordinator.store import CoordinatorLog, CoordinatorStore
+from kstore.coordinator.transaction.log import PARTITION_COUNT, TransactionLog
+from kstore.coordinator.transaction.state import (
+    MAX_TRANSACTION_TIMEOUT_MS,
+    TransactionState,
+    TransactionStatus,
+    fenced_error,
+    invalid_state_error,
+)
 from kstore.env.process import SYSTEM_CLOCK, Clock
-from kstore.errors import (
-    InvalidProducerEpochError,
-    InvalidRecordError,
-    InvalidTxnStateError,
-    KStoreError,
-    LogNotFoundError,
-    ProducerFencedError,
-    TransactionStateError,
-)
-from kstore.record import (
-    ControlRecordType,
-    EndTransactionMarker,
-    MemoryRecords,
-    MemoryRecordsBuilder,
-    with_end_transaction_marker,
-)
-from kstore.record.schemas.topics import (
-    DecodedMessage,
-    decode_transaction_record,
-    encode_transaction_record,
-)
+from kstore.errors import KStoreError, LogNotFoundError, TransactionStateError
+from kstore.record import MemoryRecords
 from kstore.record.validation import AppendOrigin
-from kstore.types import NO_TIMESTAMP, Ack, OffsetAndMetadata, TopicPartition
+from kstore.types import Ack, OffsetAndMetadata, TopicPartition
 
-TRANSACTION_STATE_TOPIC = "__transaction_state"
-# The default of a broker's transaction.max.timeout.ms.
-MAX_TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
-
-
-class TransactionStatus(IntEnum):
-    """States of a transaction, by their numbers in its record (Kafka: TransactionState)."""
-
-    EMPTY = 0
-    ONGOING = 1
-    PREPARE_COMMIT = 2
-    PREPARE_ABORT = 3
-    COMPLETE_COMMIT = 4
-    COMPLETE_ABORT = 5
-    DEAD = 6
-    PREPARE_EPOCH_FENCE = 7
-
-
-_PREPARED = (TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionState:
-    """The state of one transactional id: its producer and its current transaction, or the last one if none is open.
-
-    Times are milliseconds since 1970, -1 for none; timeout_ms limits how long a transaction may stay open.
-    """
-
-    transactional_id: str
-    producer: ProducerIdAndEpoch
-    timeout_ms: int
-    status: TransactionStatus = TransactionStatus.EMPTY
-    partitions: frozenset[TopicPartition] = frozenset()
-    last_update_ms: int = NO_TIMESTAMP
-    start_ms: int = NO_TIMESTAMP
-
-    @property
-    def is_prepared(self) -> bool:
-        """Whether the outcome is decided and its markers may not all be written yet."""
-        return self.status in _PREPARED
-
-    def to_record(self) -> tuple[bytes, bytes | None]:
-        """Return key and value of the record for this state, version 0."""
-        fields = {
-            "producerId": self.producer.producer_id,
-            "producerEpoch": self.producer.epoch,
-            "transactionTimeoutMs": self.timeout_ms,
-            "transactionStatus": int(self.status),
-            "transactionPartitions": self._partitions_by_topic(),
-            "transactionLastUpdateTimestampMs": self.last_update_ms,
-            "transactionStartTimestampMs": self.start_ms,
-        }
-        return encode_transaction_record(self.transactional_id, fields)
-
-    def _partitions_by_topic(self) -> list[dict[str, Any]] | None:
-        if self.status is TransactionStatus.EMPTY:
-            return None
-        topics = groupby(sorted(self.partitions), key=lambda topic_partition: topic_partition.topic)
-        return [{"topic": topic, "partitionIds": [one.partition for one in ones]} for topic, ones in topics]
-
-
-def read_transaction_state(key: bytes | None, value: bytes | None) -> tuple[str | None, TransactionState | None]:
-    """Decode a record of `__transaction_state`.
-
-    Returns: the transactional id, None for a record of another kind; its state, None if the record deletes the id.
-    Raises: InvalidRecordError for malformed bytes, or an unknown version or status.
-    """
-    record = decode_transaction_record(key, value)
-    if not isinstance(record.key, DecodedMessage):
-        return None, None
-    transactional_id = record.key.fields["transactionalId"]
-    if record.value is None:
-        return transactional_id, None
-    if not isinstance(record.value, DecodedMessage):
-        raise InvalidRecordError(f"state of transactional id {transactional_id!r}: {record.value.reason}")
-    fields = record.value.fields
-    try:
-        status = TransactionStatus(fields["transactionStatus"])
-    except ValueError:
-        found = fields["transactionStatus"]
-        raise InvalidRecordError(
-            f"status of transactional id {transactional_id!r}: expected 0 to 7, found {found}", found=found
-        ) from None
-    return transactional_id, TransactionState(
-        transactional_id=transactional_id,
-        producer=ProducerIdAndEpoch(fields["producerId"], fields["producerEpoch"]),
-        timeout_ms=fields["transactionTimeoutMs"],
-        status=status,
-        partitions=frozenset(_partitions(fields["transactionPartitions"] or ())),
-        last_update_ms=fields["transactionLastUpdateTimestampMs"],
-        start_ms=fields["transactionStartTimestampMs"],
-    )
-
-
-def _partitions(topics: Iterable[dict[str, Any]]) -> Iterable[TopicPartition]:
-    return (TopicPartition(one["topic"], number) for one in topics for number in one["partitionIds"])
-
-
-# Kafka's defaults of transaction.state.log.num.partitions and transaction.state.log.segment.bytes.
-PARTITION_COUNT = 50
-TRANSACTION_STATE_CONFIG = LogConfig(cleanup_policy="compact", compression_type="uncompressed", segment_bytes=100 * MIB)
 # A partition of `__transaction_state` is condensed if it has more records than both of these allow.
 _MOST_RECORDS = 512
 _MOST_RECORDS_PER_ID = 4
@@ -156,7 +35,7 @@ _logger = logging.getLogger("kstore.producer")
 class _TransactionalId:
     """One transactional id; its lock is held while its state changes and while transactional data is appended.
 
-    Attributes: marked (partitions that already have the marker of the decided outcome).
+    Attributes: state (None before init_producer_id), marked (partitions that have the marker of the decided outcome).
     """
 
     __slots__ = ("lock", "marked", "state")
@@ -187,8 +66,7 @@ class TransactionCoordinator:
         self._store = store
         self._clock = clock
         self._group_offsets = GroupOffsets(store, clock=clock)
-        self._new_partition_count = partition_count
-        self._places = CoordinatorPlaces(store, TRANSACTION_STATE_TOPIC, default_count=partition_count)
+        self._log = TransactionLog(store, partition_count=partition_count)
         self._lock = threading.Lock()
         self._loaded: set[int] = set()
         self._ids: dict[str, _TransactionalId] = {}
@@ -219,19 +97,21 @@ class TransactionCoordinator:
         entry = self._entry(transactional_id)
         with entry.lock:
             state = entry.state
-            if current.is_valid and (state is None or state.producer != current):
-                raise _fenced(transactional_id, current)
             if state is None:
+                if current.is_valid:
+                    raise fenced_error(transactional_id, current)
                 producer = ProducerIdAndEpoch(random_producer_id(), 0)
             else:
-                producer = _next_producer(self._end_what_is_open(entry, state, ack=ack).producer)
-            made = TransactionState(
+                if current.is_valid:
+                    state.check_producer(current)
+                producer = self._end_what_is_open(entry, state, ack=ack).next_producer()
+            new_state = TransactionState(
                 transactional_id=transactional_id,
                 producer=producer,
                 timeout_ms=timeout_ms,
                 last_update_ms=self._clock.wall_clock_ms(),
             )
-            self._save(entry, made, ack=ack)
+            self._save(entry, new_state, ack=ack)
             return producer
 
     def add_partitions(
@@ -249,19 +129,9 @@ class TransactionCoordinator:
         entry = self._entry(transactional_id)
         with entry.lock:
             state = self._current(entry, transactional_id, producer, ack=ack)
-            added = state.partitions.union(partitions)
-            if state.status is TransactionStatus.ONGOING and added == state.partitions:
-                return
-            now_ms = self._clock.wall_clock_ms()
-            is_going_on = state.status is TransactionStatus.ONGOING
-            changed = replace(
-                state,
-                status=TransactionStatus.ONGOING,
-                partitions=added,
-                last_update_ms=now_ms,
-                start_ms=state.start_ms if is_going_on else now_ms,
-            )
-            self._save(entry, changed, ack=ack)
+            changed = state.with_partitions(partitions, self._clock.wall_clock_ms())
+            if changed is not state:
+                self._save(entry, changed, ack=ack)
 
     def end_transaction(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, is_commit: bool, ack: Ack = "written"
@@ -275,13 +145,8 @@ class TransactionCoordinator:
         complete = TransactionStatus.COMPLETE_COMMIT if is_commit else TransactionStatus.COMPLETE_ABORT
         with entry.lock:
             state = self._current(entry, transactional_id, producer, ack=ack)
-            if state.status is complete:
-                return
-            if state.status is not TransactionStatus.ONGOING:
-                raise TransactionStateError(
-                    f"transaction of {transactional_id!r}: expected an open one, found {state.status.name}"
-                )
-            self._end(entry, state, is_commit=is_commit, ack=ack)
+            if state.status is not complete:
+                self._end(entry, state, is_commit=is_commit, ack=ack)
 
     def offsets_partition(self, group: str) -> TopicPartition:
         """Return the partition of `__consumer_offsets` for a group; the topic is created if it does not exist.
@@ -315,21 +180,10 @@ class TransactionCoordinator:
         Source: KIP-890.
         """
         entry = self._by_producer_id.get(producer.producer_id)
-        if entry is None:
-            raise _invalid_state(producer, "one that this coordinator made", "none")
+        if entry is None or entry.state is None:
+            raise invalid_state_error(producer, "one that this coordinator made", "none")
         with entry.lock:
-            state = entry.state
-            if state is None or state.producer != producer:
-                raise InvalidProducerEpochError(
-                    f"producer {producer.producer_id}: its epoch {producer.epoch} is no longer current",
-                    producer_id=producer.producer_id,
-                    producer_epoch=producer.epoch,
-                )
-            if state.status is not TransactionStatus.ONGOING:
-                raise _invalid_state(producer, "an open one", state.status.name)
-            missing = set(partitions) - state.partitions
-            if missing:
-                raise _invalid_state(producer, "one with its partitions", f"it without {min(missing)}")
+            entry.state.check_append(producer, partitions)
             yield
 
     def abort_expired(self) -> int:
@@ -339,18 +193,15 @@ class TransactionCoordinator:
         read, are logged.
         Cost: the first call reads the transactional ids of the whole store.
         """
-        for number in self._places.numbers:
-            with _going_on(f"transactional ids of partition {number}"), self._lock:
+        for number in self._log.numbers:
+            with _logged(f"transactional ids of partition {number}"), self._lock:
                 self._load(number)
         now_ms = self._clock.wall_clock_ms()
         count = 0
         for transactional_id, entry in list(self._ids.items()):
-            with _going_on(f"transaction of {transactional_id!r}"), entry.lock:
+            with _logged(f"transaction of {transactional_id!r}"), entry.lock:
                 state = entry.state
-                if state is None:
-                    continue
-                is_late = now_ms - state.start_ms > state.timeout_ms
-                if state.is_prepared or (state.status is TransactionStatus.ONGOING and is_late):
+                if state is not None and (state.is_prepared or state.is_expired(now_ms)):
                     self._end_what_is_open(entry, state, ack="written")
                     count += not state.is_prepared
         return count
@@ -358,14 +209,12 @@ class TransactionCoordinator:
     def end_transactions_in(self, topic_partition: TopicPartition, *, ack: Ack = "written") -> int:
         """End every transaction that has this partition: complete the decided ones, abort the open ones.
 
-        For whoever alone writes transactions with this partition, so that no producer of one can be alive; their
-        producers are fenced.
+        Requires: the caller is the only one that writes transactions with this partition, so that no producer of one
+        is alive. Their producers are fenced.
         Returns: the number of transactions that were ended.
         Cost: the first call reads the transactional ids of the whole store.
         """
-        with self._lock:
-            for number in self._places.numbers:
-                self._load(number)
+        self._load_all()
         count = 0
         for entry in list(self._ids.values()):
             with entry.lock:
@@ -378,30 +227,28 @@ class TransactionCoordinator:
     def condense(self, transactional_id: str) -> bool:
         """Shorten the partition with the state of an id if most of its records are out of date; return whether it was.
 
-        Every commit adds four records, and whoever opens the store next reads them all; a broker compacts them. The
+        Each commit adds four records, and the next coordinator of the store reads them all; a broker compacts them. The
         state of each id is appended once more, and when that is durable, the records before are deleted.
         """
         with self._lock:
-            number = self._partition(transactional_id)
+            number = self._log.number_of(transactional_id)
             self._load(number)
-            entries = [entry for one, entry in self._ids.items() if self._partition(one) == number]
-        log = self._store.log(TRANSACTION_STATE_TOPIC, number)
+            entries = [entry for name, entry in self._ids.items() if self._log.number_of(name) == number]
+        log = self._log.log(number)
         first = log.log_end_offset
         if first - log.log_start_offset <= max(_MOST_RECORDS, _MOST_RECORDS_PER_ID * len(entries)):
             return False
         for entry in entries:
             with entry.lock:
                 if entry.state is not None:
-                    self._append(entry.state, ack="written")
+                    self._log.append(entry.state, ack="written")
         log.flush()
         log.delete_records(first)
         return True
 
     def load(self) -> None:
         """Read all transactional ids and complete the decided transactions, as a broker does at start."""
-        with self._lock:
-            for number in self._places.numbers:
-                self._load(number)
+        self._load_all()
         for entry in list(self._ids.values()):
             with entry.lock:
                 if entry.state is not None and entry.state.is_prepared:
@@ -415,28 +262,18 @@ class TransactionCoordinator:
 
     def _entry(self, transactional_id: str) -> _TransactionalId:
         with self._lock:
-            number = self._partition(transactional_id)
-            self._load(number)
+            self._load(self._log.number_of(transactional_id))
             return self._ids.setdefault(transactional_id, _TransactionalId(None))
 
-    def _partition(self, transactional_id: str) -> int:
-        """Return the number of the partition for an id; the topic is created if it does not exist."""
-        if not self._places.numbers:
-            count = self._new_partition_count
-            self._store.create_topic(TRANSACTION_STATE_TOPIC, count, config=TRANSACTION_STATE_CONFIG)
-        return self._places.place_of(transactional_id).partition
+    def _load_all(self) -> None:
+        with self._lock:
+            for number in self._log.numbers:
+                self._load(number)
 
     def _load(self, number: int) -> None:
         if number in self._loaded:
             return
-        states: dict[str, TransactionState] = {}
-        for record in self._store.log(TRANSACTION_STATE_TOPIC, number).read():
-            transactional_id, state = read_transaction_state(record.key, record.value)
-            if transactional_id is not None:
-                states.pop(transactional_id, None)
-                if state is not None:
-                    states[transactional_id] = state
-        for transactional_id, state in states.items():
+        for transactional_id, state in self._log.read(number).items():
             entry = _TransactionalId(state)
             self._ids[transactional_id] = self._by_producer_id[state.producer.producer_id] = entry
         self._loaded.add(number)
@@ -451,25 +288,17 @@ class TransactionCoordinator:
         state = entry.state
         if state is None:
             raise TransactionStateError(f"transactional id {transactional_id!r}: init_producer_id comes first")
-        if state.producer != producer:
-            raise _fenced(transactional_id, producer)
+        state.check_producer(producer)
         return self._complete(entry, state, ack=ack) if state.is_prepared else state
 
     def _end_what_is_open(self, entry: _TransactionalId, state: TransactionState, *, ack: Ack) -> TransactionState:
-        """Complete a decided transaction, or abort an open one.
-
-        The abort uses the next epoch, so that logs refuse later data of the old producer.
-        """
+        """Complete a decided transaction, or abort an open one and fence its producer."""
         if state.is_prepared:
             return self._complete(entry, state, ack=ack)
-        if state.status is not TransactionStatus.ONGOING:
-            return state
-        fenced = replace(state, producer=state.producer._replace(epoch=state.producer.epoch + 1))
-        return self._end(entry, fenced, is_commit=False, ack=ack)
+        return self._end(entry, state.fenced(), is_commit=False, ack=ack) if state.is_ongoing else state
 
     def _end(self, entry: _TransactionalId, state: TransactionState, *, is_commit: bool, ack: Ack) -> TransactionState:
-        status = TransactionStatus.PREPARE_COMMIT if is_commit else TransactionStatus.PREPARE_ABORT
-        prepared = replace(state, status=status, last_update_ms=self._clock.wall_clock_ms())
+        prepared = state.prepared(self._clock.wall_clock_ms(), is_commit=is_commit)
         self._save(entry, prepared, ack=ack)
         return self._complete(entry, prepared, ack=ack)
 
@@ -479,28 +308,22 @@ class TransactionCoordinator:
         A partition whose marker fails does not stop the others; the first error is raised at the end. After a crash the
         markers are written to all partitions again; the logs ignore duplicates.
         """
-        is_commit = state.status is TransactionStatus.PREPARE_COMMIT
         failure: KStoreError | None = None
         for topic_partition in sorted(state.partitions):
             try:
-                self._mark(entry, topic_partition, self._marker(state, is_commit=is_commit), ack=ack)
+                self._mark(entry, topic_partition, self._marker(state), ack=ack)
             except KStoreError as error:
                 failure = failure or error
         if failure is not None:
             raise failure
-        complete = replace(
-            state,
-            status=TransactionStatus.COMPLETE_COMMIT if is_commit else TransactionStatus.COMPLETE_ABORT,
-            partitions=frozenset(),
-            last_update_ms=self._clock.wall_clock_ms(),
-        )
-        self._save(entry, complete, ack=ack)
-        return complete
+        completed = state.completed(self._clock.wall_clock_ms())
+        self._save(entry, completed, ack=ack)
+        return completed
 
     def _mark(
         self, entry: _TransactionalId, topic_partition: TopicPartition, marker: MemoryRecords, *, ack: Ack
     ) -> None:
-        log = self._log(topic_partition)
+        log = self._log_to_mark(topic_partition)
         if log is None:
             return
         if topic_partition not in entry.marked:
@@ -509,38 +332,22 @@ class TransactionCoordinator:
         if ack == "flushed":
             log.flush()
 
-    def _log(self, topic_partition: TopicPartition) -> CoordinatorLog | None:
+    def _log_to_mark(self, topic_partition: TopicPartition) -> CoordinatorLog | None:
         try:
             return self._store.log(*topic_partition)
         except LogNotFoundError:
             _logger.warning("completed a transaction without its partition %s, which no longer exists", topic_partition)
             return None
 
-    def _marker(self, state: TransactionState, *, is_commit: bool) -> MemoryRecords:
-        number = self._partition(state.transactional_id)
-        leader_epoch = self._store.log(TRANSACTION_STATE_TOPIC, number).leader_epochs.latest_epoch
-        return with_end_transaction_marker(
-            EndTransactionMarker(
-                control_type=ControlRecordType.COMMIT if is_commit else ControlRecordType.ABORT,
-                coordinator_epoch=max(leader_epoch, 0),
-            ),
-            timestamp_ms=self._clock.wall_clock_ms(),
-            producer_id=state.producer.producer_id,
-            producer_epoch=state.producer.epoch,
-        )
+    def _marker(self, state: TransactionState) -> MemoryRecords:
+        epoch = self._log.coordinator_epoch(state.transactional_id)
+        return state.marker(self._clock.wall_clock_ms(), coordinator_epoch=epoch)
 
     def _save(self, entry: _TransactionalId, state: TransactionState, *, ack: Ack) -> None:
-        self._append(state, ack=ack)
+        self._log.append(state, ack=ack)
         entry.state = state
         entry.marked.clear()
         self._by_producer_id[state.producer.producer_id] = entry
-
-    def _append(self, state: TransactionState, *, ack: Ack) -> None:
-        key, value = state.to_record()
-        builder = MemoryRecordsBuilder()
-        builder.append(timestamp_ms=max(state.last_update_ms, NO_TIMESTAMP), key=key, value=value)
-        log = self._store.log(TRANSACTION_STATE_TOPIC, self._partition(state.transactional_id))
-        log.append(builder.build(), ack=ack, origin=AppendOrigin.COORDINATOR)
 
 
 # By id(store), which stays unique because the coordinator references the store.
@@ -558,30 +365,9 @@ def coordinator_of(store: CoordinatorStore) -> TransactionCoordinator:
 
 
 @contextmanager
-def _going_on(what: str) -> Iterator[None]:
+def _logged(what: str) -> Iterator[None]:
+    """Log an error of the block in place of raising it."""
     try:
         yield
     except KStoreError as error:
         _logger.warning("%s: %s", what, error)
-
-
-def _next_producer(producer: ProducerIdAndEpoch) -> ProducerIdAndEpoch:
-    # The last epoch is reserved for the markers of a transaction that must be fenced.
-    if producer.epoch >= MAX_PRODUCER_EPOCH - 1:
-        return ProducerIdAndEpoch(random_producer_id(), 0)
-    return producer._replace(epoch=producer.epoch + 1)
-
-
-def _fenced(transactional_id: str, producer: ProducerIdAndEpoch) -> ProducerFencedError:
-    return ProducerFencedError(
-        f"transactional id {transactional_id!r}: producer {producer.producer_id} with epoch {producer.epoch} was "
-        "fenced: another one has started with the same id, or its transaction took too long"
-    )
-
-
-def _invalid_state(producer: ProducerIdAndEpoch, expected: str, found: str) -> InvalidTxnStateError:
-    return InvalidTxnStateError(
-        f"transaction of producer {producer.producer_id}: expected {expected}, found {found}",
-        producer_id=producer.producer_id,
-        producer_epoch=producer.epoch,
-    )

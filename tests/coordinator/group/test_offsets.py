@@ -11,6 +11,8 @@ import pytest
 
 from kstore import read_groups
 from kstore.coordinator.group import offsets as group_offsets
+from kstore.coordinator.group.offsets import CommittedOffsets, GroupOffsets
+from kstore.coordinator.producer_ids import ProducerIdAndEpoch
 from kstore.env import DEFAULT_ENV
 from kstore.errors import StorageError
 from kstore.record import MemoryRecordsBuilder, Record
@@ -149,3 +151,30 @@ def test_records_of_no_group_are_left_alone(root: Path) -> None:
         end = store.log(OFFSETS).log_end_offset
         store.delete_topic("gone")
         assert store.log(OFFSETS).log_end_offset == end + 2
+
+
+def test_committed_offsets_of_a_group_are_its_own_and_follow_the_store(tmp_path: Path) -> None:
+    with open_store(tmp_path / "root", "a") as store:
+        store.create_topic("kept", 2)
+        reader = CommittedOffsets(store, "a")
+        assert (reader.partition, reader.current(), reader.pending()) == (None, {}, {})
+        GroupOffsets(store, partition_count=1).commit("a", {KEPT: OffsetAndMetadata(7, "m")})
+        assert reader.partition == TopicPartition(OFFSETS, 0)
+        assert {name: committed.offset for name, committed in reader.current().items()} == {KEPT: 7}
+        GroupOffsets(store, partition_count=1).commit("b", {KEPT: OffsetAndMetadata(8)})
+        GroupOffsets(store, partition_count=1).commit("a", {KEPT: OffsetAndMetadata(9)})
+        assert {name: committed.offset for name, committed in reader.current().items()} == {KEPT: 9}
+        store.delete_topic(OFFSETS)
+        assert reader.current() == {}
+        store.create_topic(OFFSETS)
+        assert reader.current() == {}
+
+
+def test_offsets_of_an_undecided_transaction_are_pending(tmp_path: Path) -> None:
+    """Producer id 0 is one like any other."""
+    with open_store(tmp_path / "root", "a") as store:
+        store.create_topic("kept")
+        commits, reader = GroupOffsets(store, partition_count=1), CommittedOffsets(store, "a")
+        commits.commit("a", {KEPT: OffsetAndMetadata(7)})
+        commits.commit("a", {KEPT: OffsetAndMetadata(9)}, producer=ProducerIdAndEpoch(0, 0))
+        assert [reader.current()[KEPT].offset, reader.pending()[KEPT].offset] == [7, 9]

@@ -10,15 +10,9 @@ import pytest
 
 from kstore.coordinator.producer_ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch
 from kstore.coordinator.transaction import coordinator as coordinator_module
-from kstore.coordinator.transaction.coordinator import (
-    PARTITION_COUNT,
-    TRANSACTION_STATE_TOPIC,
-    TransactionCoordinator,
-    TransactionState,
-    TransactionStatus,
-    coordinator_of,
-    read_transaction_state,
-)
+from kstore.coordinator.transaction.coordinator import TransactionCoordinator, coordinator_of
+from kstore.coordinator.transaction.log import PARTITION_COUNT, TRANSACTION_STATE_TOPIC
+from kstore.coordinator.transaction.state import TransactionState, TransactionStatus, read_transaction_state
 from kstore.errors import (
     InvalidProducerEpochError,
     InvalidTxnStateError,

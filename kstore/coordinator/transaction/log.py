@@ -1,0 +1,66 @@
+"""TransactionLog: the topic `__transaction_state` of a store."""
+
+from __future__ import annotations
+
+from kstore.config import MIB, LogConfig
+from kstore.coordinator.places import CoordinatorTopic
+from kstore.coordinator.store import CoordinatorLog, CoordinatorStore
+from kstore.coordinator.transaction.state import TransactionState, read_transaction_state
+from kstore.record import MemoryRecordsBuilder
+from kstore.record.validation import AppendOrigin
+from kstore.types import NO_TIMESTAMP, Ack
+
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+# Kafka's defaults of transaction.state.log.num.partitions and transaction.state.log.segment.bytes.
+PARTITION_COUNT = 50
+TRANSACTION_STATE_CONFIG = LogConfig(cleanup_policy="compact", compression_type="uncompressed", segment_bytes=100 * MIB)
+
+
+class TransactionLog(CoordinatorTopic):
+    """The states of transactional ids as a store has them, in the format of Kafka's brokers.
+
+    The topic is created with Kafka's defaults when the first id is placed in it.
+    Args: partition_count: of the topic, if it has to be created, or the store has only some of its partitions.
+    Threads: safe; of the appends of one id, the last one counts.
+    Source: Kafka TransactionLog, TransactionStateManager.
+    """
+
+    def __init__(self, store: CoordinatorStore, *, partition_count: int = PARTITION_COUNT) -> None:
+        super().__init__(
+            store, TRANSACTION_STATE_TOPIC, config=TRANSACTION_STATE_CONFIG, partition_count=partition_count
+        )
+
+    def number_of(self, transactional_id: str) -> int:
+        """Return the number of the partition for an id.  Raises: as partition_of()."""
+        return self.partition_of(transactional_id).partition
+
+    def log(self, number: int) -> CoordinatorLog:
+        """Return a partition of the topic."""
+        return self._store.log(TRANSACTION_STATE_TOPIC, number)
+
+    def read(self, number: int) -> dict[str, TransactionState]:
+        """Return the last state of each transactional id in a partition, in the order in which they were appended.
+
+        Raises: InvalidRecordError for a malformed record; CorruptRecordError and the other errors of a read.
+        Cost: reads the whole partition.
+        """
+        states: dict[str, TransactionState] = {}
+        for record in self.log(number).read():
+            transactional_id, state = read_transaction_state(record.key, record.value)
+            if transactional_id is not None:
+                states.pop(transactional_id, None)
+                if state is not None:
+                    states[transactional_id] = state
+        return states
+
+    def append(self, state: TransactionState, *, ack: Ack) -> None:
+        """Append the state of an id.  Raises: StorageError and the other errors of an append."""
+        key, value = state.to_record()
+        builder = MemoryRecordsBuilder()
+        builder.append(timestamp_ms=max(state.last_update_ms, NO_TIMESTAMP), key=key, value=value)
+        log = self.log(self.number_of(state.transactional_id))
+        log.append(builder.build(), ack=ack, origin=AppendOrigin.COORDINATOR)
+
+    def coordinator_epoch(self, transactional_id: str) -> int:
+        """Return the epoch of the coordinator of an id: the leader epoch of its partition, 0 if it has none."""
+        return max(self.log(self.number_of(transactional_id)).leader_epochs.latest_epoch, 0)

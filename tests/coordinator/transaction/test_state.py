@@ -1,0 +1,126 @@
+"""Goal: each request makes of the state of a transactional id what Kafka's coordinator makes of it.
+Method: states in memory; no store, no clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from kstore.coordinator.producer_ids import MAX_PRODUCER_EPOCH, ProducerIdAndEpoch
+from kstore.coordinator.transaction.state import TransactionState, TransactionStatus, read_transaction_state
+from kstore.errors import (
+    InvalidProducerEpochError,
+    InvalidRecordError,
+    InvalidTxnStateError,
+    ProducerFencedError,
+    TransactionStateError,
+)
+from kstore.record import ControlRecordType, control_record_type
+from kstore.types import TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+# Producer id 0 is one like any other.
+PRODUCER = ProducerIdAndEpoch(0, 3)
+EMPTY = TransactionState(transactional_id="id", producer=PRODUCER, timeout_ms=1000, last_update_ms=5)
+ONGOING = EMPTY.with_partitions([T0], 100)
+
+
+def test_first_partitions_begin_a_transaction_and_later_ones_keep_its_start() -> None:
+    assert (ONGOING.status, ONGOING.partitions, ONGOING.start_ms) == (TransactionStatus.ONGOING, {T0}, 100)
+    later = ONGOING.with_partitions([T1], 200)
+    assert (later.partitions, later.start_ms, later.last_update_ms) == ({T0, T1}, 100, 200)
+    assert later.with_partitions([T0], 300) is later
+
+
+def test_next_transaction_begins_without_the_partitions_of_the_last_one() -> None:
+    done = ONGOING.prepared(200, is_commit=True).completed(201)
+    following = done.with_partitions([T1], 300)
+    assert (following.partitions, following.start_ms) == ({T1}, 300)
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_decision_keeps_the_partitions_until_their_markers_are_written(is_commit: bool) -> None:
+    prepared = ONGOING.prepared(200, is_commit=is_commit)
+    assert prepared.is_prepared
+    assert prepared.partitions == {T0}
+    (batch,) = prepared.marker(201, coordinator_epoch=7).batches()
+    (record,) = batch.records()
+    expected = ControlRecordType.COMMIT if is_commit else ControlRecordType.ABORT
+    assert control_record_type(record, batch) is expected
+    assert (batch.header.producer_id, batch.header.producer_epoch) == PRODUCER
+    completed = prepared.completed(202)
+    assert completed.status.name == ("COMPLETE_COMMIT" if is_commit else "COMPLETE_ABORT")
+    assert not completed.is_prepared
+    assert completed.partitions == frozenset()
+
+
+@pytest.mark.parametrize(
+    "state", [EMPTY, ONGOING.prepared(1, is_commit=True), ONGOING.prepared(1, is_commit=False).completed(2)]
+)
+def test_only_an_open_transaction_is_decided(state: TransactionState) -> None:
+    with pytest.raises(TransactionStateError, match=f"found {state.status.name}"):
+        state.prepared(3, is_commit=True)
+
+
+def test_transaction_expires_after_its_timeout_and_not_at_it() -> None:
+    assert not ONGOING.is_expired(1100)
+    assert ONGOING.is_expired(1101)
+    assert not EMPTY.is_expired(10**9)
+    assert not ONGOING.prepared(200, is_commit=True).is_expired(10**9)
+
+
+def test_append_is_for_the_current_producer_of_an_open_transaction_with_the_partition() -> None:
+    ONGOING.check_append(PRODUCER, [T0])
+    with pytest.raises(InvalidProducerEpochError, match="epoch 2 is no longer current"):
+        ONGOING.check_append(PRODUCER._replace(epoch=2), [T0])
+    with pytest.raises(InvalidTxnStateError, match="without t-1"):
+        ONGOING.check_append(PRODUCER, [T0, T1])
+    with pytest.raises(InvalidTxnStateError, match="found PREPARE_ABORT"):
+        ONGOING.prepared(200, is_commit=False).check_append(PRODUCER, [T0])
+
+
+def test_fenced_state_refuses_its_producer() -> None:
+    fenced = ONGOING.fenced()
+    assert fenced.producer == ProducerIdAndEpoch(0, 4)
+    with pytest.raises(ProducerFencedError, match="producer 0 with epoch 3"):
+        fenced.check_producer(PRODUCER)
+
+
+def test_state_with_the_last_epoch_can_still_be_fenced_in_a_record() -> None:
+    last = EMPTY.with_partitions([T0], 1)
+    last = TransactionState(
+        transactional_id="id",
+        producer=ProducerIdAndEpoch(9, MAX_PRODUCER_EPOCH - 1),
+        timeout_ms=1000,
+        status=last.status,
+        partitions=last.partitions,
+        start_ms=1,
+    )
+    fenced = last.fenced()
+    assert read_transaction_state(*fenced.to_record()) == ("id", fenced)
+    assert fenced.next_producer().epoch == 0
+    assert fenced.next_producer().producer_id != 9
+
+
+@pytest.mark.parametrize("status", list(TransactionStatus), ids=lambda status: status.name)
+def test_state_is_read_back_from_its_record(status: TransactionStatus) -> None:
+    partitions = frozenset() if status is TransactionStatus.EMPTY else frozenset({T0, T1, TopicPartition("a", 9)})
+    state = TransactionState(
+        transactional_id="id", producer=PRODUCER, timeout_ms=7, status=status, partitions=partitions, start_ms=3
+    )
+    assert read_transaction_state(*state.to_record()) == ("id", state)
+
+
+def test_tombstone_deletes_an_id() -> None:
+    key, _ = EMPTY.to_record()
+    assert read_transaction_state(key, None) == ("id", None)
+
+
+def test_record_with_an_unknown_status_is_refused() -> None:
+    key, value = EMPTY.to_record()
+    assert value is not None
+    # Version, producer id, epoch and timeout come before the status.
+    at = 2 + 8 + 2 + 4
+    assert value[at] == TransactionStatus.EMPTY
+    with pytest.raises(InvalidRecordError, match="expected 0 to 7, found 8") as raised:
+        read_transaction_state(key, value[:at] + b"\x08" + value[at + 1 :])
+    assert raised.value.found == 8
