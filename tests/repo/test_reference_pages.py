@@ -1,5 +1,6 @@
-"""Goal: docs/results.md names every field of what calls return, docs/config.md every setting of a log.
-Method: the tables of the pages against the fields of the classes."""
+"""Goal: docs/results.md names every field of what calls return, docs/config.md every setting of a log, docs/producer.md
+every setting of a producer, and docs/log.md every method of a log.
+Method: the tables of the pages against the fields and members of the classes."""
 
 from __future__ import annotations
 
@@ -7,10 +8,13 @@ import re
 
 import kstore
 from kstore.config import LogConfig
+from kstore.producer import ProducerConfig
 from tests.repo.snippets import ROOT
 
 # Fields for those who read a planned range in another process, which no caller sets or needs.
 INNER_FIELDS = {"files", "aborted", "identities", "last_batch", "skipped", "share", "is_live"}
+# What only kstore's own packages call.
+INNER_MEMBERS = {"marks", "open", "renew_after"}
 ROW = re.compile(r"^\| `kstore\.(\w+)` \|(.*)\|$", re.MULTILINE)
 
 
@@ -33,3 +37,16 @@ def test_page_lists_each_setting_of_a_log_once() -> None:
     rows = re.findall(r"^\| (`[^|]+`) \|", (ROOT / "docs" / "config.md").read_text(), re.MULTILINE)
     listed = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
     assert sorted(listed) == sorted(LogConfig.__dataclass_fields__)
+
+
+def test_page_lists_each_setting_of_a_producer() -> None:
+    rows = re.findall(r"^\| (`[^|]+`) \|[^|]+\|(.+)\|$", (ROOT / "docs" / "producer.md").read_text(), re.MULTILINE)
+    listed = {name for row in rows for text in row for name in re.findall(r"`(\w+)`", text)}
+    assert sorted(ProducerConfig.__dataclass_fields__.keys() - listed) == []
+
+
+def test_page_lists_each_member_of_a_log() -> None:
+    public = (ROOT / "tests" / "repo" / "public_names.txt").read_text()
+    members = set(re.findall(r"^(?:Log|WritableLog)\.(\w+)", public, re.MULTILINE)) - INNER_MEMBERS
+    listed = set(re.findall(r"`(\w+)[`(]", (ROOT / "docs" / "log.md").read_text()))
+    assert sorted(members - listed) == []
