@@ -50,3 +50,15 @@ def test_page_lists_each_member_of_a_log() -> None:
     members = set(re.findall(r"^(?:Log|WritableLog)\.(\w+)", public, re.MULTILINE)) - INNER_MEMBERS
     listed = set(re.findall(r"`(\w+)[`(]", (ROOT / "docs" / "log.md").read_text()))
     assert sorted(members - listed) == []
+
+
+def test_methods_that_the_page_of_kafkas_classes_lists_exist() -> None:
+    public = (ROOT / "tests" / "repo" / "public_names.txt").read_text()
+    section = (ROOT / "docs" / "kafka-classes.md").read_text().partition("\n## What each of them can do\n")[2]
+    rows = ROW.findall(section)
+    assert len(rows) > 5
+    wrong = []
+    for name, row in rows:
+        members = set(re.findall(rf"^{name}\.(\w+)", public, re.MULTILINE))
+        wrong += [f"{name}.{member}" for member in re.findall(r"`(\w+)[`(]", row) if member not in members]
+    assert wrong == []
