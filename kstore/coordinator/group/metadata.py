@@ -98,7 +98,7 @@ def groups_in(
         if topic != GROUP_OFFSETS_TOPIC:
             continue
         try:
-            states |= _records_by_group(store.log(topic, partition))
+            states |= _states_in(store.log(topic, partition))
         except KStoreError as error:
             if on_error is None:
                 raise
@@ -108,7 +108,7 @@ def groups_in(
     return tuple(states[name].group(view) for name in sorted(names) if states[name].exists)
 
 
-def _records_by_group(log: ReadableLog) -> dict[str, _GroupState]:
+def _states_in(log: ReadableLog) -> dict[str, _GroupState]:
     """Return what a partition has of each of its groups."""
     records = GroupRecords()
     records.update(log)

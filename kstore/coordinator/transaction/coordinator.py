@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 from kstore.coordinator.group.offsets import GroupOffsets
 from kstore.coordinator.producer_ids import NO_PRODUCER, ProducerIdAndEpoch, random_producer_id
 from kstore.coordinator.store import CoordinatorLog, CoordinatorStore
-from kstore.coordinator.transaction.log import PARTITION_COUNT, TransactionLog
+from kstore.coordinator.transaction.log import PARTITION_COUNT, TransactionLog, states_in
 from kstore.coordinator.transaction.state import (
     MAX_TRANSACTION_TIMEOUT_MS,
     TransactionState,
@@ -273,7 +273,7 @@ class TransactionCoordinator:
     def _load(self, number: int) -> None:
         if number in self._loaded:
             return
-        for transactional_id, state in self._log.read(number).items():
+        for transactional_id, state in states_in(self._log.log(number)).items():
             entry = _TransactionalId(state)
             self._ids[transactional_id] = self._by_producer_id[state.producer.producer_id] = entry
         self._loaded.add(number)

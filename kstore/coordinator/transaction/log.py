@@ -1,10 +1,13 @@
-"""TransactionLog: the topic `__transaction_state` of a store."""
+"""The topic `__transaction_state`: its states read (states_in) and appended (TransactionLog).
+
+A module of its own, because states are read without a coordinator too, from a root that is only read.
+"""
 
 from __future__ import annotations
 
 from kstore.config import MIB, LogConfig
 from kstore.coordinator.places import CoordinatorTopic
-from kstore.coordinator.store import CoordinatorLog, CoordinatorStore
+from kstore.coordinator.store import CoordinatorLog, CoordinatorStore, ReadableLog
 from kstore.coordinator.transaction.state import TransactionState, read_transaction_state
 from kstore.record import MemoryRecordsBuilder
 from kstore.record.validation import AppendOrigin
@@ -16,10 +19,26 @@ PARTITION_COUNT = 50
 TRANSACTION_STATE_CONFIG = LogConfig(cleanup_policy="compact", compression_type="uncompressed", segment_bytes=100 * MIB)
 
 
-class TransactionLog(CoordinatorTopic):
-    """The states of transactional ids as a store has them, in the format of Kafka's brokers.
+def states_in(log: ReadableLog) -> dict[str, TransactionState]:
+    """Return the last state of each transactional id in a partition, in the order in which they were appended.
 
-    The topic is created with Kafka's defaults when the first id is placed in it.
+    Raises: InvalidRecordError for a malformed record; CorruptRecordError and the other errors of a read.
+    Cost: reads the whole partition.
+    """
+    states: dict[str, TransactionState] = {}
+    for record in log.read():
+        transactional_id, state = read_transaction_state(record.key, record.value)
+        if transactional_id is not None:
+            states.pop(transactional_id, None)
+            if state is not None:
+                states[transactional_id] = state
+    return states
+
+
+class TransactionLog(CoordinatorTopic):
+    """The topic for states of transactional ids, in the format of Kafka's brokers.
+
+    It is created with Kafka's defaults when the first id is placed in it.
     Args: partition_count: of the topic, if it has to be created, or the store has only some of its partitions.
     Threads: safe; of the appends of one id, the last one counts.
     Source: Kafka TransactionLog, TransactionStateManager.
@@ -37,21 +56,6 @@ class TransactionLog(CoordinatorTopic):
     def log(self, number: int) -> CoordinatorLog:
         """Return a partition of the topic."""
         return self._store.log(TRANSACTION_STATE_TOPIC, number)
-
-    def read(self, number: int) -> dict[str, TransactionState]:
-        """Return the last state of each transactional id in a partition, in the order in which they were appended.
-
-        Raises: InvalidRecordError for a malformed record; CorruptRecordError and the other errors of a read.
-        Cost: reads the whole partition.
-        """
-        states: dict[str, TransactionState] = {}
-        for record in self.log(number).read():
-            transactional_id, state = read_transaction_state(record.key, record.value)
-            if transactional_id is not None:
-                states.pop(transactional_id, None)
-                if state is not None:
-                    states[transactional_id] = state
-        return states
 
     def append(self, state: TransactionState, *, ack: Ack) -> None:
         """Append the state of an id.  Raises: StorageError and the other errors of an append."""
