@@ -27,11 +27,12 @@ ZERO_UUID = UUID(int=0)
 Ack: TypeAlias = Literal["buffered", "written", "flushed"]
 
 GROUP_OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
 # Where kstore.staging notes what it committed, in the same transaction as the records.
 SINK_TOPIC: Final = "__kstore_sink"
 # Topics that brokers, or kstore, use internally. A scan of a whole root skips them unless they are named.
 INTERNAL_TOPICS = frozenset(
-    {GROUP_OFFSETS_TOPIC, "__transaction_state", "__share_group_state", "__cluster_metadata", SINK_TOPIC}
+    {GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state", "__cluster_metadata", SINK_TOPIC}
 )
 
 

@@ -16,7 +16,7 @@ from kstore._core import stamp_batches
 from kstore.config import MIB, LogConfig
 from kstore.coordinator.producer_ids import ProducerIdAndEpoch
 from kstore.coordinator.transaction.coordinator import TransactionCoordinator, coordinator_of
-from kstore.coordinator.transaction.log import TRANSACTION_STATE_CONFIG, TRANSACTION_STATE_TOPIC
+from kstore.coordinator.transaction.log import TRANSACTION_STATE_CONFIG
 from kstore.env import DEFAULT_ENV, ENOENT, Env, ReadFile, StrPath
 from kstore.env.process import SYSTEM_CLOCK
 from kstore.errors import (
@@ -33,7 +33,7 @@ from kstore.record import MemoryRecords
 from kstore.staging.area import CONTROL_PARTITION, StagedFile, StagingArea, remove_quietly
 from kstore.staging.committed import SINK_TOPIC_CONFIG, CommittedVersions
 from kstore.store.store import WritableStore, open_store
-from kstore.types import SINK_TOPIC, TopicPartition
+from kstore.types import SINK_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 
 _logger = logging.getLogger("kstore.staging")
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 
-from kstore.coordinator.transaction.log import TRANSACTION_STATE_CONFIG, TRANSACTION_STATE_TOPIC
+from kstore.coordinator.transaction.log import TRANSACTION_STATE_CONFIG
 from kstore.log.verify import verify
 from kstore.producer.producer import Producer
 from kstore.staging import AppVersion, StagedFile, StagingArea, StagingSink, commit_staged, job_name, prepare_root
 from kstore.store.store import open_store
+from kstore.types import TRANSACTION_STATE_TOPIC
 from tests.crash.crash_states import as_durable, new_disk
 from tests.fakes.disk import PowerCut, SimulatedDisk
 

@@ -11,11 +11,10 @@ from typing import Any
 from unittest import mock
 
 from kstore.coordinator.transaction.coordinator import TransactionCoordinator
-from kstore.coordinator.transaction.log import TRANSACTION_STATE_TOPIC
 from kstore.errors import LogFailedError
 from kstore.staging import AppVersion, StagingArea, prepare_root
 from kstore.store.store import open_store
-from kstore.types import SINK_TOPIC
+from kstore.types import SINK_TOPIC, TRANSACTION_STATE_TOPIC
 from tests.interop.broker import NODE_ID, Broker
 from tests.interop.comparison import hashed
 from tests.interop.store import CLUSTER_ID, records_of, topic_id

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from kstore.coordinator.transaction.coordinator import TransactionCoordinator
-from kstore.coordinator.transaction.log import TRANSACTION_STATE_TOPIC
 from kstore.env.process import SYSTEM_CLOCK
 from kstore.errors import LogFailedError
 from kstore.producer.sending.store_sink import StoreSink
 from kstore.producer.transactions import TransactionManager
 from kstore.store.store import WritableStore, open_store
-from kstore.types import TopicPartition
+from kstore.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from tests.fakes.sending import Producing
 from tests.interop.broker import NODE_ID, Broker, tool
 from tests.interop.comparison import hashed

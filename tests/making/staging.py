@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from kstore.coordinator.transaction.log import TRANSACTION_STATE_CONFIG, TRANSACTION_STATE_TOPIC
+from kstore.coordinator.transaction.log import TRANSACTION_STATE_CONFIG
 from kstore.env import DEFAULT_ENV, LocalEnv
 from kstore.producer.producer import Producer
 from kstore.staging import (
@@ -19,6 +19,7 @@ from kstore.staging import (
     prepare_root,
 )
 from kstore.store.store import open_store
+from kstore.types import TRANSACTION_STATE_TOPIC
 
 TOPIC, PARTITIONS = "t", 3
 

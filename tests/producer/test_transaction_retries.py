@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from kstore.coordinator.transaction.coordinator import TransactionCoordinator
-from kstore.coordinator.transaction.log import TRANSACTION_STATE_TOPIC
 from kstore.env import WriteFile
 from kstore.errors import KStoreError, LogFailedError, ProducerTimeoutError, RecordTooLargeError, StorageError
 from kstore.producer import Producer
 from kstore.producer.transactions import TransactionManagerState
 from kstore.store.store import WritableStore, open_store
+from kstore.types import TRANSACTION_STATE_TOPIC
 from tests.fakes.faults import Fault, FaultKind, FaultyEnv
 from tests.fakes.sending import T0, T1, ManualClock
 from tests.fakes.transacting import Transactional

@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 
 from kstore.coordinator.transaction.coordinator import TransactionCoordinator
-from kstore.coordinator.transaction.log import TRANSACTION_STATE_TOPIC
 from kstore.errors import (
     InvalidProducerEpochError,
     KStoreError,
@@ -20,6 +19,7 @@ from kstore.errors import (
 )
 from kstore.producer.transactions import TransactionManager, TransactionManagerState
 from kstore.store.store import open_store
+from kstore.types import TRANSACTION_STATE_TOPIC
 from tests.fakes.sending import T0, T1, ManualClock, again, fails
 from tests.fakes.transacting import Transactional
 

@@ -13,7 +13,6 @@ import kstore
 from kstore.config import LogConfig
 from kstore.coordinator.transaction import coordinator as coordinator_module
 from kstore.coordinator.transaction.coordinator import coordinator_of
-from kstore.coordinator.transaction.log import TRANSACTION_STATE_TOPIC
 from kstore.env import LocalEnv
 from kstore.errors import (
     CorruptRecordError,
@@ -30,7 +29,7 @@ from kstore.staging.area import CONTROL_PARTITION
 from kstore.staging.committed import CommittedVersions
 from kstore.store.checks import verify
 from kstore.store.store import open_store
-from kstore.types import INTERNAL_TOPICS, SINK_TOPIC
+from kstore.types import INTERNAL_TOPICS, SINK_TOPIC, TRANSACTION_STATE_TOPIC
 from tests.fakes.full_disk import FullEnv
 from tests.making.collecting import over
 from tests.making.staging import PARTITIONS, TOPIC, commit, committed_values, make_root, stage, transactional_id

@@ -11,9 +11,8 @@ from kstore.coordinator.store import CoordinatorLog, CoordinatorStore, ReadableL
 from kstore.coordinator.transaction.state import TransactionState, read_transaction_state
 from kstore.record import MemoryRecordsBuilder
 from kstore.record.validation import AppendOrigin
-from kstore.types import NO_TIMESTAMP, Ack
+from kstore.types import NO_TIMESTAMP, TRANSACTION_STATE_TOPIC, Ack
 
-TRANSACTION_STATE_TOPIC = "__transaction_state"
 # Kafka's defaults of transaction.state.log.num.partitions and transaction.state.log.segment.bytes.
 PARTITION_COUNT = 50
 TRANSACTION_STATE_CONFIG = LogConfig(cleanup_policy="compact", compression_type="uncompressed", segment_bytes=100 * MIB)

@@ -23,7 +23,7 @@ from kstore.log.files.names import (
 from kstore.log.files.root_files import read_meta_properties, read_partition_metadata
 from kstore.store.settings.cluster import ClusterTopic, read_cluster_topics
 from kstore.store.settings.file import SettingsFile, read_settings, write_settings
-from kstore.types import GROUP_OFFSETS_TOPIC, SINK_TOPIC, TopicPartition
+from kstore.types import GROUP_OFFSETS_TOPIC, SINK_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 
 # What a broker does with the records of topics that do not say it, and what kstore does with those of its own roots.
 BROKERS_DEFAULTS: Mapping[str, Any] = {"retention_ms": 7 * DAY_MS}
@@ -33,7 +33,7 @@ _FOREVER = {"cleanup_policy": "delete", "retention_ms": -1, "retention_bytes": -
 # offsets that groups resume from, and what a sink has written already.
 _OF_INTERNAL_TOPICS: Mapping[str, Mapping[str, Any]] = {
     GROUP_OFFSETS_TOPIC: {"cleanup_policy": "compact"},
-    "__transaction_state": {"cleanup_policy": "compact"},
+    TRANSACTION_STATE_TOPIC: {"cleanup_policy": "compact"},
     "__share_group_state": _FOREVER,
     "__remote_log_metadata": _FOREVER,
     SINK_TOPIC: _FOREVER,

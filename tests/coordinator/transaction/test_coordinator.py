@@ -11,7 +11,7 @@ import pytest
 from kstore.coordinator.producer_ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch
 from kstore.coordinator.transaction import coordinator as coordinator_module
 from kstore.coordinator.transaction.coordinator import TransactionCoordinator, coordinator_of
-from kstore.coordinator.transaction.log import PARTITION_COUNT, TRANSACTION_STATE_TOPIC
+from kstore.coordinator.transaction.log import PARTITION_COUNT
 from kstore.coordinator.transaction.state import TransactionState, TransactionStatus, read_transaction_state
 from kstore.errors import (
     InvalidProducerEpochError,
@@ -24,7 +24,7 @@ from kstore.errors import (
 from kstore.record import MemoryRecords
 from kstore.record.schemas.topics import coordinator_partition
 from kstore.store.store import WritableStore, open_store
-from kstore.types import TopicPartition
+from kstore.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from tests.making.batches import record
 from tests.reference.codec import write_batch
 

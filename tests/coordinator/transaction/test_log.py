@@ -9,14 +9,14 @@ import pytest
 
 from kstore import open_store
 from kstore.coordinator.producer_ids import ProducerIdAndEpoch
-from kstore.coordinator.transaction.log import TRANSACTION_STATE_TOPIC, TransactionLog, states_in
+from kstore.coordinator.transaction.log import TransactionLog, states_in
 from kstore.coordinator.transaction.state import TransactionState
 from kstore.errors import InvalidRecordError
 from kstore.record import MemoryRecordsBuilder
 from kstore.record.schemas.topics import coordinator_partition
 from kstore.record.validation import AppendOrigin
 from kstore.store.store import WritableStore
-from kstore.types import TopicPartition
+from kstore.types import TRANSACTION_STATE_TOPIC, TopicPartition
 
 T0 = TopicPartition("t", 0)
 
