@@ -57,11 +57,11 @@ class CompressionType(IntEnum):
     @property
     def least_magic(self) -> int:
         """The lowest magic of a batch that can have this codec: 2 for zstd, 0 for all others (KIP-110)."""
-        return MAGIC_V2 if self is CompressionType.ZSTD else MAGIC_V0
+        return _CODECS[self].least_magic
 
     @classmethod
     def for_name(cls, name: str) -> CompressionType:
-        """Return the codec of one of Kafka's names: none, gzip, snappy, lz4, zstd.
+        """Return the codec of one of Kafka's names, kstore.config.CodecName.
 
         Raises: ValueError for another name.
         """
@@ -284,30 +284,30 @@ def level_of(codec: CompressionType, level: int | None) -> int:
     return level
 
 
-def compress(codec_id: int, data: Payload, level: int | None = None) -> Payload:
+def compress(codec_id: int, data: Payload, level: int | None = None, *, magic: int = MAGIC_V2) -> Payload:
     """Return the payload of one batch, compressed and framed as by Kafka's producer.
 
-    Args: codec_id: 0 to 4, as in the batch attributes; level: as for level_of.
+    Args: codec_id: 0 to 4, as in the batch attributes; level: as for level_of; magic: that of the batch.
     Raises: UnsupportedCompressionTypeError; ValueError for an invalid level.
     Threads: safe.  Cost: one pass; the codec libraries release the GIL.
     """
     codec = _CODECS.get(codec_id)
     if codec is None:
         raise _unsupported(codec_id)
-    return codec.compress(data, level_of(CompressionType(codec_id), level))
+    return codec.compress(data, level_of(CompressionType(codec_id), level), magic=magic)
 
 
-def _compress_none(data: Payload, _level: int) -> Payload:
+def _compress_none(data: Payload, _level: int, **_: int) -> Payload:
     return data
 
 
-def _compress_gzip(data: Payload, level: int) -> bytes:
+def _compress_gzip(data: Payload, level: int, **_: int) -> bytes:
     deflater = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
     trailer = zlib.crc32(data).to_bytes(4, "little") + (len(data) & 0xFFFFFFFF).to_bytes(4, "little")
     return b"".join((GZIP_HEADER, deflater.compress(data), deflater.flush(), trailer))
 
 
-def _compress_snappy(data: Payload, _level: int) -> bytes:
+def _compress_snappy(data: Payload, _level: int, **_: int) -> bytes:
     import cramjam
 
     view = memoryview(data)
@@ -318,7 +318,12 @@ def _compress_snappy(data: Payload, _level: int) -> bytes:
     return b"".join(parts)
 
 
-def _compress_lz4(data: Payload, level: int) -> bytes:
+def lz4_header(magic: int) -> bytes:
+    """Return the header of an lz4 frame in a batch of this magic."""
+    return LZ4_HEADER_OF_V0 if magic == MAGIC_V0 else LZ4_HEADER
+
+
+def _compress_lz4(data: Payload, level: int, *, magic: int) -> bytes:
     """Compress block by block. As in Kafka, the default level selects the fast compressor, any other the high one."""
     import lz4.block
 
@@ -326,7 +331,7 @@ def _compress_lz4(data: Payload, level: int) -> bytes:
     if level == _LZ4_LEVELS.default:
         options = {"mode": "default"}
     view = memoryview(data)
-    parts: list[Payload] = [LZ4_HEADER]
+    parts: list[Payload] = [lz4_header(magic)]
     for at in range(0, len(view), LZ4_BLOCK_BYTES):
         raw = view[at : at + LZ4_BLOCK_BYTES]
         block: Payload = lz4.block.compress(raw, store_size=False, **options)
@@ -339,7 +344,7 @@ def _compress_lz4(data: Payload, level: int) -> bytes:
     return b"".join(parts)
 
 
-def _compress_zstd(data: Payload, level: int) -> bytes:
+def _compress_zstd(data: Payload, level: int, **_: int) -> bytes:
     out: bytes = _contexts.zstd_compressor(level).compress(data)
     return out
 
@@ -347,9 +352,10 @@ def _compress_zstd(data: Payload, level: int) -> bytes:
 class _Codec(NamedTuple):
     """What this module does for a codec. levels: None if it has none."""
 
-    compress: Callable[[Payload, int], Payload]
+    compress: Callable[..., Payload]
     decompress: Callable[..., Payload]
     levels: _Levels | None = None
+    least_magic: int = MAGIC_V0
 
 
 _LZ4_LEVELS = _Levels(least=1, most=17, default=9)
@@ -358,5 +364,8 @@ _CODECS: dict[int, _Codec] = {
     CompressionType.GZIP: _Codec(_compress_gzip, _decompress_gzip, _Levels(least=1, most=9, default=-1)),
     CompressionType.SNAPPY: _Codec(_compress_snappy, _decompress_snappy),
     CompressionType.LZ4: _Codec(_compress_lz4, _decompress_lz4, _LZ4_LEVELS),
-    CompressionType.ZSTD: _Codec(_compress_zstd, _decompress_zstd, _Levels(least=-131072, most=22, default=3)),
+    CompressionType.ZSTD: _Codec(
+        _compress_zstd, _decompress_zstd, _Levels(least=-131072, most=22, default=3), least_magic=MAGIC_V2
+    ),
 }
+CODECS_WITH_LEVELS = tuple(codec for codec in CompressionType if _CODECS[codec].levels is not None)

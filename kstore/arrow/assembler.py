@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from kstore._core import BATCH_ROW_FIELDS, CONTROL_BIT, TRANSACTIONAL_BIT, Columns, ExportedBatch
+from kstore._core import BATCH_ROW_FIELDS, CODEC_BITS, CONTROL_BIT, TRANSACTIONAL_BIT, Columns, ExportedBatch
 from kstore.arrow.columns import TYPES
 from kstore.compression import CompressionType
 from kstore.log.scan import ColumnSelection, Mode
@@ -116,7 +116,7 @@ class Assembler:
         if name == "sequence":
             return _exported(pa.array(_sequences(columns, table), TYPES[name]))
         if name == "codec":
-            return _exported(_CODEC_NAMES.take(pa.array(_spread(table, table[:, _FIELD["attributes"]] & 0x07))))
+            return _exported(_CODEC_NAMES.take(pa.array(_spread(table, table[:, _FIELD["attributes"]] & CODEC_BITS))))
         source, of = _PER_BATCH[name]
         per_batch = of(table[:, _FIELD[source]])
         if len(per_batch) and (per_batch == per_batch[0]).all():

@@ -635,7 +635,13 @@ cdef FrameStatus decompress_snappy_blocks(const uint8_t* p, int64_t n, uint8_t* 
     return FRAME_OK
 
 
-# Returns: FRAME_OK with the room for the content in frame.room, which is at most limit plus one block.
+# Whether this part decompresses a codec: one whose blocks are literals, and copies of earlier content.
+cdef inline bint copies_blocks(int codec) noexcept nogil:
+    return codec == CODEC_SNAPPY or codec == CODEC_LZ4
+
+
+# Requires: copies_blocks. Returns: FRAME_OK with the room for the content in frame.room, which is at most limit plus one
+# block.
 cdef FrameStatus check_blocks(int codec, const uint8_t* p, int64_t n, int magic, int64_t limit,
                               Frame* frame) noexcept nogil:
     cdef FrameStatus status
@@ -664,7 +670,7 @@ def decompress_blocks(payload, *, int codec_id, int64_t limit, int magic):
     """Decompress a payload that is an LZ4 frame (in the subset that Kafka reads) or snappy blocks; return a memoryview.
 
     Snappy: blocks in xerial framing, or one raw block.
-    Args: codec_id: 2 (snappy) or 3 (lz4); limit: the most bytes of content; magic: that of the batch (with 0, the lz4
+    Args: codec_id: one of these two; limit: the most bytes of content; magic: that of the batch (with 0, the lz4
         header checksum is not checked).
     Raises: DecompressionError (without a position); ValueError for another codec or a payload that is not bytes.
     Cost: one pass without a copy of the content. Memory: at most limit plus one block, and no more than the payload's
@@ -674,8 +680,9 @@ def decompress_blocks(payload, *, int codec_id, int64_t limit, int magic):
     cdef FrameStatus status
     cdef ColumnBuffer content
     cdef const Py_buffer* raw
-    if codec_id not in (CODEC_SNAPPY, CODEC_LZ4):
-        raise ValueError(f"codec_id must be {CODEC_SNAPPY} or {CODEC_LZ4}, got {codec_id}")
+    if not copies_blocks(codec_id):
+        expected = " or ".join(str(known) for known in CODEC_NAMES if copies_blocks(known))
+        raise ValueError(f"codec_id must be {expected}, got {codec_id}")
     source = memoryview(payload)
     raw = bytes_of(source)
     cdef const uint8_t* p = <const uint8_t*>raw.buf
@@ -692,7 +699,7 @@ def decompress_blocks(payload, *, int codec_id, int64_t limit, int magic):
         else:
             with nogil:
                 status = decompress_checked(codec_id, p, n, limit, content.block.data, &frame)
-    name = "snappy" if codec_id == CODEC_SNAPPY else "lz4"
+    name = CODEC_NAMES[codec_id]
     if status == CONTENT_TOO_LARGE:
         raise output_too_large(name, limit)
     if status != FRAME_OK:

@@ -323,14 +323,14 @@ cdef enum Progress:
 _PROGRESS = {NEED_CHUNK: "more", TABLE_FULL: "full", FILE_DONE: "done"}
 
 
-# Decompresses a payload of lz4 or snappy into `room`; s then reads its content. Other codecs, and payloads with an
+# Decompresses a payload, if its codec copies blocks, into `room`; s then reads its content. Other codecs, and payloads with an
 # error, are left to ColumnDecoder.inflate. Returns: OPENED; NEED_INFLATE; NEED_CONTENT_ROOM (of frame.room bytes);
 # FAILED.
 cdef Progress decompress_payload(const Header* h, Source* s, Frame* frame, const Block* room, int64_t limit,
                                  Problem* problem) noexcept nogil:
     cdef int codec = h.attributes & CODEC_MASK
     cdef int64_t size = s.end - s.at
-    if h.magic < MAGIC_V2 or (codec != CODEC_SNAPPY and codec != CODEC_LZ4) \
+    if h.magic < MAGIC_V2 or not copies_blocks(codec) \
             or check_blocks(codec, s.at, size, h.magic, limit, frame) != FRAME_OK:
         return NEED_INFLATE
     if frame.room > room.capacity:
@@ -381,7 +381,7 @@ cdef class ColumnDecoder:
         aborted: (producer id, first offset, offset of the abort marker) of transactions whose batches are skipped.
     Attributes: position: of the next batch; needed: the bytes of it that run() waits for; last_position: of the batch
         before it, -1 if none was passed since start_file.
-    Threads: one at a time; run() releases the GIL except for gzip, zstd, wrappers, and views into payloads.
+    Threads: one at a time; run() releases the GIL except for codecs of Python packages, wrappers, and views into payloads.
     """
 
     cdef Table table

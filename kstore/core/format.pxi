@@ -47,6 +47,9 @@ cdef enum:
     OFFSET_ENTRY_SIZE = 8
     TIME_ENTRY_SIZE = 12
 
+# By id, as labels of kstore.compression.CompressionType.
+CODEC_NAMES = {0: "none", 1: "gzip", CODEC_SNAPPY: "snappy", CODEC_LZ4: "lz4", CODEC_ZSTD: "zstd"}
+
 LOG_OVERHEAD = LOG_OVERHEAD_SIZE
 MAGIC_POSITION = MAGIC_AT
 CRC_POSITION = CRC_AT
@@ -168,7 +171,7 @@ _INVALID = {
     BAD_HEADER_VALUE_SIZE: "header value size does not fit: expected from -1 to {expected} bytes, found {found}",
     RECORD_SIZE_MISMATCH: "record size does not match its fields: expected {expected} bytes, found {found}",
     TRAILING_BYTES: "bytes left after the last record: expected {expected}, found {found}",
-    BAD_LEGACY_CODEC: "compression type not allowed in magic 0 and 1: expected 0 to {expected}, found {found} (zstd)",
+    BAD_LEGACY_CODEC: "compression type not allowed in magic 0 and 1: expected 0 to {expected}, found {found} ({codec})",
     NULL_WRAPPER: "compressed message without a value: expected compressed messages, found null",
     EMPTY_WRAPPER: "compressed message without inner messages: expected at least {expected} message, found {found}",
     NESTED_WRAPPER: "compressed message inside a compressed message: expected compression type 0, found {found}",
@@ -210,7 +213,7 @@ cdef object error_of(const Problem* problem, object path):
         cls, template = CorruptRecordError, _CORRUPT[status]
     else:
         cls, template = InvalidRecordError, _INVALID[status]
-    reason = template.format(expected=problem.expected, found=problem.found)
+    reason = template.format(expected=problem.expected, found=problem.found, codec=CODEC_NAMES.get(problem.found))
     what, _, detail = reason.partition(": ")
     record = f"record {problem.record} of the " if problem.record >= 0 else ""
     return cls(f"{what} in {record}{place}: {detail}", path=path, base_offset=base_offset, position=problem.position,

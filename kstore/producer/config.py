@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from kstore.compression import CompressionType, level_of
 from kstore.config import MAX_INT32, MAX_INT64, MIB, CodecName
@@ -193,7 +193,7 @@ class ProducerConfig:
         if str(self.acks) not in _ACKS or isinstance(self.acks, bool):
             raise ValueError(f"acks must be one of {', '.join(_ACKS)}, got {self.acks!r}")
         self._check_plugins()
-        names = get_args(CodecName)
+        names = [codec.label for codec in CompressionType]
         if self.compression_type not in names:
             raise ValueError(f"compression_type must be one of {', '.join(names)}, got {self.compression_type!r}")
         if self.compression_level is not None:

@@ -12,7 +12,7 @@ from kstore._core import (
     Record,
     append_of_builder,
 )
-from kstore.compression import LZ4_HEADER_OF_V0, CompressionType, Payload, compress, level_of
+from kstore.compression import CompressionType, Payload, compress, level_of
 from kstore.record.batches import MemoryRecords, set_max_timestamp
 from kstore.record.control import (
     ControlRecordType,
@@ -49,9 +49,9 @@ class MemoryRecordsBuilder(MemoryRecordsBuilderCore):
 
     Args:
         magic: 2; or 1 or 0, where records become a run of messages, or one compressed wrapper. These support no
-            headers, producer fields, control records, delete horizon or zstd; the leader epoch is ignored, and in magic
-            0 the timestamps too.
-        compression: none, gzip, snappy, lz4 or zstd; level: None for Kafka's default.
+            headers, producer fields, control records, delete horizon or codec of a higher least_magic; the leader epoch
+            is ignored, and in magic 0 the timestamps too.
+        compression: a CompressionType or its name; level: None for Kafka's default.
         log_append_time_ms: with TimestampType.LOG_APPEND_TIME, the timestamp of all records.
         producer_id, producer_epoch, base_sequence: those of an idempotent producer; a log accepts all three or none.
         delete_horizon_ms: the time from which compaction may drop tombstones (KIP-534).
@@ -147,11 +147,7 @@ class MemoryRecordsBuilder(MemoryRecordsBuilderCore):
 
     def compress_records(self, codec_id: int, records: memoryview, level: int | None) -> Payload:
         """Return the records compressed by a codec, with the framing for the batch's magic."""
-        payload = compress(codec_id, records, level)
-        if self.magic == 0 and codec_id == CompressionType.LZ4:
-            payload = bytearray(payload)
-            payload[: len(LZ4_HEADER_OF_V0)] = LZ4_HEADER_OF_V0
-        return payload
+        return compress(codec_id, records, level, magic=self.magic)
 
 
 KRaftControlRecord = (

@@ -93,8 +93,8 @@ def down_convert(
     codec and timestamp type stay; magic 0 has no timestamps.
     Args: chunk_bytes: the least size of a chunk, except for the last one; stats: updated during iteration.
     Returns: an iterator over chunks, without empty ones.
-    Raises: UnsupportedCompressionTypeError for zstd to magic 0 or 1, and errors of reading the records, during
-        iteration; TypeError for anything but batches; ValueError for another magic.
+    Raises: UnsupportedCompressionTypeError for a magic below the codec's least_magic, and errors of reading the
+        records, during iteration; TypeError for anything but batches; ValueError for another magic.
     Cost: memory for one chunk and one batch.  Source: Kafka RecordsUtil.downConvert, LazyDownConversionRecords.
     """
     _check_magic(magic)

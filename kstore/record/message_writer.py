@@ -21,12 +21,11 @@ from kstore.compression import (
     GZIP_HEADER,
     LZ4_BLOCK_BYTES,
     LZ4_END_MARK,
-    LZ4_HEADER,
-    LZ4_HEADER_OF_V0,
     LZ4_STORED_BIT,
     XERIAL_BLOCK_BYTES,
     XERIAL_HEADER,
     CompressionType,
+    lz4_header,
 )
 from kstore.config import MAX_INT32, MAX_INT64
 from kstore.errors import StorageError
@@ -204,7 +203,7 @@ class Lz4Output(CompressedOutput):
     def __init__(self, output: Writable, *, magic: int) -> None:
         import lz4.block
 
-        super().__init__(output, header=LZ4_HEADER_OF_V0 if magic == 0 else LZ4_HEADER)
+        super().__init__(output, header=lz4_header(magic))
         self._compress: Callable[..., bytes] = lz4.block.compress
 
     def _write_block(self, block: bytearray | memoryview) -> None:
@@ -219,18 +218,23 @@ class Lz4Output(CompressedOutput):
         self._output.write(LZ4_END_MARK)
 
 
+_OUTPUTS: dict[CompressionType, Callable[[Writable, int], CompressedOutput]] = {
+    CompressionType.GZIP: lambda output, _: GzipOutput(output),
+    CompressionType.SNAPPY: lambda output, _: SnappyOutput(output),
+    CompressionType.LZ4: lambda output, magic: Lz4Output(output, magic=magic),
+}
+
+
 def wrap_for_output(output: Writable, *, compression: CompressionType, magic: int) -> CompressedOutput:
     """Return a stream that compresses the message set of a wrapper of that magic into `output`.
 
     Raises: ValueError for a codec that V0 and V1 do not support.
     """
-    if compression == CompressionType.GZIP:
-        return GzipOutput(output)
-    if compression == CompressionType.SNAPPY:
-        return SnappyOutput(output)
-    if compression == CompressionType.LZ4:
-        return Lz4Output(output, magic=magic)
-    raise ValueError(f"compression of a V{magic} wrapper: expected gzip, snappy or lz4, found {compression.label}")
+    kind = _OUTPUTS.get(compression)
+    if kind is None:
+        names = ", ".join(codec.label for codec in _OUTPUTS)
+        raise ValueError(f"compression of a V{magic} wrapper: expected one of {names}, found {compression.label}")
+    return kind(output, magic)
 
 
 def write_all(views: list[memoryview], take: Callable[[list[memoryview]], int | None], *, most_gathered: int) -> None:
@@ -519,7 +523,7 @@ class MessageWriter(BufferingOutputStream):
                 With a codec, this is the message set (a run of `write_entry`) to compress; the output then compresses
                 as it is written, and ends when the function returns.
             magic: 0 or 1. V0 has no timestamp: timestamp_ms must be -1, timestamp_type is ignored.
-            compression: gzip, snappy or lz4 make the message a wrapper; a CompressionType or its name.
+            compression: a CompressionType of magic 0, or its name; any but NONE makes the message a wrapper.
         Raises: ValueError for a magic, codec, timestamp or timestamp type that the message cannot have, or a null value
             of a wrapper; TypeError; errors of the stream or the function.
         """
@@ -618,7 +622,8 @@ def _prologue(*, magic: int, timestamp_ms: int, timestamp_type: TimestampType, c
     if magic not in (0, 1):
         raise ValueError(f"magic of a message: expected 0 or 1, found {magic}")
     if compression not in _MESSAGE_CODECS:
-        raise ValueError(f"compression of a V{magic} message: expected none, gzip, snappy or lz4, found {compression}")
+        names = ", ".join(codec.label for codec in _MESSAGE_CODECS)
+        raise ValueError(f"compression of a V{magic} message: expected one of {names}, found {compression}")
     stamp = operator.index(timestamp_ms)
     if magic == 0:
         if stamp != NO_TIMESTAMP:

@@ -286,7 +286,7 @@ def target_compression(
 ) -> CompressionType:
     """Return the codec in which the records are stored in the log; a control batch is not compressed there.
 
-    Raises: UnsupportedCompressionTypeError for zstd in a log of magic 0 or 1.
+    Raises: UnsupportedCompressionTypeError for a log below the codec's least_magic.
     """
     target = source if rules.compression is None else rules.compression
     if source == _NONE and batches[0].is_control:

@@ -585,6 +585,6 @@ def test_message_that_can_not_be_is_refused_whole(
 @magic_parameter
 def test_codec_that_messages_do_not_have_is_refused(magic: int, codec: Any) -> None:
     writer = MessageWriter(4)
-    with pytest.raises(ValueError, match=f"compression of a V{magic} message: expected none, gzip, snappy or lz4"):
+    with pytest.raises(ValueError, match=f"compression of a V{magic} message: expected one of none, gzip, snappy, lz4"):
         writer.write_message(b"", magic=magic, compression=codec)
     assert writer.size == 0

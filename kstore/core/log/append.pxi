@@ -277,7 +277,7 @@ cdef Assigned decompress_content(const uint8_t* p, const Header* h, const Assign
     cdef int64_t n = h.size - BATCH_HEADER_SIZE
     cdef int64_t limit = rules.max_decompressed_bytes
     cdef Frame frame
-    if codec != CODEC_SNAPPY and codec != CODEC_LZ4:
+    if not copies_blocks(codec):
         return NEEDS_CODEC
     if check_blocks(codec, payload, n, MAGIC_V2, limit, &frame) != FRAME_OK or make_room(room, frame.room) != IS_ASSIGNED:
         return NOT_ASSIGNED
@@ -406,8 +406,8 @@ cdef class LeaderAssigner:
 
     All other appends, and errors, are left to validate_and_assign_offsets.
     Args: those of kstore.record.validation.RecordRules with the same names; max_message_bytes: of one batch; codec_id:
-        the codec that records must have, -1 for any; decompress(codec, payload, limit): for gzip and zstd, None to
-        leave these to the slow path; max_decompressed_bytes: the limit for decompress.
+        the codec that records must have, -1 for any; decompress(codec, payload, limit): for codecs of Python packages,
+        None to leave these to the slow path; max_decompressed_bytes: the limit for decompress.
     Threads: immutable, safe.
     """
 

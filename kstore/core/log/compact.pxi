@@ -603,11 +603,11 @@ cdef Status find_payload(const uint8_t* p, const Header* h, const uint8_t** payl
     return OK
 
 
-# Decompresses lz4 and snappy. Returns: whether it is done; else the caller asks for the content.
+# Decompresses a payload, if its codec copies blocks. Returns: whether it is done; else the caller asks for the content.
 cdef bint has_decompressed(Compaction* k, const Header* h, const uint8_t** payload, int64_t* size) noexcept nogil:
     cdef Frame frame
     cdef int codec = h.attributes & CODEC_MASK
-    if codec != CODEC_SNAPPY and codec != CODEC_LZ4:
+    if not copies_blocks(codec):
         return False
     if check_blocks(codec, payload[0], size[0], h.magic, k.max_decompressed_bytes, &frame) != FRAME_OK \
             or make_room(&k.room, frame.room) != IS_ASSIGNED:

@@ -183,7 +183,8 @@ cdef int set_timestamp_type(Header* h, object timestamp_type) except -1:
 cdef int check_legacy(const Header* h, bint has_horizon) except -1:
     for name, is_wanted in (("transactions", h.attributes & TRANSACTIONAL_MASK), ("control records",
                             h.attributes & CONTROL_MASK), ("a delete horizon", has_horizon),
-                            ("zstd", h.attributes & CODEC_MASK == CODEC_ZSTD)):
+                            (CODEC_NAMES[h.attributes & CODEC_MASK],
+                             h.attributes & CODEC_MASK > MAX_LEGACY_CODEC_ID)):
         if is_wanted:
             raise ValueError(f"a batch of magic {h.magic} can't have {name}")
     return 0

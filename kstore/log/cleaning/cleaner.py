@@ -19,7 +19,7 @@ from kstore._core import (
     TimeIndexEntries,
     read_header,
 )
-from kstore.compression import LZ4_HEADER, LZ4_HEADER_OF_V0, CompressionType, Payload, compress, decompress
+from kstore.compression import Payload, compress, decompress
 from kstore.config import MAX_INT32, LogConfig
 from kstore.env import Env, ReadFile, WriteFile
 from kstore.errors import KeylessRecordsError
@@ -458,7 +458,4 @@ def _read(file: ReadFile, *, size: int, position: int) -> bytes:
 
 
 def _compress(codec_id: int, data: Payload, magic: int) -> Payload:
-    payload = compress(codec_id, data)
-    if codec_id == CompressionType.LZ4 and magic == 0:
-        return LZ4_HEADER_OF_V0 + bytes(payload[len(LZ4_HEADER) :])
-    return payload
+    return compress(codec_id, data, magic=magic)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from kstore.compression import CODECS_WITH_LEVELS
 from kstore.config import KIB, MAX_INT32, MAX_INT64
 from kstore.env import is_local, shown_path
 from kstore.log.files.names import is_topic_name
@@ -25,9 +26,7 @@ _KAFKA = "kafka."
 _NUMBERS = (
     "batch.size",
     "buffer.memory",
-    "compression.gzip.level",
-    "compression.lz4.level",
-    "compression.zstd.level",
+    *(f"compression.{codec.label}.level" for codec in CODECS_WITH_LEVELS),
     "delivery.timeout.ms",
     "linger.ms",
     "max.block.ms",

@@ -119,7 +119,7 @@ def pack_batch(
     ms), headers (array of structs of key and value), offset (long; by default counted up from base_offset).
     The query fails for a null record or header, for offsets that do not increase, and for values that a batch can't
     hold.
-    Args: codec: none, gzip, snappy, lz4 or zstd; level: compression level, None for Kafka's default.
+    Args: codec: a name of kstore.CompressionType; level: compression level, None for Kafka's default.
     Raises: ValueError for an unknown codec or level.
     """
     compression = CompressionType.for_name(codec)
