@@ -142,25 +142,6 @@ def test_public_names_that_a_page_names_exist() -> None:
     assert wrong == []
 
 
-def test_place_to_add_something_to_is_where_the_page_says() -> None:
-    text = " ".join((ROOT / "docs" / "internals" / "adding.md").read_text().split())
-    places = re.findall(r"`(kstore/[\w./]+)`: `([\w.]+)`", text)
-    assert len(places) > 15
-    wrong = []
-    for path, name in places:
-        if not re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", (ROOT / path).read_text()):
-            wrong.append(f"{path}: {name}")
-    assert wrong == []
-
-
-def test_page_lists_each_part_of_the_core_that_asks_for_a_codec() -> None:
-    page = (ROOT / "docs" / "internals" / "adding.md").read_text()
-    listed = set(re.findall(r"`(kstore/core/[\w./]+)`", page.partition("\n## A codec\n")[2].partition("\n## ")[0]))
-    codec = re.compile(r"\bCODEC_(?:NONE|GZIP|SNAPPY|LZ4|ZSTD)\b")
-    parts = [path for path in (ROOT / "kstore" / "core").rglob("*.pxi") if codec.search(path.read_text())]
-    assert {path.relative_to(ROOT).as_posix() for path in parts} == listed
-
-
 def test_class_of_kafka_is_where_the_page_says() -> None:
     rows = re.findall(r"^\|([^|]+)\|[^|]+\|([^|]+)\|([^|]+)\|$", (ROOT / "docs" / "kafka-classes.md").read_text(), re.M)
     assert len(rows) > 20
