@@ -181,7 +181,7 @@ class MemoryRecordsCore:
         position: int = 0,
         path: str | None = None,
         topic_partition: TopicPartition | None = None,
-        config: LogConfig = ...,
+        config: LogConfig | None = ...,
     ) -> None: ...
     _position: Final[int]
     _path: Final[str | None]
@@ -1050,7 +1050,7 @@ def pack_rows_into(batches: list[Any], packer: RecordBatchPacker) -> int: ...
 @disjoint_base
 class ProducerCore:
     _uses_fast_path: bool
-    partition_counts: dict[str, int]
+    _partition_counts: dict[str, int]
     def __init__(
         self,
         accumulator: RecordAccumulatorCore,

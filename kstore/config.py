@@ -158,16 +158,6 @@ class LogConfig:
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
 
-    @classmethod
-    def or_default(cls, config: LogConfig | None) -> LogConfig:
-        """Return `config`, or the defaults if it is None.
-
-        Raises: TypeError.
-        """
-        if config is not None and not isinstance(config, LogConfig):
-            raise TypeError(f"config must be a LogConfig, got {config!r}")
-        return _DEFAULT if config is None else config
-
     @property
     def is_compacted(self) -> bool:
         """Whether cleanup.policy includes compact."""
@@ -180,3 +170,15 @@ class LogConfig:
 
 
 _DEFAULT: Final = LogConfig()
+
+
+def config_or_default(config: LogConfig | None) -> LogConfig:
+    """Return `config`, or the defaults if it is None.
+
+    Raises: TypeError.
+    """
+    if config is None:
+        return _DEFAULT
+    if not isinstance(config, LogConfig):
+        raise TypeError(f"config must be a LogConfig, got {config!r}")
+    return config

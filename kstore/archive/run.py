@@ -16,7 +16,7 @@ from kstore.archive.parts import PartResult, Plan, Waiting, Work
 from kstore.archive.plan import MOST_LOOKS, Source, damage_of, make_plan, marker_lost, works
 from kstore.archive.target import Commit, PartitionNotes, Place, Target
 from kstore.archive.tasks import Job, run_part
-from kstore.config import MAX_INT32, LogConfig
+from kstore.config import MAX_INT32, LogConfig, config_or_default
 from kstore.env import DEFAULT_ENV, Env, StrPath, join_path, split_path
 from kstore.errors import CorruptManifestError, ExportError, LogReplacedError, checked_int
 from kstore.log.files.names import (
@@ -402,6 +402,6 @@ def local_export(
     on_bytes: OnBytes | None = None,
 ) -> ExportSummary:
     """Export in this process; see kstore.export. on_plan, on_bytes: as in run_export and LocalThreads."""
-    found = Source(source, LogConfig.or_default(config), env, fail_on_data_loss)
+    found = Source(source, config_or_default(config), env, fail_on_data_loss)
     execute = LocalThreads(threads, on_bytes)
     return run_export(found, target, options, execute, tasks=threads, on_plan=on_plan, env=target_env)

@@ -19,7 +19,7 @@ from kstore.archive.manifest import ExportedPartition, Manifest
 from kstore.archive.options import COLUMNS, DELTA, ICEBERG, ExportOptions
 from kstore.archive.parts import Part, Work, described
 from kstore.archive.plan import Source, damage_of, make_plan, topic_id_of, works
-from kstore.config import LogConfig
+from kstore.config import LogConfig, config_or_default
 from kstore.env import Env, StrPath
 from kstore.errors import ExportError, ExportOptionsError, KStoreError
 from kstore.types import TopicPartition
@@ -236,7 +236,7 @@ def export_to_table(
 
     check_table(table, options)
     columns = (*(() if "topic" in options.columns else ("topic",)), *options.columns)
-    found = Source(source, LogConfig.or_default(config), env, fail_on_data_loss)
+    found = Source(source, config_or_default(config), env, fail_on_data_loss)
     found.selected(options)
     with _failures_of(table):
         opened = _opened(table, schema(columns, strings=options.strings))

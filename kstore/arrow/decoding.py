@@ -13,7 +13,7 @@ import pyarrow as pa
 from kstore._core import ColumnDecoder
 from kstore.arrow.assembler import Assembler, Projection
 from kstore.arrow.columns import Binary, schema
-from kstore.config import MAX_INT32, LogConfig
+from kstore.config import MAX_INT32, LogConfig, config_or_default
 from kstore.env import Env
 from kstore.errors import checked_int
 from kstore.log.damage import OnError, OnSkip, SkippedRange
@@ -31,7 +31,6 @@ _LARGEST_BATCH_BYTES = 1 << 30
 _THREAD_BYTES_AHEAD = 16 * 1024 * 1024
 # Memory of the Python objects of a table. It bounds the number of tables decoded ahead.
 _LEAST_TABLE_BYTES = 4096
-_DEFAULTS = LogConfig()
 
 
 def record_batches(
@@ -41,7 +40,7 @@ def record_batches(
     binary: Binary = "copy",
     batch_bytes: int = DEFAULT_BATCH_BYTES,
     threads: int = 1,
-    config: LogConfig = _DEFAULTS,
+    config: LogConfig | None = None,
     strings: Iterable[str] = (),
     verify_crc: bool = True,
     env: Env | None = None,
@@ -74,7 +73,7 @@ def record_batches(
         scan_around_damage if goes_on(on_error) else scan_columns,
         selection=plan.selection,
         batch_bytes=batch_bytes,
-        config=config,
+        config=config_or_default(config),
     )
     return _decode(ranges, plan, scan, SkipReport(on_skip), threads=threads, env=env)
 

@@ -58,7 +58,7 @@ class Narrowing(Protocol):
 
     def __iter__(self) -> Iterator[pa.RecordBatch]: ...
 
-    def narrowed(self, columns: Sequence[str], bounds: Bounds, *, copies: bool) -> Narrowing: ...
+    def _narrowed(self, columns: Sequence[str], bounds: Bounds, *, copies: bool) -> Narrowing: ...
 
 
 # Polars
@@ -88,7 +88,7 @@ def _frames(
     names = scan.schema.names if with_columns is None else with_columns
     bounds = NO_BOUNDS if predicate is None or n_rows is not None else bounds_of_polars(predicate)
     left = n_rows
-    for batch in scan.narrowed(names, bounds, copies=False):
+    for batch in scan._narrowed(names, bounds, copies=False):
         frame = pl.DataFrame(batch) if left is None else pl.DataFrame(batch).head(left)
         if left is not None:
             left -= frame.height
@@ -193,7 +193,7 @@ def dataset(scan: Narrowing) -> ds.Dataset:
             wanted = scan.schema.names if columns is None else columns
             names = [name for name in scan.schema.names if name in wanted or name in text]
             # A filter of pyarrow takes no view columns.
-            return _Rows(scan.narrowed(names, bounds_of_arrow(text), copies=True), columns, condition)
+            return _Rows(scan._narrowed(names, bounds_of_arrow(text), copies=True), columns, condition)
 
     return ScanDataset()
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from kstore.arrow import frames
 from kstore.arrow.columns import Binary, schema
 from kstore.arrow.decoding import DEFAULT_BATCH_BYTES, check_sizes, record_batches
-from kstore.config import MAX_INT64, LogConfig
+from kstore.config import MAX_INT64, LogConfig, config_or_default
 from kstore.env import StrPath, is_same_file
 from kstore.errors import LogReplacedError
 from kstore.log.damage import OnError, OnSkip
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 # the memory allowed per thread.
 THREAD_RANGE_BYTES = 8 * 1024 * 1024
 _SHOWN_PARTITIONS = 5
-_DEFAULTS = LogConfig()
 
 
 class Scan:
@@ -131,7 +130,7 @@ class Scan:
         connection.register(name, frames.dataset(self))
         return connection.view(name)
 
-    def narrowed(self, columns: Sequence[str], bounds: frames.Bounds, *, copies: bool = False) -> Scan:
+    def _narrowed(self, columns: Sequence[str], bounds: frames.Bounds, *, copies: bool = False) -> Scan:
         """Return a scan of the same snapshot with these columns of it that leaves out rows outside of `bounds` where
         it can do so without reading them.
 
@@ -172,7 +171,7 @@ class Scan:
         start, end = max(planned[0].start_offset, offsets[0]), min(planned[-1].end_offset, offsets[1])
         options, isolation = self._options, self._isolation or "read_uncommitted"
         on_error = options.get("on_error", "raise")
-        with open_log(path, config=options.get("config", _DEFAULTS), env=planned[0].env) as log:
+        with open_log(path, config=options.get("config"), env=planned[0].env) as log:
             if planned[-1].end_offset == MAX_OFFSET:
                 start, _ = log._held_offsets(start, since_ms=since_ms, isolation=isolation, on_error=on_error)
                 return [one for one in planned if one.end_offset > start]
@@ -230,7 +229,7 @@ def scan(
     strings: Iterable[str] = (),
     batch_bytes: int = DEFAULT_BATCH_BYTES,
     threads: int = 1,
-    config: LogConfig = _DEFAULTS,
+    config: LogConfig | None = None,
     on_error: OnError = "raise",
     on_skip: OnSkip | None = None,
 ) -> Scan:
@@ -261,7 +260,7 @@ def scan(
         "strings": (strings,) if isinstance(strings, str) else tuple(strings),
         "batch_bytes": batch_bytes,
         "threads": threads,
-        "config": LogConfig.or_default(config),
+        "config": config_or_default(config),
         "on_error": on_error,
         "on_skip": on_skip,
     }
@@ -274,7 +273,7 @@ def scan(
         raise ValueError("planned ranges have their offsets and isolation: expected paths with these arguments")
     found = Scan(ranges, **times, isolation=None if ranges else isolation, **options)
     if paths:
-        found.ranges += _ranges_of(paths, wanted, threads=threads, config=config, on_error=on_error)
+        found.ranges += _ranges_of(paths, wanted, threads=threads, config=options["config"], on_error=on_error)
     return found
 
 

@@ -356,7 +356,7 @@ class Consumer(Closing):
         """Wait until there is something to return or to raise, and return whether there is before the deadline."""
         start_ms = self._clock.monotonic_ms()
         if self._arrivals is None:
-            self._arrivals = self._store.new_arrivals()
+            self._arrivals = self._store._new_arrivals()
         while True:
             try:
                 has_new = self._take_new_partitions()

@@ -413,7 +413,7 @@ class Producer(ProducerCore):
             infos = cluster.partitions_for_topic(topic)
             if infos[-1].partition == len(infos) - 1:
                 counts[topic] = len(infos)
-        self.partition_counts = counts
+        self._partition_counts = counts
 
     def send_columns(self, topic: str, columns: Any, *, partition: int | None = None) -> ColumnsFuture:
         """Send all rows of Arrow data or of RecordColumns, as batches that take no other records.

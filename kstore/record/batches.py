@@ -37,7 +37,7 @@ from kstore._core import (
     survey_replicated,
 )
 from kstore.compression import CompressionType, decompress
-from kstore.config import LogConfig
+from kstore.config import LogConfig, config_or_default
 from kstore.errors import KStoreError
 from kstore.types import MAX_OFFSET, NO_TIMESTAMP, TimestampType, TopicPartition
 
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 __all__ = ["assign_offsets", "patch_batch_header", "set_last_offset", "set_max_timestamp", "set_partition_leader_epoch"]
 
-_DEFAULTS = LogConfig()
 _MOST_SHOWN_BATCHES = 1000
 # A dict lookup takes a tenth of the time of a call of the enumeration, and each plain message is a batch.
 _COMPRESSION_TYPES = {int(one): one for one in CompressionType}
@@ -83,12 +82,12 @@ class RecordBatch:
         position: int = 0,
         path: str | None = None,
         topic_partition: TopicPartition | None = None,
-        config: LogConfig = _DEFAULTS,
+        config: LogConfig | None = None,
         allows_low_last_offset: bool = False,
     ) -> None:
         self._buffer = buffer
         self._allows_low_last_offset = allows_low_last_offset
-        self._config = config
+        self._config = config = config_or_default(config)
         self._base_offset: int | None = None
         self._verified = False
         self.path = path

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kstore._deprecated import with_old_names
-from kstore.config import LogConfig
+from kstore.config import LogConfig, config_or_default
 from kstore.env import Env, StrPath, locate
 from kstore.errors import LogNotFoundError, LogReplacedError
 from kstore.log.damage import Damage, SuspectedLoss
@@ -62,7 +62,7 @@ def verify(
         LogReplacedError if a log is replaced while it is read. A log that is deleted during the call is left out.
     Cost: reads everything once, a damaged segment twice, or five times while another process writes the log.
     """
-    settings = LogConfig.or_default(config)
+    settings = config_or_default(config)
     directories = _selected(path, topics, env)
     verified = []
     for directory in directories:
@@ -121,7 +121,7 @@ def recover(
     recovered = recover_partitions(
         recoverable(_selected(root, topics, env)),
         recovery,
-        config=LogConfig.or_default(config),
+        config=config_or_default(config),
         dry_run=dry_run,
         keeps_copies=keeps_copies,
         trusts_recovery_point=trusts_recovery_point,

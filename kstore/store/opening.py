@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, TypeVar, overload
 
-from kstore.config import LogConfig
+from kstore.config import LogConfig, config_or_default
 from kstore.env import Env, StrPath, locate, split_path
 from kstore.errors import LogNotFoundError
 from kstore.log.files.checkpoints import forget_partitions
@@ -71,7 +71,7 @@ def open_log(
     Cost: one listing and one stat per segment; mode "r" opens no file, and mode "a" only those of the last segment if
         the log was closed.
     """
-    settings = LogConfig.or_default(config)
+    settings = config_or_default(config)
     check_recovery(recovery, trusts_recovery_point=trusts_recovery_point)
     if mode == "r":
         return open_found(find_partition(path, env), settings)
@@ -95,7 +95,7 @@ def open_found(directory: PartitionDirectory, config: LogConfig | None = None) -
     Raises: LogNotFoundError if it is gone, or is no partition directory; otherwise as open_log.
     Cost: as open_log, with one listing less.
     """
-    source = DirectorySource(directory, config=LogConfig.or_default(config))
+    source = DirectorySource(directory, config=config_or_default(config))
     if not source.segments:
         find_partition(directory.path, directory.env)
     return Log(source)

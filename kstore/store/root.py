@@ -139,7 +139,7 @@ class RootLogs(Closing, Generic[_SomeLog]):
         convert = records_of(deserializer_of(key_deserializer), deserializer_of(value_deserializer))
         chosen = None if topics is None else frozenset([topics] if isinstance(topics, str) else topics)
         named = None if partitions is None else frozenset(partitions)
-        arrivals = self.new_arrivals()
+        arrivals = self._new_arrivals()
 
         def find() -> dict[TopicPartition, PartitionDirectory]:
             return {
@@ -162,7 +162,7 @@ class RootLogs(Closing, Generic[_SomeLog]):
         feed = Feed(parts, arrivals, timeout_s=timeout_s, clock=self._env)
         return Follower(feed, convert, config=self._config)
 
-    def new_arrivals(self) -> Arrivals:
+    def _new_arrivals(self) -> Arrivals:
         """Return what wakes a reader of several logs when partitions are added or deleted, and when Log._report_to has
         something to tell it. The caller closes it.
         """

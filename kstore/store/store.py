@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Literal, overload
 
-from kstore.config import LogConfig
+from kstore.config import LogConfig, config_or_default
 from kstore.coordinator.group.offsets import forget_offsets
 from kstore.env import Env, StrPath, join_path, locate, split_path, writers_limit
 from kstore.errors import (
@@ -143,7 +143,7 @@ def open_store(
         raise ValueError(f'mode must be "r" or "a", got {mode!r}')
     check_recovery(recovery, trusts_recovery_point=trusts_recovery_point)
     env, path = locate(root, env)
-    settings, by_topic = LogConfig.or_default(config), topic_configs or {}
+    settings, by_topic = config_or_default(config), topic_configs or {}
     if mode == "r":
         return Store(path, settings, by_topic, env=env)
     threads = checked_int("recovery_threads", recovery_threads, least=1, greatest=_MOST_THREADS)

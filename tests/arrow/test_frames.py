@@ -176,14 +176,14 @@ def test_process_ends_after_a_query_that_duckdb_did_not_read_to_its_end(tmp_path
 
 def test_query_reads_the_columns_that_it_needs(scanned: Scan, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
-    narrowed = Scan.narrowed
+    narrowed = Scan._narrowed
 
     def noted(self: Scan, *arguments: Any, **options: Any) -> Scan:
         part = narrowed(self, *arguments, **options)
         asked.append(part.schema.names)
         return part
 
-    monkeypatch.setattr(Scan, "narrowed", noted)
+    monkeypatch.setattr(Scan, "_narrowed", noted)
     scanned.to_polars_lazy().filter(pl.col("offset") > 5).select("key").collect()
     with duckdb.connect() as connection:
         scanned.to_duckdb(connection, "records").filter("\"offset\" > 5 AND topic = 'clicks'").project("key").fetchall()
@@ -221,7 +221,7 @@ def test_scans_with_views_and_texts_can_be_queried_too(root: Path) -> None:
     ],
 )
 def test_bounds_leave_out_partitions_and_segments(scanned: Scan, bounds: Bounds, share: float, count: int) -> None:
-    part = scanned.narrowed(["offset"], bounds)
+    part = scanned._narrowed(["offset"], bounds)
     assert size_within(part) <= share * size_within(scanned)
     assert part.to_table().num_rows == count
 
@@ -241,7 +241,7 @@ def test_bounds_leave_out_what_the_indexes_lead_past(tmp_path: Path, bounds: Bou
     with open_log(tmp_path / "t-0", "a", INTERVAL) as log:
         log.append_as_follower(MemoryRecords(b"".join(made)))
     scanned = scan(tmp_path)
-    part = scanned.narrowed(["offset"], bounds)
+    part = scanned._narrowed(["offset"], bounds)
     assert part.to_table()["offset"].to_pylist() == list(offsets)
     assert size_within(part) == sum(len(made[offset]) for offset in offsets)
 
@@ -249,7 +249,7 @@ def test_bounds_leave_out_what_the_indexes_lead_past(tmp_path: Path, bounds: Bou
 def test_planned_ranges_are_left_out_whole(root: Path) -> None:
     with open_log(root / "orders-0") as log:
         ranges = log.plan(max_bytes=1)
-    part = scan(ranges).narrowed(["offset"], Bounds(start_offset=35))
+    part = scan(ranges)._narrowed(["offset"], Bounds(start_offset=35))
     assert set(part.ranges) < set(ranges)
     assert part.to_table()["offset"].to_pylist()[-5:] == list(range(35, 40))
 
@@ -273,7 +273,7 @@ def test_query_over_files_that_were_replaced_is_an_error(tmp_path: Path) -> None
     for file in (tmp_path / "other" / "t-0").glob("0*"):
         file.replace(tmp_path / "one" / "t-0" / file.name)
     with pytest.raises(LogReplacedError, match="was replaced since the scan was planned"):
-        scanned.narrowed(["offset"], Bounds(start_offset=5))
+        scanned._narrowed(["offset"], Bounds(start_offset=5))
 
 
 # Expressions

@@ -17,7 +17,7 @@ from tests.making.consuming import T0, T1, fill, numbers, values
 
 def waits_in(consumer, monkeypatch, act):
     """Have a poll of the consumer call `act` where it waits, each time."""
-    arrivals = consumer._store.new_arrivals()
+    arrivals = consumer._store._new_arrivals()
     wait = arrivals.wait
 
     def waiting(timeout_s, *, idle_s):

@@ -362,7 +362,7 @@ cdef class ProducerCore:
         interceptors, a custom partitioner, or no open transaction; the second gets bytes, if the batch has no room, the
         transaction does not have the partition yet, or an argument is invalid; max_record_bytes: a record of a larger
         estimated size also goes to send_serialized; clock: None for the system's.
-    Attributes: _uses_fast_path: whether the fast path is allowed; partition_counts: of topics whose partitions are
+    Attributes: _uses_fast_path: whether the fast path is allowed; _partition_counts: of topics whose partitions are
         numbered from 0 without a gap.
     """
 
@@ -379,7 +379,7 @@ cdef class ProducerCore:
     cdef int64_t monotonic_ms
     cdef bint ignores_keys
     cdef public bint _uses_fast_path
-    cdef public dict partition_counts
+    cdef public dict _partition_counts
 
     def __init__(self, RecordAccumulatorCore accumulator, *, serialize, wake_sender, send_slowly, send_serialized,
                  key_serializer, value_serializer, int64_t max_record_bytes, bint ignores_keys, clock=None):
@@ -396,7 +396,7 @@ cdef class ProducerCore:
         self.ignores_keys = ignores_keys
         self.clock = clock
         self.monotonic_ms = -1
-        self.partition_counts = {}
+        self._partition_counts = {}
 
     def send(self, topic, value=None, *, key=None, headers=(), partition=None, timestamp_ms=None, on_delivery=None):
         """Append a record to the batch of its partition and return a future of its RecordMetadata.
@@ -446,7 +446,7 @@ cdef class ProducerCore:
             if not as_partition(partition, &request.partition):
                 return None
         elif key is not None and not self.ignores_keys:
-            count = self.partition_counts.get(topic)
+            count = self._partition_counts.get(topic)
             if count is None:
                 return None
             request.partition = partition_of_hash(

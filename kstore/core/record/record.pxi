@@ -519,12 +519,12 @@ cdef class MemoryRecordsCore:
     cdef readonly object _topic_partition
     cdef readonly object _config
 
-    def __init__(self, buffer, *, int64_t position=0, path=None, topic_partition=None, config=_DEFAULT_CONFIG):
+    def __init__(self, buffer, *, int64_t position=0, path=None, topic_partition=None, config=None):
         self._held = buffer if type(buffer) is ColumnBuffer else read_only_bytes(buffer)
         self._position = position
         self._path = path
         self._topic_partition = topic_partition
-        self._config = config
+        self._config = _DEFAULT_CONFIG if config is None else config
 
     @property
     def size_in_bytes(self):

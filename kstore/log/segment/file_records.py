@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, Record, next_header
-from kstore.config import MAX_INT32, LogConfig
+from kstore.config import MAX_INT32, LogConfig, config_or_default
 from kstore.env import (
     DEFAULT_ENV,
     ENOENT,
@@ -44,7 +44,6 @@ from kstore.types import OffsetPosition
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_DEFAULTS = LogConfig()
 _logger = logging.getLogger("kstore.log")
 
 
@@ -279,7 +278,7 @@ class FileRecords(FileRecordsSlice, Closing):
         is_read_only: bool = False,
         preallocate_bytes: int = 0,
         env: Env = DEFAULT_ENV,
-        config: LogConfig = _DEFAULTS,
+        config: LogConfig | None = None,
     ) -> FileRecords:
         """Open a file; unless is_read_only, create it if it does not exist.
 
@@ -303,7 +302,7 @@ class FileRecords(FileRecordsSlice, Closing):
             if writer is not None and writer.is_new:
                 env.unlink(name)
             raise
-        return cls(file, writer=writer, size_in_bytes=size, env=env, config=config)
+        return cls(file, writer=writer, size_in_bytes=size, env=env, config=config_or_default(config))
 
     @property
     def is_read_only(self) -> bool:

@@ -12,7 +12,7 @@ from kstore.archive.parts import PartResult, Work
 from kstore.archive.plan import Source
 from kstore.archive.run import ExportSummary, run_export
 from kstore.archive.tasks import Job, run_part
-from kstore.config import LogConfig
+from kstore.config import LogConfig, config_or_default
 from kstore.env import Env, StrPath
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def export(
         error of kstore. The same call then goes on where this one stopped.
     Returns: what the target holds, and what this run added.
     """
-    found = Source(source, LogConfig.or_default(config), env, fail_on_data_loss)
+    found = Source(source, config_or_default(config), env, fail_on_data_loss)
     return run_export(found, target, export_options(format, **options), SparkTasks(spark), tasks=_slots(spark))
 
 

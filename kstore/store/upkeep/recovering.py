@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from kstore.config import LogConfig
+from kstore.config import LogConfig, config_or_default
 from kstore.env import DEFAULT_ENV, Env
 from kstore.errors import CorruptCheckpointError, CorruptionError, CorruptLogError, StorageError
 from kstore.log.files.checkpoints import (
@@ -89,7 +89,7 @@ def recover_partitions(
     roots = {directory.root for directory in directories}
     if len(roots) > 1:
         raise ValueError(f"expected partitions of one root, got those of {', '.join(sorted(roots))}")
-    settings = LogConfig() if config is None else config
+    settings = config_or_default(config)
     env = next((one.env for one in directories), DEFAULT_ENV) if env is None else env
     if not dry_run:
         for root in roots:
