@@ -18,7 +18,7 @@ from kstore.store import open_log
 from tests.crash.compacting_writer import value_at
 from tests.crash.following_reader import Delivery
 from tests.crash.rewritten_log import History, generation_in
-from tests.crash.test_rewritten_log import started, unpickled
+from tests.crash.test_rewritten_log import MOST_ROUNDS, started, unpickled
 
 SHORT_SECONDS = 3.0
 LONG_SECONDS = 600.0
@@ -151,10 +151,14 @@ def test_a_view_that_lacks_a_record_or_has_one_twice_is_a_problem() -> None:
 
 def test_followers_beside_writers_give_each_record_once(tmp_path: Path) -> None:
     outcomes: Counter[str] = Counter()
-    problems = problems_beside_writers(tmp_path / "work", seed=1, seconds=SHORT_SECONDS, outcomes=outcomes)
-    assert problems[:MOST_TOLD] == []
-    assert outcomes["generations"] > 3
-    assert outcomes["records"] > 100
+    for more in range(MOST_ROUNDS):
+        work = tmp_path / str(more)
+        problems = problems_beside_writers(work, seed=1 + 10 * more, seconds=SHORT_SECONDS, outcomes=outcomes)
+        assert problems[:MOST_TOLD] == []
+        # On a busy machine a round may have hardly a record.
+        if outcomes["generations"] > 3 and outcomes["records"] > 100:
+            return
+    raise AssertionError(f"in {MOST_ROUNDS} rounds there was only {dict(sorted(outcomes.items()))}")
 
 
 @pytest.mark.long
