@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from kstore._core import LogAppender
 from kstore.env import Env
@@ -20,13 +20,24 @@ from kstore.log.segment.segment import LogContext, LogSegment
 from kstore.log.segment.writable_segment import NO_TIMESTAMP_OFFSET, WritableSegment
 from kstore.log.write.deleted_files import DeletedFiles
 from kstore.log.write.rules import LeaderRules, LogAppendInfo
-from kstore.types import TimestampOffset
+from kstore.types import NO_TIMESTAMP, TimestampOffset
 
 # The sealed segments, the active segment, its size in bytes, and the log end offset.
 Published: TypeAlias = tuple[tuple[LogSegment, ...], WritableSegment, int, int]
 _NOT_TRUNCATED = (-1, -1)
 # A .log is renamed after its indexes: recovery takes the .log for the sign that they are there.
 _INDEXES_FIRST = (*SEGMENT_SUFFIXES[1:], LOG_SUFFIX)
+
+
+class Rest(NamedTuple):
+    """What a truncation leaves of the segment in which it ends: the batches below a position in bytes, the offset after
+    them, and their largest timestamp.
+    """
+
+    segment: LogSegment
+    position: int
+    end_offset: int
+    timestamp: TimestampOffset
 
 
 class LocalLog:
@@ -229,15 +240,27 @@ class LocalLog:
         self._truncated = _NOT_TRUNCATED
         self.recount(appended)
 
-    def truncate(
-        self, last: LogSegment, *, offset: int, position: int, timestamp: TimestampOffset, written_end_offset: int
-    ) -> None:
-        """Durably truncate segment `last` at `position`, remove the later segments, and make `last` the active one.
+    def rest_below(self, offset: int) -> Rest:
+        """Return what a truncation at `offset` leaves, which is not below the first segment.
 
-        Args: offset: the new log end offset; position: in bytes, where the first removed batch starts; timestamp: the
-            largest of the records that remain; written_end_offset: the offset after the last remaining batch.
+        Raises: StorageError, CorruptionError.
+        """
+        last = [segment for segment in self.segments if segment.base_offset <= offset][-1]
+        first_removed = last.translate_offset(offset)
+        position = last.valid_end_position if first_removed is None else first_removed.position
+        rest = last.records.walk(position=0, end_position=position)
+        timestamp = NO_TIMESTAMP_OFFSET
+        if rest.max_timestamp_ms > NO_TIMESTAMP:
+            timestamp = TimestampOffset(rest.max_timestamp_ms, rest.offset_of_max_timestamp)
+        return Rest(last, position, rest.last_offset + 1 if rest.last_offset >= 0 else last.base_offset, timestamp)
+
+    def truncate(self, rest: Rest, *, offset: int) -> None:
+        """Durably truncate a log to the rest of a segment, and make that the active one.
+
+        Args: offset: the new log end offset.
         Raises: StorageError, with part of it possibly removed.
         """
+        last = rest.segment
         self._remove_after(last.base_offset)
         if self.active.base_offset != last.base_offset:
             self._close_unflushed([last.base_offset])
@@ -245,11 +268,11 @@ class LocalLog:
             self.active = self._opened(last.base_offset)
             self.active.file_use = last.file_use
         self.sealed = tuple(segment for segment in self.sealed if segment.base_offset < last.base_offset)
-        self.active.truncate_to(offset, position=position, timestamp=timestamp)
-        self._truncated = offset, written_end_offset
+        self.active.truncate_to(offset, position=rest.position, timestamp=rest.timestamp)
+        self._truncated = offset, rest.end_offset
 
-    def restart(self, base_offset: int, *, log_start_offset: int) -> None:
-        """Durably remove all segments and create one; a high watermark that was set becomes the new log end offset.
+    def replace_all(self, base_offset: int, *, end_offset: int) -> None:
+        """Durably remove all segments, the last one first, and create an empty one; end_offset: of the log then.
 
         Raises: StorageError, with part of it possibly removed.
         """
@@ -258,6 +281,13 @@ class LocalLog:
         self.active = self._opened(base_offset, is_new=True)
         self.active.flush()
         self._truncated = _NOT_TRUNCATED
+        if end_offset > base_offset:
+            self.active.truncate_to(end_offset, position=0, timestamp=NO_TIMESTAMP_OFFSET)
+            self._truncated = end_offset, base_offset
+
+    def restart(self, base_offset: int, *, log_start_offset: int) -> None:
+        """Do what replace_all does, and begin there; a high watermark that was set becomes the new log end offset."""
+        self.replace_all(base_offset, end_offset=base_offset)
         self.move_start(log_start_offset)
         if self._high_watermark is not None:
             self._high_watermark = base_offset

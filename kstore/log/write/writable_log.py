@@ -50,7 +50,7 @@ from kstore.log.write.rules import (
 )
 from kstore.record import AppendOrigin, MemoryRecords, Record, RecordBatch
 from kstore.record.validation import check_replicated_offsets
-from kstore.types import NO_TIMESTAMP, Ack, TimestampOffset
+from kstore.types import NO_TIMESTAMP, Ack
 
 _CLIENT = AppendOrigin.CLIENT
 _logger = logging.getLogger("kstore.log")
@@ -769,27 +769,26 @@ class WritableLog(Log):
         """Remove every batch that holds an offset >= `offset`, where `offset` is not below the first segment."""
         local = self._local
         self.producer_state.update_map_end_offset(local.log_end_offset)
-        last = [segment for segment in local.segments if segment.base_offset <= offset][-1]
-        first_removed = last.translate_offset(offset)
-        position = last.valid_end_position if first_removed is None else first_removed.position
-        rest = last.records.walk(position=0, end_position=position)
-        written_end = rest.last_offset + 1 if rest.last_offset >= 0 else last.base_offset
-        timestamp = TimestampOffset(NO_TIMESTAMP, -1)
-        if rest.max_timestamp_ms > NO_TIMESTAMP:
-            timestamp = TimestampOffset(rest.max_timestamp_ms, rest.offset_of_max_timestamp)
-        self._durability.lower(DurablePoint(written_end, last.base_offset, position))
-        self._writer_files.lower_cleaned_offset(last.base_offset)
-        local.truncate(last, offset=offset, position=position, timestamp=timestamp, written_end_offset=written_end)
-        if offset < local.log_start_offset:
-            local.move_start(offset)
-            self._writer_files.save_log_start_offset(offset)
+        rest, start = local.rest_below(offset), min(offset, local.log_start_offset)
+        # Such a rest is not served, and strict recovery refuses a log start above its end: a new segment replaces it.
+        is_served = rest.position == 0 or rest.end_offset >= local.log_start_offset
+        if is_served:
+            self._durability.lower(DurablePoint(rest.end_offset, rest.segment.base_offset, rest.position))
+            self._writer_files.lower_cleaned_offset(rest.segment.base_offset)
+            local.truncate(rest, offset=offset)
+        else:
+            self._durability.lower(DurablePoint(0, 0, 0))
+            self._writer_files.lower_cleaned_offset(start)
+            local.replace_all(start, end_offset=offset)
+        if start < local.log_start_offset:
+            local.move_start(start)
+            self._writer_files.save_log_start_offset(start)
         self.leader_epochs.truncate_from_end(offset)
         local.publish(offset)
         self._durability.follow_truncation()
         self._rebuild_producers(offset)
         self.producer_state.on_high_watermark(local.high_watermark)
-        if 0 <= rest.last_offset < local.log_start_offset - 1:
-            # A log start above the end that the files show would call for their removal.
+        if not is_served and start < offset:
             self._roll_at(offset)
 
     def _restart_at(self, offset: int, *, log_start_offset: int) -> None:

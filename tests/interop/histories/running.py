@@ -237,14 +237,15 @@ class History:
             self.log.roll()
 
     def part_where_kafka_forgets_the_end(self) -> None:
-        """End the history where kstore rolled since the log start is above the last batch: Kafka does not, and when it
-        opens the log again it starts at the log start.
+        """End the history where kstore rolled, or put a segment in the place of others, since the log start is not
+        below the end of the last batch: Kafka does not, and when it opens the log again it starts at the log start.
         """
         last = self.log.segments[-1]
         theirs = max((self.roots[1] / PARTITION).glob("*.log"))
         if last.size_in_bytes == 0 and int(theirs.stem) < last.base_offset == self.log.log_end_offset:
             batches = [*MemoryRecords(theirs.read_bytes()).batches()]
-            if batches and batches[-1].last_offset + 1 < self.log.log_start_offset:
+            end = batches[-1].last_offset + 1 if batches else int(theirs.stem)
+            if end <= self.log.log_start_offset:
                 raise Parted
 
     def lead(self, data: bytes, origin: AppendOrigin = AppendOrigin.CLIENT, verifies: str = "") -> Iterator[str]:

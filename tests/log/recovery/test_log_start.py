@@ -3,6 +3,8 @@ Method: small roots whose checkpoint says so, with others that agree or not; rep
 
 from __future__ import annotations
 
+import itertools
+import random
 import shutil
 from pathlib import Path
 
@@ -12,8 +14,13 @@ import kstore
 from kstore.errors import CorruptLogError
 from kstore.log.files.checkpoints import read_offset_checkpoint
 from kstore.log.recovery.context import DamageOutcome, RecoveryMode, RecoveryReport
+from kstore.store import open_log
 from kstore.types import TopicPartition
+from tests.crash.crash_history import abandon
+from tests.crash.crash_states import as_durable, new_disk
+from tests.fakes.disk import PowerCut, SimulatedDisk
 from tests.making.batches import batch, batches, write_offset_checkpoint, write_root
+from tests.making.compacting import PATH
 
 T0 = TopicPartition("t", 0)
 END = 20
@@ -141,6 +148,40 @@ def test_truncation_inside_a_batch_below_whose_rest_all_was_deleted_leaves_a_log
         log = store.log("t", 0)
         assert (log.log_start_offset, log.log_end_offset) == (6, 8)
         assert log.append([kstore.Record(value=b"x")]).base_offset == 8
+
+
+@pytest.mark.parametrize(("deleted_to", "offset"), [(6, 6), (6, 8), (12, 10), (12, 5)])
+def test_no_power_cut_of_a_truncation_that_leaves_only_deleted_records_leaves_a_log_that_strict_recovery_refuses(
+    deleted_to: int, offset: int
+) -> None:
+    whole = new_disk()
+    with open_log(PATH, "a", env=whole) as log:
+        for base_offset in (0, 5, 10):
+            log.append_as_follower(kstore.MemoryRecords(batch(base_offset, 5)), ack="flushed")
+        log.delete_records(deleted_to)
+    rng, states = random.Random(1), 0
+    for cut_after in itertools.count(1):
+        disk = as_durable(whole.names, whole.directories, SimulatedDisk)
+        log = open_log(PATH, "a", env=disk)
+        disk.cut_at = disk.calls + cut_after
+        try:
+            log.truncate_to(offset)
+        except PowerCut:
+            is_whole = False
+        else:
+            is_whole = True
+            assert (log.log_start_offset, log.log_end_offset) == (min(deleted_to, offset), offset)
+        abandon(log)
+        for left in disk.states_after_cut(rng, most_units=4):
+            with open_log(PATH, "a", env=left) as again:
+                found = [record.offset for record in again.read()]
+                assert found in ([], list(range(deleted_to, 15)))
+                assert not (is_whole and found)
+                assert not again.append([kstore.Record(value=b"x")]).base_offset < min(deleted_to, offset)
+            states += 1
+        if is_whole:
+            break
+    assert states > 10
 
 
 def test_deletion_of_records_flushes_them_first_so_that_no_power_cut_leaves_the_log_end_below_the_log_start(
