@@ -526,6 +526,19 @@ def follow_rest(world: World, reading: Reading) -> None:
     bounded("close of the follower", reading.reader.close)
 
 
+def delete_within_a_segment(world: World) -> Any:
+    log = fill(world)
+    world.may_lose(TOPIC, 0, first=7)
+    log.delete_records(7)
+    assert log.segments[0].base_offset < 6
+    return log
+
+
+def truncate_below_the_start(world: World, log: Any) -> None:
+    world.may_lose(TOPIC, 0)
+    log.truncate_to(6)
+
+
 METHODS = (
     Method("append", fill, append_several),
     Method("append_batches", fill, append_together),
@@ -556,6 +569,7 @@ METHODS = (
     Method("poll", consume, poll, poll_rest),
     Method("commit of a consumer", consume_some, commit_consumed, look_at_commit),
     Method("follow", follow, follow_some, follow_rest),
+    Method("truncate_to below the log start", delete_within_a_segment, truncate_below_the_start),
 )
 
 CASES = len(METHODS) * len(FAULTS) * PARTS
