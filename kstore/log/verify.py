@@ -539,6 +539,7 @@ class Verification:
             index_checks.append(kind(file))
         check = SegmentCheck(
             segment.records,
+            find_index=lambda: segment.offset_index,
             topic_partition=self._log.topic_partition,
             config=self._log.config,
             is_deep=self._is_deep,

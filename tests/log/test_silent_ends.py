@@ -76,30 +76,33 @@ def test_reader_that_skips_damage_reports_zeros_that_batches_follow(tmp_path: Pa
     with open_log(directory) as log:
         read = [record.offset for record in log.read(on_error="skip", on_skip=skipped.append)]
     table = kstore.scan(directory, on_error="skip", on_skip=of_columns.append).to_table()
-    assert read == table["offset"].to_pylist() == [*range(4 * zeroed)]
+    assert read == table["offset"].to_pylist() == [*range(4 * zeroed), *range(4 * zeroed + 4, 32)]
     assert of_columns == skipped
-    assert [(one.position, one.position + one.size_in_bytes) for one in skipped] == [(STARTS[zeroed], STARTS[-1])]
+    assert [(one.position, one.size_in_bytes) for one in skipped] == [(STARTS[zeroed], len(BATCHES[zeroed]))]
 
 
-def test_batches_after_zeros_are_read_where_an_index_proves_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("interval", [1, 4096])
+def test_batches_after_zeros_are_read_with_and_without_an_index_that_proves_them(tmp_path: Path, interval: int) -> None:
     skipped: list[SkippedRange] = []
-    with open_log(partition(tmp_path, zeroed=3, interval=1)) as log:
+    with open_log(partition(tmp_path, zeroed=3, interval=interval)) as log:
         read = [record.offset for record in log.read(on_error="skip", on_skip=skipped.append)]
     assert read == [*range(12), *range(16, 32)]
     assert [(one.position, one.size_in_bytes) for one in skipped] == [(STARTS[3], len(BATCHES[3]))]
 
 
-def test_batches_farther_from_zeros_than_the_largest_batch_is_long_are_read(tmp_path: Path) -> None:
+def test_batches_farther_from_zeros_that_took_no_offset_than_the_largest_batch_is_long_are_read(tmp_path: Path) -> None:
     segment = builders.batches(0, 12, records_per_batch=4, value_bytes=40)
     directory = write_partition(tmp_path, [segment])
-    builders.zero(log_file(directory), STARTS[3], size=len(BATCHES[3]))
+    content = log_file(directory).read_bytes()
+    log_file(directory).write_bytes(content[: STARTS[3]] + bytes(len(BATCHES[3])) + content[STARTS[3] :])
+    log_file(directory).with_suffix(".index").unlink()
     config = LogConfig(max_batch_bytes=3 * len(BATCHES[3]))
     skipped: list[SkippedRange] = []
     with open_log(directory, config=config) as log:
         read = [record.offset for record in log.read(on_error="skip", on_skip=skipped.append)]
     table = kstore.scan(directory, config=config, on_error="skip", on_skip=lambda _: None).to_table()
-    assert read == table["offset"].to_pylist() == [*range(12), *range(32, 48)]
-    assert [(one.position, one.last_missing_offset) for one in skipped] == [(STARTS[3], 31)]
+    assert read == table["offset"].to_pylist() == [*range(12), *range(28, 48)]
+    assert [(one.position, one.last_missing_offset) for one in skipped] == [(STARTS[3], 27)]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -189,14 +192,14 @@ def test_size_past_the_end_is_found_beside_an_incomplete_last_batch(tmp_path: Pa
         assert [(one.position, one.size_in_bytes) for one in skipped] == [(STARTS[3], len(BATCHES[3]))]
 
 
-def test_batches_after_a_size_past_the_end_are_reported_where_nothing_proves_them(tmp_path: Path) -> None:
+def test_batches_after_a_size_past_the_end_are_read_where_they_lead_to_the_end(tmp_path: Path) -> None:
     directory = with_damaged_size(tmp_path, slot=3, fields=FIELDS["size and crc"])
     skipped: list[SkippedRange] = []
     with open_log(directory) as log:
         read = [record.offset for record in log.read(on_error="skip", on_skip=skipped.append)]
     table = kstore.scan(directory, on_error="skip", on_skip=skipped.append).to_table()
-    assert read == table["offset"].to_pylist() == [*range(12)]
-    assert [(one.position, one.size_in_bytes) for one in skipped] == 2 * [(STARTS[3], STARTS[-1] - STARTS[3])]
+    assert read == table["offset"].to_pylist() == [*range(12), *range(16, 32)]
+    assert [(one.position, one.size_in_bytes) for one in skipped] == 2 * [(STARTS[3], len(BATCHES[3]))]
 
 
 def holding_batches(before: int) -> tuple[bytes, list[int]]:

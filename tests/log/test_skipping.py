@@ -187,6 +187,16 @@ def test_whole_batch_inside_a_damaged_one_is_not_read(tmp_path: Path) -> None:
     assert all(len(value or b"") == 30 for value in values.values())
 
 
+def test_batch_with_a_right_crc_and_an_impossible_last_offset_is_left_out(path: Path) -> None:
+    log_file = segment(path, 12)
+    data = log_file.read_bytes()[start(5) :]
+    builders.set_bytes(log_file, start(5), builders.patch_header(data, last_offset_delta=-1))
+    offsets, (skipped,) = read(path)
+    assert (offsets, missing([skipped])) == (ALL[:20] + ALL[24:], [(20, 23)])
+    assert (skipped.position, skipped.size_in_bytes) == (start(5), len(data))
+    assert skipped.reason == "last offset delta does not fit: expected at least 0, found -1"
+
+
 @pytest.mark.parametrize("codec", [codecs.NONE, codecs.GZIP, codecs.LZ4])
 def test_batch_with_a_right_crc_and_bad_records_gives_none_of_them(tmp_path: Path, codec: int) -> None:
     """Its rows may fill several tables before the fault shows."""

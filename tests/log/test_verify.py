@@ -18,6 +18,7 @@ from kstore.log.verify import Verification, verify, verify_checkpoints
 from kstore.store import open_log
 from tests.making.batches import (
     Layout,
+    batch,
     batches,
     fix_crc,
     flip_bit,
@@ -302,6 +303,22 @@ def test_search_for_the_next_batch_has_bounded_work(tmp_path: Path) -> None:
         records.read_bytes = counted
         assert [damage[1:3] for damage in verify(log)] == [(0, log.segments[0].size_in_bytes)]
     assert sum(read_before) < 20 * size
+
+
+def test_batches_in_a_value_are_doubtful_and_not_counted(tmp_path: Path) -> None:
+    stored = batch(3, 1) + batch(4, 1)
+    host = write_batch([record(2, b"v"), record(3, b"v"), record(4, b"v", headers=[(b"h", stored)])])
+    first, last = [batch(0, 1), batch(1, 1)], [batch(offset, 1) for offset in range(5, 9)]
+    path = write_partition(tmp_path, [[*first, host, *last]])
+    at = sum(map(len, first))
+    zero(path / LOG, at, size=61)
+    inside = at + host.index(stored)
+    with open_log(path) as log:
+        verification = verify(log)
+        found = [damage for damage in verification if damage.path.endswith(".log")]
+    assert [(one.position, one.size_in_bytes) for one in found] == [(at, inside - at), (inside, len(stored))]
+    assert found[1].reason.startswith("doubtful: 2 whole batches, offsets 3 to 4")
+    assert (verification.batch_count, verification.record_count) == (6, 6)
 
 
 @pytest.mark.parametrize("magic", [0, 1])

@@ -91,6 +91,85 @@ cdef inline Status parse_record(const uint8_t* at, const uint8_t* end, RawRecord
     return check_headers(at, out, problem)
 
 
+# Requires: at < end. Returns: whether a whole record may start at `at`: its fields are consistent, its attributes 0.
+cdef inline bint may_be_record(const uint8_t* at, const uint8_t* end, RawRecord* out) noexcept nogil:
+    cdef Problem problem
+    cdef const uint8_t* attributes = at
+    while attributes < end and attributes[0] & 0x80:
+        attributes += 1
+    return attributes + 1 < end and attributes[1] == 0 and parse_record(at, end, out, &problem) == OK
+
+
+# Requires: start <= end <= size. ends[i]: whether a batch that holds [start, end) may end at i; on return also whether
+# a row of records leads from i to such a place. Returns: the end of a record that starts before `start` and has all of
+# [start, a place in ends) in one field, -1 if there is none; with messages, also of a value of magic 0 or 1.
+cdef int64_t end_of_record_around(const uint8_t* p, int64_t size, int64_t start, int64_t end, bint messages,
+                                  uint8_t* ends) noexcept nogil:
+    cdef RawRecord r
+    cdef int64_t at, record_end
+    if messages:
+        for at in range(start, 3, -1):
+            record_end = at + <int32_t>ks_get32(p + at - 4)
+            if end <= record_end <= size and ends[record_end]:
+                return record_end
+    for at in range(size - 1, end - 1, -1):
+        if not ends[at] and may_be_record(p + at, p + size, &r) and ends[r.end - p]:
+            ends[at] = 1
+    for at in range(start - 1, -1, -1):
+        if not may_be_record(p + at, p + size, &r):
+            continue
+        record_end = r.end - p
+        if record_end >= end and ends[record_end] and (
+                p + start >= r.headers or p + start >= r.value and r.value + r.value_size >= p + end
+                or p + start >= r.key and r.key + r.key_size >= p + end):
+            return record_end
+    return -1
+
+
+def find_record_around(const uint8_t[::1] buffer, int64_t start, int64_t end, *, ends, bint messages=False):
+    """Return the end of a record that may hold the bytes [start, end) of a damaged range in its key, value or headers,
+    -1 if there is none.
+
+    Such a record has consistent fields, starts before `start`, and ends in `ends`, or where further records lead to
+    one of those places.
+    Args: ends: positions from `end` on at which the records of the batch around it may end. messages: look also for the
+        value of a message of magic 0 or 1 that ends in `ends`.
+    Threads: the GIL is released.  Cost: O(bytes).
+    """
+    cdef int64_t size = buffer.shape[0]
+    cdef int64_t position, found
+    cdef const uint8_t* data = start_of(buffer)
+    if not 0 <= start < end <= size:
+        raise ValueError(f"expected 0 <= start < end <= {size}, got {start} and {end}")
+    marks = bytearray(size + 1)
+    cdef uint8_t[::1] view = marks
+    for position in ends:
+        if not end <= position <= size:
+            raise ValueError(f"expected an end from {end} to {size}, got {position}")
+        view[position] = 1
+    with nogil:
+        found = end_of_record_around(data, size, start, end, messages, &view[0])
+    return found
+
+
+def find_last_record(const uint8_t[::1] buffer, int64_t before):
+    """Return the offset delta of the shortest record that starts before a position and ends where these bytes end, None
+    if there is none.
+
+    Threads: the GIL is released.  Cost: O(bytes).
+    """
+    cdef RawRecord r
+    cdef int64_t at, size = buffer.shape[0]
+    cdef const uint8_t* data = start_of(buffer)
+    if not 0 <= before <= size:
+        raise ValueError(f"before must be from 0 to {size}, got {before}")
+    with nogil:
+        at = before - 1
+        while at >= 0 and not (may_be_record(data + at, data + size, &r) and r.end == data + size):
+            at -= 1
+    return None if at < 0 else r.offset_delta
+
+
 # Requires: record and base offset of the problem are set. Returns: OK if the objects for the record's headers fit the
 # limit in bytes; LEAST_HEADER_COUNT headers always do.
 cdef inline Status check_header_count(const RawRecord* r, int64_t limit, int64_t offset, Problem* problem) noexcept nogil:

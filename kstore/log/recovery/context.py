@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from kstore.config import MAX_INT64, LogConfig
@@ -16,6 +17,7 @@ from kstore.log.recovery.files import SegmentFiles
 from kstore.log.recovery.walk import SegmentWalk, walk_segment
 from kstore.log.segment.check import SegmentCheck
 from kstore.log.segment.records import SegmentRecords
+from kstore.log.segment.sound import read_offset_index
 from kstore.log.state.leader_epochs import LeaderEpochCache
 from kstore.log.state.producer_state import ProducerStateManager
 from kstore.types import TopicPartition
@@ -169,7 +171,13 @@ class RecoveryContext:
                 size_in_bytes=files.size_in_bytes,
                 config=self.config,
             )
-            yield SegmentCheck(records, topic_partition=self.topic_partition, config=self.config, is_deep=False)
+            yield SegmentCheck(
+                records,
+                find_index=partial(read_offset_index, records.path, base_offset=files.base_offset, env=self.env),
+                topic_partition=self.topic_partition,
+                config=self.config,
+                is_deep=False,
+            )
 
     def cleaned_below(self) -> int:
         """Return the offset below which a cleaner has cleaned the log, or may have by its configuration."""

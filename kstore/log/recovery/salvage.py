@@ -21,16 +21,11 @@ from kstore.log.recovery.files import PartitionFiles, Quarantine, SegmentFiles
 from kstore.log.recovery.foretold import FilePart, ForetoldFiles, JoinedFile
 from kstore.log.recovery.plan import drop_segment, index_content
 from kstore.log.recovery.walk import SegmentWalk
-from kstore.log.segment.check import Step
-from kstore.log.segment.framing import (
-    WholeBatch,
-    find_whole_batches,
-    first_offsets_from,
-    longest_in_order,
-    slots_in_order,
-)
+from kstore.log.segment.framing import find_whole_batches
 from kstore.log.segment.indexes import OffsetIndex
+from kstore.log.segment.order import WholeBatch, first_offsets_from, longest_in_order, slots_in_order
 from kstore.log.segment.records import holds_only_zeros, is_preallocated
+from kstore.log.segment.sound import fault_beside_crc
 from kstore.types import MAX_OFFSET
 
 
@@ -297,29 +292,31 @@ class _Salvage:
         pieces = tuple(self._pieces(whole))
         next_offset = pieces[-1].end_offset if pieces else self._files.base_offset
         removed = tuple(sorted(self._damage, key=lambda one: one.position))
-        damage = tuple(chain.from_iterable(self._as_verified(one) if one in gaps else [one] for one in removed))
         return SalvagedSegment(
-            self._files, next_offset, pieces, removed, damage, next_base_offset=self._next_base_offset
+            self._files,
+            next_offset,
+            pieces,
+            removed,
+            tuple(self._verified(removed, gaps)),
+            next_base_offset=self._next_base_offset,
         )
 
-    def _as_verified(self, damage: Damage) -> list[Damage]:
-        """Split a range without a whole batch as `verify` does; zeros at the end of the log are no damage to it."""
-        end_position = damage.position + damage.size_in_bytes
-        steps: list[Step] = []
+    def _verified(self, removed: tuple[Damage, ...], gaps: list[Damage]) -> Iterator[Damage]:
+        """Yield what is removed, and the gaps in it as `verify` names them, which divides them by their headers."""
         with self._context.check_of(self._files, next_base_offset=self._next_base_offset) as check:
-            for step in check.steps(damage.position, least_offset=self._files.base_offset):
-                steps.append(step._replace(header=None) if step.damage is not None else step)
-                if step.end_position >= end_position:
-                    break
-        found = [step.damage for step in steps if step.damage is not None]
-        has_batch = any(step.header is not None for step in steps)
-        return found if found and not has_batch and steps[-1].end_position == end_position else [damage]
+            named = [step.damage for step in check.steps() if step.damage is not None]
+        for damage in removed:
+            end_position = damage.position + damage.size_in_bytes
+            parts = [one for one in named if damage.position <= one.position < end_position]
+            is_same = sum(one.size_in_bytes for one in parts) == damage.size_in_bytes
+            yield from parts if is_same and damage in gaps else [damage]
 
     def _pieces(self, batches: list[WholeBatch]) -> Iterator[Piece]:
         """Yield what remains; adjacent unchanged batches form one piece."""
         piece: Piece | None = None
         for batch, first_offset in self._placed(batches):
-            self._note_mended(batch)
+            if batch.is_mended:
+                self._note(batch, fault_beside_crc(batch))
             end_offset = first_offset + batch.span + 1
             is_changed = batch.is_mended or first_offset != batch.first_offset
             if (
@@ -337,12 +334,6 @@ class _Salvage:
             piece = Piece(batch.position, batch.size_in_bytes, first_offset, end_offset, changed)
         if piece is not None:
             yield piece
-
-    def _note_mended(self, batch: WholeBatch) -> None:
-        if batch.magic is not None:
-            self._note(batch, "magic byte: expected 2 by the CRC")
-        if batch.stored_size is not None:
-            self._note(batch, f"size {batch.stored_size}: expected {batch.size_in_bytes} by the CRC")
 
     def _placed(self, batches: list[WholeBatch]) -> Iterator[tuple[WholeBatch, int]]:
         """Yield each batch that remains, with its first offset.

@@ -1,42 +1,32 @@
-"""SegmentCheck: walks every byte of one .log, reports what is damaged, and continues after each damage.
+"""SegmentCheck: walks every byte of one .log, and reports what is damaged by the rules of readers and of salvage.
 
-A damaged batch whose size leads to another batch is skipped. After bad framing the next batch is searched for byte by
-byte, and counts only with a valid CRC. OffsetIndexCheck and TimeIndexCheck compare the indexes with that walk.
+OffsetIndexCheck and TimeIndexCheck compare the indexes with that walk.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from kstore._core import (
-    ATTRIBUTES_POSITION,
-    CRC_POSITION,
     OFFSET_INDEX_ENTRY_SIZE,
     RECORD_BATCH_OVERHEAD,
     TIME_INDEX_ENTRY_SIZE,
     BatchHeader,
     check_crc,
-    crc32c,
-    find_batch_header,
     iterate_records,
     read_header,
     survey_records,
 )
 from kstore.compression import decompress
-from kstore.config import MAX_INT32, LogConfig
+from kstore.config import LogConfig
 from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedCompressionTypeError, UnsupportedMagicError
 from kstore.log.damage import Damage
-from kstore.log.segment.framing import SEARCH_EFFORT
+from kstore.log.segment.framing import fault_at, reason_of
 from kstore.log.segment.indexes import OffsetIndex, TimeIndex
-from kstore.log.segment.records import ChunkReader, SegmentRecords, entry_size, is_zeros
-from kstore.record.batches import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC
+from kstore.log.segment.records import ChunkReader, SegmentRecords, holds_only_zeros, is_zeros
+from kstore.log.segment.sound import FileRange, find_sound_batches
 from kstore.types import OffsetPosition, TimestampOffset, TopicPartition
-
-_CRC = struct.Struct(">I")
-# No entry of any magic is smaller.
-_LEAST_ENTRY_BYTES = LEAST_MESSAGE_SIZES[0]
 
 
 class Step(NamedTuple):
@@ -62,9 +52,16 @@ class SegmentCheck:
     """
 
     def __init__(
-        self, records: SegmentRecords, *, topic_partition: TopicPartition, config: LogConfig, is_deep: bool
+        self,
+        records: SegmentRecords,
+        *,
+        find_index: Callable[[], OffsetIndex | None],
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        is_deep: bool,
     ) -> None:
         self._records = records
+        self._find_index = find_index
         self._topic_partition = topic_partition
         self._config = config
         self._is_deep = is_deep
@@ -73,93 +70,145 @@ class SegmentCheck:
             records.read_bytes, end_position=records.size_in_bytes, first_bytes=config.read_chunk_bytes
         )
         self._bytes_at = reader.bytes_at
-        self._effort_bytes = SEARCH_EFFORT * self._size
-        self._previous: BatchHeader | None = None
-        self._previous_record_count: int | None = None
         self._least_offset = records.base_offset
-        self._least_offset_before_previous = records.base_offset
         self.batch_count = 0
         self.record_count = 0
 
     def steps(self, position: int = 0, *, least_offset: int | None = None) -> Iterator[Step]:
         """Walk the file once, from a position to its end, covering every byte.
 
+        A batch that the batches after it show to be damaged is reported with the first of these, and is not counted any
+        more.
         Args: least_offset: the lowest offset allowed for the first batch; by default the segment's base offset.
         Raises: StorageError; LogReplacedError if the file was replaced or truncated since it was listed.
         """
         if least_offset is not None:
-            self._least_offset = self._least_offset_before_previous = least_offset
+            self._least_offset = least_offset
+        start, base_offset = position, self._least_offset
         while position < self._size:
-            step = self._step(position)
+            step = self._sound_step(position)
+            if step is None:
+                path, next_base_offset = self._records.path, self._records.next_base_offset
+                part = FileRange(path, base_offset, start, self._size, next_base_offset)
+                yield from self._steps_around_damage(part, position)
+                return
             yield step
             position = step.end_position
 
-    def _step(self, position: int) -> Step:
-        head = self._bytes_at(position, size=RECORD_BATCH_OVERHEAD)
-        if not any(head[:SIZE_UP_TO_MAGIC]):
-            return self._zeros(position)
+    def _sound_step(self, position: int) -> Step | None:
+        """Return the step over the batch at a position; None if it is damaged, or does not follow the one before it."""
         try:
             header: BatchHeader = read_header(
-                head,
+                self._bytes_at(position, size=RECORD_BATCH_OVERHEAD),
                 position=position,
-                path=self._records.path,
                 max_batch_bytes=self._config.max_batch_bytes,
                 end_position=self._size,
             )
-        except UnsupportedMagicError as error:
-            return self._other_magic(position, head, error)
-        except CorruptRecordError as error:
-            return self._gap(position, error.reason)
-        return self._batch(header, self._bytes_at(position, size=header.size_in_bytes))
-
-    def _batch(self, header: BatchHeader, data: bytes) -> Step:
-        position, end_position = header.position, header.position + header.size_in_bytes
-        try:
-            check_crc(data, position=position, path=self._records.path)
-        except CorruptRecordError as error:
-            if not self._is_boundary(end_position):
-                return self._gap(position, error.reason)
-            return Step(position, end_position, header, self._batch_damage(header, error.reason))
-        except UnsupportedMagicError as error:
-            reason = f"wrong magic: expected 2 by its CRC, found {error.magic}"
-            return Step(position, end_position, None, self._batch_damage(header, reason))
-        least = self._least_offset
-        if header.base_offset < least:
-            least = self._least_offset_before_previous
-        damage = self._check_offsets(header)
-        content = None
-        if damage is None or damage.position != position:
-            content = self._check_content(header, data, least_offset=least)
-            damage = content.damage or damage
-        if content is not None and content.damage is None:
+            header.check_place(least_offset=self._least_offset, next_base_offset=self._records.next_base_offset)
+            data = self._bytes_at(position, size=header.size_in_bytes)
+            check_crc(data, position=position)
+        except (CorruptionError, UnsupportedMagicError):
+            return None
+        content = self._check_content(header, data, least_offset=self._least_offset)
+        if content.damage is None:
             self.batch_count += 1
             self.record_count += content.record_count
-            self._previous_record_count = content.record_count
+        self._least_offset = header.last_offset + 1
+        return Step(position, position + header.size_in_bytes, header, content.damage)
+
+    def _steps_around_damage(self, part: FileRange, position: int) -> Iterator[Step]:
+        """Continue the walk over a part of the file at its first fault."""
+        with self._records.borrow() as file:
+            found = find_sound_batches(file, part, index=self._find_index(), config=self._config)
+        ranges = [(one, False) for one in found.damage]
+        ranges += [
+            (self._damage(batch.position, size_in_bytes=batch.size_in_bytes, reason=""), True)
+            for batch, _ in found.unsound
+        ]
+        ranges.sort(key=lambda entry: entry[0].position)
+        later = [entry for entry in ranges if entry[0].position >= position]
+        taken_back = ranges[: len(ranges) - len(later)]
+        if taken_back:
+            # Only what is sound of the part so far counts.
+            self.batch_count = self.record_count = 0
+            self._least_offset = part.base_offset
+            before = part.start_position
+            for damage, _ in [*taken_back, (self._damage(position, size_in_bytes=0, reason=""), False)]:
+                for _step in self._sound_steps(before, damage.position):
+                    pass
+                before = damage.position + damage.size_in_bytes
+            for damage, _ in taken_back:
+                header = self._header_at(damage.position)
+                first = "" if header is None else f": found {header.base_offset}, which later batches contradict"
+                yield Step(position, position, None, damage._replace(reason=f"offsets jump ahead{first}"))
+        for damage, is_batch in later:
+            yield from self._sound_steps(position, damage.position)
+            position = damage.position + damage.size_in_bytes
+            if is_batch:
+                reason = self._reason_beside_crc(damage.position)
+                yield self._damaged_step(damage.position, position, self._header_at(damage.position), reason)
+            else:
+                yield from self._damaged_steps(damage)
+        yield from self._sound_steps(position, self._size)
+
+    def _sound_steps(self, position: int, end_position: int) -> Iterator[Step]:
+        """Walk adjacent sound batches."""
+        while position < end_position:
+            step = self._sound_step(position)
+            if step is None:
+                # It was sound a moment ago: the file has changed.
+                yield self._damaged_step(position, end_position, None, "changed while it was read")
+                return
+            yield step
+            position = step.end_position
+
+    def _damaged_steps(self, damage: Damage) -> Iterator[Step]:
+        """Divide a damaged range into batches, as far as their sizes show them."""
+        position, end_position = damage.position, damage.position + damage.size_in_bytes
+        is_last = self._records.next_base_offset is None
+        if end_position == self._size and is_last and self._is_zeros_from(position):
+            yield Step(position, end_position, None, None)
+            return
+        while position < end_position:
+            fault = fault_at(self._bytes_at, position, end_position=self._size, config=self._config)
+            header = None if fault is None else self._header_at(position)
+            following = end_position if header is None else position + header.size_in_bytes
+            if following > end_position or (following < end_position and not self._may_start_at(following)):
+                header, following = None, end_position
+            reason = damage.reason if position == damage.position or fault is None else reason_of(fault)
+            yield self._damaged_step(position, following, header, reason)
+            position = following
+
+    def _damaged_step(self, position: int, end_position: int, header: BatchHeader | None, reason: str) -> Step:
+        damage = self._damage(position, size_in_bytes=end_position - position, reason=reason)
         return Step(position, end_position, header, damage)
 
-    def _check_offsets(self, header: BatchHeader) -> Damage | None:
-        least, least_before, previous = self._least_offset, self._least_offset_before_previous, self._previous
-        # One batch may have offsets that are too high: the next one then has lower ones that fit the batch before.
-        is_before_previous = previous is not None and least_before <= header.base_offset < least
+    def _may_start_at(self, position: int) -> bool:
+        return self._header_at(position) is not None or is_zeros(self._bytes_at(position, size=RECORD_BATCH_OVERHEAD))
+
+    def _reason_beside_crc(self, position: int) -> str:
+        """Return what is wrong with a batch whose records have a right CRC."""
+        fault = fault_at(self._bytes_at, position, end_position=self._size, config=self._config)
+        header = self._header_at(position)
+        if fault is not None or header is None:
+            return "no whole batch" if fault is None else reason_of(fault)
         try:
-            header.check_place(
-                least_offset=least_before if is_before_previous else least,
-                next_base_offset=self._records.next_base_offset,
-                path=self._records.path,
-            )
+            header.check_place(least_offset=self._least_offset, next_base_offset=self._records.next_base_offset)
         except CorruptionError as error:
-            return self._batch_damage(header, error.reason)
-        counted = self._previous_record_count
-        self._previous, self._least_offset, self._previous_record_count = header, header.last_offset + 1, None
-        if previous is not None and is_before_previous:
-            if counted is None:
-                return None
-            self.batch_count -= 1
-            self.record_count -= counted
-            reason = f"offsets jump ahead: found {previous.base_offset}, in the next batch {header.base_offset}"
-            return self._batch_damage(previous, reason)
-        self._least_offset_before_previous = least
-        return None
+            return error.reason
+        return f"offsets jump ahead: found {header.base_offset}, which later batches contradict"
+
+    def _header_at(self, position: int) -> BatchHeader | None:
+        """Return the header at a position, None if it cannot be right."""
+        try:
+            return read_header(
+                self._bytes_at(position, size=RECORD_BATCH_OVERHEAD),
+                position=position,
+                max_batch_bytes=self._config.max_batch_bytes,
+                end_position=self._size,
+            )
+        except (CorruptRecordError, UnsupportedMagicError):
+            return None
 
     def _check_content(self, header: BatchHeader, data: bytes, *, least_offset: int) -> _Content:
         if not self._is_deep:
@@ -184,96 +233,9 @@ class SegmentCheck:
             return _Content(record_count, self._batch_damage(header, reason))
         return _Content(record_count, None)
 
-    def _zeros(self, position: int) -> Step:
-        """Handle zero bytes: in the last segment, and with nothing after them, they are preallocated space."""
-        at = position
-        while at < self._size:
-            chunk = self._bytes_at(at, size=self._config.read_chunk_bytes)
-            if not is_zeros(chunk):
-                return self._gap(position, "zero bytes in place of a batch")
-            at += len(chunk)
-        if self._records.next_base_offset is None:
-            return Step(position, self._size, None, None)
-        size = self._size - position
-        return Step(
-            position,
-            self._size,
-            None,
-            self._damage(position, size_in_bytes=size, reason="zero bytes after the last batch"),
-        )
-
-    def _other_magic(self, position: int, head: bytes, error: UnsupportedMagicError) -> Step:
-        """Distinguish a V2 batch with only a wrong magic byte from bad framing."""
-        reason = f"unsupported magic: expected 0 to 2, found {error.magic}"
-        size = entry_size(head) if len(head) >= SIZE_UP_TO_MAGIC else 0
-        if not SIZE_UP_TO_MAGIC <= size <= min(self._size - position, self._config.max_batch_bytes):
-            return self._gap(position, reason)
-        data = self._bytes_at(position, size=size)
-        if (
-            size >= RECORD_BATCH_OVERHEAD
-            and crc32c(data[ATTRIBUTES_POSITION:]) == _CRC.unpack_from(data, CRC_POSITION)[0]
-        ):
-            return Step(position, position + size, None, self._damage(position, size_in_bytes=size, reason=reason))
-        return self._gap(position, reason)
-
-    def _gap(self, position: int, reason: str) -> Step:
-        end_position = self._next_batch_position(position + 1)
-        return Step(
-            position, end_position, None, self._damage(position, size_in_bytes=end_position - position, reason=reason)
-        )
-
-    def _is_boundary(self, position: int) -> bool:
-        if position == self._size:
-            return True
-        head = self._bytes_at(position, size=RECORD_BATCH_OVERHEAD)
-        if not any(head):
-            return True
-        try:
-            read_header(head, position=position, max_batch_bytes=self._config.max_batch_bytes)
-        except (CorruptRecordError, UnsupportedMagicError):
-            return False
-        return True
-
-    def _next_batch_position(self, position: int) -> int:
-        """Return the first position >= `position` where a whole batch with a valid CRC starts, or the end of the file.
-
-        Gives up when the bytes whose CRC was computed in this segment reach SEARCH_EFFORT times its size.
-        """
-        following = self._records.next_base_offset
-        most_offset = self._records.base_offset + MAX_INT32 if following is None else following - 1
-        at = 0
-        while self._size - position >= _LEAST_ENTRY_BYTES:
-            chunk = self._bytes_at(position, size=self._config.read_chunk_bytes)
-            at = find_batch_header(
-                chunk,
-                at,
-                least_offset=self._records.base_offset,
-                most_offset=most_offset,
-                max_batch_bytes=min(self._config.max_batch_bytes, self._size - position),
-            )
-            if at < 0 and position + len(chunk) == self._size:
-                return self._size
-            if at < 0:
-                position += len(chunk) - RECORD_BATCH_OVERHEAD + 1
-                at = 0
-            elif self._has_right_crc(position + at):
-                return position + at
-            elif self._effort_bytes <= 0:
-                return self._size
-            else:
-                at += 1
-        return self._size
-
-    def _has_right_crc(self, position: int) -> bool:
-        size = entry_size(self._bytes_at(position, size=_LEAST_ENTRY_BYTES))
-        if size > self._size - position:
-            return False
-        self._effort_bytes -= size
-        try:
-            check_crc(self._records.read_bytes(size, position=position), position=position)
-        except (CorruptRecordError, UnsupportedMagicError):
-            return False
-        return True
+    def _is_zeros_from(self, position: int) -> bool:
+        with self._records.borrow() as file:
+            return holds_only_zeros(file, position=position, end_position=self._size)
 
     def _batch_damage(self, header: BatchHeader, reason: str) -> Damage:
         return self._damage(header.position, size_in_bytes=header.size_in_bytes, reason=reason)

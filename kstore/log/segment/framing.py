@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
-from typing import NamedTuple
 
 from kstore._core import (
     LOG_OVERHEAD,
@@ -18,6 +17,8 @@ from kstore._core import (
     RECORD_BATCH_OVERHEAD,
     check_crc,
     find_batch_header,
+    find_last_record,
+    find_record_around,
     read_header,
     set_last_offset,
     sizes_by_crc,
@@ -27,58 +28,34 @@ from kstore.env import ReadFile
 from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedError
 from kstore.log.damage import Damage
 from kstore.log.segment.indexes import OffsetIndex
-from kstore.log.segment.records import ChunkReader, entry_size, holds_only_zeros
+from kstore.log.segment.order import Row, WholeBatch, dense_rows, rows_in_order, rows_of
+from kstore.log.segment.records import ChunkReader, entry_size, holds_only_zeros, is_zeros
 from kstore.record import RecordBatch
 from kstore.record.batches import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC
+from kstore.types import MAGIC_V2, NO_PARTITION_LEADER_EPOCH
 
 # Limit on the bytes whose CRC the searches of one segment compute, in multiples of its size.
 SEARCH_EFFORT = 8
+# A write that is not finished has made a file longer by whole pages.
+PAGE_BYTES = 4096
 # How many consecutive index entries must agree on how far the bytes of a file have moved.
 ENTRIES_THAT_AGREE = 3
 
+# How far from a batch a record that holds it may begin or end: the default max.message.bytes of a topic.
+MOST_RECORD_BYTES = 1048588
+
+# What the payload of a compressed batch begins with: gzip, snappy-java, lz4 and zstd frames.
+_CODEC_MAGICS = (b"\x1f\x8b\x08", b"\x82SNAPPY\0", b"\x04\x22\x4d\x18", b"\x28\xb5\x2f\xfd")
+_CODEC_MAGIC_BYTES = 8
+# How much a codec may write after the last record: an end mark and a checksum.
+MOST_TRAILER_BYTES = 16
 # Larger than any relative offset inside a wrapper message.
 _ANY_OFFSET = 2**40
+_OFFSET = struct.Struct(">q")
 _SIZE = struct.Struct(">i")
 _SIZE_AT = LOG_OVERHEAD - _SIZE.size
 _UNSIGNED = 2**32 - 1
 _LEAST_ENTRY_BYTES = LEAST_MESSAGE_SIZES[0]
-
-
-class WholeBatch(NamedTuple):
-    """A batch with a valid CRC. span: its last offset minus its first.
-
-    magic: the magic byte in the file if it is wrong and must be 2, else None; stored_size: the size in the file if it
-    is wrong, else None.
-    """
-
-    position: int
-    size_in_bytes: int
-    last_offset: int
-    span: int
-    magic: int | None = None
-    stored_size: int | None = None
-
-    @property
-    def first_offset(self) -> int:
-        return self.last_offset - self.span
-
-    @property
-    def end_position(self) -> int:
-        return self.position + self.size_in_bytes
-
-    @property
-    def is_mended(self) -> bool:
-        """Whether a field that no CRC covers is wrong in the file."""
-        return self.magic is not None or self.stored_size is not None
-
-    def mended(self, content: bytes, *, last_offset: int) -> bytes:
-        """Return the bytes of this batch with the right magic byte, size and offset."""
-        data = bytearray(content)
-        if self.magic is not None:
-            data[MAGIC_POSITION] = 2
-        _SIZE.pack_into(data, _SIZE_AT, self.size_in_bytes - LOG_OVERHEAD)
-        set_last_offset(data, last_offset=last_offset)
-        return bytes(data)
 
 
 def find_whole_batches(
@@ -128,6 +105,7 @@ class _Framing:
         self._file = file
         self._end_position = end_position
         self._base_offset = base_offset
+        self._end_offset = next_base_offset
         self._most_offset = base_offset + MAX_INT32 if next_base_offset is None else next_base_offset - 1
         self._config = config
         reader = ChunkReader(file.pread, end_position=self._end_position, first_bytes=config.read_chunk_bytes)
@@ -142,6 +120,12 @@ class _Framing:
         self._proofs: dict[int, bool] = {}
         self._resized: dict[int, WholeBatch | None] = {}
         self._ahead = _Ahead()
+        # The rows up to a proven position, or the end, that are in order; they stay the same as the pass goes on.
+        self._ordered: list[Row] = []
+        self._ordered_limit = -1
+        self._found: list[WholeBatch] = []
+        # Whether offsets are missing where no bytes are, as a cleaner leaves it.
+        self._has_gaps = False
         self.batches: list[WholeBatch] = []
         self.damage: list[Damage] = []
 
@@ -157,6 +141,7 @@ class _Framing:
     def _take(self, batch: WholeBatch) -> None:
         previous = self.batches[-1] if self.batches else None
         follows = previous is not None and batch.first_offset == previous.last_offset + 1
+        self._has_gaps |= previous is not None and previous.end_position == batch.position and not follows
         if follows or self._expected_offset <= batch.first_offset <= batch.last_offset <= self._most_offset:
             self._expected_offset = batch.last_offset + 1
         self.batches.append(batch)
@@ -165,7 +150,8 @@ class _Framing:
 
     def _pass_damage(self, start: int) -> int:
         """Report the damage at `start`, and return where the next batch is proven to start, or the end of the file."""
-        reason = self._reason_at(start)
+        fault = fault_at(self._bytes_at, start, end_position=self._end_position, config=self._config)
+        reason = "no whole batch" if fault is None else reason_of(fault)
         if holds_only_zeros(self._file, position=start, end_position=self._end_position):
             self._note(start, end_position=self._end_position, reason="zero bytes after the last batch")
             return self._end_position
@@ -174,6 +160,8 @@ class _Framing:
         end = self._end_by_size(start, limit=limit)
         if end is None and proven is None:
             end = self._next_shifted(start)
+        if end is None:
+            end = self._next_in_order(start, limit=limit)
         position = self._note_search(start, end, limit=limit, reason=reason)
         if end is None or end == proven:
             # The index, or the distance to the damage, proves that this batch is part of the log whatever precedes it.
@@ -257,6 +245,181 @@ class _Framing:
             if len(streak) == ENTRIES_THAT_AGREE:
                 return streak[0]
         return None
+
+    def _next_in_order(self, start: int, *, limit: int) -> int | None:
+        """Return the first position after `start` of a row of whole batches that lies in the order of the log, and in
+        no damaged batch; None if there is none.
+        """
+        if self._ordered_limit != limit:
+            self._ordered_limit, self._ordered = limit, self._rows_in_order(start, limit=limit)
+        least_offset = self._expected_offset + 1
+        rows = (row for row in self._ordered if row.position > start and row.first_offset >= least_offset)
+        following = next(rows, None)
+        return None if following is None else following.position
+
+    def _rows_in_order(self, start: int, *, limit: int) -> list[Row]:
+        before, after = self.batches[-1] if self.batches else None, self._whole_at(limit)
+        self._found = list(self._search(start + 1, end_position=limit))
+        found = (batch for batch in self._found if not (_is_older(batch, before) or _is_older(after, batch)))
+        rows = self._outside_of_records(self._outside_of_sizes(rows_of(found), start=start, limit=limit), start, limit)
+        end_offset = self._most_offset + 1 if after is None else after.first_offset
+        last = rows[-1] if rows else None
+        dense = dense_rows(rows, start=start, end_position=limit)
+        if last is None or not self._leads_on(last, start=start, limit=limit, end_offset=end_offset):
+            return rows_in_order(dense, least_offset=self._expected_offset, end_offset=end_offset)
+        earlier = [row for row in dense if row is not last]
+        return [*rows_in_order(earlier, least_offset=self._expected_offset, end_offset=last.first_offset - 1), last]
+
+    def _leads_on(self, row: Row, *, start: int, limit: int, end_offset: int) -> bool:
+        """True if a row that is in no record, as far as is seen, ends where the next batch is proven, or the file ends,
+        with offsets between those before and after it.
+
+        A value is the last field of a message of magic 0 or 1, so that batches in it may end there too: of these, a row
+        counts only if it leaves one offset, that of one message, between known ones.
+        """
+        if row.end_position != limit or row.last_offset >= end_offset or not (self._has_gaps or row.is_contiguous):
+            return False
+        is_bounded = self._end_offset is not None or limit < self._end_position
+        is_after_one = is_bounded and row.first_offset == self._expected_offset + 1
+        if self._may_follow_message(row.batches[0]) and not is_after_one:
+            return False
+        is_next = limit < self._end_position and row.is_contiguous and row.last_offset + 1 == end_offset
+        return row.first_offset > self._last_offset_by_header(start) and (
+            is_next or self._starts_after_batch(row, start)
+        )
+
+    def _last_offset_by_header(self, position: int) -> int:
+        """Return the last offset of a damaged batch by its header; the expected one if that contradicts itself."""
+        try:
+            header = read_header(self._bytes_at(position, size=RECORD_BATCH_OVERHEAD), position=position)
+        except (CorruptionError, UnsupportedError):
+            return self._expected_offset
+        count = header.last_offset - header.base_offset + 1
+        is_in_order = header.base_offset == self._expected_offset and header.record_count in (count, None)
+        return header.last_offset if is_in_order else self._expected_offset
+
+    def _starts_after_batch(self, row: Row, start: int) -> bool:
+        """True if what precedes a row is no value, but the end of a batch: a record, zeros, or what a codec wrote."""
+        low = max(start, row.position - MOST_RECORD_BYTES)
+        data = self._file.pread(row.position - low, position=low)
+        self._effort_bytes -= len(data)
+        # A record of a batch that is not in order says nothing.
+        before = row.position
+        for batch in reversed(self._found):
+            before = batch.position if batch.end_position == before else before
+        if is_zeros(data) or self._is_compressed_up_to(row.position, start):
+            return True
+        delta = find_last_record(data, max(before - low, 0))
+        return delta is not None and row.first_offset - 1 - delta >= self._expected_offset
+
+    def _is_compressed_up_to(self, end_position: int, start: int) -> bool:
+        """True if the damaged batch at `start` is compressed, and its header does not say that it ends before."""
+        payload = self._bytes_at(start + RECORD_BATCH_OVERHEAD, size=_CODEC_MAGIC_BYTES)
+        end = self._end_by_header(start, self._expected_offset, limit=self._end_position, may_be_unfinished=False)
+        return payload.startswith(_CODEC_MAGICS) and not start < end < end_position
+
+    def _outside_of_sizes(self, rows: Iterable[Row], *, start: int, limit: int) -> list[Row]:
+        """Return the rows that are in no damaged batch by the size in its header.
+
+        The size of a header that may be in its place is believed if no whole batch lies across the end that it gives.
+        """
+        left, outside = list(rows), []
+        # A write that is not finished ends where a page does; at another end of whole batches, a size is damaged.
+        may_be_unfinished = limit % PAGE_BYTES == 0 or not left or left[-1].end_position != limit
+        end = self._end_by_header(start, self._expected_offset, limit=limit, may_be_unfinished=may_be_unfinished)
+        for slot, row in enumerate(left):
+            if row.position >= end or self._is_crossed(end, left, slot):
+                outside.append(row)
+                place, least_offset = row.end_position, row.last_offset + 1
+                end = self._end_by_header(place, least_offset, limit=limit, may_be_unfinished=may_be_unfinished)
+        return outside
+
+    def _is_crossed(self, position: int, rows: list[Row], slot: int) -> bool:
+        """True if a batch of a row from a slot on begins before a position and ends after it."""
+        row = rows[bisect_left(rows, position, lo=slot, key=lambda one: one.position) - 1]
+        batch = row.batches[bisect_left(row.batches, position, key=lambda one: one.position) - 1]
+        return batch.position < position < batch.end_position
+
+    def _end_by_header(self, position: int, least_offset: int, *, limit: int, may_be_unfinished: bool) -> int:
+        """Return where the damaged batch at a position ends by its header; the position if that cannot be right.
+
+        One flipped bit of a size that leads to the limit is as good as that size, and so is the size of an append that
+        was cut short by the end of the log.
+        """
+        head = self._bytes_at(position, size=SIZE_UP_TO_MAGIC)
+        if len(head) < SIZE_UP_TO_MAGIC or head[MAGIC_POSITION] > MAGIC_V2:
+            return position
+        size, offset = entry_size(head), _OFFSET.unpack_from(head)[0]
+        if _differ_by_one_bit(size, other=limit - position):
+            return limit
+        is_possible = _LEAST_ENTRY_BYTES <= size <= self._config.max_batch_bytes
+        if not is_possible or not least_offset <= offset <= self._most_offset:
+            return position
+        if position + size <= limit:
+            return position + size
+        is_cut_short = self._end_offset is None and limit == self._end_position and may_be_unfinished
+        return limit if is_cut_short else position
+
+    def _outside_of_records(self, rows: list[Row], start: int, limit: int) -> list[Row]:
+        """Return the rows, or what is left of them, that no record of damaged bytes seems to hold."""
+        outside: list[Row] = []
+        # Falling positions at which a damaged batch may end.
+        ends = [limit]
+        for row in reversed(rows):
+            ends.append(row.end_position)
+            batches = row.batches
+            while batches and (end := self._end_of_record_around(row, batches, ends, start=start, limit=limit)) >= 0:
+                batches = tuple(batch for batch in batches if batch.position >= end)
+            if batches:
+                outside.append(Row(batches))
+            ends.append(row.position)
+        return outside[::-1]
+
+    def _end_of_record_around(
+        self, row: Row, batches: tuple[WholeBatch, ...], ends: list[int], *, start: int, limit: int
+    ) -> int:
+        """Return the end of a record that seems to hold the first of these batches of a row, -1 if there is none.
+
+        The limit if it is not known.
+        """
+        low = max(start, batches[0].position - MOST_RECORD_BYTES)
+        high = min(limit, batches[0].end_position + MOST_RECORD_BYTES)
+        places = [batch.end_position for batch in batches if batch.end_position <= high]
+        for end in ends:
+            # Records that a codec has stored as they are end before what it writes after them.
+            places += range(max(end - MOST_TRAILER_BYTES, row.end_position + 1), min(end, high) + 1)
+        self._effort_bytes -= high - low
+        if self._is_exhausted:
+            return limit
+        data = self._file.pread(high - low, position=low)
+        end = find_record_around(
+            data,
+            batches[0].position - low,
+            batches[0].end_position - low,
+            ends=[*(place - low for place in places), *self._headers_in(data, at=row.end_position - low)],
+            messages=self._may_follow_message(batches[0]),
+        )
+        return end + low if end >= 0 else -1
+
+    def _may_follow_message(self, batch: WholeBatch) -> bool:
+        """True if the damaged bytes before a batch may be of magic 0 or 1: magics rise in a log."""
+        before = self.batches[-1] if self.batches else batch
+        return min(before.magic, batch.magic) < MAGIC_V2
+
+    def _headers_in(self, data: bytes, *, at: int) -> Iterator[int]:
+        """Yield where in these bytes a header may be, of a whole batch or of a damaged one."""
+        while at <= len(data) - _LEAST_ENTRY_BYTES:
+            at = find_batch_header(
+                data,
+                at,
+                least_offset=self._base_offset,
+                most_offset=self._most_offset,
+                max_batch_bytes=self._config.max_batch_bytes,
+            )
+            if at < 0:
+                return
+            yield at
+            at += 1
 
     def _end_by_size(self, start: int, *, limit: int) -> int | None:
         """Return the end of the damaged batch at `start` and of damaged ones directly after it, if their sizes are
@@ -385,7 +548,10 @@ class _Framing:
                     span = _span_of_wrapper(bytearray(data), self._config)
             except (CorruptionError, UnsupportedError):
                 continue
-            return WholeBatch(position, len(data), header.last_offset, span, magic)
+            if span < 0:
+                continue
+            epoch = NO_PARTITION_LEADER_EPOCH if header.magic < MAGIC_V2 else header.partition_leader_epoch
+            return WholeBatch(position, len(data), header.last_offset, span, header.magic, epoch, magic)
         return None
 
     def _resized_at(self, position: int) -> WholeBatch | None:
@@ -514,18 +680,27 @@ class _Framing:
         if position < end_position:
             self.damage.append(Damage(self._file.path, position, end_position - position, reason))
 
-    def _reason_at(self, position: int) -> str:
-        head = self._bytes_at(position, size=RECORD_BATCH_OVERHEAD)
-        try:
-            header = read_header(
-                head, position=position, max_batch_bytes=self._config.max_batch_bytes, end_position=self._end_position
-            )
-            check_crc(self._bytes_at(position, size=header.size_in_bytes), position=position)
-        except CorruptionError as error:
-            return error.reason
-        except UnsupportedError as error:
-            return str(error)
-        return "no whole batch"
+
+def fault_at(
+    bytes_at: Callable[..., bytes], position: int, *, end_position: int, config: LogConfig
+) -> CorruptionError | UnsupportedError | None:
+    """Return the error for what a position of a .log has in place of a batch, None if it has one with a right CRC.
+
+    Args: bytes_at: as that of a ChunkReader.
+    """
+    head = bytes_at(position, size=RECORD_BATCH_OVERHEAD)
+    try:
+        header = read_header(head, position=position, max_batch_bytes=config.max_batch_bytes, end_position=end_position)
+        check_crc(bytes_at(position, size=header.size_in_bytes), position=position)
+        header.check_place(least_offset=0)
+    except (CorruptionError, UnsupportedError) as error:
+        return error
+    return None
+
+
+def reason_of(fault: CorruptionError | UnsupportedError) -> str:
+    """Return the phrase of an error that goes into a report."""
+    return fault.reason if isinstance(fault, CorruptionError) else str(fault)
 
 
 class _Ahead:
@@ -590,68 +765,9 @@ class _Ahead:
         return _ANY_OFFSET**2 if is_bad_start or batch.first_offset < least else batch.first_offset
 
 
-def slots_in_order(batches: list[WholeBatch], offsets: range) -> set[int]:
-    """Return the slots of the batches that keep their offsets: the largest set of which the offsets rise and lie in
-    `offsets`, except where a neighbour fits a gap exactly.
-    """
-    return _with_gaps_filled(batches, longest_in_order(batches, offsets), offsets)
-
-
-def longest_in_order(batches: list[WholeBatch], offsets: range) -> set[int]:
-    """Return the slots of the longest subsequence of batches whose offsets rise and lie in `offsets`; ties go to the
-    lowest offsets.
-    """
-    # For each length of a subsequence: the slot where the one with the lowest last offset ends, and that offset.
-    slots: list[int] = []
-    last_offsets: list[int] = []
-    before: dict[int, int | None] = {}
-    for slot, batch in enumerate(batches):
-        if batch.first_offset < offsets.start or batch.last_offset >= offsets.stop:
-            continue
-        count = bisect_left(last_offsets, batch.first_offset)
-        if count == len(slots):
-            slots.append(slot)
-            last_offsets.append(batch.last_offset)
-        elif batch.last_offset < last_offsets[count]:
-            slots[count], last_offsets[count] = slot, batch.last_offset
-        else:
-            continue
-        before[slot] = slots[count - 1] if count else None
-    kept: set[int] = set()
-    at = slots[-1] if slots else None
-    while at is not None:
-        kept.add(at)
-        at = before[at]
-    return kept
-
-
-def _with_gaps_filled(batches: list[WholeBatch], kept: set[int], offsets: range) -> set[int]:
-    """Where a kept batch leaves a gap of offsets before it and fits exactly into the gap before its successor, keep the
-    successor instead.
-
-    The offset of the first batch is wrong then, whichever of the two keeps more batches in order.
-    """
-    kept = set(kept)
-    limits = first_offsets_from(batches, kept, end_offset=offsets.stop)
-    end = offsets.start
-    for slot, batch in enumerate(batches[:-1]):
-        if slot not in kept:
-            continue
-        following = batches[slot + 1]
-        fits = end != batch.first_offset and end + batch.span + 1 == following.first_offset
-        if fits and slot + 1 not in kept and following.last_offset < limits[slot + 2]:
-            kept ^= {slot, slot + 1}
-        else:
-            end = batch.last_offset + 1
-    return kept
-
-
-def first_offsets_from(batches: list[WholeBatch], kept: set[int], *, end_offset: int) -> list[int]:
-    """Return for each slot, and for the end, the first offset of the first kept batch at or after it."""
-    limits = [end_offset] * (len(batches) + 1)
-    for slot in reversed(range(len(batches))):
-        limits[slot] = batches[slot].first_offset if slot in kept else limits[slot + 1]
-    return limits
+def _is_older(batch: WholeBatch | None, other: WholeBatch | None) -> bool:
+    """True if a batch has a lower magic or leader epoch than another, after which it cannot be in a log."""
+    return batch is not None and other is not None and (batch.magic, batch.epoch) < (other.magic, other.epoch)
 
 
 def _differ_by_one_bit(size: int, *, other: int) -> bool:

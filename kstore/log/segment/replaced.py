@@ -7,6 +7,7 @@ were written in place of the listed ones, or an append was half finished.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from kstore._core import BatchHeader
@@ -25,6 +26,7 @@ from kstore.errors import (
 from kstore.log.files.names import LOG_SUFFIX, segment_path
 from kstore.log.segment.check import SegmentCheck
 from kstore.log.segment.records import SegmentRecords
+from kstore.log.segment.sound import read_offset_index
 from kstore.types import TopicPartition
 
 # Errors a reader may hit if the files of a log changed since they were listed.
@@ -135,7 +137,13 @@ def _is_sound_at(position: int, listed: ListedFile, *, size_in_bytes: int, confi
             config=config,
             identity=listed.identity,
         )
-        check = SegmentCheck(records, topic_partition=_NO_PARTITION, config=config, is_deep=True)
+        check = SegmentCheck(
+            records,
+            find_index=partial(read_offset_index, listed.path, base_offset=listed.base_offset, env=env),
+            topic_partition=_NO_PARTITION,
+            config=config,
+            is_deep=True,
+        )
         least_offset = listed.base_offset
         for step in check.steps():
             if step.damage is not None and step.damage.position <= position < step.end_position:

@@ -17,16 +17,15 @@ from kstore.env import Env, ReadFile
 from kstore.errors import CorruptionError, CorruptRecordError, KStoreError, StorageError, UnsupportedError
 from kstore.log.damage import Damage, SkippedRange
 from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX
-from kstore.log.segment.framing import WholeBatch, find_whole_batches, slots_in_order
+from kstore.log.segment.framing import PAGE_BYTES, find_whole_batches
 from kstore.log.segment.indexes import MAX_INDEX_BYTES, OffsetIndex
+from kstore.log.segment.order import WholeBatch, slots_in_order
 from kstore.log.segment.records import fault_of_zeros, holds_only_zeros, scan_headers, truncated_since_listed
 from kstore.record.batches import SIZE_UP_TO_MAGIC
 from kstore.types import MAX_OFFSET, TopicPartition
 
 # A whole batch can end in one zero byte, the header count of its last record.
 _LEAST_ZEROS = 2
-# A write that is not finished has made a file longer by whole pages.
-_PAGE_BYTES = 4096
 
 
 class FileRange(NamedTuple):
@@ -104,7 +103,8 @@ def sound_parts(
 ) -> SoundParts:
     """Divide a part of a .log into runs of sound batches and the damage between them.
 
-    A batch is sound if its frame and CRC are right and its offsets are above those of the sound batch before it.
+    A batch is sound if its frame and CRC are right and its offsets are above those of the sound batch before it;
+    around damage, see find_sound_batches.
     Args: find_index: returns the offset index, None if there is none; called only for a part with a fault.
     Raises: StorageError; LogReplacedError if the file is shorter than the part.
     Cost: reads the part once; with a fault, as find_whole_batches.
@@ -113,21 +113,63 @@ def sound_parts(
     if fault is None and (end == part.end_position or _is_zeros(file, end, part)):
         run = SoundRun(part.start_position, end, part.base_offset)
         return SoundParts([run] if part.start_position < end else [], None)
+    found = find_sound_batches(file, part, index=find_index(), config=config)
+    parts = _Parts(file, part, found, config).all()
+    first = next((one for one in parts if isinstance(one, DamagedPart)), None)
+    return SoundParts(parts, None if first is None else fault or first.error(part.path))
+
+
+class FoundBatches(NamedTuple):
+    """What find_sound_batches finds in a part of a .log, each in the order of positions.
+
+    sound: the batches that are sound; unsound: those with a right CRC of which a field is wrong that no CRC covers, and
+    why; damage: everything else, with batches that nothing proves.
+    """
+
+    sound: list[WholeBatch]
+    unsound: list[tuple[WholeBatch, str]]
+    damage: list[Damage]
+
+
+def find_sound_batches(
+    file: ReadFile, part: FileRange, *, index: OffsetIndex | None, config: LogConfig
+) -> FoundBatches:
+    """Tell the sound batches of a part of a .log from damage: for verify, and for readers that go on after damage.
+
+    Sound are the batches that salvage keeps as they are: their frame and CRC are right, a rule of find_whole_batches
+    proves them, and they keep their offsets by slots_in_order.
+    Args: index: the offset index, None if there is none.
+    Raises: StorageError.  Cost: as find_whole_batches.
+    """
     whole, damage = find_whole_batches(
         file,
         base_offset=part.base_offset,
         next_base_offset=part.offset_limit,
-        index=find_index(),
+        index=index,
         config=config,
         start_position=part.start_position,
         end_position=part.end_position,
     )
-    offsets = range(part.base_offset, MAX_OFFSET if part.offset_limit is None else part.offset_limit)
-    kept = slots_in_order(whole, offsets)
-    sound = [batch for slot, batch in enumerate(whole) if slot in kept and not batch.is_mended]
-    parts = _Parts(file, part, whole, damage, config).of(sound)
-    first = next((one for one in parts if isinstance(one, DamagedPart)), None)
-    return SoundParts(parts, None if first is None else fault or first.error(part.path))
+    kept = slots_in_order(
+        whole, range(part.base_offset, MAX_OFFSET if part.offset_limit is None else part.offset_limit)
+    )
+    found = FoundBatches([], [], damage)
+    for slot, batch in enumerate(whole):
+        reason = fault_beside_crc(batch) if batch.is_mended else None
+        if reason is None and slot not in kept:
+            reason = f"offset {batch.first_offset}, which does not fit the batches around it"
+        if reason is None:
+            found.sound.append(batch)
+        else:
+            found.unsound.append((batch, reason))
+    return found
+
+
+def fault_beside_crc(batch: WholeBatch) -> str:
+    """Return which field of a batch is wrong whose records have a right CRC."""
+    if batch.stored_size is not None:
+        return f"size {batch.stored_size}: expected {batch.size_in_bytes} by the CRC"
+    return "magic byte: expected 2 by the CRC"
 
 
 def is_sound(file: ReadFile, part: FileRange, config: LogConfig) -> bool:
@@ -173,19 +215,16 @@ def _is_whole(file: ReadFile, position: int, config: LogConfig) -> bool:
 class _Parts:
     """Joins the sound batches of a part into runs."""
 
-    def __init__(
-        self, file: ReadFile, part: FileRange, whole: list[WholeBatch], damage: list[Damage], config: LogConfig
-    ) -> None:
+    def __init__(self, file: ReadFile, part: FileRange, found: FoundBatches, config: LogConfig) -> None:
         self._file = file
         self._part = part
-        self._whole = whole
-        self._damage = damage
+        self._found = found
         self._config = config
 
-    def of(self, sound: list[WholeBatch]) -> list[SoundRun | DamagedPart]:
+    def all(self) -> list[SoundRun | DamagedPart]:
         parts: list[SoundRun | DamagedPart] = []
         position, next_offset = self._part.start_position, self._part.base_offset
-        for batch in sound:
+        for batch in self._found.sound:
             last = parts[-1] if parts else None
             if batch.position > position:
                 reason = self._reason(position, end_position=batch.position)
@@ -201,20 +240,15 @@ class _Parts:
         return parts
 
     def _reason(self, position: int, *, end_position: int) -> str:
-        for one in self._damage:
-            if one.position < end_position and position < one.position + one.size_in_bytes:
-                return one.reason
-        batch = next(one for one in self._whole if position <= one.position < end_position)
-        if batch.stored_size is not None:
-            return f"size {batch.stored_size}: expected {batch.size_in_bytes} by the CRC"
-        if batch.magic is not None:
-            return "magic byte: expected 2 by the CRC"
-        return f"offset {batch.first_offset}, which does not fit the batches around it"
+        for damage in self._found.damage:
+            if damage.position < end_position and position < damage.position + damage.size_in_bytes:
+                return damage.reason
+        return next(reason for batch, reason in self._found.unsound if position <= batch.position < end_position)
 
     def _is_tail(self, position: int, *, next_offset: int) -> bool:
         """Whether the bytes from a position to the end are what a crash leaves after the last batch."""
         part = self._part
-        if self._whole and self._whole[-1].position >= position:
+        if any(batch.position >= position for batch, _ in self._found.unsound):
             return False
         if _is_zeros(self._file, position, part):
             return part.offset_limit is None or next_offset == part.offset_limit
@@ -234,9 +268,9 @@ class _Parts:
         They may be in a value of an append that was cut short, or is not finished. But that ends where a page does, and
         hardly anywhere else where a batch of a value ends.
         """
-        return self._part.end_position % _PAGE_BYTES != 0 and any(
+        return self._part.end_position % PAGE_BYTES != 0 and any(
             one.position > position and self._walk(one.position, next_offset=next_offset).status == "end"
-            for one in self._damage
+            for one in self._found.damage
         )
 
     def _walk(self, position: int, *, next_offset: int) -> HeaderScan:

@@ -11,7 +11,7 @@ from kstore.config import LogConfig
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.recovery.context import LoadedLog
 from kstore.log.recovery.load import load_log
-from kstore.log.segment.framing import WholeBatch, longest_in_order
+from kstore.log.segment.order import WholeBatch, longest_in_order
 from kstore.store import open_log
 from kstore.types import TopicPartition
 from tests.making.batches import (
@@ -135,22 +135,81 @@ def test_chain_that_fits_between_its_neighbours_ends_where_the_index_proves_a_ba
     assert {at for at, _ in found} >= set(range(7, 13))
 
 
-def test_what_neither_index_nor_size_proves_is_kept_in_quarantine(tmp_path: Path) -> None:
-    path, segment = destroyed(tmp_path, is_indexed=False)
+def test_batches_in_the_order_of_the_log_after_a_lost_header_stay_without_those_of_its_records(tmp_path: Path) -> None:
+    path, _ = destroyed(tmp_path, is_indexed=False)
     report = load(path).report
-    assert keys(path) == [(0, b"k0"), (1, b"k1")]
+    assert keys(path) == [(at, b"k%d" % at) for at in (0, 1, *range(5, 13))]
     (doubtful,) = [one for one in report.damage if one.reason.startswith("doubtful")]
-    assert "10 whole batches, offsets 3 to 12" in doubtful.reason
-    assert b"".join(segment[3:]) in b"".join(Path(one).read_bytes() for one in report.quarantined)
+    assert "2 whole batches, offsets 3 to 4" in doubtful.reason
+    assert evil(3) + evil(4) in b"".join(Path(one).read_bytes() for one in report.quarantined)
+
+
+def test_batches_between_two_lost_headers_that_a_value_may_hold_are_kept_in_quarantine(tmp_path: Path) -> None:
+    segment = after(0, 8)
+    path = partition(tmp_path, segment, is_indexed=False)
+    for slot in (2, 5):
+        zero(log_of(path), sum(map(len, segment[:slot])), size=HEADER_BYTES)
+    report = load(path).report
+    assert [at for at, _ in keys(path)] == [0, 1, 6, 7]
+    (doubtful,) = [one for one in report.damage if one.reason.startswith("doubtful")]
+    assert "2 whole batches, offsets 3 to 4" in doubtful.reason
+    assert b"".join(segment[3:5]) in b"".join(Path(one).read_bytes() for one in report.quarantined)
+
+
+def test_more_batches_between_two_lost_headers_than_the_lost_bytes_can_have_records_stay(tmp_path: Path) -> None:
+    segment = after(0, 50)
+    path = partition(tmp_path, segment, is_indexed=False)
+    for slot in (2, 46):
+        zero(log_of(path), sum(map(len, segment[:slot])), size=HEADER_BYTES)
+    load(path)
+    assert [at for at, _ in keys(path)] == [at for at in range(50) if at not in (2, 46)]
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_message_in_the_value_of_an_old_one_is_doubtful_where_the_size_of_the_value_is_lost(
+    tmp_path: Path, is_last: bool
+) -> None:
+    stored = packed_entry(b"PAY", b"evil", offset=5, magic=1)
+    values = [b"a", b"upload:" + stored, *([] if is_last else [b"c"])]
+    offsets = (0, 1, 9)
+    segment = [packed_entry(value, b"k", offset=at, magic=1) for at, value in zip(offsets, values, strict=False)]
+    path = partition(tmp_path, [batch(0)], is_indexed=False)
+    log_of(path).write_bytes(b"".join(segment))
+    zero(log_of(path), len(segment[0]), size=len(segment[1]) - len(stored) - 7)
+    load(path)
+    assert b"evil" not in [key for _, key in keys(path)]
+
+
+def test_batches_of_a_lower_epoch_than_those_before_them_are_doubtful(tmp_path: Path) -> None:
+    segment = [write_batch([record(at, b"v", b"k%d" % at)], partition_leader_epoch=3) for at in range(4)]
+    older = write_batch([record(5, b"v", b"k5")], partition_leader_epoch=2)
+    path = partition(tmp_path, [*segment, older], is_indexed=False)
+    zero(log_of(path), sum(map(len, segment[:3])), size=len(segment[3]))
+    load(path)
+    assert [at for at, _ in keys(path)] == [0, 1, 2]
+
+
+def test_gap_of_offsets_in_a_log_that_has_no_others_keeps_a_row_out(tmp_path: Path) -> None:
+    segment = [*after(0, 4), *after(6, 1), *after(8, 2)]
+    path = partition(tmp_path, segment, is_indexed=False)
+    zero(log_of(path), sum(map(len, segment[:3])), size=len(segment[3]))
+    load(path)
+    assert [at for at, _ in keys(path)] == [0, 1, 2]
+    compacted = [*after(0, 1), *after(2, 4), *after(8, 1), *after(10, 2)]
+    path = partition(tmp_path / "compacted", compacted, is_indexed=False)
+    zero(log_of(path), sum(map(len, compacted[:4])), size=len(compacted[4]))
+    load(path)
+    assert [at for at, _ in keys(path)] == [0, 2, 3, 4, 8, 10, 11]
 
 
 def test_row_longer_than_the_largest_batch_is_in_no_batch(tmp_path: Path) -> None:
-    path, segment = destroyed(tmp_path, is_indexed=False)
-    most = max(map(len, segment))
-    load(path, config=LogConfig(max_batch_bytes=most))
-    found = keys(path)
-    assert b"evil" not in [key for _, key in found]
-    assert [at for at, _ in found][-3:] == [10, 11, 12]
+    segment = after(0, 12)
+    path = partition(tmp_path, segment, is_indexed=False)
+    at = sum(map(len, segment[:3]))
+    content = log_of(path).read_bytes()
+    log_of(path).write_bytes(content[:at] + b"\xee" * 100 + content[at:])
+    load(path, config=LogConfig(max_batch_bytes=len(segment[0])))
+    assert [at for at, _ in keys(path)] == [0, 1, 2, *range(4, 12)]
 
 
 def test_index_proves_batches_that_have_moved_by_what_was_removed(tmp_path: Path) -> None:
