@@ -25,9 +25,9 @@ from bench.other_languages import JAVA_INDEX, Rivals, programs
 from kstore._core import OffsetIndexEntries, RecoveryWalk, TimeIndexEntries, crc32c
 from kstore.config import LogConfig
 from kstore.env import DEFAULT_ENV
+from kstore.log.files.indexes import OffsetIndex
 from kstore.log.recovery.walk import walk_headers
 from kstore.log.segment.file_records import FileRecords
-from kstore.log.segment.indexes import OffsetIndex
 from kstore.log.segment.segment import LogSegment
 from kstore.record import MemoryRecords, Record
 from kstore.record.batches import set_last_offset

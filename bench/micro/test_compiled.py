@@ -18,7 +18,7 @@ import pytest
 from bench.core_decode import columns_of
 from kstore import _core
 from kstore.log import WritableLog
-from kstore.log.segment.indexes import OffsetIndex
+from kstore.log.files.indexes import OffsetIndex
 from kstore.producer import BufferPool
 from kstore.record import MemoryRecords, MemoryRecordsBuilder
 from kstore.store import open_log

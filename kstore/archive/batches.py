@@ -37,18 +37,18 @@ from kstore.errors import (
     UnsupportedError,
 )
 from kstore.log.cleaning.cleaner import without_records_below
+from kstore.log.damaged.sound import FileRange
 from kstore.log.files.names import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
     TIME_INDEX_SUFFIX,
     base_offset_file_name,
 )
+from kstore.log.files.records import check_batch, first_offset_in
 from kstore.log.log import Log
 from kstore.log.plan import ScanRange
 from kstore.log.recovery.walk import walk_headers
-from kstore.log.segment.records import check_batch, first_offset_in
 from kstore.log.segment.replaced import ListedFile, change_that_caused
-from kstore.log.segment.sound import FileRange
 from kstore.record import RecordBatch
 from kstore.store.opening import open_log
 from kstore.types import MAGIC_V2, NO_PRODUCER_ID

@@ -23,7 +23,7 @@ from kstore.log.files.json_state import (
     with_checksum,
 )
 from kstore.log.files.names import MAX_PARTITION, is_topic_name
-from kstore.log.segment.records import KEPT_BY_CLEANERS
+from kstore.log.files.records import KEPT_BY_CLEANERS
 from kstore.types import MAX_OFFSET, TopicPartition
 
 FORMAT_VERSION = 1

@@ -27,12 +27,12 @@ from kstore.errors import (
     OffsetOutOfRangeError,
 )
 from kstore.log.damage import SkippedRange
+from kstore.log.damaged.sound import FileRange
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.files.root_files import id_text, read_partition_metadata
 from kstore.log.log import Log
 from kstore.log.plan import ScanRange
 from kstore.log.segment.replaced import ERRORS_OF_A_CHANGE
-from kstore.log.segment.sound import FileRange
 from kstore.log.state.transactions import producers_in, transactions_ending_from
 from kstore.store.opening import open_found
 from kstore.types import MAX_OFFSET, TopicPartition

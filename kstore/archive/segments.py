@@ -27,6 +27,7 @@ from kstore.log.files.checkpoints import (
     save_offset,
     write_leader_epoch_checkpoint,
 )
+from kstore.log.files.indexes import MAX_INDEX_BYTES
 from kstore.log.files.names import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -50,10 +51,9 @@ from kstore.log.files.root_files import (
     write_partition_metadata,
 )
 from kstore.log.files.snapshots import MAX_SNAPSHOT_BYTES, decode_snapshot
+from kstore.log.files.transaction_index import decode_aborted_txns, encode_aborted_txn
 from kstore.log.recovery.context import RecoveryContext
 from kstore.log.recovery.plan import OpenTransactions, forgets_aborted, plausible_aborted_txns
-from kstore.log.segment.indexes import MAX_INDEX_BYTES
-from kstore.log.segment.transaction_index import decode_aborted_txns, encode_aborted_txn
 from kstore.log.state.leader_epochs import LeaderEpochCache
 from kstore.log.state.producer_state import ProducerStateManager
 from kstore.types import TopicPartition

@@ -17,9 +17,9 @@ from kstore.config import MAX_INT32, LogConfig, config_or_default
 from kstore.env import Env
 from kstore.errors import checked_int
 from kstore.log.damage import OnError, OnSkip, SkippedRange
+from kstore.log.files.records import LastBatch
 from kstore.log.plan import ScanRange
 from kstore.log.scan import Rows, check_junction, column_decoder, read_ahead, scan_around_damage, scan_columns
-from kstore.log.segment.records import LastBatch
 from kstore.log.skipping import SkipReport, goes_on
 from kstore.record import RecordBatch
 

@@ -39,6 +39,7 @@ from kstore.log.files.checkpoints import (
     read_offset_checkpoint,
     read_text,
 )
+from kstore.log.files.indexes import MAX_INDEX_BYTES, OffsetIndex, TimeIndex
 from kstore.log.files.names import (
     CLEAN_SHUTDOWN_FILE,
     CLEANED_STATE,
@@ -62,11 +63,10 @@ from kstore.log.files.names import (
     is_metadata_snapshot_name,
     parse_segment_name,
 )
+from kstore.log.files.records import is_zeros
 from kstore.log.files.root_files import id_text, parse_properties, read_partition_metadata
 from kstore.log.files.snapshots import read_snapshot
-from kstore.log.segment.indexes import MAX_INDEX_BYTES, OffsetIndex, TimeIndex
-from kstore.log.segment.records import is_zeros
-from kstore.log.segment.transaction_index import ABORTED_TXN, TRANSACTION_INDEX_ENTRY_SIZE, decode_aborted_txns
+from kstore.log.files.transaction_index import ABORTED_TXN, TRANSACTION_INDEX_ENTRY_SIZE, decode_aborted_txns
 from kstore.log.state.producer_append import ProducerStateEntry
 from kstore.record import RecordBatch
 from kstore.record.batches import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC

@@ -3,6 +3,7 @@
 from kstore.log.cleaning.cleanable import CleanableLog
 from kstore.log.cleaning.retention import DueSegment
 from kstore.log.damage import Damage, SkippedRange
+from kstore.log.damaged.sound import FileRange
 from kstore.log.files.names import PartitionDirectory, find_partitions
 from kstore.log.following.follower import Follower
 from kstore.log.log import Log
@@ -10,7 +11,6 @@ from kstore.log.plan import ScanRange
 from kstore.log.recovery.context import DamageOutcome, RecoveryReport
 from kstore.log.segment.file_records import FileRecords
 from kstore.log.segment.segment import LogSegment
-from kstore.log.segment.sound import FileRange
 from kstore.log.source import FetchData
 from kstore.log.verify import VerifiedPartition
 from kstore.log.write.compaction import CompactionReport

@@ -23,6 +23,7 @@ from kstore.env import Closing, Env
 from kstore.errors import CorruptionError, KStoreError, OffsetOutOfRangeError, checked_index, checked_int
 from kstore.log.damage import OnError, OnSkip, SkippedRange
 from kstore.log.files.durable_point import DurablePointFile
+from kstore.log.files.records import BatchPlace
 from kstore.log.following.arrivals import Arrivals
 from kstore.log.following.follower import Feed, Follower, checked_timeout, records_of
 from kstore.log.following.partitions import OneLog
@@ -37,7 +38,6 @@ from kstore.log.plan import (
     plan_ranges,
     plan_ranges_around_damage,
 )
-from kstore.log.segment.records import BatchPlace
 from kstore.log.segment.segment import LogSegment
 from kstore.log.segment.time_search import first_from_time, first_with_largest_timestamp
 from kstore.log.skipping import (

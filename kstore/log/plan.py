@@ -15,9 +15,9 @@ from kstore.config import MAX_INT64
 from kstore.env import DEFAULT_ENV, Env, Identity, locate
 from kstore.errors import CorruptionError, UnsupportedError
 from kstore.log.damage import SkippedRange
-from kstore.log.segment.records import BatchPlace
+from kstore.log.damaged.sound import FileRange
+from kstore.log.files.records import BatchPlace
 from kstore.log.segment.segment import ENTRIES_TRIED, LogSegment
-from kstore.log.segment.sound import FileRange
 from kstore.types import TopicPartition
 
 

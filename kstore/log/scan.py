@@ -31,19 +31,7 @@ from kstore.config import LogConfig
 from kstore.env import Closing, Env, Identity, ReadFile, check_in_place, open_listed
 from kstore.errors import CorruptionError, CorruptRecordError, KStoreError, LogReplacedError, UnsupportedError
 from kstore.log.damage import SkippedRange
-from kstore.log.files.names import deleted_paths
-from kstore.log.plan import ScanRange
-from kstore.log.segment.indexes import OffsetIndex
-from kstore.log.segment.records import (
-    BatchPlace,
-    LastBatch,
-    check_batch,
-    entry_size,
-    holds_only_zeros,
-    truncated_since_listed,
-)
-from kstore.log.segment.replaced import ListedFile, change_that_caused
-from kstore.log.segment.sound import (
+from kstore.log.damaged.sound import (
     DamagedPart,
     FileRange,
     SoundRun,
@@ -52,6 +40,18 @@ from kstore.log.segment.sound import (
     skipped_batch,
     sound_parts,
 )
+from kstore.log.files.indexes import OffsetIndex
+from kstore.log.files.names import deleted_paths
+from kstore.log.files.records import (
+    BatchPlace,
+    LastBatch,
+    check_batch,
+    entry_size,
+    holds_only_zeros,
+    truncated_since_listed,
+)
+from kstore.log.plan import ScanRange
+from kstore.log.segment.replaced import ListedFile, change_that_caused
 from kstore.types import MAX_OFFSET
 from kstore.waiting import Workers
 
@@ -448,7 +448,7 @@ def scan_around_damage(
     env: Env | None = None,
     last: LastBatch | None = None,
 ) -> Iterator[Rows | SkippedRange]:
-    """Decode the records of one range as scan_columns does, and leave out what is damaged; see segment/sound.py.
+    """Decode the records of one range as scan_columns does, and leave out what is damaged; see damaged/sound.py.
 
     Yields what is left out between the rows before and after it. A batch whose records cannot be decoded into these
     columns gives no row. A file is decoded as by scan_columns until a fault shows up; only then sound_parts tells what

@@ -1,6 +1,6 @@
 """Reads that go on after damage: where they end, which transactions they may trust, and the batches that are left.
 
-What is damage and what is sound is decided in segment/sound.py. Here are the parts of a Log that use it.
+What is damage and what is sound is decided in damaged/sound.py. Here are the parts of a Log that use it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.errors import CorruptionError
 from kstore.log.damage import OnError, OnSkip, SkippedRange
+from kstore.log.damaged.sound import DamagedPart, SoundRun, skipped_batch
+from kstore.log.files.records import BatchPlace
 from kstore.log.plan import RawBatch, extents_around_damage
-from kstore.log.segment.records import BatchPlace
 from kstore.log.segment.segment import LogSegment
-from kstore.log.segment.sound import DamagedPart, SoundRun, skipped_batch
 from kstore.log.source import LogSource, SettledLog
 from kstore.log.state.transactions import Transactions, settle_around_damage
 from kstore.types import MAGIC_V2, MAX_OFFSET

@@ -30,6 +30,7 @@ from kstore.errors import (
 )
 from kstore.log.damage import SkippedRange
 from kstore.log.files.checkpoints import OffsetCheckpoints, checkpoints_of
+from kstore.log.files.indexes import IndexCache
 from kstore.log.files.names import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -41,10 +42,9 @@ from kstore.log.files.names import (
     PartitionDirectory,
     parse_segment_name,
 )
+from kstore.log.files.records import BatchPlace, status_of_segment
 from kstore.log.following.arrivals import Arrivals, Listeners
 from kstore.log.following.history import DirectoryHistory, History
-from kstore.log.segment.indexes import IndexCache
-from kstore.log.segment.records import BatchPlace, status_of_segment
 from kstore.log.segment.replaced import ERRORS_OF_A_CHANGE, MOST_LOOKS, ListedFile, change_that_caused, is_settled
 from kstore.log.segment.segment import LogContext, LogSegment
 from kstore.log.state.transactions import NOTHING_SETTLED, AbortedTransaction, Transactions, settle_transactions

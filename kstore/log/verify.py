@@ -16,7 +16,9 @@ from kstore._core import BatchHeader, increment_sequence
 from kstore.env import DEFAULT_ENV, ENOENT, NO_FILE, Env, join_path, split_path
 from kstore.errors import InvalidRecordError, LogReplacedError, StorageError
 from kstore.log.damage import Damage, SuspectedLoss, damage_of_file, size_of_file
+from kstore.log.damaged.check import IndexFile, OffsetIndexCheck, SegmentCheck, TimeIndexCheck
 from kstore.log.files.checkpoints import EpochEntry, read_leader_epoch_checkpoint, read_offset_checkpoint
+from kstore.log.files.indexes import MAX_INDEX_BYTES
 from kstore.log.files.names import (
     LEADER_EPOCH_CHECKPOINT,
     LOCK_FILE,
@@ -40,14 +42,12 @@ from kstore.log.files.snapshots import (
     contradiction_in,
     read_snapshot,
 )
+from kstore.log.files.transaction_index import TRANSACTION_INDEX_ENTRY_SIZE, AbortedTxn, decode_aborted_txns
 from kstore.log.log import Log
 from kstore.log.recovery.context import RecoveryContext
 from kstore.log.recovery.evidence import SegmentEnd, losses_beside, marks_of_root
-from kstore.log.segment.check import IndexFile, OffsetIndexCheck, SegmentCheck, TimeIndexCheck
-from kstore.log.segment.indexes import MAX_INDEX_BYTES
 from kstore.log.segment.replaced import ERRORS_OF_A_CHANGE, MOST_LOOKS, ListedFile
 from kstore.log.segment.segment import LogSegment
-from kstore.log.segment.transaction_index import TRANSACTION_INDEX_ENTRY_SIZE, AbortedTxn, decode_aborted_txns
 from kstore.log.state.leader_epochs import epoch_of_offset, rises
 from kstore.log.state.producer_append import TransactionMarker, read_marker
 from kstore.record import RecordBatch

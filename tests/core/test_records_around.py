@@ -37,27 +37,27 @@ def test_record_around_is_found_by_the_records_that_lead_from_it_to_the_end(fiel
     data = random.Random(field).randbytes(70) + holder + b"".join(others)
     start = data.index(INSIDE)
     end = 70 + len(holder)
-    assert find_record_around(data, start, start + len(INSIDE), ends=[len(data)]) == end
-    assert find_record_around(data, start, start + len(INSIDE), ends=[end]) == end
-    assert find_record_around(data + b"x", start, start + len(INSIDE), ends=[len(data) + 1]) == -1
+    assert find_record_around(data, start=start, end=start + len(INSIDE), ends=[len(data)]) == end
+    assert find_record_around(data, start=start, end=start + len(INSIDE), ends=[end]) == end
+    assert find_record_around(data + b"x", start=start, end=start + len(INSIDE), ends=[len(data) + 1]) == -1
 
 
 def test_bytes_after_a_record_or_across_its_fields_are_in_none() -> None:
     (first, second) = encoded(record(3, b"a" * 50, b"k" * 50), record(4, b"b" * 50))
     data = first + INSIDE + second
     start = len(first)
-    assert find_record_around(data, start, start + len(INSIDE), ends=[len(data)]) == -1
+    assert find_record_around(data, start=start, end=start + len(INSIDE), ends=[len(data)]) == -1
     key = first.index(b"k")
-    assert find_record_around(first, key + 10, key + 60, ends=[len(first)]) == -1
+    assert find_record_around(first, start=key + 10, end=key + 60, ends=[len(first)]) == -1
 
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_value_of_a_message_around_bytes_is_found_if_it_ends_where_a_batch_may_end(magic: int) -> None:
     data = packed_entry(b"upload:" + INSIDE, b"k", offset=3, magic=magic)
     start = data.index(INSIDE)
-    assert find_record_around(data, start, len(data), ends=[len(data)], messages=True) == len(data)
-    assert find_record_around(data, start, len(data), ends=[len(data)]) == -1
-    assert find_record_around(data + b"x", start, len(data), ends=[len(data) + 1], messages=True) == -1
+    assert find_record_around(data, start=start, end=len(data), ends=[len(data)], messages=True) == len(data)
+    assert find_record_around(data, start=start, end=len(data), ends=[len(data)]) == -1
+    assert find_record_around(data + b"x", start=start, end=len(data), ends=[len(data) + 1], messages=True) == -1
 
 
 @pytest.mark.parametrize("damaged", [0, 1, 2])
@@ -77,7 +77,7 @@ def test_random_bytes_hold_no_records_and_no_size_reads_past_them() -> None:
         data = rng.randbytes(rng.randrange(1, 3000))
         start = rng.randrange(len(data))
         end = rng.randrange(start + 1, len(data) + 1)
-        found += find_record_around(data, start, end, ends=[len(data)], messages=True) >= 0
+        found += find_record_around(data, start=start, end=end, ends=[len(data)], messages=True) >= 0
         found += find_last_record(data, len(data)) is not None
     assert found <= 2
 
@@ -87,6 +87,6 @@ def test_random_bytes_hold_no_records_and_no_size_reads_past_them() -> None:
 )
 def test_places_outside_of_the_bytes_are_refused(start: int, end: int, ends: list[int]) -> None:
     with pytest.raises(ValueError, match="expected"):
-        find_record_around(b"12345", start, end, ends=ends)
+        find_record_around(b"12345", start=start, end=end, ends=ends)
     with pytest.raises(ValueError, match="before"):
         find_last_record(b"12345", 6)

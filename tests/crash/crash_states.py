@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import product
 
 from kstore.log.files.names import CLEAN_SHUTDOWN_FILE, TRANSACTION_INDEX_SUFFIX
-from kstore.log.segment.transaction_index import AbortedTxn, decode_aborted_txns
+from kstore.log.files.transaction_index import AbortedTxn, decode_aborted_txns
 from kstore.log.write.writable_log import WritableLog
 from tests.crash.crash_history import ALL_OPERATIONS, WEIGHTS, CrashEnv, CrashHistory, abandon, check_files
 from tests.fakes.disk import Inode, PowerCut, SimulatedDisk, WatchedDisk

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from kstore.config import LogConfig
 from kstore.env import DEFAULT_ENV
+from kstore.log.files.indexes import OffsetIndexFile, TimeIndexFile
+from kstore.log.files.transaction_index import TransactionIndexFile
 from kstore.log.recovery.walk import walk_segment
-from kstore.log.segment.indexes import OffsetIndexFile, TimeIndexFile
-from kstore.log.segment.transaction_index import TransactionIndexFile
 from kstore.types import TimestampOffset
 from tests.golden.sets import PACKED_DIRECTORY, GoldenPartition, golden_partitions, unpack
 from tests.making.collecting import over

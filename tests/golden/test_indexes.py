@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kstore.log.segment.indexes import OffsetIndex, TimeIndex
+from kstore.log.files.indexes import OffsetIndex, TimeIndex
 from tests.golden.manifests import ExpectedIndex, manifest
 from tests.golden.sets import ALL_SETS, MIXED_SET, V2_SETS, GoldenPartition, golden_partitions
 from tests.making.collecting import over

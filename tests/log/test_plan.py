@@ -16,7 +16,7 @@ from kstore.config import LogConfig
 from kstore.env import DEFAULT_ENV, LocalEnv, LocalFile, OpenFiles
 from kstore.errors import CorruptRecordError, UnsupportedMagicError
 from kstore.log import ScanRange
-from kstore.log.segment.records import SegmentRecords
+from kstore.log.files.records import SegmentRecords
 from kstore.record import RecordBatch
 from kstore.store import open_log
 from kstore.types import TopicPartition

@@ -22,7 +22,7 @@ from kstore.errors import (
     UnsupportedMagicError,
 )
 from kstore.log import LogSegment
-from kstore.log.segment.indexes import OffsetIndex
+from kstore.log.files.indexes import OffsetIndex
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import Record
 from kstore.store import open_log

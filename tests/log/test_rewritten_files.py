@@ -19,8 +19,8 @@ from kstore.config import LogConfig
 from kstore.env import DEFAULT_ENV, LocalEnv, LocalFile
 from kstore.errors import LogReplacedError
 from kstore.log import Log
+from kstore.log.files.records import LastBatch
 from kstore.log.scan import check_junction
-from kstore.log.segment.records import LastBatch
 from kstore.record import ControlRecordType, MemoryRecords
 from kstore.record.control import control_record_type
 from kstore.store import open_log

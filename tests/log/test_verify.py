@@ -13,7 +13,7 @@ from kstore.config import LogConfig
 from kstore.env import LocalEnv
 from kstore.errors import StorageError
 from kstore.log.damage import Damage
-from kstore.log.segment.check import SegmentCheck, Step
+from kstore.log.damaged.check import SegmentCheck, Step
 from kstore.log.verify import Verification, verify, verify_checkpoints
 from kstore.store import open_log
 from tests.making.batches import (

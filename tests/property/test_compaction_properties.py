@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kstore.config import MIB
-from kstore.log.segment.transaction_index import decode_aborted_txns
+from kstore.log.files.transaction_index import decode_aborted_txns
 from kstore.log.verify import verify
 from kstore.store import open_log
 from tests.fakes.disk import SimulatedDisk

@@ -50,7 +50,7 @@ LAYERS = {
 # Inside of these packages: each wing or module imports only from those to its left, and a wing is free of circles.
 WINGS = {
     "log": (
-        "damage, files < segment < state, plan, following < recovery, scan, source < skipping, cleaning"
+        "damage < files < damaged < segment < state, plan, following < recovery, scan, source < skipping, cleaning"
         " < log < verify, write"
     ),
     "env": "base, cache, process < files, filesystems, watching < env < opened, local < remote < choosing",

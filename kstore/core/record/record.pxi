@@ -126,7 +126,7 @@ cdef int64_t end_of_record_around(const uint8_t* p, int64_t size, int64_t start,
     return -1
 
 
-def find_record_around(const uint8_t[::1] buffer, int64_t start, int64_t end, *, ends, bint messages=False):
+def find_record_around(const uint8_t[::1] buffer, *, int64_t start, int64_t end, ends, bint messages=False):
     """Return the end of a record that may hold the bytes [start, end) of a damaged range in its key, value or headers,
     -1 if there is none.
 

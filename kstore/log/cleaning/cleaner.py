@@ -33,9 +33,9 @@ from kstore.log.files.names import (
     TRANSACTION_INDEX_SUFFIX,
     segment_path,
 )
-from kstore.log.segment.records import entry_size, too_large, truncated_since_listed
+from kstore.log.files.records import entry_size, too_large, truncated_since_listed
+from kstore.log.files.transaction_index import AbortedTxn, encode_aborted_txn
 from kstore.log.segment.segment import LogSegment
-from kstore.log.segment.transaction_index import AbortedTxn, encode_aborted_txn
 from kstore.log.state.transactions import AbortedTransaction
 from kstore.record import RecordBatch
 

@@ -1,1 +1,1 @@
-"""Files next to the segments: names, checkpoints, locks, the durable point, producer snapshots. May use env."""
+"""The files of a partition and of a root: names, batches, indexes, snapshots, checkpoints, locks. May use env."""

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, read_header
 from kstore.env import Env, Identity, is_same_file
 from kstore.errors import KStoreError, LogReplacedError, StorageError
-from kstore.log.segment.records import KEPT_BY_CLEANERS, BatchPlace, is_same_batch
+from kstore.log.files.records import KEPT_BY_CLEANERS, BatchPlace, is_same_batch
 from kstore.log.segment.segment import LogSegment
 from kstore.record import RecordBatch
 

@@ -11,13 +11,13 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 from kstore.config import MAX_INT64, LogConfig
 from kstore.env import Env, OpenFiles, join_path
 from kstore.log.damage import Damage, LostOffsets, SuspectedLoss, joined_ranges
+from kstore.log.damaged.check import SegmentCheck
+from kstore.log.damaged.sound import read_offset_index
 from kstore.log.files.checkpoints import read_checkpoint
 from kstore.log.files.names import CLEANER_CHECKPOINT, PartitionDirectory
+from kstore.log.files.records import SegmentRecords
 from kstore.log.recovery.files import SegmentFiles
 from kstore.log.recovery.walk import SegmentWalk, walk_segment
-from kstore.log.segment.check import SegmentCheck
-from kstore.log.segment.records import SegmentRecords
-from kstore.log.segment.sound import read_offset_index
 from kstore.log.state.leader_epochs import LeaderEpochCache
 from kstore.log.state.producer_state import ProducerStateManager
 from kstore.types import TopicPartition

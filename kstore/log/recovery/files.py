@@ -14,6 +14,7 @@ from typing import NamedTuple
 from kstore.env import ENOENT, Env, FileKind, join_path, split_path
 from kstore.errors import StorageError
 from kstore.log.files.checkpoints import TEMPORARY_SUFFIX, replace_file
+from kstore.log.files.indexes import MAX_INDEX_BYTES
 from kstore.log.files.names import (
     CLEANED_STATE,
     DELETED_STATE,
@@ -30,8 +31,7 @@ from kstore.log.files.names import (
     parse_segment_name,
     producer_snapshot_offsets,
 )
-from kstore.log.segment.indexes import MAX_INDEX_BYTES
-from kstore.log.segment.records import holds_only_zeros, size_of_segment
+from kstore.log.files.records import holds_only_zeros, size_of_segment
 
 _STATES = (DELETED_STATE, CLEANED_STATE, SWAP_STATE, TEMPORARY_SUFFIX)
 _REPLACED_FILES = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)

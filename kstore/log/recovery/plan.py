@@ -16,8 +16,10 @@ from typing import NamedTuple
 from kstore.env import ENOENT, Env
 from kstore.errors import CorruptIndexError, CorruptSnapshotError, StorageError
 from kstore.log.damage import Damage
+from kstore.log.damaged.check import IndexFile, OffsetIndexCheck, TimeIndexCheck
 from kstore.log.files.checkpoints import EpochEntry, replace_file
 from kstore.log.files.durable_point import DurablePoint
+from kstore.log.files.indexes import MAX_INDEX_BYTES, OffsetIndex, TimeIndex
 from kstore.log.files.names import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
@@ -29,14 +31,12 @@ from kstore.log.files.names import (
     base_offset_file_name,
     segment_path,
 )
+from kstore.log.files.records import holds_only_zeros, is_preallocated
 from kstore.log.files.snapshots import read_snapshot
+from kstore.log.files.transaction_index import AbortedTxn, decode_aborted_txns, encode_aborted_txn
 from kstore.log.recovery.context import RecoveryContext
 from kstore.log.recovery.files import PartitionFiles, Quarantine, SegmentFiles, settle_side_files
 from kstore.log.recovery.walk import SegmentWalk, find_intact_end
-from kstore.log.segment.check import IndexFile, OffsetIndexCheck, TimeIndexCheck
-from kstore.log.segment.indexes import MAX_INDEX_BYTES, OffsetIndex, TimeIndex
-from kstore.log.segment.records import holds_only_zeros, is_preallocated
-from kstore.log.segment.transaction_index import AbortedTxn, decode_aborted_txns, encode_aborted_txn
 from kstore.log.state.producer_append import ProducerStateBatch
 
 

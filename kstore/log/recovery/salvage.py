@@ -13,19 +13,19 @@ from typing import NamedTuple
 
 from kstore.env import ReadFile
 from kstore.log.damage import Damage, SuspectedLoss
+from kstore.log.damaged.framing import find_whole_batches
+from kstore.log.damaged.order import WholeBatch, first_offsets_from, longest_in_order, slots_in_order
+from kstore.log.damaged.sound import fault_beside_crc
 from kstore.log.files.checkpoints import replace_file
+from kstore.log.files.indexes import OffsetIndex
 from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, segment_path
+from kstore.log.files.records import holds_only_zeros, is_preallocated
 from kstore.log.recovery.context import DamageOutcome, RecoveryContext
 from kstore.log.recovery.evidence import HeldSegment, Marks, find_losses
 from kstore.log.recovery.files import PartitionFiles, Quarantine, SegmentFiles
 from kstore.log.recovery.foretold import FilePart, ForetoldFiles, JoinedFile
 from kstore.log.recovery.plan import drop_segment, index_content
 from kstore.log.recovery.walk import SegmentWalk
-from kstore.log.segment.framing import find_whole_batches
-from kstore.log.segment.indexes import OffsetIndex
-from kstore.log.segment.order import WholeBatch, first_offsets_from, longest_in_order, slots_in_order
-from kstore.log.segment.records import holds_only_zeros, is_preallocated
-from kstore.log.segment.sound import fault_beside_crc
 from kstore.types import MAX_OFFSET
 
 

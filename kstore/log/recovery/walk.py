@@ -33,9 +33,9 @@ from kstore.errors import (
 )
 from kstore.log.files.checkpoints import EpochEntry
 from kstore.log.files.durable_point import DurablePoint
+from kstore.log.files.indexes import OffsetIndex, TimeIndex
 from kstore.log.files.names import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from kstore.log.segment.indexes import OffsetIndex, TimeIndex
-from kstore.log.segment.records import HEADER_CHUNK_BYTES, first_offset_in, scan_headers
+from kstore.log.files.records import HEADER_CHUNK_BYTES, first_offset_in, scan_headers
 from kstore.log.state.producer_append import ProducerStateBatch, TransactionMarker, batch_of_header, read_marker
 from kstore.record import RecordBatch
 from kstore.types import NO_PRODUCER_ID

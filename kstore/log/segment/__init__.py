@@ -1,1 +1,1 @@
-"""One segment: records, indexes, the readable and the writable segment, its check. May use files."""
+"""One segment: the readable and the writable one, changes of its files, searches. May use damaged."""

@@ -23,10 +23,10 @@ from kstore.errors import (
     UnsupportedError,
     UnsupportedMagicError,
 )
+from kstore.log.damaged.check import SegmentCheck
+from kstore.log.damaged.sound import read_offset_index
 from kstore.log.files.names import LOG_SUFFIX, segment_path
-from kstore.log.segment.check import SegmentCheck
-from kstore.log.segment.records import SegmentRecords
-from kstore.log.segment.sound import read_offset_index
+from kstore.log.files.records import SegmentRecords
 from kstore.types import TopicPartition
 
 # Errors a reader may hit if the files of a log changed since they were listed.

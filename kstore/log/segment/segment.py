@@ -29,9 +29,10 @@ from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.env import Identity, OpenFiles
 from kstore.errors import CorruptionError, KStoreError, UnsupportedError
+from kstore.log.damaged.sound import FileRange, SoundParts, fault_at_end, is_sound, sound_parts
+from kstore.log.files.indexes import MAX_INDEX_BYTES, IndexCache, OffsetIndex, TimeIndex
 from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_path
-from kstore.log.segment.indexes import MAX_INDEX_BYTES, IndexCache, OffsetIndex, TimeIndex
-from kstore.log.segment.records import (
+from kstore.log.files.records import (
     HEADER_CHUNK_BYTES,
     BatchPlace,
     SegmentRecords,
@@ -41,7 +42,6 @@ from kstore.log.segment.records import (
     is_preallocated,
 )
 from kstore.log.segment.replaced import ListedFile
-from kstore.log.segment.sound import FileRange, SoundParts, fault_at_end, is_sound, sound_parts
 from kstore.record.batches import SIZE_UP_TO_MAGIC
 from kstore.types import MAX_OFFSET, NO_TIMESTAMP, OffsetAndTimestamp, TopicPartition
 

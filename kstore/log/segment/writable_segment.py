@@ -22,6 +22,7 @@ from kstore._core import (
 from kstore.config import LogConfig
 from kstore.env import Env
 from kstore.errors import CorruptIndexError, StorageError
+from kstore.log.files.indexes import OffsetIndex, OffsetIndexFile, TimeIndex, TimeIndexFile
 from kstore.log.files.names import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
@@ -30,10 +31,9 @@ from kstore.log.files.names import (
     TRANSACTION_INDEX_SUFFIX,
     segment_path,
 )
+from kstore.log.files.transaction_index import TransactionIndexFile
 from kstore.log.segment.file_records import FileRecords
-from kstore.log.segment.indexes import OffsetIndex, OffsetIndexFile, TimeIndex, TimeIndexFile
 from kstore.log.segment.segment import FileUse, LogContext, LogSegment, SegmentTail
-from kstore.log.segment.transaction_index import TransactionIndexFile
 from kstore.types import NO_TIMESTAMP, TimestampOffset
 
 if TYPE_CHECKING:

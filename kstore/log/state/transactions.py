@@ -14,8 +14,8 @@ from kstore._core import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader, HeaderScan
 from kstore.config import LogConfig
 from kstore.errors import CorruptionError
 from kstore.log.damage import SkippedRange
+from kstore.log.damaged.sound import DamagedPart, skipped_batch
 from kstore.log.segment.segment import LogSegment
-from kstore.log.segment.sound import DamagedPart, skipped_batch
 from kstore.record import RecordBatch
 from kstore.record.control import ControlRecordType, control_record_type
 from kstore.types import MAX_OFFSET, TopicPartition

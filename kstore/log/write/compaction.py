@@ -16,10 +16,10 @@ from kstore.env import ENOENT, Env
 from kstore.errors import CorruptIndexError, LogReplacedError, StorageError
 from kstore.log.cleaning.cleanable import CleanableLog, LogBounds, find_cleanable, first_dirty_offset
 from kstore.log.cleaning.cleaner import CleanedSegment, Cleaner, CleanerInput, CleanerTotals, CleaningStoppedError
+from kstore.log.files.indexes import MAX_INDEX_BYTES
 from kstore.log.files.names import TRANSACTION_INDEX_SUFFIX, segment_path
-from kstore.log.segment.indexes import MAX_INDEX_BYTES
+from kstore.log.files.transaction_index import AbortedTxn, decode_aborted_txns
 from kstore.log.segment.segment import LogSegment
-from kstore.log.segment.transaction_index import AbortedTxn, decode_aborted_txns
 from kstore.log.state.producer_state import ProducerStateManager
 from kstore.log.write.live_source import LiveSource
 from kstore.log.write.local_log import LocalLog

@@ -22,13 +22,13 @@ from kstore.log.cleaning.cleanable import CleanableLog
 from kstore.log.cleaning.retention import DueSegment, RetentionBounds, plan_retention
 from kstore.log.files.checkpoints import EpochEntry, PartitionMarks
 from kstore.log.files.durable_point import DurablePoint
+from kstore.log.files.indexes import IndexCache
 from kstore.log.files.lock import PartitionLock
 from kstore.log.files.names import PartitionDirectory
+from kstore.log.files.transaction_index import AbortedTxn
 from kstore.log.log import Log
 from kstore.log.recovery.context import LoadedLog, RecoveryContext, RecoveryMode, RecoveryReport
-from kstore.log.segment.indexes import IndexCache
 from kstore.log.segment.segment import LogContext
-from kstore.log.segment.transaction_index import AbortedTxn
 from kstore.log.state.producer_append import BatchMetadata, producer_batches_in, producer_batches_of
 from kstore.log.state.producer_state import PreparedAppend, SegmentReplay, VerificationGuard
 from kstore.log.write.compaction import CompactionReport, LogCompaction, Throttle

@@ -19,8 +19,8 @@ from kstore.log import WritableLog
 from kstore.log.files.checkpoints import EpochEntry
 from kstore.log.files.root_files import CleanShutdown, write_clean_shutdown
 from kstore.log.files.snapshots import encode_snapshot
+from kstore.log.files.transaction_index import decode_aborted_txns
 from kstore.log.segment.segment import LogSegment
-from kstore.log.segment.transaction_index import decode_aborted_txns
 from kstore.log.state.leader_epochs import LeaderEpochCache
 from kstore.record import MemoryRecords
 from kstore.store import open_log

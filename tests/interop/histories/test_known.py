@@ -15,7 +15,7 @@ import pytest
 from kstore.config import LogConfig
 from kstore.env import DEFAULT_ENV
 from kstore.log import WritableLog
-from kstore.log.segment.transaction_index import AbortedTxn, encode_aborted_txn
+from kstore.log.files.transaction_index import AbortedTxn, encode_aborted_txn
 from kstore.record import MemoryRecords
 from kstore.store import open_log
 from tests.golden.cleaning_cases import HORIZON_BIT

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from kstore.log.segment.order import Row, WholeBatch, dense_rows, rows_in_order, rows_of
+from kstore.log.damaged.order import Row, WholeBatch, dense_rows, rows_in_order, rows_of
 
 SIZE = 100
 

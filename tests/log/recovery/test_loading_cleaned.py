@@ -13,10 +13,10 @@ from kstore.config import DAY_MS, LogConfig
 from kstore.env import LocalEnv
 from kstore.errors import CorruptLogError, CorruptRecordError
 from kstore.log.files.names import PartitionDirectory
+from kstore.log.files.records import holds_only_zeros
 from kstore.log.files.snapshots import ProducerSnapshotEntry, read_snapshot, write_snapshot
 from kstore.log.recovery.context import LoadedLog, RecoveryMode
 from kstore.log.recovery.load import load_log
-from kstore.log.segment.records import holds_only_zeros
 from kstore.log.verify import verify
 from kstore.store import open_log
 from kstore.types import TopicPartition

@@ -11,9 +11,9 @@ from kstore.config import LogConfig
 from kstore.env import LocalEnv
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.files.snapshots import ProducerSnapshotEntry, write_snapshot
+from kstore.log.files.transaction_index import AbortedTxn, decode_aborted_txns
 from kstore.log.recovery.context import RecoveryContext
 from kstore.log.recovery.plan import OpenTransactions
-from kstore.log.segment.transaction_index import AbortedTxn, decode_aborted_txns
 from kstore.log.state.producer_append import ProducerStateBatch, TransactionMarker
 from kstore.types import TopicPartition
 

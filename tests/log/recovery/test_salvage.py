@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from kstore.config import LogConfig
+from kstore.log.damaged.order import WholeBatch, longest_in_order
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.recovery.context import LoadedLog
 from kstore.log.recovery.load import load_log
-from kstore.log.segment.order import WholeBatch, longest_in_order
 from kstore.store import open_log
 from kstore.types import TopicPartition
 from tests.making.batches import (

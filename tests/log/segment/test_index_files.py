@@ -14,7 +14,7 @@ import pytest
 
 from kstore.env import files as env_module
 from kstore.errors import CorruptIndexError, StorageError
-from kstore.log.segment.indexes import ALLOCATION_BYTES, PAGE_BYTES, OffsetIndexFile, TimeIndexFile
+from kstore.log.files.indexes import ALLOCATION_BYTES, PAGE_BYTES, OffsetIndexFile, TimeIndexFile
 
 BASE = 1000
 MAX_BYTES = 10 * 1024 * 1024

@@ -13,7 +13,7 @@ from kstore._core import HeaderScan
 from kstore.config import LogConfig
 from kstore.env import DEFAULT_ENV, OpenFiles
 from kstore.errors import CorruptRecordError, InvalidRecordError, LogReplacedError, UnsupportedMagicError
-from kstore.log.segment.records import HEADER_CHUNK_BYTES, SegmentRecords
+from kstore.log.files.records import HEADER_CHUNK_BYTES, SegmentRecords
 from tests.fakes.process_reads import can_read_cached, counted_reads
 from tests.making.batches import batch, batches, grow, patch_header, set_byte, set_bytes, shrink
 from tests.making.messages import packed_entry

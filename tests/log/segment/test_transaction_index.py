@@ -14,7 +14,7 @@ import pytest
 
 from kstore.env import files as env_module
 from kstore.errors import CorruptIndexError, LogClosedError, StorageError
-from kstore.log.segment.transaction_index import AbortedTxn, TransactionIndexFile, decode_aborted_txns
+from kstore.log.files.transaction_index import AbortedTxn, TransactionIndexFile, decode_aborted_txns
 from tests.fakes.disk import SimulatedDisk
 
 BASE = 100

@@ -15,10 +15,10 @@ import pytest
 from kstore.config import LogConfig
 from kstore.env import DEFAULT_ENV, LockFile
 from kstore.errors import LogClosedError, LogFailedError
+from kstore.log.files.indexes import TimeIndexFile
 from kstore.log.files.lock import PartitionLock
+from kstore.log.files.transaction_index import TransactionIndexFile
 from kstore.log.segment.file_records import FileRecords
-from kstore.log.segment.indexes import TimeIndexFile
-from kstore.log.segment.transaction_index import TransactionIndexFile
 from kstore.log.segment.writable_segment import WritableSegment
 from kstore.log.write.durability import Durability
 from kstore.log.write.open_writers import OpenWriters

@@ -14,7 +14,7 @@ from kstore._core import MappedBytes
 from kstore.config import LogConfig
 from kstore.env import DEFAULT_ENV, LocalEnv, LocalFile
 from kstore.errors import LogClosedError, StorageError
-from kstore.log.segment.indexes import OffsetIndex, OffsetIndexFile, TimeIndexFile
+from kstore.log.files.indexes import OffsetIndex, OffsetIndexFile, TimeIndexFile
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords
 from kstore.store import open_log

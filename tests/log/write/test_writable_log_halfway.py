@@ -14,7 +14,7 @@ import pytest
 from kstore.config import MAX_INT64, LogConfig
 from kstore.env import LocalEnv, WriteFile
 from kstore.errors import CorruptLogError, LogFailedError, LogLockedError, StorageError
-from kstore.log.segment.transaction_index import AbortedTxn, TransactionIndexFile
+from kstore.log.files.transaction_index import AbortedTxn, TransactionIndexFile
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import AppendOrigin, MemoryRecords
 from kstore.store import open_log

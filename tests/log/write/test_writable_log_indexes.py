@@ -11,7 +11,7 @@ import pytest
 from kstore.config import LogConfig
 from kstore.env import LocalEnv
 from kstore.errors import LogFailedError, RecordBatchTooLargeError, StorageError
-from kstore.log.segment.transaction_index import AbortedTxn
+from kstore.log.files.transaction_index import AbortedTxn
 from kstore.log.verify import verify
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords

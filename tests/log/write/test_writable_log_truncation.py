@@ -16,7 +16,7 @@ from kstore.errors import OffsetOutOfRangeError, OutOfOrderSequenceError, Storag
 from kstore.log import LogSegment
 from kstore.log.files.checkpoints import read_offset_checkpoint
 from kstore.log.files.durable_point import DurablePoint, DurablePointFile
-from kstore.log.segment.records import SegmentRecords
+from kstore.log.files.records import SegmentRecords
 from kstore.log.write.live_source import Truncations
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords, Record

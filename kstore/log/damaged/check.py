@@ -22,10 +22,10 @@ from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedCompressionTypeError, UnsupportedMagicError
 from kstore.log.damage import Damage
-from kstore.log.segment.framing import fault_at, reason_of
-from kstore.log.segment.indexes import OffsetIndex, TimeIndex
-from kstore.log.segment.records import ChunkReader, SegmentRecords, holds_only_zeros, is_zeros
-from kstore.log.segment.sound import FileRange, find_sound_batches
+from kstore.log.damaged.framing import fault_at, reason_of
+from kstore.log.damaged.sound import FileRange, find_sound_batches
+from kstore.log.files.indexes import OffsetIndex, TimeIndex
+from kstore.log.files.records import ChunkReader, SegmentRecords, holds_only_zeros, is_zeros
 from kstore.types import OffsetPosition, TimestampOffset, TopicPartition
 
 
@@ -134,7 +134,7 @@ class SegmentCheck:
             self._least_offset = part.base_offset
             before = part.start_position
             for damage, _ in [*taken_back, (self._damage(position, size_in_bytes=0, reason=""), False)]:
-                for _step in self._sound_steps(before, damage.position):
+                for _step in self._sound_steps(before, end_position=damage.position):
                     pass
                 before = damage.position + damage.size_in_bytes
             for damage, _ in taken_back:
@@ -142,22 +142,26 @@ class SegmentCheck:
                 first = "" if header is None else f": found {header.base_offset}, which later batches contradict"
                 yield Step(position, position, None, damage._replace(reason=f"offsets jump ahead{first}"))
         for damage, is_batch in later:
-            yield from self._sound_steps(position, damage.position)
+            yield from self._sound_steps(position, end_position=damage.position)
             position = damage.position + damage.size_in_bytes
             if is_batch:
                 reason = self._reason_beside_crc(damage.position)
-                yield self._damaged_step(damage.position, position, self._header_at(damage.position), reason)
+                yield self._damaged_step(
+                    damage.position, end_position=position, header=self._header_at(damage.position), reason=reason
+                )
             else:
                 yield from self._damaged_steps(damage)
-        yield from self._sound_steps(position, self._size)
+        yield from self._sound_steps(position, end_position=self._size)
 
-    def _sound_steps(self, position: int, end_position: int) -> Iterator[Step]:
+    def _sound_steps(self, position: int, *, end_position: int) -> Iterator[Step]:
         """Walk adjacent sound batches."""
         while position < end_position:
             step = self._sound_step(position)
             if step is None:
                 # It was sound a moment ago: the file has changed.
-                yield self._damaged_step(position, end_position, None, "changed while it was read")
+                yield self._damaged_step(
+                    position, end_position=end_position, header=None, reason="changed while it was read"
+                )
                 return
             yield step
             position = step.end_position
@@ -176,10 +180,10 @@ class SegmentCheck:
             if following > end_position or (following < end_position and not self._may_start_at(following)):
                 header, following = None, end_position
             reason = damage.reason if position == damage.position or fault is None else reason_of(fault)
-            yield self._damaged_step(position, following, header, reason)
+            yield self._damaged_step(position, end_position=following, header=header, reason=reason)
             position = following
 
-    def _damaged_step(self, position: int, end_position: int, header: BatchHeader | None, reason: str) -> Step:
+    def _damaged_step(self, position: int, *, end_position: int, header: BatchHeader | None, reason: str) -> Step:
         damage = self._damage(position, size_in_bytes=end_position - position, reason=reason)
         return Step(position, end_position, header, damage)
 

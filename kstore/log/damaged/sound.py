@@ -16,11 +16,11 @@ from kstore.config import LogConfig
 from kstore.env import Env, ReadFile
 from kstore.errors import CorruptionError, CorruptRecordError, KStoreError, StorageError, UnsupportedError
 from kstore.log.damage import Damage, SkippedRange
+from kstore.log.damaged.framing import PAGE_BYTES, find_whole_batches
+from kstore.log.damaged.order import WholeBatch, slots_in_order
+from kstore.log.files.indexes import MAX_INDEX_BYTES, OffsetIndex
 from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX
-from kstore.log.segment.framing import PAGE_BYTES, find_whole_batches
-from kstore.log.segment.indexes import MAX_INDEX_BYTES, OffsetIndex
-from kstore.log.segment.order import WholeBatch, slots_in_order
-from kstore.log.segment.records import fault_of_zeros, holds_only_zeros, scan_headers, truncated_since_listed
+from kstore.log.files.records import fault_of_zeros, holds_only_zeros, scan_headers, truncated_since_listed
 from kstore.record.batches import SIZE_UP_TO_MAGIC
 from kstore.types import MAX_OFFSET, TopicPartition
 

@@ -27,9 +27,9 @@ from kstore.config import MAX_INT32, LogConfig
 from kstore.env import ReadFile
 from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedError
 from kstore.log.damage import Damage
-from kstore.log.segment.indexes import OffsetIndex
-from kstore.log.segment.order import Row, WholeBatch, dense_rows, rows_in_order, rows_of
-from kstore.log.segment.records import ChunkReader, entry_size, holds_only_zeros, is_zeros
+from kstore.log.damaged.order import Row, WholeBatch, dense_rows, rows_in_order, rows_of
+from kstore.log.files.indexes import OffsetIndex
+from kstore.log.files.records import ChunkReader, entry_size, holds_only_zeros, is_zeros
 from kstore.record import RecordBatch
 from kstore.record.batches import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC
 from kstore.types import MAGIC_V2, NO_PARTITION_LEADER_EPOCH
@@ -261,7 +261,8 @@ class _Framing:
         before, after = self.batches[-1] if self.batches else None, self._whole_at(limit)
         self._found = list(self._search(start + 1, end_position=limit))
         found = (batch for batch in self._found if not (_is_older(batch, before) or _is_older(after, batch)))
-        rows = self._outside_of_records(self._outside_of_sizes(rows_of(found), start=start, limit=limit), start, limit)
+        outside = self._outside_of_sizes(rows_of(found), start=start, limit=limit)
+        rows = self._outside_of_records(outside, start=start, limit=limit)
         end_offset = self._most_offset + 1 if after is None else after.first_offset
         last = rows[-1] if rows else None
         dense = dense_rows(rows, start=start, end_position=limit)
@@ -307,15 +308,17 @@ class _Framing:
         before = row.position
         for batch in reversed(self._found):
             before = batch.position if batch.end_position == before else before
-        if is_zeros(data) or self._is_compressed_up_to(row.position, start):
+        if is_zeros(data) or self._is_compressed_up_to(row.position, start=start):
             return True
         delta = find_last_record(data, max(before - low, 0))
         return delta is not None and row.first_offset - 1 - delta >= self._expected_offset
 
-    def _is_compressed_up_to(self, end_position: int, start: int) -> bool:
+    def _is_compressed_up_to(self, end_position: int, *, start: int) -> bool:
         """True if the damaged batch at `start` is compressed, and its header does not say that it ends before."""
         payload = self._bytes_at(start + RECORD_BATCH_OVERHEAD, size=_CODEC_MAGIC_BYTES)
-        end = self._end_by_header(start, self._expected_offset, limit=self._end_position, may_be_unfinished=False)
+        end = self._end_by_header(
+            start, least_offset=self._expected_offset, limit=self._end_position, may_be_unfinished=False
+        )
         return payload.startswith(_CODEC_MAGICS) and not start < end < end_position
 
     def _outside_of_sizes(self, rows: Iterable[Row], *, start: int, limit: int) -> list[Row]:
@@ -326,12 +329,16 @@ class _Framing:
         left, outside = list(rows), []
         # A write that is not finished ends where a page does; at another end of whole batches, a size is damaged.
         may_be_unfinished = limit % PAGE_BYTES == 0 or not left or left[-1].end_position != limit
-        end = self._end_by_header(start, self._expected_offset, limit=limit, may_be_unfinished=may_be_unfinished)
+        end = self._end_by_header(
+            start, least_offset=self._expected_offset, limit=limit, may_be_unfinished=may_be_unfinished
+        )
         for slot, row in enumerate(left):
             if row.position >= end or self._is_crossed(end, left, slot):
                 outside.append(row)
-                place, least_offset = row.end_position, row.last_offset + 1
-                end = self._end_by_header(place, least_offset, limit=limit, may_be_unfinished=may_be_unfinished)
+                least_offset = row.last_offset + 1
+                end = self._end_by_header(
+                    row.end_position, least_offset=least_offset, limit=limit, may_be_unfinished=may_be_unfinished
+                )
         return outside
 
     def _is_crossed(self, position: int, rows: list[Row], slot: int) -> bool:
@@ -340,7 +347,7 @@ class _Framing:
         batch = row.batches[bisect_left(row.batches, position, key=lambda one: one.position) - 1]
         return batch.position < position < batch.end_position
 
-    def _end_by_header(self, position: int, least_offset: int, *, limit: int, may_be_unfinished: bool) -> int:
+    def _end_by_header(self, position: int, *, least_offset: int, limit: int, may_be_unfinished: bool) -> int:
         """Return where the damaged batch at a position ends by its header; the position if that cannot be right.
 
         One flipped bit of a size that leads to the limit is as good as that size, and so is the size of an append that
@@ -360,7 +367,7 @@ class _Framing:
         is_cut_short = self._end_offset is None and limit == self._end_position and may_be_unfinished
         return limit if is_cut_short else position
 
-    def _outside_of_records(self, rows: list[Row], start: int, limit: int) -> list[Row]:
+    def _outside_of_records(self, rows: list[Row], *, start: int, limit: int) -> list[Row]:
         """Return the rows, or what is left of them, that no record of damaged bytes seems to hold."""
         outside: list[Row] = []
         # Falling positions at which a damaged batch may end.
@@ -394,8 +401,8 @@ class _Framing:
         data = self._file.pread(high - low, position=low)
         end = find_record_around(
             data,
-            batches[0].position - low,
-            batches[0].end_position - low,
+            start=batches[0].position - low,
+            end=batches[0].end_position - low,
             ends=[*(place - low for place in places), *self._headers_in(data, at=row.end_position - low)],
             messages=self._may_follow_message(batches[0]),
         )

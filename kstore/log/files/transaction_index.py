@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kstore.env import DEFAULT_ENV, Env, StrPath, WriteFile, split_path
 from kstore.errors import CorruptIndexError, LogClosedError
 from kstore.log.damage import corruption
-from kstore.log.segment.indexes import MAX_INDEX_BYTES
+from kstore.log.files.indexes import MAX_INDEX_BYTES
 
 TRANSACTION_INDEX_VERSION = 0
 # Version, producer id, first offset, last offset, last stable offset.
