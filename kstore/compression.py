@@ -38,6 +38,7 @@ LZ4_HEADER_OF_V0 = LZ4_HEADER[:-1] + b"\x1a"
 LZ4_BLOCK_BYTES = 64 * 1024
 LZ4_STORED_BIT = 1 << 31
 LZ4_END_MARK = bytes(4)
+_ZSTD_MAGIC = bytes((0x28, 0xB5, 0x2F, 0xFD))
 _ZSTD_MAX_WINDOW_BYTES = 1 << 27
 
 
@@ -350,22 +351,30 @@ def _compress_zstd(data: Payload, level: int, **_: int) -> bytes:
 
 
 class _Codec(NamedTuple):
-    """What this module does for a codec. levels: None if it has none."""
+    """What this module does for a codec. payload_magic: how a payload begins; levels: None if it has none."""
 
     compress: Callable[..., Payload]
     decompress: Callable[..., Payload]
+    payload_magic: bytes = b""
     levels: _Levels | None = None
     least_magic: int = MAGIC_V0
 
 
+_GZIP_LEVELS = _Levels(least=1, most=9, default=-1)
 _LZ4_LEVELS = _Levels(least=1, most=17, default=9)
+_ZSTD_LEVELS = _Levels(least=-131072, most=22, default=3)
 _CODECS: dict[int, _Codec] = {
     CompressionType.NONE: _Codec(_compress_none, _decompress_none),
-    CompressionType.GZIP: _Codec(_compress_gzip, _decompress_gzip, _Levels(least=1, most=9, default=-1)),
-    CompressionType.SNAPPY: _Codec(_compress_snappy, _decompress_snappy),
-    CompressionType.LZ4: _Codec(_compress_lz4, _decompress_lz4, _LZ4_LEVELS),
-    CompressionType.ZSTD: _Codec(
-        _compress_zstd, _decompress_zstd, _Levels(least=-131072, most=22, default=3), least_magic=MAGIC_V2
-    ),
+    CompressionType.GZIP: _Codec(_compress_gzip, _decompress_gzip, _GZIP_MAGIC, _GZIP_LEVELS),
+    CompressionType.SNAPPY: _Codec(_compress_snappy, _decompress_snappy, XERIAL_HEADER[:8]),
+    CompressionType.LZ4: _Codec(_compress_lz4, _decompress_lz4, LZ4_HEADER[:4], _LZ4_LEVELS),
+    CompressionType.ZSTD: _Codec(_compress_zstd, _decompress_zstd, _ZSTD_MAGIC, _ZSTD_LEVELS, least_magic=MAGIC_V2),
 }
 CODECS_WITH_LEVELS = tuple(codec for codec in CompressionType if _CODECS[codec].levels is not None)
+_PAYLOAD_MAGICS = tuple(codec.payload_magic for codec in _CODECS.values() if codec.payload_magic)
+PAYLOAD_MAGIC_BYTES = max(map(len, _PAYLOAD_MAGICS))
+
+
+def is_compressed(payload: bytes) -> bool:
+    """Whether bytes begin as the payload of a codec does. PAYLOAD_MAGIC_BYTES of them tell it."""
+    return payload.startswith(_PAYLOAD_MAGICS)

@@ -23,6 +23,7 @@ from kstore._core import (
     set_last_offset,
     sizes_by_crc,
 )
+from kstore.compression import PAYLOAD_MAGIC_BYTES, is_compressed
 from kstore.config import MAX_INT32, LogConfig
 from kstore.env import ReadFile
 from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedError
@@ -44,9 +45,6 @@ ENTRIES_THAT_AGREE = 3
 # How far from a batch a record that holds it may begin or end: the default max.message.bytes of a topic.
 MOST_RECORD_BYTES = 1048588
 
-# What the payload of a compressed batch begins with: gzip, snappy-java, lz4 and zstd frames.
-_CODEC_MAGICS = (b"\x1f\x8b\x08", b"\x82SNAPPY\0", b"\x04\x22\x4d\x18", b"\x28\xb5\x2f\xfd")
-_CODEC_MAGIC_BYTES = 8
 # How much a codec may write after the last record: an end mark and a checksum.
 MOST_TRAILER_BYTES = 16
 # Larger than any relative offset inside a wrapper message.
@@ -315,11 +313,11 @@ class _Framing:
 
     def _is_compressed_up_to(self, end_position: int, *, start: int) -> bool:
         """True if the damaged batch at `start` is compressed, and its header does not say that it ends before."""
-        payload = self._bytes_at(start + RECORD_BATCH_OVERHEAD, size=_CODEC_MAGIC_BYTES)
+        payload = self._bytes_at(start + RECORD_BATCH_OVERHEAD, size=PAYLOAD_MAGIC_BYTES)
         end = self._end_by_header(
             start, least_offset=self._expected_offset, limit=self._end_position, may_be_unfinished=False
         )
-        return payload.startswith(_CODEC_MAGICS) and not start < end < end_position
+        return is_compressed(payload) and not start < end < end_position
 
     def _outside_of_sizes(self, rows: Iterable[Row], *, start: int, limit: int) -> list[Row]:
         """Return the rows that are in no damaged batch by the size in its header.
