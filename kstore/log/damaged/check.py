@@ -169,11 +169,11 @@ class SegmentCheck:
     def _damaged_steps(self, damage: Damage) -> Iterator[Step]:
         """Divide a damaged range into batches, as far as their sizes show them."""
         position, end_position = damage.position, damage.position + damage.size_in_bytes
-        is_last = self._records.next_base_offset is None
-        if end_position == self._size and is_last and self._is_zeros_from(position):
-            yield Step(position, end_position, None, None)
-            return
+        may_be_space = end_position == self._size and self._records.next_base_offset is None
         while position < end_position:
+            if may_be_space and self._is_zeros_from(position):
+                yield Step(position, end_position, None, None)
+                return
             fault = fault_at(self._bytes_at, position, end_position=self._size, config=self._config)
             header = None if fault is None else self._header_at(position)
             following = end_position if header is None else position + header.size_in_bytes

@@ -11,8 +11,8 @@ import pytest
 
 from kstore.env import DEFAULT_ENV, LocalEnv
 from kstore.errors import StorageError
+from kstore.log.files import indexes as index_module
 from kstore.log.files.indexes import IndexCache, OffsetIndex, TimeIndex
-from kstore.log.segment import indexes as index_module
 
 BASE = 1000
 OFFSETS = [(5, 4100), (9, 8300), (20, 13000)]
