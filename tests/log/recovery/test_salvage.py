@@ -27,7 +27,7 @@ from tests.making.batches import (
     zero,
 )
 from tests.making.messages import packed_entry
-from tests.reference.codec import write_batch
+from tests.reference.codec import Header, encode_record, write_batch
 
 LAYOUT = Layout(index_interval_bytes=100)
 CONFIG = LogConfig(index_interval_bytes=100)
@@ -156,13 +156,16 @@ def test_batches_between_two_lost_headers_that_a_value_may_hold_are_kept_in_quar
     assert b"".join(segment[3:5]) in b"".join(Path(one).read_bytes() for one in report.quarantined)
 
 
-def test_more_batches_between_two_lost_headers_than_the_lost_bytes_can_have_records_stay(tmp_path: Path) -> None:
-    segment = after(0, 50)
+@pytest.mark.parametrize(("lost", "doubtful"), [((2, 76), ()), ((2, 76, 79), (77, 78))])
+def test_more_batches_between_two_lost_headers_than_the_lost_bytes_can_have_records_stay(
+    tmp_path: Path, lost: tuple[int, ...], doubtful: tuple[int, ...]
+) -> None:
+    segment = after(0, 80)
     path = partition(tmp_path, segment, is_indexed=False)
-    for slot in (2, 46):
+    for slot in lost:
         zero(log_of(path), sum(map(len, segment[:slot])), size=HEADER_BYTES)
     load(path)
-    assert [at for at, _ in keys(path)] == [at for at in range(50) if at not in (2, 46)]
+    assert [at for at, _ in keys(path)] == [at for at in range(80) if at not in (*lost, *doubtful)]
 
 
 @pytest.mark.parametrize("is_last", [True, False])
@@ -175,7 +178,7 @@ def test_message_in_the_value_of_an_old_one_is_doubtful_where_the_size_of_the_va
     segment = [packed_entry(value, b"k", offset=at, magic=1) for at, value in zip(offsets, values, strict=False)]
     path = partition(tmp_path, [batch(0)], is_indexed=False)
     log_of(path).write_bytes(b"".join(segment))
-    zero(log_of(path), len(segment[0]), size=len(segment[1]) - len(stored) - 7)
+    zero(log_of(path), len(segment[0]), size=len(segment[1]) - len(stored))
     load(path)
     assert b"evil" not in [key for _, key in keys(path)]
 
@@ -380,7 +383,9 @@ def test_chain_up_to_the_end_of_the_log_is_doubtful(tmp_path: Path, is_indexed: 
         chain = write_batch([record(3, b"P" * (len(chain) - 70), b"evil")])
         if len(chain).bit_count() == 1:
             break
-    last = host(2, b"." * (len(chain) - 80) + chain)
+    # A record of the producer's choice before it, as if a batch ended there.
+    before = encode_record(record(2, b"v", b"k2"), Header(base_offset=2))
+    last = host(2, b"." * (len(chain) - 80 - len(before)) + before + chain)
     path = partition(tmp_path, [*after(0, 2), last], is_indexed=is_indexed)
     start = sum(map(len, after(0, 2)))
     set_bytes(log_of(path), start + SIZE_AT, (len(last) - len(chain) - 12).to_bytes(4, "big"))
