@@ -39,6 +39,8 @@ from kstore.types import MAGIC_V2, NO_PARTITION_LEADER_EPOCH
 SEARCH_EFFORT = 8
 # A write that is not finished has made a file longer by whole pages.
 PAGE_BYTES = 4096
+# A whole batch can end in one zero byte, the header count of its last record.
+LEAST_ZEROS = 2
 # How many consecutive index entries must agree on how far the bytes of a file have moved.
 ENTRIES_THAT_AGREE = 3
 
@@ -264,10 +266,25 @@ class _Framing:
         end_offset = self._most_offset + 1 if after is None else after.first_offset
         last = rows[-1] if rows else None
         dense = dense_rows(rows, start=start, end_position=limit)
+        if last is not None and self._is_end_of_log(last, limit=limit):
+            limit = last.end_position
         if last is None or not self._leads_on(last, start=start, limit=limit, end_offset=end_offset):
             return rows_in_order(dense, least_offset=self._expected_offset, end_offset=end_offset)
         earlier = [row for row in dense if row is not last]
         return [*rows_in_order(earlier, least_offset=self._expected_offset, end_offset=last.first_offset - 1), last]
+
+    def _is_end_of_log(self, row: Row, *, limit: int) -> bool:
+        """True if nothing follows a row in the last segment but zeros, or an append that was cut short."""
+        position = row.end_position
+        if self._end_offset is not None or limit != self._end_position or position == limit:
+            return False
+        least_offset = row.last_offset + 1
+        end = self._end_by_header(position, least_offset=least_offset, limit=limit, may_be_unfinished=True)
+        if limit - position < SIZE_UP_TO_MAGIC or position < end == limit:
+            return True
+        # A whole batch can end in one zero byte; a batch that is half written ends in more.
+        space = position if end == position else end - LEAST_ZEROS
+        return holds_only_zeros(self._file, position=space, end_position=limit)
 
     def _leads_on(self, row: Row, *, start: int, limit: int, end_offset: int) -> bool:
         """True if a row that is in no record, as far as is seen, ends where the next batch is proven, or the file ends,

@@ -16,16 +16,13 @@ from kstore.config import LogConfig
 from kstore.env import Env, ReadFile
 from kstore.errors import CorruptionError, CorruptRecordError, KStoreError, StorageError, UnsupportedError
 from kstore.log.damage import Damage, SkippedRange
-from kstore.log.damaged.framing import PAGE_BYTES, find_whole_batches
+from kstore.log.damaged.framing import LEAST_ZEROS, PAGE_BYTES, find_whole_batches
 from kstore.log.damaged.order import WholeBatch, slots_in_order
 from kstore.log.files.indexes import MAX_INDEX_BYTES, OffsetIndex
 from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX
 from kstore.log.files.records import fault_of_zeros, holds_only_zeros, scan_headers, truncated_since_listed
 from kstore.record.batches import SIZE_UP_TO_MAGIC
 from kstore.types import MAX_OFFSET, TopicPartition
-
-# A whole batch can end in one zero byte, the header count of its last record.
-_LEAST_ZEROS = 2
 
 
 class FileRange(NamedTuple):
@@ -297,7 +294,7 @@ class _Parts:
             )
         except CorruptionError:
             return False
-        return _is_zeros(self._file, position + header.size_in_bytes - _LEAST_ZEROS, self._part)
+        return _is_zeros(self._file, position + header.size_in_bytes - LEAST_ZEROS, self._part)
 
 
 def skipped_batch(

@@ -168,6 +168,20 @@ def test_more_batches_between_two_lost_headers_than_the_lost_bytes_can_have_reco
     assert [at for at, _ in keys(path)] == [at for at in range(80) if at not in (*lost, *doubtful)]
 
 
+@pytest.mark.parametrize("tail", [b"", bytes(300), bytes(5), "cut short", "half written", "header"])
+def test_batches_after_a_lost_header_stay_before_what_a_crash_leaves_at_the_end(
+    tmp_path: Path, tail: bytes | str
+) -> None:
+    segment, coming = after(0, 8), after(8, 1)[0]
+    tails = {"cut short": coming[:-9], "half written": coming[:80] + bytes(500), "header": coming[:10]}
+    path = partition(tmp_path, segment, is_indexed=False)
+    zero(log_of(path), sum(map(len, segment[:2])), size=HEADER_BYTES)
+    with log_of(path).open("ab") as file:
+        file.write(tails[tail] if isinstance(tail, str) else tail)
+    load(path)
+    assert [at for at, _ in keys(path)] == [0, 1, *range(3, 8)]
+
+
 @pytest.mark.parametrize("is_last", [True, False])
 def test_message_in_the_value_of_an_old_one_is_doubtful_where_the_size_of_the_value_is_lost(
     tmp_path: Path, is_last: bool
