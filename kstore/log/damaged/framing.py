@@ -278,13 +278,14 @@ class _Framing:
         position = row.end_position
         if self._end_offset is not None or limit != self._end_position or position == limit:
             return False
-        least_offset = row.last_offset + 1
-        end = self._end_by_header(position, least_offset=least_offset, limit=limit, may_be_unfinished=True)
-        if limit - position < SIZE_UP_TO_MAGIC or position < end == limit:
-            return True
+        following = row.last_offset + 1
+        if limit - position < SIZE_UP_TO_MAGIC:
+            # A record in which the row is the last field goes on with other bytes than the offset of the next batch.
+            return self._bytes_at(position, size=_OFFSET.size) == _OFFSET.pack(following)
+        end = self._end_by_header(position, least_offset=following, limit=limit, may_be_unfinished=True)
         # A whole batch can end in one zero byte; a batch that is half written ends in more.
         space = position if end == position else end - LEAST_ZEROS
-        return holds_only_zeros(self._file, position=space, end_position=limit)
+        return end == limit or holds_only_zeros(self._file, position=space, end_position=limit)
 
     def _leads_on(self, row: Row, *, start: int, limit: int, end_offset: int) -> bool:
         """True if a row that is in no record, as far as is seen, ends where the next batch is proven, or the file ends,

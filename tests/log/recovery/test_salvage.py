@@ -168,7 +168,7 @@ def test_more_batches_between_two_lost_headers_than_the_lost_bytes_can_have_reco
     assert [at for at, _ in keys(path)] == [at for at in range(80) if at not in (*lost, *doubtful)]
 
 
-@pytest.mark.parametrize("tail", [b"", bytes(300), bytes(5), "cut short", "half written", "header"])
+@pytest.mark.parametrize("tail", [b"", bytes(300), bytes(17), "cut short", "half written", "header"])
 def test_batches_after_a_lost_header_stay_before_what_a_crash_leaves_at_the_end(
     tmp_path: Path, tail: bytes | str
 ) -> None:
@@ -180,6 +180,16 @@ def test_batches_after_a_lost_header_stay_before_what_a_crash_leaves_at_the_end(
         file.write(tails[tail] if isinstance(tail, str) else tail)
     load(path)
     assert [at for at, _ in keys(path)] == [0, 1, *range(3, 8)]
+
+
+@pytest.mark.parametrize("end", [b"\0", b":end", b"\0" * 9, b"end of a value"])
+def test_batch_in_the_last_value_of_a_log_is_doubtful_whatever_follows_it(tmp_path: Path, end: bytes) -> None:
+    last = write_batch([record(2, b"v"), record(3, b"." * 40 + evil(3) + end)])
+    path = partition(tmp_path, [*after(0, 2), last], is_indexed=False)
+    # The header is lost, and the beginning of both records.
+    zero(log_of(path), sum(map(len, after(0, 2))), size=last.index(evil(3)) - 30)
+    load(path)
+    assert b"evil" not in [key for _, key in keys(path)]
 
 
 @pytest.mark.parametrize("is_last", [True, False])
