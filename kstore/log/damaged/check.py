@@ -166,6 +166,10 @@ class SegmentCheck:
             yield step
             position = step.end_position
 
+    def divided(self, damage: Damage) -> list[Damage]:
+        """Return a damaged range as batches, as far as their sizes show them, without space at the end of the log."""
+        return [step.damage for step in self._damaged_steps(damage) if step.damage is not None]
+
     def _damaged_steps(self, damage: Damage) -> Iterator[Step]:
         """Divide a damaged range into batches, as far as their sizes show them."""
         position, end_position = damage.position, damage.position + damage.size_in_bytes

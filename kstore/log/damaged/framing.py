@@ -37,6 +37,8 @@ from kstore.types import MAGIC_V2, NO_PARTITION_LEADER_EPOCH
 
 # Limit on the bytes whose CRC the searches of one segment compute, in multiples of its size.
 SEARCH_EFFORT = 8
+# Limit on the bytes that are searched for records around rows of batches, above SEARCH_EFFORT times the segment's size.
+RECORD_SEARCH_BYTES = 2**30
 # A write that is not finished has made a file longer by whole pages.
 PAGE_BYTES = 4096
 # A whole batch can end in one zero byte, the header count of its last record.
@@ -111,6 +113,7 @@ class _Framing:
         reader = ChunkReader(file.pread, end_position=self._end_position, first_bytes=config.read_chunk_bytes)
         self._bytes_at = reader.bytes_at
         self._effort_bytes = SEARCH_EFFORT * (end_position - start_position)
+        self._record_search_bytes = self._effort_bytes + RECORD_SEARCH_BYTES
         self._expected_offset = base_offset
         self._entries = sorted(
             (position, offset)
@@ -319,7 +322,6 @@ class _Framing:
         """True if what precedes a row is no value, but the end of a batch: a record, zeros, or what a codec wrote."""
         low = max(start, row.position - MOST_RECORD_BYTES)
         data = self._file.pread(row.position - low, position=low)
-        self._effort_bytes -= len(data)
         # A record of a batch that is not in order says nothing.
         before = row.position
         for batch in reversed(self._found):
@@ -408,11 +410,13 @@ class _Framing:
         low = max(start, batches[0].position - MOST_RECORD_BYTES)
         high = min(limit, batches[0].end_position + MOST_RECORD_BYTES)
         places = [batch.end_position for batch in batches if batch.end_position <= high]
-        for end in ends:
+        for end in reversed(ends):
+            if end - MOST_TRAILER_BYTES > high:
+                break
             # Records that a codec has stored as they are end before what it writes after them.
             places += range(max(end - MOST_TRAILER_BYTES, row.end_position + 1), min(end, high) + 1)
-        self._effort_bytes -= high - low
-        if self._is_exhausted:
+        self._record_search_bytes -= high - low
+        if self._record_search_bytes <= 0:
             return limit
         data = self._file.pread(high - low, position=low)
         end = find_record_around(

@@ -303,13 +303,12 @@ class _Salvage:
 
     def _verified(self, removed: tuple[Damage, ...], gaps: list[Damage]) -> Iterator[Damage]:
         """Yield what is removed, and the gaps in it as `verify` names them, which divides them by their headers."""
+        found = set(gaps)
         with self._context.check_of(self._files, next_base_offset=self._next_base_offset) as check:
-            named = [step.damage for step in check.steps() if step.damage is not None]
-        for damage in removed:
-            end_position = damage.position + damage.size_in_bytes
-            parts = [one for one in named if damage.position <= one.position < end_position]
-            is_same = sum(one.size_in_bytes for one in parts) == damage.size_in_bytes
-            yield from parts if is_same and damage in gaps else [damage]
+            for damage in removed:
+                parts = check.divided(damage) if damage in found else []
+                is_all = sum(part.size_in_bytes for part in parts) == damage.size_in_bytes
+                yield from parts if is_all else [damage]
 
     def _pieces(self, batches: list[WholeBatch]) -> Iterator[Piece]:
         """Yield what remains; adjacent unchanged batches form one piece."""

@@ -182,6 +182,16 @@ def test_batches_after_a_lost_header_stay_before_what_a_crash_leaves_at_the_end(
     assert [at for at, _ in keys(path)] == [0, 1, *range(3, 8)]
 
 
+def test_number_of_lost_headers_costs_no_other_batch(tmp_path: Path) -> None:
+    segment = after(0, 1200)
+    path = partition(tmp_path, segment, is_indexed=False)
+    lost = range(2, 1200, 50)
+    for slot in lost:
+        zero(log_of(path), sum(map(len, segment[:slot])), size=HEADER_BYTES)
+    load(path)
+    assert [at for at, _ in keys(path)] == [at for at in range(1200) if at not in lost]
+
+
 @pytest.mark.parametrize("end", [b"\0", b":end", b"\0" * 9, b"end of a value"])
 def test_batch_in_the_last_value_of_a_log_is_doubtful_whatever_follows_it(tmp_path: Path, end: bytes) -> None:
     last = write_batch([record(2, b"v"), record(3, b"." * 40 + evil(3) + end)])
