@@ -138,9 +138,7 @@ class SegmentCheck:
                     pass
                 before = damage.position + damage.size_in_bytes
             for damage, _ in taken_back:
-                header = self._header_at(damage.position)
-                first = "" if header is None else f": found {header.base_offset}, which later batches contradict"
-                yield Step(position, position, None, damage._replace(reason=f"offsets jump ahead{first}"))
+                yield Step(position, position, None, damage._replace(reason=_jump_of(self._header_at(damage.position))))
         for damage, is_batch in later:
             yield from self._sound_steps(position, end_position=damage.position)
             position = damage.position + damage.size_in_bytes
@@ -204,7 +202,7 @@ class SegmentCheck:
             header.check_place(least_offset=self._least_offset, next_base_offset=self._records.next_base_offset)
         except CorruptionError as error:
             return error.reason
-        return f"offsets jump ahead: found {header.base_offset}, which later batches contradict"
+        return _jump_of(header)
 
     def _header_at(self, position: int) -> BatchHeader | None:
         """Return the header at a position, None if it cannot be right."""
@@ -250,6 +248,11 @@ class SegmentCheck:
 
     def _damage(self, position: int, *, size_in_bytes: int, reason: str) -> Damage:
         return Damage(self._records.path, position, size_in_bytes, reason)
+
+
+def _jump_of(header: BatchHeader | None) -> str:
+    found = "" if header is None else f": found {header.base_offset}, which later batches contradict"
+    return f"offsets jump ahead{found}"
 
 
 class IndexFile(NamedTuple):
