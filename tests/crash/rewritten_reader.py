@@ -7,6 +7,7 @@ the other process of a plan: it reads the pickled ranges of its standard input.
 
 from __future__ import annotations
 
+import faulthandler
 import pickle
 import random
 import subprocess
@@ -344,6 +345,8 @@ def main() -> None:
     directory, answers, seed, seconds = sys.argv[1:]
     helper, shared = Helper(), Shared(Path(directory))
     end = time.monotonic() + float(seconds)
+    # What it hangs in is seen in the output of the test, which waits for longer.
+    faulthandler.dump_traceback_later(float(seconds) + 100, exit=True)
     with ExitStack() as files:
         readers = [
             Reader(

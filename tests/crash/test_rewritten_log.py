@@ -45,7 +45,14 @@ def answers_beside_a_writer(work: Path, *, seed: int, seconds: float) -> tuple[H
         started("rewritten_reader", directory, work / f"answers-{number}", seed * READERS + number, seconds)
         for number in range(READERS)
     ]
-    statuses = [process.wait(seconds + 120) for process in (writer, *readers)]
+    processes = (writer, *readers)
+    try:
+        statuses = [process.wait(seconds + 120) for process in processes]
+    finally:
+        for process in processes:
+            # Does nothing to one that has ended.
+            process.kill()
+            process.wait()
     assert statuses == [0] * len(statuses)
     history = History()
     for step in unpickled(steps):

@@ -19,6 +19,8 @@ Change = Callable[[Path], object]
 Item = TypeVar("Item")
 COUNT = 30
 SEGMENTS = (0, 10, 20)
+# Far more than any use of this log has.
+MOST_CALLS = 20_000
 
 
 def log_file(directory: Path, base_offset: int) -> Path:
@@ -155,6 +157,7 @@ class ChangingEnv(LocalEnv):
             if self.calls == self._at and self._change is not None:
                 self._change()
             self.calls += 1
+            assert self.calls < MOST_CALLS, "a reader does not end"
 
     def open_read(self, path: str) -> LocalFile:
         self.step()

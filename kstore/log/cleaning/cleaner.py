@@ -21,7 +21,7 @@ from kstore._core import (
 )
 from kstore.compression import Payload, compress, decompress
 from kstore.config import MAX_INT32, LogConfig
-from kstore.env import Env, ReadFile, WriteFile
+from kstore.env import Env, WriteFile
 from kstore.errors import KeylessRecordsError
 from kstore.log.cleaning.cleanable import CleanableLog, group_segments, modified_ms
 from kstore.log.files.names import (
@@ -33,7 +33,7 @@ from kstore.log.files.names import (
     TRANSACTION_INDEX_SUFFIX,
     segment_path,
 )
-from kstore.log.files.records import entry_size, too_large, truncated_since_listed
+from kstore.log.files.records import entry_size, read_exactly, too_large
 from kstore.log.files.transaction_index import AbortedTxn, encode_aborted_txn
 from kstore.log.segment.segment import LogSegment
 from kstore.log.state.transactions import AbortedTransaction
@@ -285,7 +285,7 @@ class Cleaner:
         wanted = most
         with segment.records.borrow() as file:
             while position < end and not records.is_full:
-                chunk = _read(file, size=min(wanted, end - position), position=position)
+                chunk = read_exactly(file, min(wanted, end - position), position=position)
                 self._given.pause(len(chunk))
                 reached = take(chunk, position)
                 reads(reached - position)
@@ -448,13 +448,6 @@ class _CleanedFiles:
         file, self._file = self._file, None
         if file is not None:
             file.close()
-
-
-def _read(file: ReadFile, *, size: int, position: int) -> bytes:
-    chunk = file.pread(size, position=position)
-    if len(chunk) < size:
-        raise truncated_since_listed(file.path, position, expected=size, found=len(chunk))
-    return chunk
 
 
 def _compress(codec_id: int, data: Payload, magic: int) -> Payload:

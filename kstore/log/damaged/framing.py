@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import pairwise
 
 from kstore._core import (
@@ -30,7 +31,7 @@ from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedError
 from kstore.log.damage import Damage
 from kstore.log.damaged.order import Row, WholeBatch, dense_rows, rows_in_order, rows_of
 from kstore.log.files.indexes import OffsetIndex
-from kstore.log.files.records import ChunkReader, entry_size, holds_only_zeros, is_zeros
+from kstore.log.files.records import ChunkReader, entry_size, holds_only_zeros, is_zeros, read_exactly
 from kstore.record import RecordBatch
 from kstore.record.batches import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC
 from kstore.types import MAGIC_V2, NO_PARTITION_LEADER_EPOCH
@@ -110,7 +111,8 @@ class _Framing:
         self._end_offset = next_base_offset
         self._most_offset = base_offset + MAX_INT32 if next_base_offset is None else next_base_offset - 1
         self._config = config
-        reader = ChunkReader(file.pread, end_position=self._end_position, first_bytes=config.read_chunk_bytes)
+        self._read: Callable[..., bytes] = partial(read_exactly, file)
+        reader = ChunkReader(self._read, end_position=self._end_position, first_bytes=config.read_chunk_bytes)
         self._bytes_at = reader.bytes_at
         self._effort_bytes = SEARCH_EFFORT * (end_position - start_position)
         self._record_search_bytes = self._effort_bytes + RECORD_SEARCH_BYTES
@@ -321,7 +323,7 @@ class _Framing:
     def _starts_after_batch(self, row: Row, start: int) -> bool:
         """True if what precedes a row is no value, but the end of a batch: a record, zeros, or what a codec wrote."""
         low = max(start, row.position - MOST_RECORD_BYTES)
-        data = self._file.pread(row.position - low, position=low)
+        data = self._read(row.position - low, position=low)
         # A record of a batch that is not in order says nothing.
         before = row.position
         for batch in reversed(self._found):
@@ -418,7 +420,7 @@ class _Framing:
         self._record_search_bytes -= high - low
         if self._record_search_bytes <= 0:
             return limit
-        data = self._file.pread(high - low, position=low)
+        data = self._read(high - low, position=low)
         end = find_record_around(
             data,
             start=batches[0].position - low,
@@ -594,7 +596,7 @@ class _Framing:
         proven = self._next_indexed(position)
         limit = self._end_position if proven is None else proven
         most = min(limit - position, self._config.max_batch_bytes)
-        data = self._file.pread(most, position=position)
+        data = self._read(most, position=position)
         self._effort_bytes -= len(data)
         sizes = sizes_by_crc(data)
         # More than one match means that somebody crafted a CRC for one of them.

@@ -124,10 +124,7 @@ def scan_headers(file: ReadFile, scan: HeaderScan, *, position: int, end_positio
     """
     while scan.status == "more":
         wanted = min(HEADER_CHUNK_BYTES, end_position - position)
-        chunk = file.pread(wanted, position=position)
-        if len(chunk) < wanted:
-            raise truncated_since_listed(file.path, position, expected=wanted, found=len(chunk))
-        scan.feed(chunk, position)
+        scan.feed(read_exactly(file, wanted, position=position), position)
         file.walk_cached(scan)
         position = scan.position
     return scan
@@ -160,6 +157,17 @@ def too_large(path: str, *, found: int) -> SegmentTooLargeError:
     return SegmentTooLargeError(message, path=path, position=MAX_INT32)
 
 
+def read_exactly(file: ReadFile, size: int, *, position: int) -> bytes:
+    """Return exactly `size` bytes of a file that was listed with them.
+
+    Raises: StorageError; LogReplacedError if the file ends before.
+    """
+    data = file.pread(size, position=position)
+    if len(data) < size:
+        raise truncated_since_listed(file.path, position, expected=size, found=len(data))
+    return data
+
+
 def truncated_since_listed(path: str, position: int, *, expected: int, found: int) -> LogReplacedError:
     """Return the error for a read beyond the end of a file that was longer before."""
     return LogReplacedError(
@@ -174,7 +182,8 @@ def truncated_since_listed(path: str, position: int, *, expected: int, found: in
 class ChunkReader:
     """Reads a file for a walk from lower to higher positions, many batches with one read.
 
-    Args: read: read(size, position=...) returns that many bytes; end_position: nothing from there on is read;
+    Args: read: read(size, position=...) returns exactly that many bytes, as read_exactly; end_position: nothing from
+        there on is read;
         first_bytes: size of the first read; most_bytes: each read is twice as large as the one before, up to this.
     Attributes: chunk: the bytes of the last read.
     Threads: not thread-safe.
@@ -491,10 +500,7 @@ class SegmentRecords:
         Raises: LogReplacedError.
         """
         with self.borrow() as file:
-            data = file.pread(size, position=position)
-        if len(data) < size:
-            raise truncated_since_listed(self.path, position, expected=size, found=len(data))
-        return data
+            return read_exactly(file, size, position=position)
 
     def read_batches(
         self,

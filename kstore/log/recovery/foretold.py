@@ -115,10 +115,12 @@ class JoinedFile(ReadFile):
         while position < end:
             slot = bisect_right(self._starts, position) - 1
             at = position - self._starts[slot]
-            read.append(
-                self._parts[slot].read(at, size_in_bytes=min(end - position, self._parts[slot].size_in_bytes - at))
-            )
-            position += len(read[-1])
+            part = self._parts[slot]
+            data = part.read(at, size_in_bytes=min(end - position, part.size_in_bytes - at))
+            if not data:
+                raise StorageError(f"cannot read {self.path}: it was truncated while it was read", path=self.path)
+            read.append(data)
+            position += len(data)
         return b"".join(read)
 
     def pread_into(self, buffer: bytearray | memoryview, *, position: int) -> int:

@@ -35,7 +35,7 @@ from kstore.log.files.checkpoints import EpochEntry
 from kstore.log.files.durable_point import DurablePoint
 from kstore.log.files.indexes import OffsetIndex, TimeIndex
 from kstore.log.files.names import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from kstore.log.files.records import HEADER_CHUNK_BYTES, first_offset_in, scan_headers
+from kstore.log.files.records import HEADER_CHUNK_BYTES, first_offset_in, read_exactly, scan_headers
 from kstore.log.state.producer_append import ProducerStateBatch, TransactionMarker, batch_of_header, read_marker
 from kstore.record import RecordBatch
 from kstore.types import NO_PRODUCER_ID
@@ -121,7 +121,7 @@ class _Headers:
         scan = self._scan_of(position, end_position=target)
         wanted = RECORD_BATCH_OVERHEAD
         while scan.status == "more":
-            chunk = self._file.pread(min(wanted, target - position), position=position)
+            chunk = read_exactly(self._file, min(wanted, target - position), position=position)
             following = scan.feed(chunk, position)
             # Read one header at a time while batches are large, more while they are small.
             is_small = following - position <= 2 * wanted
