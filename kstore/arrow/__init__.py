@@ -16,8 +16,9 @@ except ModuleNotFoundError as error:
 from kstore.arrow.columns import DEFAULT_COLUMNS, Binary, schema
 from kstore.arrow.decoding import DEFAULT_BATCH_BYTES, PartDecoder, record_batches
 from kstore.arrow.packing import pack_record_batch, record_columns, to_record_batches
-from kstore.arrow.scans import THREAD_RANGE_BYTES, Scan, scan
+from kstore.arrow.scans import Scan, scan
 from kstore.log.files.selection import Offsets, Time
+from kstore.log.plan import THREAD_RANGE_BYTES
 
 __all__ = [
     "DEFAULT_BATCH_BYTES",

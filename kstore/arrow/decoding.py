@@ -19,7 +19,8 @@ from kstore.errors import checked_int
 from kstore.log.damage import OnError, OnSkip, SkippedRange
 from kstore.log.files.records import LastBatch
 from kstore.log.plan import ScanRange
-from kstore.log.scan import Rows, check_junction, column_decoder, read_ahead, scan_around_damage, scan_columns
+from kstore.log.read_ahead import read_ahead
+from kstore.log.scan import Rows, check_junction, column_decoder, scan_around_damage, scan_columns
 from kstore.log.skipping import SkipReport, goes_on
 from kstore.record import RecordBatch
 

@@ -19,8 +19,8 @@ from kstore.errors import LogReplacedError
 from kstore.log.damage import OnError, OnSkip
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.files.selection import Offsets, Selection, Time, time_ms
-from kstore.log.log import DEFAULT_PLAN_BYTES, Isolation, Log
-from kstore.log.plan import ScanRange
+from kstore.log.log import Isolation, Log
+from kstore.log.plan import DEFAULT_PLAN_BYTES, THREAD_RANGE_BYTES, ScanRange
 from kstore.log.skipping import SkipReport, goes_on
 from kstore.store.opening import look_into, open_found, open_log
 from kstore.types import MAX_OFFSET
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-# Size of a range that one thread decodes ahead of the reader. Decompressed to a few times its size, it should still fit
-# the memory allowed per thread.
-THREAD_RANGE_BYTES = 8 * 1024 * 1024
 _SHOWN_PARTITIONS = 5
 
 

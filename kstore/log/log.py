@@ -29,6 +29,8 @@ from kstore.log.following.follower import Feed, Follower, checked_timeout, recor
 from kstore.log.following.partitions import OneLog
 from kstore.log.following.tail import AutoOffsetReset, EndOffsets, FollowOptions, LogTail
 from kstore.log.plan import (
+    DEFAULT_PLAN_BYTES,
+    THREAD_RANGE_BYTES,
     Extent,
     RawBatch,
     ScanRange,
@@ -68,8 +70,6 @@ from kstore.types import (
 
 if TYPE_CHECKING:
     import pyarrow
-
-DEFAULT_PLAN_BYTES = 128 * 1024 * 1024
 
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 FetchIsolation: TypeAlias = Literal["read_uncommitted", "high_watermark", "read_committed"]
@@ -610,7 +610,7 @@ class Log(Closing):
 
         Raises: ImportError without pyarrow; otherwise as read().
         """
-        from kstore.arrow import THREAD_RANGE_BYTES, record_batches
+        from kstore.arrow import record_batches
 
         watch = self._source.watch()
         may_find_end = end_offset is None and isolation == "read_uncommitted" and not goes_on(on_error)

@@ -20,6 +20,11 @@ from kstore.log.files.records import BatchPlace
 from kstore.log.segment.segment import ENTRIES_TRIED, LogSegment
 from kstore.types import TopicPartition
 
+DEFAULT_PLAN_BYTES = 128 * 1024 * 1024
+# Size of a range that one thread decodes ahead of the reader. Decompressed to a few times its size, it should still fit
+# the memory allowed per thread.
+THREAD_RANGE_BYTES = 8 * 1024 * 1024
+
 
 class Share(NamedTuple):
     """One of the parts into which a read is divided by offsets: [start_offset, end_offset) of [read_start_offset,

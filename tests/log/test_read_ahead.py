@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kstore.errors import CorruptRecordError
-from kstore.log.scan import read_ahead
+from kstore.log.read_ahead import read_ahead
 
 WAIT_SECONDS = 30
 Decode = Callable[[str], Generator[int, None, None]]
