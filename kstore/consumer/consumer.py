@@ -44,7 +44,7 @@ _logger = logging.getLogger("kstore.consumer")
 class _Partition:
     """Where the consumer stands in one partition.
 
-    Attributes: incarnation (what the store calls the partition until it is deleted), position (the next offset to be
+    Attributes: incarnation (the identity token that the store gave the partition), position (the next offset to be
         read, None until it is looked up), failure (why it could not be looked up; next() raises it), held (a record
         that was read and not returned yet).
     """

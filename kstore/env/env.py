@@ -18,18 +18,17 @@ class Env(SystemClock, ABC):
     otherwise. An Env that does not override the methods that write refuses them.
 
     Attributes: url (from which locate() makes an equal Env in another process, with its options; None for local paths),
-        looks_at_once (how many logs are worth opening at once: more than 1 where an answer takes long to arrive),
-        is_rewritten (whether a file can get other bytes in place), answers_slowly (whether an answer takes so long that
-        what a reader can find out by itself is not asked before), poll_interval (between two looks for changes that
-        are not reported).
+        parallel_requests (how many logs to open at the same time; more than 1 if requests have a high latency),
+        is_mutable (whether files can change in place), is_high_latency (whether each request is so slow that readers
+        skip those that only save them work), poll_interval (between two checks for changes that are not notified).
     Raises: StorageError, which keeps the errno, from every method.
     Threads: thread-safe.
     """
 
     url: str | None = None
-    looks_at_once = 1
-    is_rewritten = True
-    answers_slowly = False
+    parallel_requests = 1
+    is_mutable = True
+    is_high_latency = False
     poll_interval = PollInterval(least_s=0.005, most_s=0.5)
 
     @abstractmethod
@@ -56,11 +55,11 @@ class Env(SystemClock, ABC):
         status = self.stat(path)
         return status is not None and status.kind is FileKind.DIRECTORY
 
-    def look_again(self, path: str) -> None:
-        """Forget what is remembered of a directory, of what is in it, and of the files beside it."""
+    def invalidate_listing(self, path: str) -> None:
+        """Drop what is cached of a directory, of everything below it, and of its siblings."""
 
     def watch(self) -> DirectoryWatch:
-        """Return a watch of no directory yet, to wait for changes; the caller closes it."""
+        """Return a watch, of no directory yet, that waits for changes; the caller closes it."""
         return DirectoryWatch(self.poll_interval, uses_notifications=False)
 
     def is_locked(self, path: str) -> bool:  # noqa: ARG002
@@ -76,19 +75,19 @@ class Env(SystemClock, ABC):
             raise too_large(path, max_bytes=max_bytes)
         return content
 
-    def read_hint(self, path: str, *, max_bytes: int) -> bytes | bytearray:
-        """Return what read_file does, of a file of which nothing is believed before it was checked, such as an index.
+    def read_untrusted(self, path: str, *, max_bytes: int) -> bytes | bytearray:
+        """Return the whole content of a file whose bytes the caller checks before it uses them, such as an index.
 
-        Where that saves a request, it is not made sure that all of it is of one file.
+        Unlike read_file, it may skip the request that makes sure that the file was not replaced during the read.
         """
         return self.read_file(path, max_bytes=max_bytes)
 
     def url_of(self, path: str) -> str:
-        """Return what leads to a path from another process: a URL with its options, which may be secret."""
+        """Return the path or URL by which another process opens this file; its options may be secret."""
         return path
 
-    def of_names(self) -> Env:
-        """Return an Env for looks at the names in a few directories: it does not list what is below them."""
+    def without_recursive_listing(self) -> Env:
+        """Return an Env that lists one directory at a time, for callers that need names of a few directories only."""
         return self
 
     @abstractmethod
@@ -104,15 +103,13 @@ class Env(SystemClock, ABC):
         self._refuse(path)
 
     def lock_file(self, path: str) -> LockFile | None:
-        """Lock a regular file, creating it if necessary; None if another process, a JVM or another opening here holds
-        it.
-        """
+        """Lock a regular file, creating it if necessary; None if this process, another one or a JVM locks it."""
         self._refuse(path)
 
     def lock_directory(self, path: str) -> LockFile | None:
-        """Lock a directory; None if another opening of this or another process holds the lock. JVMs do not check it.
+        """Lock a directory; None if this or another process holds the lock. JVMs do not check it.
 
-        If the file system has no such lock, nothing is locked.
+        Does nothing on a file system without such locks.
         """
         self._refuse(path)
 
@@ -150,5 +147,5 @@ class Env(SystemClock, ABC):
 
 
 def too_large(path: str, *, max_bytes: int) -> StorageError:
-    """Return the error for a file that is not read as a whole."""
+    """Return the error for a file that is larger than the `max_bytes` of a read."""
     return StorageError(f"{path} is larger than the limit of {max_bytes} bytes", path=path)

@@ -33,9 +33,9 @@ class OpenFiles(Closing):
             self._cache.release_soon(self._owner)
 
     @property
-    def answers_slowly(self) -> bool:
+    def is_high_latency(self) -> bool:
         """Whether a read takes so long that it is worth a detour to save one."""
-        return self._env.answers_slowly
+        return self._env.is_high_latency
 
     @property
     def url(self) -> str | None:

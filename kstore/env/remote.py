@@ -45,7 +45,7 @@ REQUESTS_AHEAD = 3
 _FIRST_BYTES = 1024 * 1024
 # How many readers in order keep what they read ahead, 32 MiB each.
 STREAMS_LIMIT = 16
-LOOKS_AT_ONCE = 32
+PARALLEL_REQUESTS = 32
 
 
 class _Block(NamedTuple):
@@ -297,7 +297,7 @@ class RemoteFile(ReadFile):
 
 class RemoteEnv(Env):
     """The objects of one store as files. A directory is listed, with all that is below it, when it is first asked for;
-    later answers about it and what is in it come from that listing, until look_again.
+    later answers about it and what is in it come from that listing, until invalidate_listing.
 
     Args: root: the URL of the directory that was asked for, without options; key: its path in the file system; url: the
         URL with its options, from which another process makes an equal Env; is_recursive: whether a listing has what is
@@ -305,9 +305,9 @@ class RemoteEnv(Env):
     Threads: thread-safe.
     """
 
-    looks_at_once = LOOKS_AT_ONCE
-    is_rewritten = False
-    answers_slowly = True
+    parallel_requests = PARALLEL_REQUESTS
+    is_mutable = False
+    is_high_latency = True
     # A look is a request, which may cost money.
     poll_interval = PollInterval(least_s=1, most_s=10)
 
@@ -340,7 +340,7 @@ class RemoteEnv(Env):
     def url_of(self, path: str) -> str:
         return url_text(urlsplit(self.url)._replace(path=urlsplit(self.absolute_path(path)).path))
 
-    def of_names(self) -> Env:
+    def without_recursive_listing(self) -> Env:
         return RemoteEnv(self._filesystem, url=self.url, root=self._root, key=self._key, is_recursive=False)
 
     def process_id(self) -> int:
@@ -357,7 +357,7 @@ class RemoteEnv(Env):
             raise StorageError(f"cannot open {path}: expected an object, found a directory", path=path)
         return RemoteFile(self._filesystem, key, path=path)
 
-    def read_hint(self, path: str, *, max_bytes: int) -> bytes | bytearray:
+    def read_untrusted(self, path: str, *, max_bytes: int) -> bytes | bytearray:
         found = self._listed_status(path)
         key = self._key_of(path)
         if key is None or isinstance(found, bool):
@@ -390,7 +390,7 @@ class RemoteEnv(Env):
         identity = (found.size_in_bytes, 0, found.modified_ns)
         return FileStatus(FileKind.FILE, found.size_in_bytes, identity, found.identity)
 
-    def look_again(self, path: str) -> None:
+    def invalidate_listing(self, path: str) -> None:
         with self._lock:
             self._listings = {one: kept for one, kept in self._listings.items() if not f"{one}/".startswith(f"{path}/")}
             self._statuses.clear()

@@ -478,7 +478,7 @@ class Log(Closing):
     def _planned(self, found: Iterator[ScanRange]) -> list[ScanRange]:
         """Return the ranges with a batch that shows to other processes whether the log was truncated since."""
         last = self._source.last_batch()
-        if last is None and self._env.is_rewritten:
+        if last is None and self._env.is_mutable:
             last = last_batch(self.segments)
         ranges = [one if one.last_batch is not None else replace(one, last_batch=last) for one in found]
         for place in {one.last_batch for one in ranges if one.last_batch is not None}:

@@ -284,7 +284,7 @@ class _RootOffsets:
             offsets = self._checkpoints.offsets(join_path(self._directory.root, name)) or {}
         except (CorruptCheckpointError, StorageError) as error:
             # A store that does not answer, or refuses to, tells nothing of the file.
-            if isinstance(error, StorageError) and self._directory.env.answers_slowly:
+            if isinstance(error, StorageError) and self._directory.env.is_high_latency:
                 raise
             _logger.warning("%s is read without the checkpoint %s: %s", self._directory.path, name, error)
             return None
@@ -413,7 +413,7 @@ class DirectorySource:
     def last_batch(self) -> BatchPlace | None:
         """Return the last batch of the listing, found once; None if no file can be rewritten in place."""
         self._check_open()
-        if not self.env.is_rewritten:
+        if not self.env.is_mutable:
             return None
         listing = self._listing
         return listing.last_batch if listing.knows_last_batch else self.answer(self._find_last_batch)
@@ -424,7 +424,7 @@ class DirectorySource:
         listing = self._listing
         if listing.log_end_offset is not None or not listing.segments:
             return True
-        return not self.env.answers_slowly and listing.segments[-1].tells_its_end()
+        return not self.env.is_high_latency and listing.segments[-1].tells_its_end()
 
     def answer(self, read: Callable[[], Found]) -> Found:
         """Return what `read` returns, from a new listing if files were replaced or removed while it ran.
@@ -515,7 +515,7 @@ class DirectorySource:
             if not keeps_known:
                 self._renew()
                 return True
-            self.env.look_again(self.context.directory)
+            self.env.invalidate_listing(self.context.directory)
             status = self.env.stat(self.context.directory)
             self._check_directory(status)
             if before.is_settled and status == before.directory and self._is_as_listed(before):
@@ -598,7 +598,7 @@ class DirectorySource:
 
         Raises: LogReplacedError if the directory was removed or replaced.
         """
-        self.env.look_again(self.context.directory)
+        self.env.invalidate_listing(self.context.directory)
         self._check_directory(self.env.stat(self.context.directory))
         for segment in self.segments:
             segment.forget_files()

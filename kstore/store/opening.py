@@ -105,7 +105,7 @@ def look_into(
     directories: Sequence[PartitionDirectory], look: Callable[[PartitionDirectory], _Found]
 ) -> Iterator[_Found]:
     """Yield look(directory) of each partition, in order; of a store that answers slowly, of several at a time."""
-    at_once = max((directory.env.looks_at_once for directory in directories), default=1)
+    at_once = max((directory.env.parallel_requests for directory in directories), default=1)
     return results_in_threads(look, directories, threads=at_once, name="kstore-plan")
 
 

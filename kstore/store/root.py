@@ -93,9 +93,7 @@ class RootLogs(Closing, Generic[_SomeLog]):
             return log
 
     def incarnation(self, topic: str, partition: int) -> PartitionDirectory | None:
-        """Return what stands for a partition until it is deleted, another object once it is created again; None if it
-        does not exist.
-        """
+        """Return the partition's identity token, None if it does not exist; a re-created partition gets a new one."""
         with self._mutex:
             return self._directories.get(TopicPartition(topic, partition))
 

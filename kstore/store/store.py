@@ -187,8 +187,8 @@ class Store(RootLogs[Log]):
         self._listing = RootListing(root, env)
 
     def look_again(self) -> None:
-        """See the partitions that were added and deleted since. One that was created again, and whose incarnation was
-        asked for before, gets another incarnation, and its log is opened again.
+        """Take up the partitions that were added and deleted. A partition that was re-created gets a new incarnation,
+        if the old one was asked for, and its log is opened again.
 
         Cost: a stat if nothing in the root has changed for a while; else a listing, and a stat for each of those.
         """
@@ -215,7 +215,7 @@ class Store(RootLogs[Log]):
 
     def _partitions_now(self) -> dict[TopicPartition, PartitionDirectory]:
         self._check_open()
-        self._env.look_again(self.root)
+        self._env.invalidate_listing(self.root)
         return {directory.topic_partition: directory for directory in partitions_of_root(self.root, self._env)}
 
     def _followed_log(self, directory: PartitionDirectory) -> Log:

@@ -355,7 +355,7 @@ def read_offset_index(log_path: str, *, base_offset: int, env: Env) -> OffsetInd
     """Return the offset index beside a .log, None if it cannot be read."""
     path = log_path.removesuffix(LOG_SUFFIX) + OFFSET_INDEX_SUFFIX
     try:
-        content = env.read_hint(path, max_bytes=MAX_INDEX_BYTES)
+        content = env.read_untrusted(path, max_bytes=MAX_INDEX_BYTES)
     except StorageError:
         return None
     return OffsetIndex(content, base_offset=base_offset, path=path)

@@ -231,7 +231,7 @@ class IndexCache:
     def _read(self, path: str, kind: type[_Index], base_offset: int) -> _Index | None:
         try:
             mapped = self._map(path) if self._is_mapped else None
-            content = self._env.read_hint(path, max_bytes=MAX_INDEX_BYTES) if mapped is None else mapped
+            content = self._env.read_untrusted(path, max_bytes=MAX_INDEX_BYTES) if mapped is None else mapped
         except StorageError as error:
             if error.errno != ENOENT:
                 _logger.warning("continuing without an index: %s", error)

@@ -201,7 +201,7 @@ class PartitionDirectory(NamedTuple):
 
     def was_deleted(self) -> bool:
         """Look whether the directory is gone, as after the deletion of its topic; False if that is unknown."""
-        self.env.look_again(self.path)
+        self.env.invalidate_listing(self.path)
         try:
             return self.env.stat(self.path) is None
         except StorageError:
@@ -258,7 +258,7 @@ def name_partitions(
     return _each_once(
         partition
         for found_in, path in located
-        for partition in _named_at(path, among, found_in if lists_partitions else found_in.of_names())
+        for partition in _named_at(path, among, found_in if lists_partitions else found_in.without_recursive_listing())
     )
 
 

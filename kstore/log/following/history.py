@@ -175,7 +175,7 @@ class DirectoryHistory:
     def _is_standing(self, place: BatchPlace) -> bool:
         """Whether a batch is where it was."""
         segment = next((one for one in self._source.segments if one.path == place.path), None)
-        if segment is None or not self._source.env.is_rewritten:
+        if segment is None or not self._source.env.is_mutable:
             return False
         try:
             segment.records.check_standing(place)
@@ -232,7 +232,7 @@ class DirectoryHistory:
 
     def _is_replaced(self, place: BatchPlace) -> bool:
         """Whether a batch's file is another one now, or gone, as after a compaction."""
-        if not self._source.env.is_rewritten:
+        if not self._source.env.is_mutable:
             return True
         for segment in self._source.segments:
             if segment.path == place.path and segment.listed is not None and place.identity is not None:

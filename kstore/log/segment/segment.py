@@ -501,15 +501,15 @@ class LogSegment:
     @property
     def is_split_dearly(self) -> bool:
         """Whether it takes requests to a store to find a place between two batches."""
-        return self._context.files.answers_slowly
+        return self._context.files.is_high_latency
 
     def _may_be_preallocated(self) -> bool:
         """Whether it is worth a read to find zeros at the end: where that is slow, only of a file of a round size."""
-        return not self._context.files.answers_slowly or any(self.size_in_bytes % size == 0 for size in _ROUND_SIZES)
+        return not self._context.files.is_high_latency or any(self.size_in_bytes % size == 0 for size in _ROUND_SIZES)
 
     def _index_of_large(self) -> OffsetIndex | None:
         """Return the offset index, None also where to read it takes longer than to walk over the segment."""
-        is_small = self._context.files.answers_slowly and self.size_in_bytes <= _SMALL_BYTES
+        is_small = self._context.files.is_high_latency and self.size_in_bytes <= _SMALL_BYTES
         return None if is_small else self.offset_index
 
     def _ends_in_zeros(self) -> bool:

@@ -39,7 +39,7 @@ class RootListing:
         Raises: StorageError.
         Cost: a stat if nothing in the root has changed for a while; else a listing, and a stat for each noted one.
         """
-        self._env.look_again(self._root)
+        self._env.invalidate_listing(self._root)
         status = self._env.stat(self._root)
         if status is not None and status == self._status:
             return None

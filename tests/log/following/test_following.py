@@ -54,7 +54,7 @@ def values(follower: Follower[Record]) -> list[str]:
 class UnchangedFiles(LocalEnv):
     """Files that are replaced, never written again, as the objects of a store."""
 
-    is_rewritten = False
+    is_mutable = False
 
     def __init__(self) -> None:
         self._calls = 0
