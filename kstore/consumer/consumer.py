@@ -8,7 +8,7 @@ from weakref import WeakSet
 
 from kstore.config import MAX_INT32, MIB
 from kstore.coordinator.group.offsets import CommittedOffsets, GroupOffsets, checked_group, checked_offsets
-from kstore.env import ENOENT, Closing
+from kstore.env import ENOENT, Arrivals, Closing
 from kstore.env.process import SYSTEM_CLOCK, Clock
 from kstore.errors import (
     ConsumerClosedError,
@@ -24,7 +24,6 @@ from kstore.errors import (
     WakeupError,
     checked_int,
 )
-from kstore.log.following.arrivals import Arrivals
 from kstore.log.following.follower import checked_timeout
 from kstore.log.following.tail import AutoOffsetReset, FollowOptions
 from kstore.log.log import Isolation, Log

@@ -43,7 +43,7 @@ from kstore.env.local import (
     size_of_open,
 )
 from kstore.env.opened import OpenFiles, check_in_place, check_listed, open_listed
-from kstore.env.watching import DirectoryWatch, PollInterval
+from kstore.env.watching import Arrivals, DirectoryWatch, Listeners, LiveArrivals, PollInterval
 
 __all__ = [
     "DEFAULT_ENV",
@@ -54,6 +54,7 @@ __all__ = [
     "REWRITTEN_FILES",
     "REWRITTEN_FILES_LIMIT",
     "UNKNOWN_FILE",
+    "Arrivals",
     "Closing",
     "DirectoryWatch",
     "Env",
@@ -61,6 +62,8 @@ __all__ = [
     "FileKind",
     "FileStatus",
     "Identity",
+    "Listeners",
+    "LiveArrivals",
     "LocalEnv",
     "LocalFile",
     "Location",

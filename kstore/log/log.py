@@ -19,12 +19,11 @@ from kstore._core import BatchHeader, iterate_records
 from kstore._deprecated import with_old_names
 from kstore.compression import decompress
 from kstore.config import MAX_INT64, LogConfig
-from kstore.env import Closing, Env
+from kstore.env import Arrivals, Closing, Env
 from kstore.errors import CorruptionError, KStoreError, OffsetOutOfRangeError, checked_index, checked_int
 from kstore.log.damage import OnError, OnSkip, SkippedRange
 from kstore.log.files.durable_point import DurablePointFile
 from kstore.log.files.records import BatchPlace
-from kstore.log.following.arrivals import Arrivals
 from kstore.log.following.follower import Feed, Follower, checked_timeout, records_of
 from kstore.log.following.partitions import OneLog
 from kstore.log.following.tail import AutoOffsetReset, EndOffsets, FollowOptions, LogTail

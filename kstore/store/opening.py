@@ -9,12 +9,12 @@ from typing import Literal, TypeVar, overload
 from kstore.config import LogConfig, config_or_default
 from kstore.env import Env, StrPath, locate, split_path
 from kstore.errors import LogNotFoundError
+from kstore.log.directory_source import DirectorySource
 from kstore.log.files.checkpoints import forget_partitions
 from kstore.log.files.lock import PartitionLock
 from kstore.log.files.names import PartitionDirectory, find_partition, parse_partition_directory_name
 from kstore.log.log import Log
 from kstore.log.recovery.context import RecoveryMode, check_recovery
-from kstore.log.source import DirectorySource
 from kstore.log.write.writable_log import WritableLog
 from kstore.store.settings.topics import forget_settings
 from kstore.store.upkeep.removal import directories_of_topic

@@ -10,11 +10,10 @@ from typing import Generic, TypeVar
 
 from kstore._deprecated import with_old_names
 from kstore.config import LogConfig
-from kstore.env import ENOENT, Closing, Env, join_path
+from kstore.env import ENOENT, Arrivals, Closing, Env, Listeners, join_path
 from kstore.errors import LogClosedError, LogNotFoundError, checked_index
 from kstore.log.files.names import PartitionDirectory, partitions_of_root
 from kstore.log.files.root_files import MetaProperties, read_meta_properties, read_partition_metadata
-from kstore.log.following.arrivals import Arrivals, Listeners
 from kstore.log.following.follower import Feed, Follower, checked_timeout, records_of
 from kstore.log.following.partitions import FromOffset, ManyLogs
 from kstore.log.following.tail import AutoOffsetReset, EndOffsets, FollowOptions, LogTail

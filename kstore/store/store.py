@@ -18,7 +18,7 @@ from typing import Literal, overload
 
 from kstore.config import LogConfig, config_or_default
 from kstore.coordinator.group.offsets import forget_offsets
-from kstore.env import Env, StrPath, join_path, locate, split_path, writers_limit
+from kstore.env import Arrivals, Env, LiveArrivals, StrPath, join_path, locate, split_path, writers_limit
 from kstore.errors import (
     CorruptCheckpointError,
     CorruptLogError,
@@ -29,6 +29,7 @@ from kstore.errors import (
     TopicSettingsError,
     checked_int,
 )
+from kstore.log.directory_source import DirectorySource
 from kstore.log.files.checkpoints import (
     PartitionMarks,
     forget_partitions,
@@ -58,10 +59,8 @@ from kstore.log.files.root_files import (
     write_meta_properties,
     write_partition_metadata,
 )
-from kstore.log.following.arrivals import Arrivals, LiveArrivals
 from kstore.log.log import Log
 from kstore.log.recovery.context import RecoveryMode, RecoveryReport, check_recovery
-from kstore.log.source import DirectorySource
 from kstore.log.write.open_writers import OpenWriters
 from kstore.log.write.writable_log import WritableLog
 from kstore.store.root import RootLogs, no_such_log

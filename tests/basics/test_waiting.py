@@ -9,7 +9,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from kstore.log.following.arrivals import Listeners, LiveArrivals
+from kstore.env import Listeners, LiveArrivals
 from kstore.waiting import CALLS_AHEAD, Call, Latch, Workers, results_in_threads
 from tests.fakes.interrupts import Tracer, bounded, first_visits, traced
 from tests.fakes.windows import each_window

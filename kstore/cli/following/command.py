@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from kstore.cli.arguments import PartitionSelection
     from kstore.cli.cat import CatOptions
     from kstore.cli.output import Output
+    from kstore.env import Arrivals
     from kstore.log.files.names import PartitionDirectory
-    from kstore.log.following.arrivals import Arrivals
     from kstore.types import TopicPartition
 
 

@@ -10,10 +10,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from kstore.config import LogConfig
-from kstore.env import Closing
+from kstore.env import Arrivals, Closing
 from kstore.env.process import Clock
 from kstore.errors import KStoreError
-from kstore.log.following.arrivals import Arrivals
 from kstore.log.following.tail import Part
 from kstore.record import Record, RecordBatch
 from kstore.record.decoding import decoded_records

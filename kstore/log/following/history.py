@@ -1,5 +1,4 @@
-"""Whether a log still holds what a follower was given: History, the interface, and DirectoryHistory, for a directory
-that another process writes.
+"""DirectoryHistory: whether a directory that another process writes still holds what a follower was given.
 
 A truncation removes batches from the end of a log, and others can take their offsets; retention and compaction remove
 records of which a follower needs to know nothing. All of them change files under a reader. So a follower remembers the
@@ -9,81 +8,20 @@ last batch of the log, and some of the last batches that it was given, and looks
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, read_header
-from kstore.env import Env, Identity, is_same_file
+from kstore.env import Identity, is_same_file
 from kstore.errors import KStoreError, LogReplacedError, StorageError
 from kstore.log.files.records import KEPT_BY_CLEANERS, BatchPlace, is_same_batch
 from kstore.log.segment.segment import LogSegment
+from kstore.log.source import LogSource, Look
 from kstore.record import RecordBatch
-
-Found = TypeVar("Found")
 
 # How many of the last batches that were given are remembered, to find where a truncated log differs from them.
 REMEMBERED_BATCHES = 1024
 _MAGIC_WITH_COUNT = 2
-
-
-class Look(NamedTuple):
-    """What a look at a log found.
-
-    position: the offset to go on from; not below what is still in the log and was given; is_truncated: records that
-    were given were removed from the end of the log since: others may have their offsets; truncated_to: from which
-    offset on, None if that is not known.
-    """
-
-    position: int
-    is_truncated: bool = False
-    truncated_to: int | None = None
-
-
-class History(Protocol):
-    """Compares a log with what a follower was given.  Threads: not thread-safe."""
-
-    def start(self, position: int) -> None:
-        """Take everything below an offset for given."""
-        ...
-
-    def look(self, position: int) -> Look | None:
-        """See what was appended, and compare; None if the log is being truncated now, and will report that.
-
-        Args: position: the offset that would be read next.
-        Raises: LogReplacedError if the log was removed; StorageError.
-        """
-        ...
-
-    @property
-    def is_current(self) -> bool:
-        """Whether what is read now is of the log that the last look compared."""
-        ...
-
-    def note(self, batch: RecordBatch) -> None:
-        """Remember a batch that is being given.  Requires: is_current since it was read."""
-        ...
-
-
-class ListedSource(Protocol):
-    """What DirectoryHistory needs of a directory as it was listed."""
-
-    @property
-    def env(self) -> Env: ...
-
-    @property
-    def segments(self) -> tuple[LogSegment, ...]: ...
-
-    @property
-    def listing_number(self) -> int: ...
-
-    @property
-    def log_start_offset(self) -> int: ...
-
-    def last_batch(self) -> BatchPlace | None: ...
-
-    def refresh(self) -> bool: ...
-
-    def answer(self, read: Callable[[], Found]) -> Found: ...
 
 
 class Given(NamedTuple):
@@ -105,7 +43,7 @@ class DirectoryHistory:
     Cost: of a look, that of a refresh and a read of 61 bytes, if the log only grew.
     """
 
-    def __init__(self, source: ListedSource) -> None:
+    def __init__(self, source: LogSource) -> None:
         self._source = source
         self._given: deque[Given] = deque(maxlen=REMEMBERED_BATCHES)
         self._last: BatchPlace | None = None
@@ -124,7 +62,7 @@ class DirectoryHistory:
 
     def look(self, position: int) -> Look:
         source = self._source
-        source.refresh()
+        source.refresh(keeps_known=True)
 
         def find() -> tuple[int, BatchPlace | None, Look, dict[str, Identity]]:
             # The last batch first: while it stands, what is compared now and read later is of one history.

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from errno import ENOENT, ENOTDIR
 from typing import TypeAlias
 
+from kstore.env import Arrivals
 from kstore.errors import LogClosedError, LogReplacedError, StorageError
 from kstore.log.files.names import PartitionDirectory
-from kstore.log.following.arrivals import Arrivals
 from kstore.log.following.tail import LogTail, Part
 from kstore.types import TopicPartition
 

@@ -18,9 +18,9 @@ from kstore.errors import (
     UnsupportedError,
     checked_index,
 )
-from kstore.log.following.history import History
 from kstore.log.segment.replaced import MOST_LOOKS
 from kstore.log.segment.segment import LogSegment
+from kstore.log.source import History
 from kstore.record import RecordBatch
 from kstore.types import EARLIEST, LATEST, TopicPartition
 

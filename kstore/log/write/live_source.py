@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
-from kstore.env import Env
+from kstore.env import Arrivals, Env, Listeners, LiveArrivals
 from kstore.errors import KStoreError, LogReplacedError, OffsetOutOfRangeError
-from kstore.log.following.arrivals import Arrivals, Listeners, LiveArrivals
 from kstore.log.segment.replaced import ERRORS_OF_A_CHANGE
 from kstore.log.segment.segment import LogContext, LogSegment
 from kstore.log.source import Followed, Found, SettledLog, Watch, closed_error, out_of_range

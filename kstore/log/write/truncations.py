@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kstore.log.following.history import Look
+from kstore.log.source import Look
 from kstore.record import RecordBatch
 
 

@@ -14,11 +14,11 @@ from uuid import UUID
 from kstore.config import LogConfig
 from kstore.env import Env, join_path
 from kstore.errors import CorruptCheckpointError, CorruptionError, InvalidRecordError, UnsupportedError
+from kstore.log.directory_source import DirectorySource
 from kstore.log.files.checkpoints import malformed
 from kstore.log.files.names import CLUSTER_METADATA_TOPIC, PartitionDirectory, metadata_snapshot_offset
 from kstore.log.log import Log
 from kstore.log.segment.file_records import FileRecords
-from kstore.log.source import DirectorySource
 from kstore.record import Record, RecordBatch
 from kstore.record.control import ControlRecordType, control_record_type
 from kstore.record.schemas.topics import DecodedMessage, decode_metadata_record

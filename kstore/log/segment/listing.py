@@ -1,0 +1,80 @@
+"""open_segments: the segments of a directory at one moment, although somebody else may be changing it."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+
+from kstore.env import Env, FileStatus, join_path
+from kstore.errors import LogReplacedError
+from kstore.log.files.names import LOG_SUFFIX, SWAP_STATE, parse_segment_name
+from kstore.log.files.records import status_of_segment
+from kstore.log.segment.replaced import MOST_LOOKS, ListedFile, is_settled
+from kstore.log.segment.segment import LogContext, LogSegment
+
+# The longest pause between two looks at a directory that changes.
+_MOST_PAUSE_MS = 20
+
+
+def open_segments(context: LogContext, env: Env, *, lock_path: str) -> tuple[FileStatus | None, tuple[LogSegment, ...]]:
+    """Return the segments of a directory at one moment, and the status of the directory.
+
+    A listing that overlaps a change of the directory may miss segments that existed before and after it: Kafka's
+    cleaner renames the files that it replaces before the replacements (LocalLog.replaceSegments). So it is repeated,
+    with pauses, since the cleaner may have to wait for a processor.
+    Raises: LogReplacedError if the directory changes during each of the looks; StorageError.
+    """
+    for look in range(MOST_LOOKS):
+        if look:
+            env.sleep_ms(min(look, _MOST_PAUSE_MS))
+        before = env.stat(context.directory)
+        found, is_whole = _listed_files(context.directory, env, lock_path=lock_path)
+        if is_whole and env.stat(context.directory) == before:
+            break
+    else:
+        raise changes_too_often(context.directory)
+    bases = [one.base_offset for one in found]
+    segments = tuple(
+        LogSegment(
+            context,
+            base_offset=one.base_offset,
+            next_base_offset=following,
+            size_in_bytes=one.size_in_bytes,
+            listed=one._replace(next_base_offset=following),
+        )
+        for one, following in zip_longest(found, bases[1:])
+    )
+    return before, segments
+
+
+def _listed_files(directory: str, env: Env, *, lock_path: str) -> tuple[list[ListedFile], bool]:
+    """Return the .log files by base offset, and whether no change of the directory was seen."""
+    found: list[ListedFile] = []
+    names = env.listdir(directory)
+    is_whole = True
+    for name in names:
+        log_name = name.removesuffix(SWAP_STATE)
+        segment_name = parse_segment_name(log_name) if log_name.endswith(LOG_SUFFIX) else None
+        if segment_name is None:
+            continue
+        if name.endswith(SWAP_STATE):
+            # A swap file of a crash remains; that of a running cleaner is about to be renamed.
+            is_whole = is_whole and not env.is_locked(lock_path)
+            continue
+        path = join_path(directory, name)
+        status = status_of_segment(path, env)
+        if status is None:
+            is_whole = False
+            continue
+        found.append(_listed(path, segment_name.base_offset, status, env))
+    return sorted(found, key=lambda one: one.base_offset), is_whole
+
+
+def _listed(path: str, base_offset: int, status: FileStatus, env: Env) -> ListedFile:
+    return ListedFile(
+        path, base_offset, None, status.size_in_bytes, status.file, status, is_settled=is_settled(status, env)
+    )
+
+
+def changes_too_often(directory: str) -> LogReplacedError:
+    """Return the error for a directory that changed during each look at it."""
+    return LogReplacedError(f"{directory} changes too often: open the log again", path=directory)
