@@ -1,4 +1,4 @@
-"""Consumer: reads the partitions of a store from where its group stands, and commits how far it came."""
+"""Consumer: reads the partitions of a store from the positions of its group, and commits them."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _logger = logging.getLogger("kstore.consumer")
 
 
 class _Partition:
-    """Where the consumer stands in one partition.
+    """The position of the consumer in one partition, and the read that is open there.
 
-    Attributes: incarnation (the identity token that the store gave the partition), position (the next offset to be
-        read, None until it is looked up), failure (why it could not be looked up; next() raises it), held (a record
-        that was read and not returned yet).
+    Attributes: incarnation (the identity token that the store gave the partition), position (the offset to read next,
+        None until it is looked up), failure (why it could not be looked up; next() raises it), held (a record that was
+        read and not returned yet).
     """
 
     __slots__ = (
@@ -90,11 +90,11 @@ class _Partition:
         return self._records is not None
 
     def close_read(self) -> None:
-        """Free the memory of the read; the next record is found again from the position on."""
+        """Free the memory of the read; next() opens another one at the position."""
         self.held = self._records = None
 
     def has_news(self) -> bool:
-        """Whether there is something to read at the position, or the log does not have it."""
+        """Whether next() has a record to return, or a position outside the log to report."""
         log = self.log
         log.refresh()
         position = self.position
@@ -103,13 +103,13 @@ class _Partition:
         )
 
     def end_offset(self) -> int:
-        """Return where the records end that the consumer may read."""
+        """Return the offset after the last record that the isolation lets the consumer read."""
         return self.log._readable_end(isolation=self._isolation).offset
 
     def next(self) -> Record | None:
-        """Return the next record without moving the position, None at the end for now.
+        """Return the next record without moving the position, None if there is none yet.
 
-        Raises: as Log.read; the next call begins at the position again.
+        Raises: as Log.read; the next call starts at the position again.
         """
         failure, self.failure = self.failure, None
         if failure is not None:
@@ -132,26 +132,26 @@ class _Partition:
                 self._records = None
                 raise
             self._records = None
-            # What is between the last record and the end are markers, aborted records and gaps.
+            # Between the last record and the end are only markers, aborted records and gaps.
             self.position = max(self.position, self._end_offset)
 
     def passed(self, record: Record) -> None:
+        """Move the position past a record that next() returned."""
         self.position, self.held = record.offset + 1, None
 
 
 class Consumer(Closing):
     """Reads the partitions of topics in a store, as a Kafka consumer to which all of them are assigned.
 
-    There is no group membership: two consumers of one group both read everything. A group makes their progress last:
+    There is no group membership: two consumers of one group both read everything. A group keeps their progress:
     commit() writes the offsets to the store's `__consumer_offsets` as a broker does, and committed() reads them, those
-    of a broker's consumers too. Nothing is committed by itself. As a context manager it closes itself; the store stays
-    open.
+    of a broker's consumers too. There is no auto-commit. As a context manager it closes itself; the store stays open.
     Args: store: from kstore.open_store, in mode "a" to commit; group: Kafka's group.id, None to commit nothing; topics:
-        all of their partitions, also those that are added later; partitions: these. auto_offset_reset: where to begin
-        without a committed offset, or with one that the log does not have, with a warning: "none" raises instead.
-        isolation: as in Log.read. key_deserializer, value_deserializer: callables or names, as in Log.read.
-        max_poll_records, fetch_max_bytes, max_partition_fetch_bytes: after so many records, bytes of records, or bytes
-        of one partition a poll() takes no further record; the bytes are those of decompressed keys, values and headers.
+        all of their partitions, also those that are added later; partitions: these. auto_offset_reset: where to start
+        without a committed offset, or with one outside the log, with a warning: "none" raises instead. isolation: as in
+        Log.read. key_deserializer, value_deserializer: callables or names, as in Log.read. max_poll_records,
+        fetch_max_bytes, max_partition_fetch_bytes: after so many records, bytes of records, or bytes of one partition a
+        poll() takes no further record; the bytes are those of decompressed keys, values and headers.
     Raises: TypeError, ValueError for other arguments; UnknownTopicOrPartitionError. All methods but close() and
         wakeup() raise ConsumerClosedError once it is closed.
     Threads: one at a time, except close() and wakeup().  Source: Kafka KafkaConsumer.
@@ -198,19 +198,19 @@ class Consumer(Closing):
         self._partitions: dict[TopicPartition, _Partition] = {}
         # In the order of their last use.
         self._open_reads: dict[_Partition, None] = {}
-        # What a waiting poll is woken by, and the logs that tell it.
+        # Wakes a waiting poll, and the logs that are subscribed to do so.
         self._arrivals: Arrivals | None = None
-        self._telling: WeakSet[Log] = WeakSet()
+        self._subscribed: WeakSet[Log] = WeakSet()
         self.assign(topics=topics, partitions=partitions)
 
     def __repr__(self) -> str:
         return f"Consumer(group={self.group!r}, partitions={len(self._partitions)})"
 
     def close(self) -> None:
-        """Forget the partitions; a second call does nothing.
+        """Drop the assignment; a second call does nothing.
 
-        A poll() that is running, in another thread or under the signal handler that calls this, ends: with the records
-        that it has, or with an empty list.
+        A running poll(), in another thread or under the signal handler that calls this, returns the records that it
+        has, or an empty list.
         """
         self._is_closed = True
         arrivals = self._arrivals
@@ -220,9 +220,9 @@ class Consumer(Closing):
             self._release()
 
     def wakeup(self) -> None:
-        """End the poll() that is running, or else the next one: it raises WakeupError, and takes no records.
+        """Make the running poll(), or else the next one, raise WakeupError without taking records.
 
-        For other threads and signal handlers.  Source: Kafka KafkaConsumer.wakeup.
+        Threads: safe, and from signal handlers.  Source: Kafka KafkaConsumer.wakeup.
         """
         self._is_woken = True
         arrivals = self._arrivals
@@ -238,7 +238,7 @@ class Consumer(Closing):
     # Assignment and positions
 
     def assign(self, *, topics: Collection[str] = (), partitions: Iterable[tuple[str, int]] = ()) -> None:
-        """Read these topics and partitions, and no others; what was assigned before keeps its position.
+        """Read these topics and partitions, and no others; partitions that stay assigned keep their positions.
 
         Raises: UnknownTopicOrPartitionError, with nothing changed.
         """
@@ -246,7 +246,7 @@ class Consumer(Closing):
         if isinstance(topics, str):
             raise TypeError(f"topics must be a collection of names, got the str {topics!r}")
         topics = tuple(topics)
-        wanted = {TopicPartition(*one) for one in partitions}
+        wanted = {TopicPartition(*partition) for partition in partitions}
         unknown = wanted - set(self._store.partitions)
         missing = set(topics) - set(self._store.topics)
         if unknown or missing:
@@ -254,71 +254,72 @@ class Consumer(Closing):
             raise UnknownTopicOrPartitionError(f"the store has no {name}")
         self._topics, self._named = topics, wanted
         self._known = ()
-        kept = {one: self._partitions[one] for one in wanted & self._partitions.keys()}
-        kept |= {one: self._partitions[one] for one in self._partitions if one.topic in self._topics}
+        kept = {name: self._partitions[name] for name in wanted & self._partitions.keys()}
+        kept |= {name: self._partitions[name] for name in self._partitions if name.topic in self._topics}
         self._partitions = kept
-        self._open_reads = {one: None for one in self._open_reads if one in kept.values()}
-        for one in sorted(wanted - kept.keys()):
-            self._add(one)
+        self._open_reads = {partition: None for partition in self._open_reads if partition in kept.values()}
+        for added in sorted(wanted - kept.keys()):
+            self._add(added)
         self._take_new_partitions()
 
     def assignment(self) -> tuple[TopicPartition, ...]:
-        """Return the partitions that are read, sorted."""
+        """Return the assigned partitions, sorted."""
         self._check_open()
         self._take_new_partitions()
         return tuple(sorted(self._partitions))
 
     def seek(self, partition: tuple[str, int], offset: int) -> None:
-        """Read a partition from an offset on; one that the log does not have is handled by auto_offset_reset.
+        """Set the position of a partition; auto_offset_reset applies if the offset is outside the log.
 
         Args: offset: kstore.EARLIEST and LATEST stand for the log start and the present end.
         Raises: ValueError for another negative number, or one above 2**63 - 1.
         """
-        one = self._assigned(partition)
+        assigned = self._assigned(partition)
         if offset == EARLIEST:
             self.seek_to_beginning(partition)
         elif offset == LATEST:
             self.seek_to_end(partition)
         else:
-            one.seek(checked_int("offset", offset, least=0, greatest=MAX_OFFSET))
+            assigned.seek(checked_int("offset", offset, least=0, greatest=MAX_OFFSET))
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
-        """Read partitions, all of them by default, from their log starts on."""
-        for one in self._several(partitions):
-            one.log.refresh()
-            one.seek(one.log.log_start_offset)
+        """Set the position of partitions, by default all assigned ones, to their log start offset."""
+        for partition in self._several(partitions):
+            partition.log.refresh()
+            partition.seek(partition.log.log_start_offset)
 
     def seek_to_end(self, *partitions: tuple[str, int]) -> None:
-        """Read partitions, all of them by default, from their present ends on."""
-        for one in self._several(partitions):
-            one.log.refresh()
-            one.seek(one.end_offset())
+        """Set the position of partitions, by default all assigned ones, to their present end."""
+        for partition in self._several(partitions):
+            partition.log.refresh()
+            partition.seek(partition.end_offset())
 
     def position(self, partition: tuple[str, int]) -> int:
-        """Return the offset of the next record to be returned: after the last one, or as committed, or as reset.
+        """Return the offset of the next record: after the last one returned, else as committed, else by
+        auto_offset_reset.
 
         Raises: NoOffsetForPartitionError; UnstableOffsetCommitError; as committed().
         """
-        one = self._assigned(partition)
-        if one.position is None:
-            self._look_up({TopicPartition(*partition): one})
-        if one.failure is not None:
-            raise one.failure
-        if one.position is None:
+        assigned = self._assigned(partition)
+        if assigned.position is None:
+            self._look_up({TopicPartition(*partition): assigned})
+        if assigned.failure is not None:
+            raise assigned.failure
+        if assigned.position is None:
             raise UnstableOffsetCommitError(
                 f"group {self.group!r} has an offset of {TopicPartition(*partition)} in a transaction that is not "
                 "decided"
             )
-        return one.position
+        return assigned.position
 
     # Records
 
     def poll(self, timeout: float = 0.0) -> list[Record]:
         """Return the next records, at most max_poll_records; wait for the first one up to `timeout` seconds.
 
-        Records of one partition are in the order of their offsets. After an error the positions are as they were, so
-        that a later call meets it again, when it has looked at the other partitions: seek() passes over a record. A
-        partition that is deleted is left out, with a warning.
+        Records of one partition are in the order of their offsets. After an error the positions are as they were: once
+        the other partitions have had their turn, a later call raises it again, unless seek() skips the record. A
+        partition that is deleted is dropped, with a warning.
         Args: timeout: in seconds, 0 not to wait.
         Returns: an empty list after the timeout, and when close() ends the call.
         Raises: ValueError, TypeError for another timeout; RecordDeserializationError; OffsetOutOfRangeError,
@@ -342,8 +343,8 @@ class Consumer(Closing):
                 if self._is_closed:
                     return []
                 # Nothing comes between the records and their return: the positions are past them.
-                if found := self._take_records():
-                    return found
+                if records := self._take_records():
+                    return records
                 if deadline_ms <= self._clock.monotonic_ms() or not self._wait(deadline_ms):
                     return []
         finally:
@@ -352,21 +353,21 @@ class Consumer(Closing):
                 self._release()
 
     def _wait(self, deadline_ms: float) -> bool:
-        """Wait until there is something to return or to raise, and return whether there is before the deadline."""
+        """Wait for something to return or to raise; return False if the deadline passes first."""
         start_ms = self._clock.monotonic_ms()
         if self._arrivals is None:
             self._arrivals = self._store._new_arrivals()
         while True:
             try:
                 has_new = self._take_new_partitions()
-                # Before the look, so that nothing comes between the two.
-                self._have_told(self._arrivals)
+                # Before the check, so that no record arrives unnoticed between the two.
+                self._subscribe(self._arrivals)
                 if has_new or self._has_news():
                     return True
             except KStoreError as error:
                 if not _may_be_gone(error):
                     raise
-                # What goes on without the partition, or raises the error again.
+                # _take_records drops the partition, or raises the error again.
                 return True
             if self._is_closed or self._is_woken:
                 return True
@@ -375,138 +376,139 @@ class Consumer(Closing):
                 return False
             self._arrivals.wait((deadline_ms - now_ms) / _MS_PER_S, idle_s=(now_ms - start_ms) / _MS_PER_S)
 
-    def _have_told(self, arrivals: Arrivals) -> None:
-        """Have the logs tell when something comes: those that are read, and that with the offsets of the group."""
-        logs = [one.log for one in self._partitions.values()]
+    def _subscribe(self, arrivals: Arrivals) -> None:
+        """Have the assigned logs, and the one with the group's offsets, wake `arrivals` when they get new data."""
+        logs = [partition.log for partition in self._partitions.values()]
         offsets_partition = None if self._committed is None else self._committed.partition
         if offsets_partition is not None:
             logs.append(self._store.log(*offsets_partition))
         for log in logs:
-            if log not in self._telling:
+            if log not in self._subscribed:
                 log._report_to(arrivals)
-                self._telling.add(log)
+                self._subscribed.add(log)
 
     def _take_records(self) -> list[Record]:
         self._take_new_partitions()
-        self._look_up({name: one for name, one in self._partitions.items() if one.position is None})
-        found: list[Record] = []
+        self._look_up({name: partition for name, partition in self._partitions.items() if partition.position is None})
+        records: list[Record] = []
         left_bytes = self._fetch_max_bytes
         before: list[tuple[_Partition, int | None]] = []
         try:
-            for name, one in list(self._partitions.items()):
-                if self._is_no_more(one):
+            for name, partition in list(self._partitions.items()):
+                if self._was_dropped_or_recreated(partition):
                     continue
-                before.append((one, one.position))
+                before.append((partition, partition.position))
                 try:
-                    taken_bytes = self._take_from(one, found, left_bytes)
+                    taken_bytes = self._take_from(partition, records, left_bytes)
                 except KStoreError as error:
                     if _may_be_gone(error):
                         self._take_new_partitions()
-                        if self._is_no_more(one):
+                        if self._was_dropped_or_recreated(partition):
                             continue
                     # The next call raises the error, and the one after that begins with the others.
-                    del self._partitions[name]
-                    self._partitions = {name: one, **self._partitions} if found else {**self._partitions, name: one}
-                    if found:
+                    failed = {name: self._partitions.pop(name)}
+                    self._partitions = {**failed, **self._partitions} if records else {**self._partitions, **failed}
+                    if records:
                         break
                     raise
                 left_bytes -= taken_bytes
-                is_full = len(found) >= self._max_poll_records or left_bytes <= 0
-                if found and (is_full or taken_bytes >= self._max_partition_fetch_bytes):
+                is_full = len(records) >= self._max_poll_records or left_bytes <= 0
+                if records and (is_full or taken_bytes >= self._max_partition_fetch_bytes):
                     # The others come first in the next poll.
                     self._partitions[name] = self._partitions.pop(name)
-                self._limit_open_reads(one)
-                if found and is_full:
+                self._limit_open_reads(partition)
+                if records and is_full:
                     break
         except BaseException:
             # An interrupt must not let a later commit pass over records that nobody got.
-            for one, position in before if found else ():
-                one.seek(position)
+            for partition, position in before if records else ():
+                partition.seek(position)
             raise
-        return found
+        return records
 
-    def _limit_open_reads(self, one: _Partition) -> None:
-        """Note the partition that was used last, and close the read that was not used for longest if there are many."""
-        self._open_reads.pop(one, None)
-        if one.has_open_read:
-            self._open_reads[one] = None
+    def _limit_open_reads(self, partition: _Partition) -> None:
+        """Mark a partition as used last, and close the least recently used read if too many are open."""
+        self._open_reads.pop(partition, None)
+        if partition.has_open_read:
+            self._open_reads[partition] = None
             if len(self._open_reads) > _MOST_OPEN_READS:
                 oldest = next(iter(self._open_reads))
                 del self._open_reads[oldest]
                 oldest.close_read()
 
-    def _take_from(self, one: _Partition, found: list[Record], left_bytes: int) -> int:
-        """Add the next records of a partition, as long as there is room, and return how many bytes they have."""
+    def _take_from(self, partition: _Partition, records: list[Record], left_bytes: int) -> int:
+        """Append the next records of a partition to `records` up to the limits; return their size in bytes."""
         key_deserializer, value_deserializer = self._deserializers
         most_bytes = min(left_bytes, self._max_partition_fetch_bytes)
         taken_bytes = 0
-        while len(found) < self._max_poll_records:
-            record = self._next(one)
+        while len(records) < self._max_poll_records:
+            record = self._next(partition)
             if record is None:
                 break
-            made = record
+            decoded = record
             if key_deserializer is not None or value_deserializer is not None:
-                (made,) = decoded_records(
+                (decoded,) = decoded_records(
                     (record,),
-                    topic_partition=one.name,
+                    topic_partition=partition.name,
                     key_deserializer=key_deserializer,
                     value_deserializer=value_deserializer,
                 )
-            # First: an error between the two sets the position back if there are records.
-            found.append(made)
-            one.passed(record)
+            # In this order: after an interrupt between the two, the caller resets the position, as there is a record.
+            records.append(decoded)
+            partition.passed(record)
             taken_bytes += _size_of(record)
             if taken_bytes >= most_bytes:
                 break
         return taken_bytes
 
-    def _next(self, one: _Partition) -> Record | None:
+    def _next(self, partition: _Partition) -> Record | None:
         try:
-            return one.next()
+            return partition.next()
         except (LogReplacedError, LogClosedError):
-            # Files went while an iterator ran, or the store opened the log again: it begins again where it stopped.
-            one.log.refresh()
+            # Files were removed under the iterator, or the store reopened the log: read on from the position.
+            partition.log.refresh()
         except OffsetOutOfRangeError as error:
-            self._reset_after(one, error)
+            self._reset_after(partition, error)
         try:
-            return one.next()
+            return partition.next()
         except OffsetOutOfRangeError as error:
-            self._reset_after(one, error)
-            return one.next()
+            self._reset_after(partition, error)
+            return partition.next()
 
-    def _reset_after(self, one: _Partition, error: OffsetOutOfRangeError) -> None:
-        """Set the position by auto_offset_reset, unless the log has the present one after a look at its files."""
-        one.log.refresh()
-        position = one.position
-        if position is not None and one.log.log_start_offset <= position <= one.log.log_end_offset:
+    def _reset_after(self, partition: _Partition, error: OffsetOutOfRangeError) -> None:
+        """Set the position by auto_offset_reset, unless the refreshed log holds the present one."""
+        partition.log.refresh()
+        position = partition.position
+        if position is not None and partition.log.log_start_offset <= position <= partition.log.log_end_offset:
             return
         if self._reset == "none":
             raise error
-        one.seek(self._reset_offset(one))
-        _logger.warning("%s; reading goes on at offset %d (auto_offset_reset %r)", error, one.position, self._reset)
+        offset = self._reset_offset(partition)
+        partition.seek(offset)
+        _logger.warning("%s; reading goes on at offset %d (auto_offset_reset %r)", error, offset, self._reset)
 
     def _has_news(self) -> bool:
-        """Whether a partition has something after the position, or a new one is there."""
+        """Whether a partition was added, or one has records at its position, or an error to report."""
         if self._take_new_partitions():
             return True
-        waiting = {name for name, one in self._partitions.items() if one.position is None}
+        waiting = {name for name, partition in self._partitions.items() if partition.position is None}
         if waiting and waiting - self._unstable():
             return True
-        return any(one.has_news() for one in self._partitions.values())
+        return any(partition.has_news() for partition in self._partitions.values())
 
     # Committed offsets
 
     def committed(
         self, partitions: Iterable[tuple[str, int]] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return the group's committed offset in each partition, None for none; those of undecided transactions not.
+        """Return the group's committed offset in each partition, None for none; open transactions do not count.
 
         Args: partitions: by default those that are assigned.
         Raises: ValueError without a group; CorruptRecordError and the other errors of a read.
         Cost: reads what was written to the group's partition of `__consumer_offsets` since the last call.
         """
         self._check_open()
-        wanted = self.assignment() if partitions is None else [TopicPartition(*one) for one in partitions]
+        wanted = self.assignment() if partitions is None else [TopicPartition(*partition) for partition in partitions]
         if self._committed is None:
             raise self._no_group()
         committed = self._committed.current()
@@ -530,14 +532,18 @@ class Consumer(Closing):
             raise ValueError('commit needs a store that is open for writing, by kstore.open_store(root, "a")')
         if offsets is None:
             self._take_new_partitions()
-            offsets = {name: one.position for name, one in self._partitions.items() if one.position is not None}
+            offsets = {
+                name: partition.position
+                for name, partition in self._partitions.items()
+                if partition.position is not None
+            }
         made = checked_offsets(offsets)
         if made:
             self._offsets.commit(self.group, made, ack=ack)
         return made
 
     def _unstable(self) -> set[TopicPartition]:
-        """Return the partitions whose committed offset an undecided transaction may change, if the isolation asks."""
+        """Return the partitions whose committed offset an open transaction may change; none unless read_committed."""
         if self._committed is None or self._isolation != "read_committed":
             return set()
         return set(self._committed.pending())
@@ -549,53 +555,53 @@ class Consumer(Closing):
     # Inside
 
     def _look_up(self, partitions: Mapping[TopicPartition, _Partition]) -> None:
-        """Set the position of partitions without one: as committed, else as auto_offset_reset says.
+        """Set the position of partitions without one: as committed, else by auto_offset_reset.
 
-        It stays None where a transaction is about to commit another one.
+        It stays None while an open transaction may commit another one.
         """
         if not partitions:
             return
         committed = {} if self._committed is None else self._committed.current()
         unstable = self._unstable()
-        for name, one in partitions.items():
+        for name, partition in partitions.items():
             offset = committed.get(name)
             if name in unstable:
                 continue
             if offset is not None:
-                one.seek(offset.offset)
+                partition.seek(offset.offset)
                 continue
             try:
-                self._begin(one)
+                self._begin(partition)
             except KStoreError as error:
-                # Raised when it is the turn of the partition, so that it keeps no other from being read.
-                one.failure = error
+                # Raised by next(), so that the other partitions are read.
+                partition.failure = error
 
-    def _begin(self, one: _Partition) -> None:
-        """Set the first position of a partition without a committed one."""
+    def _begin(self, partition: _Partition) -> None:
+        """Set the first position of a partition without a committed offset, by auto_offset_reset."""
         if self._reset == "none":
             raise NoOffsetForPartitionError(
-                f'group {self.group!r} has no offset of {one.name}, and auto_offset_reset is "none"',
-                topic=one.name.topic,
-                partition=one.name.partition,
+                f'group {self.group!r} has no offset of {partition.name}, and auto_offset_reset is "none"',
+                topic=partition.name.topic,
+                partition=partition.name.partition,
             )
-        one.log.refresh()
-        one.seek(self._reset_offset(one))
+        partition.log.refresh()
+        partition.seek(self._reset_offset(partition))
         if self.group is not None:
             _logger.info(
                 "group %r has no offset of %s: reading begins at offset %d (auto_offset_reset %r)",
                 self.group,
-                one.name,
-                one.position,
+                partition.name,
+                partition.position,
                 self._reset,
             )
 
-    def _reset_offset(self, one: _Partition) -> int:
-        return one.log.log_start_offset if self._reset == "earliest" else one.end_offset()
+    def _reset_offset(self, partition: _Partition) -> int:
+        return partition.log.log_start_offset if self._reset == "earliest" else partition.end_offset()
 
     def _take_new_partitions(self) -> bool:
-        """Add the partitions that the topics have got, and drop those that are gone; return whether any were added.
+        """Add new partitions of the topics, and drop deleted ones; return whether any were added.
 
-        One that was created again is a new one: it has no position.
+        A re-created partition is a new one: it has no position.
         """
         if isinstance(self._store, Store):
             self._store.look_again()
@@ -603,20 +609,22 @@ class Consumer(Closing):
         if known is self._known:
             return False
         self._known, there = known, set(known)
-        for name, one in list(self._partitions.items()):
+        for name, partition in list(self._partitions.items()):
             if name not in there:
-                _logger.warning("%s was deleted, and is not read any more; its position was %s", name, one.position)
-            elif self._store.incarnation(*name) is not one.incarnation:
+                _logger.warning(
+                    "%s was deleted, and is not read any more; its position was %s", name, partition.position
+                )
+            elif self._store.incarnation(*name) is not partition.incarnation:
                 _logger.warning(
                     "%s was deleted and created again: its position, %s, is dropped (auto_offset_reset %r)",
                     name,
-                    one.position,
+                    partition.position,
                     self._reset,
                 )
             else:
                 continue
             del self._partitions[name]
-            self._open_reads.pop(one, None)
+            self._open_reads.pop(partition, None)
         new = [name for name in known if self._is_wanted(name) and name not in self._partitions]
         for name in new:
             self._add(name)
@@ -625,9 +633,9 @@ class Consumer(Closing):
     def _is_wanted(self, name: TopicPartition) -> bool:
         return name.topic in self._topics or name in self._named
 
-    def _is_no_more(self, one: _Partition) -> bool:
-        """Whether a partition was dropped, or another one of its name took its place."""
-        return self._partitions.get(one.name) is not one
+    def _was_dropped_or_recreated(self, partition: _Partition) -> bool:
+        """Whether the consumer dropped this partition, or replaced it by a re-created one."""
+        return self._partitions.get(partition.name) is not partition
 
     def _add(self, name: TopicPartition) -> None:
         self._partitions[name] = _Partition(name, self._store, self._isolation)
@@ -635,15 +643,15 @@ class Consumer(Closing):
     def _several(self, partitions: Iterable[tuple[str, int]]) -> list[_Partition]:
         self._check_open()
         self._take_new_partitions()
-        return [self._assigned(one) for one in partitions] or list(self._partitions.values())
+        return [self._assigned(partition) for partition in partitions] or list(self._partitions.values())
 
     def _assigned(self, partition: tuple[str, int]) -> _Partition:
         self._check_open()
         self._take_new_partitions()
-        one = self._partitions.get(TopicPartition(*partition))
-        if one is None:
+        assigned = self._partitions.get(TopicPartition(*partition))
+        if assigned is None:
             raise ValueError(f"partition {TopicPartition(*partition)} is not assigned to this consumer")
-        return one
+        return assigned
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -651,7 +659,7 @@ class Consumer(Closing):
 
 
 def _may_be_gone(error: KStoreError) -> bool:
-    """Whether it is what a read meets whose partition was deleted, perhaps also created again."""
+    """Whether a read fails like this after its partition was deleted, or re-created."""
     is_missing = isinstance(error, StorageError) and error.errno == ENOENT
     return is_missing or isinstance(error, LogClosedError | LogNotFoundError | LogReplacedError)
 

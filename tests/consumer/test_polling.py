@@ -53,7 +53,7 @@ def test_close_by_another_thread_ends_a_poll_that_waits(consumer, monkeypatch):
     assert results == [[]]
 
 
-@pytest.mark.parametrize("step", ["_take_records", "_have_told", "_has_news"])
+@pytest.mark.parametrize("step", ["_take_records", "_subscribe", "_has_news"])
 def test_close_within_any_step_of_a_poll_ends_it(consumer, monkeypatch, step):
     whole = getattr(consumer, step)
 
