@@ -14,7 +14,7 @@ from kstore.log.segment.segment import LogSegment
 from kstore.log.source import FetchData
 from kstore.log.verify import VerifiedPartition
 from kstore.log.write.compaction import CompactionReport
-from kstore.log.write.retaining import RetentionHold
+from kstore.log.write.retention import RetentionHold
 from kstore.log.write.rules import LogAppendInfo
 from kstore.log.write.writable_log import WritableLog
 

@@ -284,16 +284,13 @@ class LogCompaction:
                 self._remove_cleaned(cleaned)
                 raise CleaningStoppedError
             gate.check_lock_and_file(local.active.records)
-            try:
+            with gate.failing():
                 # Also that of a shutdown inside of a segment: without its records it would speak of a lost segment.
                 end_offset = group[-1].next_base_offset or local.active.base_offset
                 self._producers.delete_snapshots_between(group[0].base_offset + 1, end_offset=end_offset)
                 self._producers.delete_snapshots_with_open(dict(cleaned.dropped_markers))
                 local.replace(group, cleaned)
-            except BaseException as error:
-                gate.fail(error)
-                raise
-            self._live.note_replaced([one.base_offset for one in group])
+            self._live.note_replaced([segment.base_offset for segment in group])
 
     def _remove_cleaned(self, cleaned: CleanedSegment) -> None:
         for path in self._local.cleaned_paths(cleaned.base_offset):

@@ -1,8 +1,9 @@
-"""Flushing a log: GroupCommit shares one flush among waiting threads, Durability keeps the recovery point."""
+"""Flushes and rolls: GroupCommit shares one flush among waiting threads, Durability keeps the recovery point."""
 
 from __future__ import annotations
 
 import copy
+import logging
 import threading
 from collections.abc import Callable, Sequence
 
@@ -11,10 +12,12 @@ from kstore.env import Env
 from kstore.errors import KStoreError, StorageError
 from kstore.log.files.durable_point import DurablePoint
 from kstore.log.segment.writable_segment import WritableSegment
+from kstore.log.state.producer_state import ProducerStateManager
 from kstore.log.write.local_log import LocalLog
 from kstore.log.write.ownership import WriteGate, WriterFiles
 from kstore.types import Ack
 
+_logger = logging.getLogger("kstore.log")
 # How long a flush is delayed at most, so that threads that waited for the previous flush can join it.
 GATHER_SECONDS = 0.001
 
@@ -221,7 +224,7 @@ class FlushTimes:
 
 
 class Durability:
-    """The recovery point of one log, and the flushes that advance it.
+    """The recovery point of one log, and the flushes and rolls that advance it.
 
     Attributes: flushed_offset (every record below it survives a power cut), flushes, needs_no_flush (true if an append
         with ack "written" has nothing to wait for).
@@ -236,6 +239,7 @@ class Durability:
         gate: WriteGate,
         files: WriterFiles,
         flushed_offset: int,
+        producers: ProducerStateManager,
         on_flush: Callable[[], object],
         config: LogConfig,
         env: Env,
@@ -247,6 +251,7 @@ class Durability:
         self._durable_point = files.durable_point
         self._group = GroupCommit(self._sync)
         self.flushed_offset = flushed_offset
+        self._producers = producers
         self._on_flush = on_flush
         self._flushed_ms = env.monotonic_ms()
         self._rolled_offset: int | None = None
@@ -312,12 +317,37 @@ class Durability:
             # All its records were durable already, so that no flush has closed its files, or an index was not written.
             self._sync()
 
-    def note_roll(self) -> None:
-        """Make the next flush_for_ack or flush_rolled flush the records up to the current log end. Requires the append
-        lock.
+    def roll(self) -> int:
+        """Start a new segment, unless an empty one begins at the log end; flush the old one. Return its base offset."""
+        local = self._local
+        with self._gate.append_lock:
+            self._gate.check()
+            if local.active.size_in_bytes or local.active.base_offset < local.log_end_offset:
+                self.roll_at(local.log_end_offset)
+            base_offset = local.active.base_offset
+        self.flush_rolled()
+        return base_offset
+
+    def roll_at(self, base_offset: int) -> None:
+        """Start a new segment. The old one's records are durable then; its indexes are flushed by the next
+        flush_for_ack or flush_rolled. Requires the append lock.
+
+        Without that sync, a power cut could leave records of the new segment without the last ones of the old.
         """
-        self._rolled_offset = self._local.log_end_offset
-        self.needs_no_flush = False
+        local, producers = self._local, self._producers
+        written_end = local.written_end_offset
+        self._gate.check_lock_and_file(local.active.records)
+        with self._gate.failing_unless_undone(local):
+            local.roll(base_offset)
+            self._rolled_offset = local.log_end_offset
+            self.needs_no_flush = False
+            local.publish(local.log_end_offset)
+            # If offsets are missing before the new segment, a snapshot in that gap would describe a segment that is
+            # lost.
+            producers.delete_snapshots_between(written_end, end_offset=base_offset)
+            producers.update_map_end_offset(base_offset)
+            producers.take_snapshot()
+        _logger.info("rolled %s: the new segment begins at offset %d", self._gate.path, base_offset)
 
     def lower(self, point: DurablePoint) -> None:
         """Durably lower the recovery point to `point`, before the log is truncated to it. Requires both locks.
@@ -354,13 +384,10 @@ class Durability:
 
         An interrupt of this leaves files closed that were not flushed, so that the log must be opened again.
         """
-        try:
+        with self._gate.failing():
             closed = [segment for segment in segments if segment.close_sealed()]
             with self._gate.append_lock:
                 self._local.drop_flushed(closed)
-        except BaseException as error:
-            self._gate.fail(error)
-            raise
 
     def _take_rolled_offset(self) -> int | None:
         """Return the log end offset of the last roll, or None if another thread has taken care of its flush."""

@@ -1,4 +1,4 @@
-"""LiveSource: what readers in the writer's process see of a log that is being written.
+"""LiveSource: what readers in the writer's process see of a log that is being written; CleanedBelow, for them.
 
 The writer publishes one tuple, replaced in one step after each append; readers take it without a lock.
 """
@@ -6,10 +6,14 @@ The writer publishes one tuple, replaced in one step after each append; readers 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
+from kstore.config import LogConfig
 from kstore.env import Arrivals, Env, Listeners, LiveArrivals
 from kstore.errors import KStoreError, LogReplacedError, OffsetOutOfRangeError
+from kstore.log.recovery.context import RecoveryContext
 from kstore.log.segment.replaced import ERRORS_OF_A_CHANGE
 from kstore.log.segment.segment import LogContext, LogSegment
 from kstore.log.source import Followed, Found, SettledLog, Watch, closed_error, out_of_range
@@ -22,6 +26,21 @@ from kstore.log.state.transactions import (
 )
 from kstore.log.write.local_log import LocalLog, Published
 from kstore.log.write.truncations import LiveHistory, Truncations
+
+
+class CleanedBelow:
+    """Returns the offset below which a cleaner has cleaned a log that is open, or may have by its configuration."""
+
+    def __init__(self, context: RecoveryContext) -> None:
+        self._context = context
+
+    def note(self, config: LogConfig) -> None:
+        """Heed a change of cleanup_policy. What was compacted once may have gaps as long as the log is open."""
+        if config.is_compacted:
+            self._context = replace(self._context, config=config)
+
+    def __call__(self) -> int:
+        return self._context.cleaned_below()
 
 
 class LiveSource:
@@ -45,6 +64,17 @@ class LiveSource:
         self._aborted_state: tuple[Published, tuple[AbortedTransaction, ...]] | None = None
         # The result of the last walk over transactions, and the truncation counter at that time.
         self._walked: tuple[int, Settled] = (0, NOTHING_SETTLED)
+
+    @contextmanager
+    def truncating(self, offset: int) -> Iterator[None]:
+        """Announce that records from `offset` on are being removed; MAX_INT64 for segments that stay readable."""
+        appended = self._local.appended
+        try:
+            with self.truncations.running(offset):
+                yield
+            self._local.recount(appended)
+        finally:
+            self.tell()
 
     def note_replaced(self, base_offsets: Collection[int]) -> None:
         """Count that segments were replaced; a walk over transactions that stopped in one of them starts again."""

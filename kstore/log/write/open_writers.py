@@ -82,6 +82,12 @@ class OpenWriters:
     def __len__(self) -> int:
         return len(self._slots)
 
+    def watch(self, local: LocalLog, gate: WriteGate) -> None:
+        """Count the file of a log that was just opened, and make room each time that it is opened again."""
+        slot = WriterSlot(local, gate, self)
+        local.on_reopen(slot.reopening)
+        self.add(slot)
+
     def add(self, slot: WriterSlot) -> None:
         """Note that a log opens its file, after others made room for it."""
         with self._mutex:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from kstore.config import LogConfig
 from kstore.env import Env, split_path
@@ -29,6 +30,7 @@ from kstore.log.files.root_files import CleanShutdown, read_clean_shutdown, remo
 from kstore.log.recovery.context import LoadedLog, RecoveryMode
 from kstore.log.recovery.load import load_log
 from kstore.log.segment.file_records import FileRecords
+from kstore.log.write.local_log import LocalLog
 from kstore.types import TopicPartition
 
 _logger = logging.getLogger("kstore.log")
@@ -40,7 +42,7 @@ class WriteGate:
     It may not after the log is closed, after a failed call that may have left bytes in the files, and in a child
     process made by fork().
     Attributes: flush_lock (excludes changes while files are synced; taken first), append_lock (guards the log's state),
-        is_open (whether check would pass), is_closed, failure (the first one, or None).
+        is_open (whether check would pass), is_closed, failure (the first one, or None), path (the partition directory).
     """
 
     def __init__(self, topic_partition: TopicPartition, path: str, *, files: WriterFiles) -> None:
@@ -49,7 +51,7 @@ class WriteGate:
         self.is_open = True
         self.failure: BaseException | None = None
         self._name = f"{topic_partition} in {path}"
-        self._path = path
+        self.path = path
         self.is_closed = False
         self._files = files
         disown_in_child(self)
@@ -57,13 +59,13 @@ class WriteGate:
     def check(self) -> None:
         """Raise LogClosedError, LogLockedError after a fork, or LogFailedError if the log accepts no changes."""
         if self.is_closed:
-            raise LogClosedError(f"the log of {self._name} was closed", path=self._path)
+            raise LogClosedError(f"the log of {self._name} was closed", path=self.path)
         self._files.check_owner()
         if self.failure is not None:
             raise LogFailedError(
                 f"the log of {self._name} accepts no more writes until it is opened again, since a call failed: "
                 f"{str(self.failure) or type(self.failure).__name__}",
-                path=self._path,
+                path=self.path,
                 errno=getattr(self.failure, "errno", None),
             ) from self.failure
 
@@ -93,7 +95,34 @@ class WriteGate:
         if isinstance(error, StorageError):
             error.is_final = True
         if is_first:
-            _logger.error("%s accepts no more writes until it is opened again: %r", self._path, error)
+            _logger.error("%s accepts no more writes until it is opened again: %r", self.path, error)
+
+    def fail_unless_undone(self, error: BaseException, local: LocalLog) -> None:
+        """Fail after an error or an interrupt of an append or a roll that may have left something in the files."""
+        is_undone = False
+        try:
+            is_undone = local.is_undone(error)
+        finally:
+            if not is_undone:
+                self.fail(error)
+
+    @contextmanager
+    def failing_unless_undone(self, local: LocalLog) -> Iterator[None]:
+        """Let an error of the body pass through fail_unless_undone."""
+        try:
+            yield
+        except BaseException as error:
+            self.fail_unless_undone(error, local)
+            raise
+
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """Fail with any error or interrupt of the body, which may leave a change of the files half done."""
+        try:
+            yield
+        except BaseException as error:
+            self.fail(error)
+            raise
 
     def close(self) -> None:
         """Allow no more changes, since the log is about to be closed."""

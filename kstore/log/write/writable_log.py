@@ -1,25 +1,26 @@
-"""WritableLog: one partition directory and its only writer, with appends, flushes, truncation and closing.
+"""WritableLog: one partition directory and its only writer, with appends, truncation and closing.
 
 It takes the locks and decides the order of the steps. The parts that it holds own the state: LocalLog (segments,
-bounds), LiveSource (what readers see), Durability (flushes, the recovery point), WriteGate (the two locks, failures),
-WriterFiles (the partition lock, the root's checkpoints). Reading is inherited from Log and needs no lock.
+bounds), LiveSource (what readers see), Durability (flushes, rolls, the recovery point), WriteGate (the two locks,
+failures), WriterFiles (the partition lock, the root's checkpoints), LogRetention (holds, deletion from the start) and
+LogCompaction. Reading is inherited from Log and needs no lock.
 """
 
 from __future__ import annotations
 
-import logging
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import NamedTuple
 
 from kstore._core import AppendSurvey
-from kstore.config import MAX_INT32, MAX_INT64, LogConfig
+from kstore.config import MAX_INT32, LogConfig
 from kstore.env import DEFAULT_ENV, Env, OpenFiles
-from kstore.errors import KStoreError, LogReplacedError, StorageError, checked_int
+from kstore.errors import KStoreError, StorageError, checked_int
 from kstore.log.cleaning.cleanable import CleanableLog
-from kstore.log.cleaning.retention import DueSegment, RetentionBounds, plan_retention
+from kstore.log.cleaning.retention import DueSegment
 from kstore.log.files.checkpoints import EpochEntry, PartitionMarks
 from kstore.log.files.durable_point import DurablePoint
 from kstore.log.files.indexes import IndexCache
@@ -33,11 +34,11 @@ from kstore.log.state.producer_append import BatchMetadata, producer_batches_in,
 from kstore.log.state.producer_state import PreparedAppend, SegmentReplay, VerificationGuard
 from kstore.log.write.compaction import CompactionReport, LogCompaction, Throttle
 from kstore.log.write.durability import Durability
-from kstore.log.write.live_source import LiveSource
+from kstore.log.write.live_source import CleanedBelow, LiveSource
 from kstore.log.write.local_log import LocalLog
-from kstore.log.write.open_writers import OpenWriters, WriterSlot
+from kstore.log.write.open_writers import OpenWriters
 from kstore.log.write.ownership import WriteGate, WriterFiles
-from kstore.log.write.retaining import CleanedBelow, LogCounts, RetentionHold, TrustedClock
+from kstore.log.write.retention import LogRetention, RetentionHold
 from kstore.log.write.rules import (
     LeaderRules,
     LogAppendInfo,
@@ -53,7 +54,16 @@ from kstore.record.validation import check_replicated_offsets
 from kstore.types import NO_TIMESTAMP, Ack
 
 _CLIENT = AppendOrigin.CLIENT
-_logger = logging.getLogger("kstore.log")
+
+
+class LogCounts(NamedTuple):
+    """What happened to a log since it was opened: appended offsets and bytes, flushes and how long they took."""
+
+    offsets_in: int
+    bytes_in: int
+    flushes: int
+    flush_total_ms: int
+    flush_max_ms: int
 
 
 class WritableLog(Log):
@@ -108,6 +118,7 @@ class WritableLog(Log):
             gate=gate,
             files=files,
             flushed_offset=loaded.recovery_point,
+            producers=loaded.producer_state,
             on_flush=self._live.tell,
             config=config,
             env=env,
@@ -122,12 +133,19 @@ class WritableLog(Log):
             config=config,
             env=env,
         )
+        self._retention = LogRetention(
+            local,
+            live=self._live,
+            gate=gate,
+            files=files,
+            durability=self._durability,
+            epochs=loaded.leader_epochs,
+            producers=loaded.producer_state,
+            config=config,
+            env=env,
+        )
         if writers is not None:
-            slot = WriterSlot(local, gate, writers)
-            local.on_reopen(slot.reopening)
-            writers.add(slot)
-        self._holds: dict[int, int] = {}
-        self._clock = TrustedClock(env)
+            writers.watch(local, gate)
         self._is_released = False
         self._dropping = weakref.finalize(self, _drop, self.path, local, files)
         # At process exit the OS releases everything, and other threads may still append.
@@ -182,6 +200,7 @@ class WritableLog(Log):
             self._local.change_config(self._context, self._rules)
             self._durability.change_config(config)
             self._compaction.change_config(config)
+            self._retention.change_config(config)
             self.producer_state.change_config(config)
 
     @property
@@ -272,7 +291,7 @@ class WritableLog(Log):
                         sent.buffer, leader_epoch=partition_leader_epoch, now_ms=now_ms
                     )
                 except BaseException as error:
-                    self._fail_unless_undone(error)
+                    gate.fail_unless_undone(error, self._local)
                     raise
             if done is None or isinstance(done, AppendSurvey):
                 done = self._append_as_leader(
@@ -333,7 +352,7 @@ class WritableLog(Log):
             try:
                 done: LogAppendInfo | AppendSurvey = self._local.appender.append_as_follower(records.buffer)
             except BaseException as error:
-                self._fail_unless_undone(error)
+                gate.fail_unless_undone(error, self._local)
                 raise
             if isinstance(done, AppendSurvey):
                 done = self._append_fetched(done)
@@ -398,7 +417,7 @@ class WritableLog(Log):
                 now_ms=now_ms,
                 origin=origin,
             )
-            with self._failing_unless_undone():
+            with self._gate.failing_unless_undone(self._local):
                 done: LogAppendInfo | AppendSurvey = appender.append(survey, log_append_time_ms=append_time_ms)
             if isinstance(done, LogAppendInfo):
                 return done
@@ -413,41 +432,12 @@ class WritableLog(Log):
         origin, now_ms = AppendOrigin.REPLICATION, self._env.wall_clock_ms()
         return self._append_surveyed(survey, origin=origin, now_ms=now_ms, append_time_ms=NO_TIMESTAMP, guard=None)
 
-    def _roll_at(self, base_offset: int) -> None:
-        """Start a new segment. The old one's records are durable then; its indexes are flushed later.
-        Requires the append lock.
-
-        Without that sync, a power cut could leave records of the new segment without the last ones of the old.
-        """
-        local, producers = self._local, self.producer_state
-        written_end = local.written_end_offset
-        self._gate.check_lock_and_file(local.active.records)
-        with self._failing_unless_undone():
-            local.roll(base_offset)
-            self._durability.note_roll()
-            local.publish(local.log_end_offset)
-            # If offsets are missing before the new segment, a snapshot in that gap would describe a segment that is
-            # lost.
-            producers.delete_snapshots_between(written_end, end_offset=base_offset)
-            producers.update_map_end_offset(base_offset)
-            producers.take_snapshot()
-        _logger.info("rolled %s: the new segment begins at offset %d", self.path, base_offset)
-
-    def _fail_unless_undone(self, error: BaseException) -> None:
-        """Shut the gate after an error or an interrupt that may leave something in the files."""
-        is_undone = False
-        try:
-            is_undone = self._local.is_undone(error)
-        finally:
-            if not is_undone:
-                self._gate.fail(error)
-
     def _append_run(self, sent: list[MemoryRecords], *, start: int, now_ms: int) -> list[LogAppendInfo]:
         """Append the run of common appends that begins at index `start`."""
         try:
             return self._local.appender.append_all_as_leader(sent, start=start, now_ms=now_ms)
         except BaseException as error:
-            self._fail_unless_undone(error)
+            self._gate.fail_unless_undone(error, self._local)
             raise
 
     def _append_surveyed(
@@ -477,7 +467,7 @@ class WritableLog(Log):
             if survey.leader_epoch != local.appender.leader_epoch or survey.has_messages or not survey.is_one_epoch:
                 follow_epochs(self.leader_epochs, survey, config=self.config)
             if rolls:
-                self._roll_at(base_offset)
+                self._durability.roll_at(base_offset)
             self._write(survey, prepared)
         done: LogAppendInfo = local.appender.info_of(survey, log_append_time_ms=append_time_ms)
         return done
@@ -485,7 +475,7 @@ class WritableLog(Log):
     def _write(self, survey: AppendSurvey, prepared: PreparedAppend | None) -> None:
         """Write batches, apply them to producers and transactions, and then publish them to readers."""
         local = self._local
-        with self._failing_unless_undone():
+        with self._gate.failing_unless_undone(self._local):
             local.active.append(survey)
             if prepared is not None:
                 for one in self.producer_state.commit(prepared):
@@ -499,14 +489,6 @@ class WritableLog(Log):
         offsets = found.first_offset, found.last_offset
         start = self._local.log_start_offset
         return LogAppendInfo(*offsets, found.timestamp_ms, append_time_ms, start, 0, is_duplicate=True)
-
-    @contextmanager
-    def _failing_unless_undone(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException as error:
-            self._fail_unless_undone(error)
-            raise
 
     @contextmanager
     def _restoring_epochs(self) -> Iterator[None]:
@@ -556,13 +538,7 @@ class WritableLog(Log):
 
     def roll(self) -> int:
         """Start a new segment, unless an empty one begins at the log end; flush the old one. Return its base offset."""
-        with self._gate.append_lock:
-            self._gate.check()
-            if self._local.active.size_in_bytes or self._local.active.base_offset < self.log_end_offset:
-                self._roll_at(self.log_end_offset)
-            base_offset = self._local.active.base_offset
-        self._durability.flush_rolled()
-        return base_offset
+        return self._durability.roll()
 
     # High watermark and truncation
 
@@ -592,7 +568,7 @@ class WritableLog(Log):
                 self._local.publish(self.log_end_offset)
                 return False
             self._gate.check_lock_and_file(self._local.active.records)
-            with self._truncating(offset):
+            with self._live.truncating(offset), self._gate.failing():
                 if offset < self._local.first_base_offset:
                     self._restart_at(offset, log_start_offset=offset)
                 else:
@@ -613,7 +589,7 @@ class WritableLog(Log):
         with self._gate.flush_lock, self._gate.append_lock:
             self._gate.check()
             self._gate.check_lock_and_file(self._local.active.records)
-            with self._truncating(0):
+            with self._live.truncating(0), self._gate.failing():
                 self._restart_at(offset, log_start_offset=start)
 
     def delete_records(self, before_offset: int) -> int:
@@ -623,19 +599,7 @@ class WritableLog(Log):
         Raises: OffsetOutOfRangeError above the high watermark; ValueError as truncate_to.
         Source: Kafka UnifiedLog.maybeIncrementLogStartOffset.
         """
-        before_offset = checked_int("before_offset", before_offset, least=0)
-        if before_offset <= self.high_watermark:
-            # A log start offset above the end that the files show after a power cut would call for their removal.
-            if before_offset > self._local.written_end_offset:
-                self.roll()
-            elif before_offset > self.flushed_offset:
-                self.flush()
-        with self._gate.flush_lock, self._gate.append_lock:
-            self._gate.check()
-            if before_offset > self.high_watermark:
-                bound = f"expected at most its high watermark {self.high_watermark}, found {before_offset}"
-                raise self._out_of_range(before_offset, f"start of {self.topic_partition}: {bound}")
-            return self._raise_log_start(before_offset)
+        return self._retention.delete_records(checked_int("before_offset", before_offset, least=0))
 
     # Retention and compaction
 
@@ -653,39 +617,11 @@ class WritableLog(Log):
         Cost: a read or two if nothing is due; of each segment that goes by time, all of it.
         Source: Kafka UnifiedLog.deleteOldSegments.
         """
-        truncations = self._live.truncations
-        known = truncations.count
-        try:
-            due = self.plan_retention(now_ms)
-        except LogReplacedError:
-            if truncations.may_have_changed(known):
-                return []
-            raise
-        if due:
-            # What ended a transaction, or counts by its size, must not be lost where older records are removed for it.
-            self.flush()
-        with self._gate.flush_lock, self._gate.append_lock:
-            self._gate.check()
-            self._local.deleted.remove_due()
-            due = self._still_due(due)
-            if not due or truncations.may_have_changed(known):
-                return []
-            self._gate.check_lock_and_file(self._local.active.records)
-            if len(due) == len(self._local.segments):
-                self._roll_at(self.log_end_offset)
-            for one in due:
-                _logger.info("deleting segment %d of %s: %s", one.base_offset, self.path, one)
-            self._raise_log_start(max(due[-1].end_offset, self.log_start_offset))
-        self._durability.flush_rolled()
-        return due
+        return self._retention.delete_old_segments(None if now_ms is None else checked_int("now_ms", now_ms))
 
     def plan_retention(self, now_ms: int | None = None) -> list[DueSegment]:
         """Return what delete_old_segments would remove now."""
-        now_ms = self._clock.now_ms() if now_ms is None else checked_int("now_ms", now_ms)
-        self._gate.check()
-        return plan_retention(
-            self._local.segments, self._retention_bounds(), now_ms=now_ms, config=self.config, env=self._env
-        )
+        return self._retention.plan(None if now_ms is None else checked_int("now_ms", now_ms))
 
     def hold_from(self, offset: int) -> RetentionHold:
         """Keep retention from removing the record at `offset` or a later one until the hold is released, for a follower
@@ -693,7 +629,7 @@ class WritableLog(Log):
 
         Raises: ValueError for a negative offset.
         """
-        return RetentionHold(self._holds, checked_int("offset", offset, least=0))
+        return self._retention.hold_from(checked_int("offset", offset, least=0))
 
     def compact(
         self,
@@ -732,38 +668,7 @@ class WritableLog(Log):
             now_ms=self._env.wall_clock_ms() if now_ms is None else checked_int("now_ms", now_ms)
         )
 
-    def _retention_bounds(self) -> RetentionBounds:
-        needed = min([self.last_stable_offset, *self._holds.values()])
-        return RetentionBounds(self.log_start_offset, self.log_end_offset, needed)
-
-    def _still_due(self, due: list[DueSegment]) -> list[DueSegment]:
-        """Return the segments of a plan, up to the first that has changed since, or is needed now."""
-        bounds = self._retention_bounds()
-        kept = []
-        for one, segment in zip(due, self._local.segments, strict=False):
-            end = bounds.log_end_offset if segment.next_base_offset is None else segment.next_base_offset
-            found = segment.base_offset, end, segment.size_in_bytes
-            if found != one[:3] or end > bounds.least_needed_offset:
-                break
-            kept.append(one)
-        return kept
-
     # Steps of a truncation
-
-    def _raise_log_start(self, offset: int) -> int:
-        """Raise the log start offset to at least `offset`, remove what is below it, and return it."""
-        local = self._local
-        self._gate.check_lock_and_file(local.active.records)
-        if offset > local.log_start_offset:
-            self._writer_files.save_log_start_offset(offset)
-            local.move_start(offset)
-        start = local.log_start_offset
-        self.leader_epochs.truncate_from_start(start)
-        self.producer_state.on_log_start_offset_incremented(start)
-        if local.ends_below(start):
-            with self._truncating(MAX_INT64):
-                self.producer_state.delete_snapshots_at(local.remove_below(start))
-        return start
 
     def _truncate_from(self, offset: int) -> None:
         """Remove every batch that holds an offset >= `offset`, where `offset` is not below the first segment."""
@@ -789,7 +694,7 @@ class WritableLog(Log):
         self._rebuild_producers(offset)
         self.producer_state.on_high_watermark(local.high_watermark)
         if not is_served and start < offset:
-            self._roll_at(offset)
+            self._durability.roll_at(offset)
 
     def _restart_at(self, offset: int, *, log_start_offset: int) -> None:
         """Remove all segments and create an empty one at `offset`."""
@@ -816,21 +721,6 @@ class WritableLog(Log):
             snapshot_offsets={one.base_offset for one in segments[-2:]},
             now_ms=self._env.wall_clock_ms(),
         )
-
-    @contextmanager
-    def _truncating(self, offset: int) -> Iterator[None]:
-        """Announce a truncation at `offset` to readers, and shut the gate if it fails."""
-        appended = self._local.appended
-        try:
-            with self._live.truncations.running(offset):
-                try:
-                    yield
-                except BaseException as error:
-                    self._gate.fail(error)
-                    raise
-            self._local.recount(appended)
-        finally:
-            self._live.tell()
 
     def close(self) -> None:
         """Flush, write snapshot, indexes and checkpoints as a clean shutdown does, close the files, and release the

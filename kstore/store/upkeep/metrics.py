@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from kstore.env import Env
-from kstore.log.write.retaining import LogCounts
-from kstore.log.write.writable_log import WritableLog
+from kstore.log.write.writable_log import LogCounts, WritableLog
 from kstore.store.upkeep.maintenance import Maintenance
 from kstore.types import TopicPartition
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kstore.config import LogConfig
-from kstore.log.write.retaining import CLOCK_TOLERANCE_MS
+from kstore.log.write.retention import CLOCK_TOLERANCE_MS
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import ControlRecordType, EndTransactionMarker, Record
 from kstore.record.builder import with_end_transaction_marker, with_transactional_records
@@ -70,7 +70,7 @@ def test_records_that_took_the_place_of_old_ones_during_a_deletion_stay(
 ) -> None:
     with opened(tmp_path) as log:
         fill(log, OLD_MS, OLD_MS)
-        flush = log.flush
+        flush = log._durability.flush
 
         def replace_then_flush() -> int:
             log.truncate_to(2)
@@ -78,7 +78,7 @@ def test_records_that_took_the_place_of_old_ones_during_a_deletion_stay(
                 log.append(Record(timestamp_ms=NOW_MS, key=b"k", value=b"v" * 100))
             return flush()
 
-        monkeypatch.setattr(log, "flush", replace_then_flush)
+        monkeypatch.setattr(log._durability, "flush", replace_then_flush)
         assert log.delete_old_segments() == []
         monkeypatch.undo()
         assert [one.base_offset for one in log.delete_old_segments()] == [0]
