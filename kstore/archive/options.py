@@ -10,11 +10,10 @@ from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
 from kstore.archive.manifest import VERBATIM
 from kstore.config import GIB, MIB
 from kstore.errors import ExportOptionsError, checked_int
-from kstore.log.damage import OnError
+from kstore.log.damage import OnError, skips_damage
 from kstore.log.files.root_files import id_text, parse_id
 from kstore.log.files.selection import Offsets, Selection, Time, time_ms
-from kstore.log.log import Isolation
-from kstore.log.skipping import goes_on
+from kstore.log.reads import Isolation
 from kstore.types import ZERO_UUID, TopicPartition
 
 Format: TypeAlias = Literal["parquet", "arrow", "kstore"]
@@ -165,7 +164,7 @@ def export_options(
     Raises: ValueError, TypeError.
     """
     kind = _format_of(format)
-    goes_on(on_error)
+    skips_damage(on_error)
     selection = Selection.of(topics=topics, partitions=partitions, start_offset=start_offset, end_offset=end_offset)
     bounds = time_ms("since", since), time_ms("until", until)
     if bounds[0] is not None and bounds[1] is not None and bounds[0] > bounds[1]:

@@ -16,12 +16,11 @@ from kstore.arrow.columns import Binary, schema
 from kstore.config import MAX_INT32, LogConfig, config_or_default
 from kstore.env import Env
 from kstore.errors import checked_int
-from kstore.log.damage import OnError, OnSkip, SkippedRange
+from kstore.log.damage import OnError, OnSkip, SkippedRange, SkipReport, skips_damage
 from kstore.log.files.records import LastBatch
 from kstore.log.plan import ScanRange
 from kstore.log.read_ahead import read_ahead
 from kstore.log.scan import Rows, check_junction, column_decoder, scan_around_damage, scan_columns
-from kstore.log.skipping import SkipReport, goes_on
 from kstore.record import RecordBatch
 
 _Batches: TypeAlias = Generator[pa.RecordBatch, None, None]
@@ -71,7 +70,7 @@ def record_batches(
     check_sizes(batch_bytes=batch_bytes, threads=threads)
     plan = Projection(schema(columns, binary=binary, strings=strings), verify_crc=verify_crc)
     scan = partial(
-        scan_around_damage if goes_on(on_error) else scan_columns,
+        scan_around_damage if skips_damage(on_error) else scan_columns,
         selection=plan.selection,
         batch_bytes=batch_bytes,
         config=config_or_default(config),

@@ -16,12 +16,12 @@ from kstore.arrow.decoding import DEFAULT_BATCH_BYTES, check_sizes, record_batch
 from kstore.config import MAX_INT64, LogConfig, config_or_default
 from kstore.env import StrPath, is_same_file
 from kstore.errors import LogReplacedError
-from kstore.log.damage import OnError, OnSkip
+from kstore.log.damage import OnError, OnSkip, SkipReport, skips_damage
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.files.selection import Offsets, Selection, Time, time_ms
-from kstore.log.log import Isolation, Log
+from kstore.log.log import Log
 from kstore.log.plan import DEFAULT_PLAN_BYTES, THREAD_RANGE_BYTES, ScanRange
-from kstore.log.skipping import SkipReport, goes_on
+from kstore.log.reads import Isolation
 from kstore.store.opening import look_into, open_found, open_log
 from kstore.types import MAX_OFFSET
 
@@ -58,7 +58,7 @@ class Scan:
         self._options = options
         self._times = None if since_ms is until_ms is None else _Times(since_ms, until_ms)
         check_sizes(batch_bytes=options.get("batch_bytes", DEFAULT_BATCH_BYTES), threads=options.get("threads", 1))
-        goes_on(options.get("on_error", "raise"))
+        skips_damage(options.get("on_error", "raise"))
         SkipReport(options.get("on_skip"))
         self.schema: pa.Schema = schema(
             options.get("columns"), binary=options.get("binary", "copy"), strings=options.get("strings", ())

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from kstore.cli.output import Output
     from kstore.log.damage import OnError, OnSkip, SkippedRange
     from kstore.log.files.names import PartitionDirectory
-    from kstore.log.log import Isolation, Log
+    from kstore.log.log import Log
+    from kstore.log.reads import Isolation
     from kstore.record import RecordBatch
     from kstore.serializers import Deserializer
     from kstore.types import TopicPartition

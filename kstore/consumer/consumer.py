@@ -26,7 +26,8 @@ from kstore.errors import (
 )
 from kstore.log.following.follower import checked_timeout
 from kstore.log.following.tail import AutoOffsetReset, FollowOptions
-from kstore.log.log import Isolation, Log
+from kstore.log.log import Log
+from kstore.log.reads import Isolation
 from kstore.record import Record
 from kstore.record.decoding import decoded_records, deserializer_of
 from kstore.serializers import Deserializer

@@ -4,6 +4,7 @@ left out; SuspectedLoss: records that are gone.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -12,6 +13,8 @@ from kstore.errors import CorruptionError, StorageError
 from kstore.types import MAX_OFFSET, TopicPartition
 
 _Error = TypeVar("_Error", bound=CorruptionError)
+
+_logger = logging.getLogger("kstore.log")
 
 
 class Damage(NamedTuple):
@@ -144,3 +147,36 @@ def size_of_file(path: str, env: Env) -> int:
     """Return the size of a file in bytes, 0 if it does not exist."""
     status = env.stat(path)
     return 0 if status is None else status.size_in_bytes
+
+
+def skips_damage(on_error: OnError) -> bool:
+    """Whether a read leaves out damage and continues after it.
+
+    Raises: ValueError for a value that does not exist.
+    """
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f'on_error must be "raise" or "skip", got {on_error!r}')
+    return on_error == "skip"
+
+
+class SkipReport:
+    """Calls a caller's function with each range that a read leaves out, once; without a function it logs a warning.
+
+    Threads: for the thread that reads.
+    """
+
+    def __init__(self, on_skip: OnSkip | None) -> None:
+        if on_skip is not None and not callable(on_skip):
+            raise TypeError(f"on_skip must be callable, got {on_skip!r}")
+        self._on_skip = on_skip
+        # A read that has to start again meets the same damage again.
+        self._reported: set[SkippedRange] = set()
+
+    def __call__(self, skipped: SkippedRange | None) -> None:
+        if skipped is None or skipped in self._reported:
+            return
+        self._reported.add(skipped)
+        if self._on_skip is None:
+            _logger.warning("%s", skipped)
+        else:
+            self._on_skip(skipped)

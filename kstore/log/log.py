@@ -8,61 +8,31 @@ same directory.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
-from operator import attrgetter
+from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from kstore._core import BatchHeader, iterate_records
 from kstore._deprecated import with_old_names
-from kstore.compression import decompress
 from kstore.config import MAX_INT64, LogConfig
 from kstore.env import Arrivals, Closing, Env
-from kstore.errors import CorruptionError, KStoreError, OffsetOutOfRangeError, checked_index, checked_int
-from kstore.log.damage import OnError, OnSkip, SkippedRange
+from kstore.errors import KStoreError, checked_index, checked_int
+from kstore.log.damage import OnError, OnSkip, SkippedRange, SkipReport, skips_damage
 from kstore.log.files.durable_point import DurablePointFile
-from kstore.log.files.records import BatchPlace
 from kstore.log.following.follower import Feed, Follower, checked_timeout, records_of
 from kstore.log.following.partitions import OneLog
 from kstore.log.following.tail import AutoOffsetReset, EndOffsets, FollowOptions, LogTail
-from kstore.log.plan import (
-    DEFAULT_PLAN_BYTES,
-    THREAD_RANGE_BYTES,
-    Extent,
-    RawBatch,
-    ScanRange,
-    Share,
-    batches_of,
-    extents,
-    plan_ranges,
-    plan_ranges_around_damage,
-)
+from kstore.log.plan import DEFAULT_PLAN_BYTES, THREAD_RANGE_BYTES, ScanRange
+from kstore.log.reads import Isolation, LogEnd, Reads
 from kstore.log.segment.segment import LogSegment
-from kstore.log.segment.time_search import first_from_time, first_with_largest_timestamp
-from kstore.log.skipping import (
-    LogEnd,
-    SettledAround,
-    SkipReport,
-    end_of,
-    goes_on,
-    settled_around,
-    sound_batches,
-)
-from kstore.log.source import FetchData, LogSource, SettledLog, SourcePart, closed_error, last_batch, out_of_range
+from kstore.log.skipping import KeptTransactions, ReadsAroundDamage
+from kstore.log.source import FetchData, LogSource, last_batch
 from kstore.log.state.transactions import Transactions
 from kstore.record import Record, RecordBatch
 from kstore.record.decoding import decoded_records, deserializer_of
 from kstore.serializers import Deserializer
 from kstore.types import (
-    EARLIEST,
-    EARLIEST_LOCAL,
-    LATEST,
-    LATEST_TIERED,
     MAX_OFFSET,
-    MAX_TIMESTAMP,
-    NO_TIMESTAMP,
     OffsetAndTimestamp,
     TopicPartition,
 )
@@ -70,7 +40,6 @@ from kstore.types import (
 if TYPE_CHECKING:
     import pyarrow
 
-Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 FetchIsolation: TypeAlias = Literal["read_uncommitted", "high_watermark", "read_committed"]
 _FETCH_ISOLATIONS = get_args(FetchIsolation)
 
@@ -92,7 +61,8 @@ class Log(Closing):
         self.config: LogConfig = context.config
         self._source = source
         self._env: Env = source.env
-        self._kept_settled: tuple[tuple[int, int, int | None], SettledAround] | None = None
+        self._strict = Reads(source)
+        self._kept_transactions = KeptTransactions()
 
     def __repr__(self) -> str:
         fields = self._shown() | ({"is_closed": True} if self.is_closed else {})
@@ -224,7 +194,14 @@ class Log(Closing):
         sees_root = options.end_offsets != "written"
         source, history, waking = self._source.followed(arrivals, sees_root=sees_root)
         log = self if source is self._source else Log(source)
-        tail = LogTail(log, history, from_offset, options=options, env=self._env, is_owner=log is not self)
+        tail = LogTail(
+            Reads(source),
+            history,
+            from_offset,
+            options=options,
+            flushed_offset=lambda: log.flushed_offset,
+            is_owner=log is not self,
+        )
         return tail, waking
 
     def batches(
@@ -245,17 +222,10 @@ class Log(Closing):
             read(), so that the records of each batch can be decoded.
         Raises: OffsetOutOfRangeError at once; CorruptRecordError, UnsupportedMagicError when reached.
         """
-        watch = self._source.watch()
-        part = self._part(start_offset, end_offset, isolation=isolation, on_error=on_error)
         if max_bytes is not None:
             max_bytes = checked_int("max_bytes", max_bytes, least=0)
-        report = SkipReport(on_skip)
-        found = watch(
-            lambda: self._raw_batches(part, report, checks_crc=False, checks_control=True),
-            part.start_offset,
-            lambda one: one[1].last_offset,
-        )
-        return self._batches(found, part, max_bytes=max_bytes)
+        reads = self._reads(on_error, on_skip)
+        return reads.batches(start_offset, end_offset, isolation=isolation, max_bytes=max_bytes)
 
     @with_old_names
     def read(
@@ -286,18 +256,10 @@ class Log(Closing):
             LogReplacedError, StorageError.
         Cost: one pass; "skip" reads each segment twice, and decodes the records of each batch twice.
         """
-        watch = self._source.watch()
         if verify not in ("crc", "header"):
             raise ValueError(f'verify must be "crc" or "header", got {verify!r}')
-        part = self._part(start_offset, end_offset, isolation=isolation, on_error=on_error)
-        checks_crc = verify == "crc"
-        report = SkipReport(on_skip)
-        found = watch(
-            lambda: self._raw_batches(part, report, checks_crc=checks_crc, checks_control=False),
-            part.start_offset,
-            lambda one: one[1].last_offset,
-        )
-        records = self._read(found, part, checks_crc=checks_crc)
+        reads = self._reads(on_error, on_skip)
+        records = reads.records(start_offset, end_offset, isolation=isolation, checks_crc=verify == "crc")
         if key_deserializer is None and value_deserializer is None:
             return records
         return decoded_records(
@@ -332,21 +294,22 @@ class Log(Closing):
         )
 
     def _fetched(self, offset: int, *, max_bytes: int, min_one_batch: bool, isolation: FetchIsolation) -> FetchData:
-        self._check_in_range(offset)
+        reads = self._strict
+        reads.check_in_range(offset)
         if isolation not in _FETCH_ISOLATIONS:
             raise ValueError(f"isolation must be one of {', '.join(_FETCH_ISOLATIONS)}, got {isolation!r}")
         limit, settled = None, None
         if isolation == "high_watermark":
             limit = self.high_watermark
         else:
-            settled = self._settled(isolation)
+            settled = reads.settled(isolation)
         last_stable_offset = self.last_stable_offset
         if settled is not None:
             limit = last_stable_offset = settled.transactions.last_stable_offset
         records, base_offset, end_offset = b"", None, offset
-        segments = self._segments_from(offset)
+        segments = reads.segments_from(offset)
         if segments and offset < segments[0].base_offset:
-            raise self._below_segments(offset, first_base_offset=segments[0].base_offset)
+            raise reads.below_segments(offset, first_base_offset=segments[0].base_offset)
         for segment in segments:
             first = segment.translate_offset(offset)
             if first is not None:
@@ -383,16 +346,7 @@ class Log(Closing):
         Raises: CorruptRecordError, UnsupportedMagicError for damage in the walked range, unless on_error is "skip".
         Cost: that of log_end_offset; with "read_committed" that of transactions(), with "skip" too a read of the log.
         """
-        if not goes_on(on_error):
-            end = self.transactions().last_stable_offset if _is_committed(isolation) else self.log_end_offset
-            return LogEnd(end, end)
-        self._check_open()
-        found = self._source.answer(lambda: end_of(self._source))
-        around = self._settled_around(isolation)
-        if around is None:
-            return found
-        limit = around.settled.transactions.last_stable_offset
-        return LogEnd(min(found.offset, limit), min(found.read_end_offset, limit))
+        return self._reads(on_error).end(isolation)
 
     def offset_for_timestamp(self, timestamp_ms: int, *, on_error: OnError = "raise") -> OffsetAndTimestamp | None:
         """Return the first record in offset order whose timestamp is >= timestamp_ms; None if there is none.
@@ -410,40 +364,11 @@ class Log(Closing):
             which a cleaner removed; for "skip" around damage, a read of it.
         Source: Kafka UnifiedLog.fetchOffsetByTimestamp.
         """
-        self._check_open()
+        self._strict.check_open()
         if type(timestamp_ms) is not int or not -MAX_INT64 <= timestamp_ms <= MAX_INT64:
             timestamp_ms = max(checked_int("timestamp_ms", timestamp_ms), -MAX_INT64)
         timestamp_ms = min(timestamp_ms, MAX_OFFSET)
-        if not goes_on(on_error):
-            return self._source.answer(lambda: self._found_by_timestamp(timestamp_ms))
-        if self._readable_end(on_error=on_error).read_end_offset == self.log_end_offset:
-            with suppress(CorruptionError):
-                return self._source.answer(lambda: self._found_by_timestamp(timestamp_ms))
-        return self._found_around_damage(timestamp_ms)
-
-    def _found_around_damage(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        start = self.log_start_offset
-        for batch in self.batches(on_error="skip", on_skip=lambda _: None):
-            if batch.header.max_timestamp_ms >= timestamp_ms:
-                for record in batch:
-                    if record.offset >= start and record.timestamp_ms >= timestamp_ms:
-                        return OffsetAndTimestamp(record.offset, record.timestamp_ms)
-        return None
-
-    def _found_by_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        start = self.log_start_offset
-        if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
-            return OffsetAndTimestamp(start, NO_TIMESTAMP)
-        if timestamp_ms == LATEST:
-            return OffsetAndTimestamp(self.log_end_offset, NO_TIMESTAMP)
-        segments = self._segments_from(start)
-        # The log end that a damaged batch hides may be above the start.
-        is_empty = start >= self.log_end_offset and not (segments and segments[-1].tail.status == "corrupt")
-        if timestamp_ms == LATEST_TIERED or is_empty:
-            return None
-        if timestamp_ms == MAX_TIMESTAMP:
-            return first_with_largest_timestamp(segments, start_offset=start, config=self.config)
-        return first_from_time(segments, timestamp_ms, start_offset=start)
+        return self._reads(on_error, _tell_nobody).offset_for_timestamp(timestamp_ms)
 
     @with_old_names
     def plan(
@@ -468,9 +393,7 @@ class Log(Closing):
         """
         return self._source.answer(
             lambda: self._planned(
-                self._ranges(
-                    max_bytes, start_offset, end_offset, isolation=isolation, on_error=on_error, part_of=part_of
-                )
+                self._reads(on_error).ranges(max_bytes, start_offset, end_offset, isolation=isolation, part_of=part_of)
             )
         )
 
@@ -484,96 +407,6 @@ class Log(Closing):
             self.segments[-1].records.check_standing(place)
         return ranges
 
-    def _ranges(
-        self,
-        max_bytes: int,
-        start_offset: int | None,
-        end_offset: int | None,
-        *,
-        isolation: Isolation,
-        on_error: OnError = "raise",
-        part_of: tuple[int, int | None] | None = None,
-    ) -> Iterator[ScanRange]:
-        """Check the arguments of plan, and return its ranges, which are computed lazily."""
-        if goes_on(on_error):
-            return self._ranges_around_damage(max_bytes, start_offset, end_offset, part_of, isolation=isolation)
-        start, end = self._bounds(start_offset, end_offset)
-        max_bytes = checked_int("max_bytes", max_bytes, least=1)
-        settled, last = self._settled(isolation), self._source.last_batch()
-        if settled is not None:
-            last = settled.last_batch
-            end = max(start, min(end, settled.transactions.last_stable_offset))
-        ranges = plan_ranges(
-            self.segments,
-            self.topic_partition,
-            path=self.path,
-            start_offset=start,
-            end_offset=end,
-            log_end_offset=self.log_end_offset,
-            max_bytes=max_bytes,
-        )
-        if settled is None:
-            return (replace(one, last_batch=last) for one in ranges)
-        return (
-            replace(
-                one,
-                aborted=settled.transactions.aborted_between(start_offset=one.start_offset, end_offset=one.end_offset),
-                last_batch=last,
-            )
-            for one in ranges
-        )
-
-    def _ranges_around_damage(
-        self,
-        max_bytes: int,
-        start_offset: int | None,
-        end_offset: int | None,
-        part_of: tuple[int, int | None] | None,
-        *,
-        isolation: Isolation,
-    ) -> Iterator[ScanRange]:
-        start, end = self._bounds_around_damage(start_offset, end_offset)
-        max_bytes = checked_int("max_bytes", max_bytes, least=1)
-        last, around = self._source.last_batch(), self._settled_around(isolation)
-        limit = MAX_OFFSET
-        if around is not None:
-            last, limit = around.settled.last_batch, around.settled.transactions.last_stable_offset
-        end = max(start, min(end, limit))
-        share = Share(start, end, start, end)
-        if part_of is not None:
-            read_start, read_end = self._bounds_around_damage(*part_of)
-            share = Share(start, end, read_start, max(read_start, min(read_end, limit)))
-        for one in plan_ranges_around_damage(
-            self.segments,
-            self.topic_partition,
-            path=self.path,
-            start_offset=start,
-            end_offset=end,
-            max_bytes=max_bytes,
-        ):
-            bounds = {"start_offset": one.start_offset, "end_offset": one.end_offset}
-            owner = share._replace(**bounds)
-            doubtful = () if around is None else map(owner.owned, around.skipped)
-            yield replace(
-                one,
-                aborted=() if around is None else around.settled.transactions.aborted_between(**bounds),
-                last_batch=last,
-                skipped=tuple(skipped for skipped in doubtful if skipped is not None),
-                share=None if part_of is None else share,
-            )
-
-    def _ranges_to_the_end(self, max_bytes: int | None, start: int) -> Iterator[ScanRange]:
-        """Yield ranges from an offset to the end of the log, which the reader of the last one finds."""
-        return plan_ranges(
-            self.segments,
-            self.topic_partition,
-            path=self.path,
-            start_offset=start,
-            end_offset=MAX_OFFSET,
-            log_end_offset=None,
-            max_bytes=max_bytes,
-        )
-
     def _scan_ranges(self, max_bytes: int | None = None, *, on_error: OnError = "raise") -> Iterator[ScanRange]:
         """Yield the ranges of the whole log, of about max_bytes, for one reader that reads all of them.
 
@@ -581,14 +414,17 @@ class Log(Closing):
         None the sizes are chosen to suit. on_error: as in plan().
         Raises: as plan().
         """
-        return iter(self._source.answer(lambda: list(self._ranges_of_scan(max_bytes, on_error))))
+        reads = self._reads(on_error)
 
-    def _ranges_of_scan(self, max_bytes: int | None, on_error: OnError) -> Iterator[ScanRange]:
-        start = self.log_start_offset
-        if not goes_on(on_error) and self._scan_finds_end(start):
-            return self._ranges_to_the_end(max_bytes, start)
-        size = DEFAULT_PLAN_BYTES if max_bytes is None else max_bytes
-        return self._ranges(size, start, None, isolation="read_uncommitted", on_error=on_error)
+        def ranges() -> list[ScanRange]:
+            bounds = reads.scan_bounds(None, None, isolation="read_uncommitted")
+            return list(reads.scan_ranges(bounds, max_bytes=max_bytes, isolation="read_uncommitted"))
+
+        return iter(self._source.answer(ranges))
+
+    def _scan_finds_end(self) -> bool:
+        """Whether the reader of the last of _scan_ranges finds the log's end."""
+        return self._strict.finds_end(self.log_start_offset)
 
     def to_arrow_batches(
         self,
@@ -611,144 +447,19 @@ class Log(Closing):
         """
         from kstore.arrow import record_batches
 
-        watch = self._source.watch()
-        may_find_end = end_offset is None and isolation == "read_uncommitted" and not goes_on(on_error)
-        report = SkipReport(on_skip)
-        max_bytes = DEFAULT_PLAN_BYTES if threads == 1 else THREAD_RANGE_BYTES
-
-        def bounds() -> tuple[int, int]:
-            start = self.log_start_offset if start_offset is None else checked_index("start_offset", start_offset)
-            if may_find_end and self._source.answer(lambda: self._scan_finds_end(start)):
-                return start, MAX_OFFSET
-            return (
-                self._bounds_around_damage(start, end_offset) if goes_on(on_error) else self._bounds(start, end_offset)
-            )
-
-        found_in, (start, end) = self._source.answer(lambda: (self._source.listing_number, bounds()))
-
-        def ranges() -> Iterator[ScanRange]:
-            # Found again if the log was listed again.
-            begin, limit = (start, end) if self._source.listing_number == found_in else bounds()
-            if limit == MAX_OFFSET and not goes_on(on_error):
-                return self._ranges_to_the_end(None if threads == 1 else THREAD_RANGE_BYTES, begin)
-            return self._ranges(max_bytes, begin, limit, isolation=isolation, on_error=on_error)
-
-        def decoded() -> Iterator[pyarrow.RecordBatch]:
-            held = self.segments  # so that a writer that replaces them keeps their files
-            yield from record_batches(
-                self._source.answer(ranges),
-                columns=columns,
-                binary=binary,
-                batch_bytes=batch_bytes,
-                threads=threads,
-                config=self.config,
-                env=self._env,
-                on_error=on_error,
-                on_skip=report,
-            )
-            del held
-
-        return watch(decoded, start, lambda _: end - 1)
-
-    def _scan_finds_end(self, start: int) -> bool:
-        """Whether a scan from an offset should find the log's end itself, which saves a header walk."""
-        self._check_open()
-        segments = self.segments
-        if not segments or not self.log_start_offset <= start <= segments[-1].base_offset:
-            return False
-        return not self._source.knows_its_end
-
-    def _batches(self, found: Iterator[RawBatch], part: SourcePart, *, max_bytes: int | None) -> Iterator[RecordBatch]:
-        size_in_bytes = 0
-        try:
-            for segment, header, data in found:
-                is_aborted = part.is_aborted is not None and part.is_aborted(header)
-                size_in_bytes += 0 if is_aborted else header.size_in_bytes
-                if max_bytes is not None and header.size_in_bytes < size_in_bytes > max_bytes:
-                    return
-                batch = RecordBatch(
-                    data,
-                    position=header.position,
-                    path=segment.path,
-                    topic_partition=self.topic_partition,
-                    config=self.config,
-                    allows_low_last_offset=part.goes_on,
-                )
-                batch.verify()
-                if not is_aborted:
-                    yield batch
-        except KStoreError as error:
-            self._source.raise_change(error)
-            raise
-
-    def _settled(self, isolation: Isolation) -> SettledLog | None:
-        return self._source.settled() if _is_committed(isolation) else None
-
-    def _read(self, found: Iterator[RawBatch], part: SourcePart, *, checks_crc: bool) -> Iterator[Record]:
-        read_segment, least_offset = None, 0
-        try:
-            for segment, header, data in found:
-                first_least = segment.base_offset if segment is not read_segment else least_offset
-                read_segment, least_offset = segment, header.last_offset + 1
-                if header.is_control or (part.is_aborted is not None and part.is_aborted(header)):
-                    continue
-                for record in iterate_records(
-                    data,
-                    position=header.position,
-                    path=segment.path,
-                    topic_partition=self.topic_partition,
-                    decompress=decompress,
-                    max_decompressed_bytes=self.config.max_decompressed_bytes,
-                    verify_crc=checks_crc,
-                    least_offset=first_least,
-                    allows_low_last_offset=part.goes_on,
-                ):
-                    # A record after the last offset of its batch is where that is.
-                    if part.start_offset <= record.offset and (
-                        record.offset < part.end_offset or header.last_offset < part.end_offset
-                    ):
-                        yield record
-        except KStoreError as error:
-            self._source.raise_change(error)
-            raise
-
-    def _raw_batches(
-        self, part: SourcePart, report: SkipReport, *, checks_crc: bool, checks_control: bool
-    ) -> Iterator[RawBatch]:
-        """Iterate the batches of the current segments."""
-        if part.goes_on:
-            return self._batches_around_damage(part, report, checks_control=checks_control)
-
-        def find() -> Iterator[Extent]:
-            part.look()
-            return extents(
-                self.segments,
-                start_offset=part.start_offset,
-                end_offset=part.end_offset,
-                log_end_offset=self.log_end_offset,
-            )
-
-        found = self._source.answer(find)
-        return batches_of(found, checks_crc=checks_crc, standing=part.last_batch)
-
-    def _batches_around_damage(
-        self, part: SourcePart, report: SkipReport, *, checks_control: bool
-    ) -> Iterator[RawBatch]:
-        def find() -> tuple[LogSegment, ...]:
-            part.look()
-            return self.segments
-
-        def is_decoded(header: BatchHeader) -> bool:
-            is_aborted = part.is_aborted is not None and part.is_aborted(header)
-            return not is_aborted and (checks_control or not header.is_control)
-
-        segments = self._source.answer(find)
-        bounds = {"start_offset": part.start_offset, "end_offset": part.end_offset}
-        for skipped in part.skipped:
-            report(skipped.within(**bounds))
-        yield from sound_batches(
-            self._source, segments, **bounds, is_decoded=is_decoded, standing=part.last_batch, report=report
+        decode = partial(
+            record_batches,
+            columns=columns,
+            binary=binary,
+            batch_bytes=batch_bytes,
+            threads=threads,
+            config=self.config,
+            env=self._env,
+            on_error=on_error,
+            on_skip=SkipReport(on_skip),
         )
+        max_bytes = None if threads == 1 else THREAD_RANGE_BYTES
+        return self._reads(on_error).scanned(start_offset, end_offset, decode, isolation=isolation, max_bytes=max_bytes)
 
     def renew_after(self, error: KStoreError, *, looks_left: int) -> None:
         """Take a new snapshot if an error of a read was caused by a change of the files since the last one, else raise
@@ -756,34 +467,12 @@ class Log(Closing):
         """
         self._source.renew_after(error, looks_left=looks_left)
 
-    def _part(
-        self, start_offset: int | None, end_offset: int | None, *, isolation: Isolation, on_error: OnError
-    ) -> SourcePart:
-        skips = goes_on(on_error)
-
-        def find() -> tuple[int, int, BatchPlace | None, SettledLog | None, tuple[SkippedRange, ...]]:
-            last = self._source.last_batch()
-            if skips:
-                around = self._settled_around(isolation)
-                settled, skipped = (None, ()) if around is None else around
-                return *self._bounds_around_damage(start_offset, end_offset), last, settled, skipped
-            return *self._bounds(start_offset, end_offset), last, self._settled(isolation), ()
-
-        return SourcePart(self._source, find, goes_on=skips)
-
-    def _settled_around(self, isolation: Isolation) -> SettledAround | None:
-        """Return the transactions for a read that goes on after damage, kept while the log does not change."""
-        if not _is_committed(isolation):
-            return None
-
-        def find() -> SettledAround:
-            state = self._source.listing_number, self.log_end_offset, self.last_stable_offset
-            kept = self._kept_settled
-            if kept is None or kept[0] != state:
-                self._kept_settled = kept = state, settled_around(self._source)
-            return kept[1]
-
-        return self._source.answer(find)
+    def _reads(self, on_error: OnError, on_skip: OnSkip | None = None) -> Reads:
+        """Return how reads with these arguments are answered."""
+        report = SkipReport(on_skip)
+        if skips_damage(on_error):
+            return ReadsAroundDamage(self._source, report, self._kept_transactions)
+        return self._strict
 
     def _held_offsets(
         self,
@@ -802,77 +491,11 @@ class Log(Closing):
         Raises: CorruptRecordError, UnsupportedMagicError for damage in the walked range, unless on_error is "skip".
         Cost: a lookup by time; with "read_committed" that of transactions().
         """
-        skips = goes_on(on_error)
-        log_end, end = self._source.answer(lambda: end_of(self._source)) if skips else (self.log_end_offset,) * 2
-        start = max(start_offset or 0, self.log_start_offset)
-        if start > log_end:
-            return start, start
-        end = end if end_offset is None else min(end_offset, end)
-        if skips:
-            around = self._settled_around(isolation)
-            end = end if around is None else min(end, around.settled.transactions.last_stable_offset)
-        elif _is_committed(isolation):
-            end = min(end, self.transactions().last_stable_offset)
-        # Negative timestamps are special values of offset_for_timestamp.
-        if since_ms is not None and since_ms >= 0 and log_end == self.log_end_offset:
-            with suppress(*((CorruptionError,) if skips else ())):
-                found = self.offset_for_timestamp(since_ms)
-                start = end if found is None else max(start, found.offset)
-        return start, max(start, end)
-
-    def _bounds_around_damage(self, start_offset: int | None, end_offset: int | None) -> tuple[int, int]:
-        log_end, end = self._source.answer(lambda: end_of(self._source))
-        start = self.log_start_offset if start_offset is None else checked_index("start_offset", start_offset)
-        self._check_in_range(start, log_end_offset=log_end)
-        if end_offset is not None and checked_int("end_offset", end_offset) <= log_end:
-            end = checked_int("end_offset", end_offset)
-        return self._ordered(start, end=end)
-
-    def _bounds(self, start_offset: int | None, end_offset: int | None) -> tuple[int, int]:
-        start = self.log_start_offset if start_offset is None else checked_index("start_offset", start_offset)
-        end = self._check_in_range(start)
-        if end_offset is not None:
-            end = min(checked_int("end_offset", end_offset), end)
-        return self._ordered(start, end=end)
-
-    def _ordered(self, start: int, *, end: int) -> tuple[int, int]:
-        if end < start:
-            raise ValueError(f"end_offset must not be below start_offset {start}, got {end}")
-        return start, end
-
-    def _check_in_range(self, offset: int, *, log_end_offset: int | None = None) -> int:
-        """Return the end of the log; raise OffsetOutOfRangeError for an offset outside the bounds."""
-        self._check_open()
-        start, end = self.log_start_offset, self.log_end_offset if log_end_offset is None else log_end_offset
-        if not start <= offset <= end:
-            where = f"{self.topic_partition} in {self.path}"
-            raise self._out_of_range(offset, f"offset {offset} is out of range of {where}: expected {start} to {end}")
-        return end
-
-    def _below_segments(self, offset: int, *, first_base_offset: int) -> OffsetOutOfRangeError:
-        where = f"{self.topic_partition} in {self.path}"
-        return self._out_of_range(
-            offset,
-            f"offset {offset} is below the first segment of {where}: expected {first_base_offset} to "
-            f"{self.log_end_offset}; tiered storage may have it",
-        )
-
-    def _out_of_range(self, offset: int, message: str) -> OffsetOutOfRangeError:
-        return out_of_range(self._source, offset, message)
-
-    def _check_open(self) -> None:
-        if self._source.is_closed:
-            raise closed_error(self._source.context)
-
-    def _segments_from(self, offset: int) -> tuple[LogSegment, ...]:
-        segments = self.segments
-        return segments[max(bisect_right(segments, offset, key=attrgetter("base_offset")) - 1, 0) :]
+        return self._reads(on_error).held_offsets(start_offset, end_offset, since_ms=since_ms, isolation=isolation)
 
 
-def _is_committed(isolation: Isolation) -> bool:
-    if isolation not in ("read_uncommitted", "read_committed"):
-        raise ValueError(f'isolation must be "read_uncommitted" or "read_committed", got {isolation!r}')
-    return isolation == "read_committed"
+def _tell_nobody(skipped: SkippedRange) -> None:
+    """Take no note of what a lookup leaves out."""
 
 
 def _position_of(segment: LogSegment, offset: int) -> int:

@@ -1,71 +1,177 @@
-"""Reads that go on after damage: where they end, which transactions they may trust, and the batches that are left.
+"""ReadsAroundDamage: how a log answers reads that leave damage out and continue after it.
 
-What is damage and what is sound is decided in damaged/sound.py. Here are the parts of a Log that use it.
+What is damage and what is sound is decided in damaged/sound.py. A read may trust only what damage before it can't have
+changed: bounds come from the last sound batch, transactions from settle_around_damage.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 
 from kstore._core import BatchHeader, iterate_records, survey_records
 from kstore.compression import decompress
 from kstore.config import LogConfig
-from kstore.errors import CorruptionError
-from kstore.log.damage import OnError, OnSkip, SkippedRange
+from kstore.errors import CorruptionError, checked_int
+from kstore.log.damage import SkippedRange, SkipReport
 from kstore.log.damaged.sound import DamagedPart, SoundRun, skipped_batch
 from kstore.log.files.records import BatchPlace
-from kstore.log.plan import RawBatch, extents_around_damage
+from kstore.log.plan import RawBatch, ScanRange, Share, extents_around_damage, plan_ranges_around_damage
+from kstore.log.reads import Isolation, LogEnd, Reads, is_committed, ordered
 from kstore.log.segment.segment import LogSegment
-from kstore.log.source import LogSource, SettledLog
+from kstore.log.source import LogSource, SettledLog, SourcePart
 from kstore.log.state.transactions import Transactions, settle_around_damage
-from kstore.types import MAGIC_V2, MAX_OFFSET
-
-_logger = logging.getLogger("kstore.log")
+from kstore.types import MAGIC_V2, MAX_OFFSET, OffsetAndTimestamp
 
 
-def goes_on(on_error: OnError) -> bool:
-    """Whether a read goes on after damage.
+class KeptTransactions:
+    """The transactions that reads around damage found, kept while the log does not change.
 
-    Raises: ValueError for a value that does not exist.
-    """
-    if on_error not in ("raise", "skip"):
-        raise ValueError(f'on_error must be "raise" or "skip", got {on_error!r}')
-    return on_error == "skip"
-
-
-class SkipReport:
-    """Calls a caller's function with each range that a read leaves out, once; without a function it logs a warning.
-
-    Threads: for the thread that reads.
+    Threads: thread-safe; two that ask at the same time may both find them.
     """
 
-    def __init__(self, on_skip: OnSkip | None) -> None:
-        if on_skip is not None and not callable(on_skip):
-            raise TypeError(f"on_skip must be callable, got {on_skip!r}")
-        self._on_skip = on_skip
-        # A read that has to start again meets the same damage again.
-        self._reported: set[SkippedRange] = set()
+    def __init__(self) -> None:
+        self._kept: tuple[tuple[int, int, int | None], SettledAround] | None = None
 
-    def __call__(self, skipped: SkippedRange | None) -> None:
-        if skipped is None or skipped in self._reported:
-            return
-        self._reported.add(skipped)
-        if self._on_skip is None:
-            _logger.warning("%s", skipped)
-        else:
-            self._on_skip(skipped)
+    def of(self, source: LogSource) -> SettledAround:
+        """Return the transactions of the log as it is now."""
+        state = source.listing_number, source.log_end_offset, source.last_stable_offset
+        kept = self._kept
+        if kept is None or kept[0] != state:
+            self._kept = kept = state, settled_around(source)
+        return kept[1]
 
 
-class LogEnd(NamedTuple):
-    """Where a log ends for a read that goes on after damage: after its last sound batch.
+class ReadsAroundDamage(Reads):
+    """The reads of a log that leave damage out; see Reads.
 
-    read_end_offset: the same, or MAX_OFFSET if damage follows, of which nothing shows how many records it held.
+    Args: report: called with what is left out, before the records after it; kept: shared by the reads of one log.
+    Raises: as Reads, but no CorruptionError.
     """
 
-    offset: int
-    read_end_offset: int
+    skips_damage = True
+
+    def __init__(self, source: LogSource, report: SkipReport, kept: KeptTransactions) -> None:
+        super().__init__(source)
+        self._report = report
+        self._kept = kept
+
+    def end(self, isolation: Isolation) -> LogEnd:
+        """Return where the records end.  Cost: with committed records, a read of the log, once."""
+        self.check_open()
+        end = self.source.answer(lambda: end_of(self.source))
+        around = self._around(isolation)
+        if around is None:
+            return end
+        limit = around.settled.transactions.last_stable_offset
+        return LogEnd(min(end.offset, limit), min(end.read_end_offset, limit))
+
+    def bounds(self, start_offset: int | None, end_offset: int | None) -> tuple[int, int]:
+        """Return the offsets of a read; the end is MAX_OFFSET for the end of a log that ends in damage."""
+        log_end, end = self.source.answer(lambda: end_of(self.source))
+        start = self._start(start_offset)
+        self.check_in_range(start, log_end_offset=log_end)
+        if end_offset is not None and checked_int("end_offset", end_offset) <= log_end:
+            end = checked_int("end_offset", end_offset)
+        return ordered(start, end=end)
+
+    def _all_bounds(self, isolation: Isolation) -> tuple[int, int]:
+        log_end, end = self.source.answer(lambda: end_of(self.source))
+        around = self._around(isolation)
+        return log_end, end if around is None else min(end, around.settled.transactions.last_stable_offset)
+
+    def _around(self, isolation: Isolation) -> SettledAround | None:
+        """Return the transactions that a read has to know, None for uncommitted records."""
+        return self.source.answer(lambda: self._kept.of(self.source)) if is_committed(isolation) else None
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
+        if self.end("read_uncommitted").read_end_offset == self.source.log_end_offset:
+            with suppress(CorruptionError):
+                return super().offset_for_timestamp(timestamp_ms)
+        start = self.source.log_start_offset
+        for batch in self.batches(None, None, isolation="read_uncommitted"):
+            if batch.header.max_timestamp_ms >= timestamp_ms:
+                for record in batch:
+                    if record.offset >= start and record.timestamp_ms >= timestamp_ms:
+                        return OffsetAndTimestamp(record.offset, record.timestamp_ms)
+        return None
+
+    def _part(
+        self, start_offset: int | None, end_offset: int | None, isolation: Isolation
+    ) -> tuple[int, int, BatchPlace | None, SettledLog | None, tuple[SkippedRange, ...]]:
+        last = self.source.last_batch()
+        around = self._around(isolation)
+        settled, skipped = (None, ()) if around is None else around
+        return *self.bounds(start_offset, end_offset), last, settled, skipped
+
+    def _raw_batches(
+        self,
+        part: SourcePart,
+        *,
+        checks_crc: bool,  # noqa: ARG002 - what is sound has a right CRC
+        checks_control: bool,
+    ) -> Iterator[RawBatch]:
+        def find() -> tuple[LogSegment, ...]:
+            part.look()
+            return self.source.segments
+
+        def is_decoded(header: BatchHeader) -> bool:
+            is_aborted = part.is_aborted is not None and part.is_aborted(header)
+            return not is_aborted and (checks_control or not header.is_control)
+
+        segments = self.source.answer(find)
+        bounds = {"start_offset": part.start_offset, "end_offset": part.end_offset}
+        for skipped in part.skipped:
+            self._report(skipped.within(**bounds))
+        yield from sound_batches(
+            self.source, segments, **bounds, is_decoded=is_decoded, standing=part.last_batch, report=self._report
+        )
+
+    def scan_bounds(self, start_offset: int | None, end_offset: int | None, *, isolation: Isolation) -> tuple[int, int]:
+        del isolation
+        return self.bounds(start_offset, end_offset)
+
+    def ranges(
+        self,
+        max_bytes: int,
+        start_offset: int | None,
+        end_offset: int | None,
+        *,
+        isolation: Isolation,
+        part_of: tuple[int, int | None] | None = None,
+    ) -> Iterator[ScanRange]:
+        start, end = self.bounds(start_offset, end_offset)
+        max_bytes = checked_int("max_bytes", max_bytes, least=1)
+        last, around = self.source.last_batch(), self._around(isolation)
+        limit = MAX_OFFSET
+        if around is not None:
+            last, limit = around.settled.last_batch, around.settled.transactions.last_stable_offset
+        end = max(start, min(end, limit))
+        share = Share(start, end, start, end)
+        if part_of is not None:
+            read_start, read_end = self.bounds(*part_of)
+            share = Share(start, end, read_start, max(read_start, min(read_end, limit)))
+        context = self.source.context
+        for planned in plan_ranges_around_damage(
+            self.source.segments,
+            context.topic_partition,
+            path=context.directory,
+            start_offset=start,
+            end_offset=end,
+            max_bytes=max_bytes,
+        ):
+            bounds = {"start_offset": planned.start_offset, "end_offset": planned.end_offset}
+            owner = share._replace(**bounds)
+            doubtful = () if around is None else map(owner.owned, around.skipped)
+            yield replace(
+                planned,
+                aborted=() if around is None else around.settled.transactions.aborted_between(**bounds),
+                last_batch=last,
+                skipped=tuple(skipped for skipped in doubtful if skipped is not None),
+                share=None if part_of is None else share,
+            )
 
 
 def end_of(source: LogSource) -> LogEnd:

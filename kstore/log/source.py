@@ -217,10 +217,10 @@ def out_of_range(source: LogSource, offset: int, message: str) -> OffsetOutOfRan
 class SourcePart:
     """What an iterator reads: the records of [start_offset, end_offset) of the current listing.
 
-    Args: find: returns the bounds of the current listing, its last batch and, for committed records only, its
-        transactions.
+    Args: find: returns the bounds of the current listing, its last batch, for committed records only its transactions,
+        and what a read around damage leaves out because of them.
     Attributes: is_aborted (whether a batch is left out, None for none), last_batch (the one that must be in its file
-        after each read), goes_on (whether the iterator leaves out damage), skipped (what else it leaves out).
+        after each read), skipped.
     """
 
     is_aborted: Callable[[BatchHeader], bool] | None = None
@@ -229,12 +229,9 @@ class SourcePart:
         self,
         source: LogSource,
         find: Callable[[], tuple[int, int, BatchPlace | None, SettledLog | None, tuple[SkippedRange, ...]]],
-        *,
-        goes_on: bool,
     ) -> None:
         self._source = source
         self._find = find
-        self.goes_on = goes_on
         self._found_in = -1
         self.look()
 

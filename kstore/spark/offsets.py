@@ -7,8 +7,7 @@ from typing import NamedTuple, Protocol
 
 from kstore.errors import OffsetOutOfRangeError
 from kstore.log.damage import OnError
-from kstore.log.log import Isolation
-from kstore.log.skipping import LogEnd
+from kstore.log.reads import Isolation, LogEnd
 from kstore.spark.options import EARLIEST, LATEST, Bound, ReadOptions, names
 from kstore.types import OffsetAndTimestamp, TopicPartition
 

@@ -18,7 +18,7 @@ from kstore.env import portable
 from kstore.env.process import set_default_variable
 from kstore.errors import StorageError
 from kstore.log.damage import OnError
-from kstore.log.log import Isolation
+from kstore.log.reads import Isolation
 from kstore.spark.option_names import ISOLATION_LEVEL, check_names
 from kstore.types import TopicPartition
 

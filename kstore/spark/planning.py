@@ -99,7 +99,7 @@ def plan_directories(
 
     def resolve_and_plan(log: Log) -> list[ScanRange]:
         # Of local files the end is cheap to find, and tells a task what a file that it finds shorter has lost.
-        if leaves_end and not is_local(log.path) and log._scan_finds_end(log.log_start_offset):
+        if leaves_end and not is_local(log.path) and log._scan_finds_end():
             return list(log._scan_ranges(max_partition_bytes))
         most_records = options.max_records_per_partition
         pieces = split_ranges([resolve(log)], min_partitions=None, max_records_per_partition=most_records)
@@ -270,7 +270,7 @@ def _leaves_end(options: ReadOptions, constraint: Constraint) -> bool:
 
 def _plan_by_listing(log: Log, max_partition_bytes: int) -> list[ScanRange] | None:
     """Return the ranges of a whole log, None if they take more than its listing."""
-    is_listed = log._scan_finds_end(log.log_start_offset)
+    is_listed = log._scan_finds_end()
     if not is_listed or any(segment.size_in_bytes > max_partition_bytes for segment in log.segments):
         return None
     return list(log._scan_ranges(max_partition_bytes))

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from kstore.config import KIB, MIB, LogConfig
 from kstore.errors import InvalidRecordError
 from kstore.log.files.json_state import check_number, json_object, value_as
-from kstore.log.log import Isolation
+from kstore.log.reads import Isolation
 from kstore.record import MemoryRecordsBuilder, Record
 
 # Of the partition of `__kstore_sink`; its records are small, and old segments are removed with their records.

@@ -17,7 +17,8 @@ from kstore.log.files.root_files import MetaProperties, read_meta_properties, re
 from kstore.log.following.follower import Feed, Follower, checked_timeout, records_of
 from kstore.log.following.partitions import FromOffset, ManyLogs
 from kstore.log.following.tail import AutoOffsetReset, EndOffsets, FollowOptions, LogTail
-from kstore.log.log import Isolation, Log
+from kstore.log.log import Log
+from kstore.log.reads import Isolation
 from kstore.record import Record
 from kstore.record.decoding import deserializer_of
 from kstore.serializers import Deserializer

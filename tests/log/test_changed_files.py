@@ -16,7 +16,7 @@ from kstore.env import UNKNOWN_FILE, FileIdentity, FileStatus, LocalEnv, is_same
 from kstore.errors import CorruptRecordError, KStoreError, LogNotFoundError, LogReplacedError, OffsetOutOfRangeError
 from kstore.log import Log
 from kstore.log.damage import Damage
-from kstore.log.log import Isolation
+from kstore.log.reads import Isolation
 from kstore.log.verify import verify
 from kstore.store import open_log
 from tests.fakes.changing_files import (

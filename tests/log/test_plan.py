@@ -246,7 +246,7 @@ def test_the_first_arrow_batch_of_a_long_log_waits_for_few_cuts(
     tmp_path: Path, counting_env: LocalEnv, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
     """What a plan reads is counted; what is decoded is read by files of another env."""
-    monkeypatch.setattr("kstore.log.log.DEFAULT_PLAN_BYTES", 100_000)
+    monkeypatch.setattr("kstore.log.reads.DEFAULT_PLAN_BYTES", 100_000)
     monkeypatch.setattr("kstore.log.log.THREAD_RANGE_BYTES", 100_000)
     segment = [write_batch([record(n, bytes(40_000))]) for n in range(100)]
     directory = write_partition(tmp_path, [segment])

@@ -110,7 +110,7 @@ def check_values(sink: MemorySink, sent: Sent) -> None:
         assert values == sorted(values, key=int)
 
 
-def goes_on(producer: Producer) -> None:
+def skips_damage(producer: Producer) -> None:
     if producer._closed_why is None:
         assert producer.send(TOPIC, b"%d" % 1000, partition=0).result(PATIENCE_S).has_offset
         producer.flush(PATIENCE_S)
@@ -133,7 +133,7 @@ def test_interrupt_anywhere_leaves_a_producer_that_goes_on_and_tells_the_truth(n
         sink = MemorySink()
         producer = new_producer(sink, **settings)
         was_interrupted = traced(lambda: scenario(producer, sent), tracer)
-        assert bounded(lambda: goes_on(producer)) is None
+        assert bounded(lambda: skips_damage(producer)) is None
         check_end(producer, sent)
         check_values(sink, sent)
         return was_interrupted

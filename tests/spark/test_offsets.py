@@ -9,8 +9,7 @@ import pytest
 
 from kstore.errors import OffsetOutOfRangeError
 from kstore.log.damage import OnError
-from kstore.log.log import Isolation
-from kstore.log.skipping import LogEnd
+from kstore.log.reads import Isolation, LogEnd
 from kstore.spark.offsets import check_partitions_listed, resolve_offset_range
 from kstore.spark.options import parse_read_options
 from kstore.types import OffsetAndTimestamp, TopicPartition

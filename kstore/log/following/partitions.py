@@ -28,7 +28,7 @@ class OneLog:
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        return {self._tail.log.topic_partition: self._tail.position}
+        return {self._tail.topic_partition: self._tail.position}
 
     def next_part(self) -> Part | None:
         return self._tail.next_part()
@@ -135,7 +135,7 @@ class ManyLogs:
         try:
             return tail.next_part()
         except LogReplacedError as error:
-            if not _is_gone(error, tail.log.path):
+            if not _is_gone(error, tail.path):
                 # The log changes too often.
                 raise
             _logger.warning("%s is followed no longer: %s", partition, error)
@@ -193,8 +193,8 @@ class ManyLogs:
     def _drop(self, partition: TopicPartition) -> None:
         tail = self._tails.pop(partition)
         del self._directories[partition]
-        self._arrivals.remove(tail.log.path)
-        self._partition_of.pop(tail.log.path, None)
+        self._arrivals.remove(tail.path)
+        self._partition_of.pop(tail.path, None)
         self._ready.pop(partition, None)
         tail.close()
 

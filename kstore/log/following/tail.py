@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple, TypeAlias
 
-from kstore.env import ENOENT, Env
+from kstore.env import ENOENT
 from kstore.errors import (
     CorruptionError,
     KStoreError,
-    LogClosedError,
     LogReplacedError,
     LogTruncationError,
     OffsetOutOfRangeError,
@@ -18,13 +17,12 @@ from kstore.errors import (
     UnsupportedError,
     checked_index,
 )
+from kstore.log.reads import Isolation, Reads
 from kstore.log.segment.replaced import MOST_LOOKS
-from kstore.log.segment.segment import LogSegment
-from kstore.log.source import History
+from kstore.log.source import History, closed_error, out_of_range
 from kstore.record import RecordBatch
 from kstore.types import EARLIEST, LATEST, TopicPartition
 
-_Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 EndOffsets: TypeAlias = Literal["written", "flushed", "high_watermark"]
 AutoOffsetReset: TypeAlias = Literal["none", "earliest", "latest"]
 
@@ -40,7 +38,7 @@ _logger = logging.getLogger("kstore.log")
 class FollowOptions(NamedTuple):
     """How a log is followed; see kstore.Log.follow."""
 
-    isolation: _Isolation = "read_uncommitted"
+    isolation: Isolation = "read_uncommitted"
     end_offsets: EndOffsets = "written"
     auto_offset_reset: AutoOffsetReset = "none"
 
@@ -58,48 +56,6 @@ _ALLOWED = {
 }
 
 
-class LogEnd(Protocol):
-    """Where the records of a log end."""
-
-    @property
-    def offset(self) -> int: ...
-
-
-class FollowedLog(Protocol):
-    """What a follower needs of a Log."""
-
-    topic_partition: TopicPartition
-    path: str
-
-    @property
-    def is_closed(self) -> bool: ...
-
-    @property
-    def log_start_offset(self) -> int: ...
-
-    @property
-    def log_end_offset(self) -> int: ...
-
-    @property
-    def high_watermark(self) -> int | None: ...
-
-    @property
-    def flushed_offset(self) -> int: ...
-
-    @property
-    def segments(self) -> Sequence[LogSegment]: ...
-
-    def refresh(self, *, keeps_known: bool = ...) -> bool: ...
-
-    def _readable_end(self, *, isolation: _Isolation = ...) -> LogEnd: ...
-
-    def batches(
-        self, start_offset: int | None = ..., end_offset: int | None = ..., *, isolation: _Isolation = ...
-    ) -> Iterator[RecordBatch]: ...
-
-    def close(self) -> None: ...
-
-
 class Part(NamedTuple):
     """A batch, of which the records from an offset on are given."""
 
@@ -110,8 +66,8 @@ class Part(NamedTuple):
 class LogTail:
     """Reads the batches of a log from an offset on, as far as there are any, each once.
 
-    Args: is_owner: whether close() closes the log.
-    Attributes: log, position (the offset that is read next).
+    Args: flushed_offset: returns that of the log; is_owner: whether close() closes the log.
+    Attributes: topic_partition, path, position (the offset that is read next).
     Raises: from the constructor and next_part OffsetOutOfRangeError, LogTruncationError unless the options say where to
         go on; LogReplacedError if the directory was removed or replaced; otherwise as Log.batches.
     Threads: not thread-safe.
@@ -119,18 +75,22 @@ class LogTail:
 
     def __init__(
         self,
-        log: FollowedLog,
+        reads: Reads,
         history: History,
         from_offset: int | None,
         *,
         options: FollowOptions,
-        env: Env,
+        flushed_offset: Callable[[], int],
         is_owner: bool,
     ) -> None:
-        self.log = log
+        self._reads = reads
+        self._source = source = reads.source
+        self.topic_partition: TopicPartition = source.context.topic_partition
+        self.path: str = source.context.directory
         self._history = history
         self._options = options
-        self._env = env
+        self._flushed_offset = flushed_offset
+        self._env = source.env
         self._is_owner = is_owner
         self._round: Iterator[RecordBatch] | None = None
         self._round_end = 0
@@ -171,7 +131,7 @@ class LogTail:
         """Close the log if it was opened for this."""
         self._round = None
         if self._is_owner:
-            self.log.close()
+            self._source.close()
 
     def _look_patiently(self) -> bool:
         """Do what _look does; again if the log changed too often while it was looked at, which a removed directory
@@ -188,27 +148,26 @@ class LogTail:
         """Compare the log with what was given, and go to where it goes on; False if it is being truncated now."""
         if self._error is not None:
             raise self._error
-        if self.log.is_closed:
-            path = self.log.path
-            raise LogClosedError(f"the log of {self.log.topic_partition} in {path} was closed", path=path)
+        if self._source.is_closed:
+            raise closed_error(self._source.context)
         look = self._history.look(self.position)
         if look is None:
             return False
         if look.position != self.position or look.is_truncated:
             self._withheld_offset = -1
         self.position = look.position
-        log = self.log
+        log = self._source
         start = log.log_start_offset
         if look.is_truncated:
             end = log.log_end_offset
             message = (
-                f"{log.topic_partition} in {log.path} was truncated below offset {self.position}, up to which it was "
+                f"{self.topic_partition} in {self.path} was truncated below offset {self.position}, up to which it was "
                 f"followed: expected at least that end, found the records of [{start}, {end}); to go on with what is "
                 "in their place, set auto_offset_reset"
             )
             bounds = {"log_start_offset": start, "log_end_offset": end}
             error = LogTruncationError(
-                message, path=log.path, offset=self.position, truncated_to=look.truncated_to, **bounds
+                message, path=self.path, offset=self.position, truncated_to=look.truncated_to, **bounds
             )
             self._move(error, None if look.truncated_to is None else max(look.truncated_to, start))
         elif self.position < start:
@@ -224,12 +183,12 @@ class LogTail:
         if max(self.position, self._withheld_offset) >= end:
             self._check_end()
             return not self._history.is_current
-        self._round = self.log.batches(self.position, end, isolation=self._options.isolation)
+        self._round = self._reads.batches(self.position, end, isolation=self._options.isolation)
         return True
 
     def _check_end(self) -> None:
         """Raise the error of the damage at which the log seems to end; the next look then reads that place again."""
-        log = self.log
+        log = self._source
         tail = log.segments[-1].tail if log.segments else None
         if tail is not None and tail.error is not None and self.position >= log.log_end_offset:
             log.refresh(keeps_known=False)
@@ -266,7 +225,7 @@ class LogTail:
             self._env.sleep_ms(_PAUSES_MS[-1])
 
     def _start_of(self, from_offset: int | None) -> int:
-        log = self.log
+        log = self._source
         if from_offset is None or from_offset == EARLIEST:
             return log.log_start_offset
         if from_offset == LATEST:
@@ -279,10 +238,10 @@ class LogTail:
 
     def _end(self) -> int:
         """Return the offset before which records may be given now."""
-        log, end_offsets = self.log, self._options.end_offsets
-        end = log._readable_end(isolation=self._options.isolation).offset
+        log, end_offsets = self._source, self._options.end_offsets
+        end = self._reads.end(self._options.isolation).offset
         if end_offsets == "flushed":
-            end = min(end, log.flushed_offset)
+            end = min(end, self._flushed_offset())
         elif end_offsets == "high_watermark":
             mark = log.high_watermark
             end = end if mark is None else min(end, mark)
@@ -300,15 +259,10 @@ class LogTail:
             self._history.start(self.position)
 
     def _reset_offset(self) -> int:
-        return self.log.log_start_offset if self._options.auto_offset_reset == "earliest" else self._end()
+        return self._source.log_start_offset if self._options.auto_offset_reset == "earliest" else self._end()
 
     def _out_of_range(self, offset: int) -> OffsetOutOfRangeError:
-        log = self.log
-        bounds = {"log_start_offset": log.log_start_offset, "log_end_offset": log.log_end_offset}
-        return OffsetOutOfRangeError(
-            f"offset {offset} is out of range of {log.topic_partition} in {log.path}: expected "
-            f"{bounds['log_start_offset']} to {bounds['log_end_offset']}",
-            path=log.path,
-            offset=offset,
-            **bounds,
-        )
+        source = self._source
+        start, end = source.log_start_offset, source.log_end_offset
+        where = f"{self.topic_partition} in {self.path}"
+        return out_of_range(source, offset, f"offset {offset} is out of range of {where}: expected {start} to {end}")

@@ -92,7 +92,7 @@ def failing_once(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
         nonlocal calls
         calls += 1
         if calls == call:
-            raise StorageError("cannot open a file", path=self.log.path, errno=errno.EMFILE)
+            raise StorageError("cannot open a file", path=self.path, errno=errno.EMFILE)
         return real(self)
 
     monkeypatch.setattr(LogTail, "next_part", next_part)
