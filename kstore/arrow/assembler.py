@@ -13,7 +13,7 @@ import pyarrow as pa
 from kstore._core import BATCH_ROW_FIELDS, CODEC_BITS, CONTROL_BIT, TRANSACTIONAL_BIT, Columns, ExportedBatch
 from kstore.arrow.columns import TYPES
 from kstore.compression import CompressionType
-from kstore.log.scan import ColumnSelection, Mode
+from kstore.log.files.columns import ColumnSelection, Mode
 
 _logger = logging.getLogger("kstore.arrow")
 

@@ -17,10 +17,12 @@ from kstore.config import MAX_INT32, LogConfig, config_or_default
 from kstore.env import Env
 from kstore.errors import checked_int
 from kstore.log.damage import OnError, OnSkip, SkippedRange, SkipReport, skips_damage
+from kstore.log.files.columns import column_decoder
 from kstore.log.files.records import LastBatch
 from kstore.log.plan import ScanRange
 from kstore.log.read_ahead import read_ahead
-from kstore.log.scan import Rows, check_junction, column_decoder, scan_around_damage, scan_columns
+from kstore.log.scan import Rows, check_junction, scan_columns
+from kstore.log.sound_scan import scan_around_damage
 from kstore.record import RecordBatch
 
 _Batches: TypeAlias = Generator[pa.RecordBatch, None, None]

@@ -1,70 +1,35 @@
-"""Scanning: scan_columns and scan_around_damage decode the records of one range into columns."""
+"""scan_columns: decodes the records of a planned range into columns, and raises an error for damage.
+
+A range is read from the files that were planned, or an error says that they changed.
+"""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from kstore._core import (
-    BATCH_ROW_FIELDS,
-    RECORD_BATCH_OVERHEAD,
-    BatchHeader,
-    ColumnBuffer,
-    ColumnDecoder,
-    Columns,
-    read_header,
-)
-from kstore.compression import decompress
+from kstore._core import BATCH_ROW_FIELDS, RECORD_BATCH_OVERHEAD, ColumnDecoder, Columns
 from kstore.config import LogConfig
 from kstore.env import Closing, Env, Identity, ReadFile, check_in_place, open_listed
-from kstore.errors import CorruptionError, CorruptRecordError, KStoreError, LogReplacedError, UnsupportedError
-from kstore.log.damage import SkippedRange
-from kstore.log.damaged.sound import (
-    DamagedPart,
-    FileRange,
-    SoundRun,
-    fault_at_end,
-    read_offset_index,
-    skipped_batch,
-    sound_parts,
-)
-from kstore.log.files.indexes import OffsetIndex
+from kstore.errors import CorruptionError, KStoreError, LogReplacedError, UnsupportedError
+from kstore.log.damaged.sound import FileRange, fault_at_end, read_offset_index
+from kstore.log.files.columns import ChunkReader, ColumnSelection, column_decoder, full_tables
 from kstore.log.files.names import deleted_paths
-from kstore.log.files.records import (
-    BatchPlace,
-    LastBatch,
-    check_batch,
-    entry_size,
-    holds_only_zeros,
-    truncated_since_listed,
-)
+from kstore.log.files.records import BatchPlace, LastBatch, check_batch, entry_size
 from kstore.log.plan import ScanRange
 from kstore.log.segment.replaced import ListedFile, change_that_caused
-from kstore.types import MAX_OFFSET
 
 _ROW_COUNT_FIELD, _POSITION_FIELD = (BATCH_ROW_FIELDS.index(name) for name in ("row_count", "position"))
 
-# How many bytes of columns a reader that goes on after damage holds back: a wrong base offset, which no CRC covers,
-# shows up only at a batch after it.
-HELD_BYTES = 1024 * 1024
 
-Mode: TypeAlias = Literal["copy", "view", "string"]
+class Rows(NamedTuple):
+    """The rows [start, end) of decoded columns."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class ColumnSelection:
-    """Which columns to decode, and how: key and value are None, "copy", "view" or "string"."""
-
-    key: Mode | None = None
-    value: Mode | None = None
-    offset: bool = False
-    timestamp: bool = False
-    headers: bool = False
-    verify_crc: bool = True
+    columns: Columns
+    start: int
+    end: int
 
 
 def scan_columns(
@@ -86,43 +51,27 @@ def scan_columns(
     Cost: one pass; preads of config.read_chunk_bytes into a reused buffer; memory of one chunk, one Columns and one
         decompressed batch.
     """
-    env = scan_range.env if env is None else env
-    decoder = _decoder_of(scan_range, selection, batch_bytes=batch_bytes, config=config)
-    keeps_chunks = "view" in (selection.key, selection.value)
-    identities = dict(scan_range.identities)
-    last = LastBatch() if last is None else last
-    standing = _Standing(scan_range.last_batch, env)
-    for piece in scan_range.files:
-        identity = identities.get(piece.path)
+    decoder = range_decoder(scan_range, selection, batch_bytes=batch_bytes, config=config)
+    files = PlannedFiles(scan_range, selection, config=config, env=env, last=last)
+    for part in scan_range.files:
         fault: KStoreError | None = None
-        last.start(piece.path, identity)
-        _start(decoder, piece)
+        part.start(decoder)
         try:
-            with closing(_opened(piece.path, identity, env, is_live=scan_range.is_live)) as file, standing:
-                file.will_read(position=piece.start_position, end_position=piece.end_position)
-                reader = _ChunkReader(file, last, standing, end_position=piece.end_position, config=config)
-                while (status := decoder.run()) != "done":
-                    if status == "full":
-                        yield _all_rows(decoder.take())
-                    else:
-                        decoder.feed(reader.read(decoder, fresh=keeps_chunks), decoder.position)
-                reader.finish(decoder)
-                if decoder.position < piece.end_position:
-                    _check_end(file, piece, env, position=decoder.position, config=config)
+            with files.open(part) as file:
+                yield from map(all_rows, file.full_tables(decoder, end_position=part.end_position))
+                if decoder.position < part.end_position:
+                    _check_end(file.content, part, files.env, position=decoder.position, config=config)
         except (CorruptionError, UnsupportedError) as error:
-            listed = None if identity is None else _listed(piece, identity)
-            change = change_that_caused(error, listed, config=config, env=env)
-            if change is not None:
-                raise change from error
+            files.check_unchanged(part, error)
             fault = error
         if fault is not None:
-            yield from _rows_before_fault(decoder)
+            yield from rows_before_fault(decoder)
             raise fault
     if decoder.row_count:
-        yield _all_rows(decoder.take())
+        yield all_rows(decoder.take())
 
 
-def _decoder_of(
+def range_decoder(
     scan_range: ScanRange,
     selection: ColumnSelection,
     *,
@@ -130,6 +79,7 @@ def _decoder_of(
     config: LogConfig,
     allows_low_last_offset: bool = False,
 ) -> ColumnDecoder:
+    """Return a decoder of the records of a range."""
     return column_decoder(
         selection,
         batch_bytes=batch_bytes,
@@ -141,311 +91,21 @@ def _decoder_of(
     )
 
 
-def column_decoder(
-    selection: ColumnSelection,
-    *,
-    batch_bytes: int,
-    config: LogConfig,
-    start_offset: int,
-    end_offset: int = MAX_OFFSET,
-    allows_low_last_offset: bool = False,
-    aborted: Sequence[tuple[int, int, int]] = (),
-) -> ColumnDecoder:
-    """Return a decoder of these columns."""
-    return ColumnDecoder(
-        key=selection.key,
-        value=selection.value,
-        offset=selection.offset,
-        timestamp=selection.timestamp,
-        headers=selection.headers,
-        verify_crc=selection.verify_crc,
-        batch_bytes=batch_bytes,
-        max_batch_bytes=config.max_batch_bytes,
-        max_decompressed_bytes=config.max_decompressed_bytes,
-        decompress=decompress,
-        start_offset=start_offset,
-        end_offset=end_offset,
-        allows_low_last_offset=allows_low_last_offset,
-        aborted=aborted,
-    )
-
-
-class Rows(NamedTuple):
-    """The rows [start, end) of decoded columns."""
-
-    columns: Columns
-    start: int
-    end: int
-
-
-def _all_rows(columns: Columns) -> Rows:
+def all_rows(columns: Columns) -> Rows:
+    """Return all rows of a table."""
     return Rows(columns, 0, columns.row_count)
 
 
-def _rows_before_fault(decoder: ColumnDecoder) -> Iterator[Rows]:
+def rows_before_fault(decoder: ColumnDecoder) -> Iterator[Rows]:
     """Yield what a decoder holds of the batches before the one that it could not decode."""
     if decoder.row_count:
         columns = decoder.take()
-        end = columns.row_count - _rows_of_batch(columns, decoder.position)
+        end = columns.row_count - rows_of_batch(columns, decoder.position)
         if end:
             yield Rows(columns, 0, end)
 
 
-def _check_end(file: ReadFile, piece: FileRange, env: Env, *, position: int, config: LogConfig) -> None:
-    """Raise the error for what a decoder took for the end of a log, if it is none."""
-    fault = fault_at_end(
-        file, piece._replace(start_position=position), find_index=partial(_find_index, piece, env), config=config
-    )
-    if fault is not None:
-        raise fault
-
-
-def _find_index(piece: FileRange, env: Env) -> OffsetIndex | None:
-    return read_offset_index(piece.path, base_offset=piece.base_offset, env=env)
-
-
-def _start(decoder: ColumnDecoder, piece: FileRange) -> None:
-    decoder.start_file(
-        position=piece.start_position,
-        end_position=piece.end_position,
-        base_offset=piece.base_offset,
-        next_base_offset=piece.next_base_offset,
-        path=piece.path,
-        finds_end=piece.finds_end,
-    )
-
-
-class _Given:
-    """How far the rows of a file were handed to the reader: `rows` rows of the batch at `position`, and all before it.
-
-    position is -1 before the first row.
-    """
-
-    def __init__(self) -> None:
-        self.position = -1
-        self.rows = 0
-
-    def note(self, columns: Columns) -> None:
-        """Count a whole table as handed over."""
-        position = memoryview(columns.batches).cast("B").cast("q")[_POSITION_FIELD - len(BATCH_ROW_FIELDS)]
-        rows = _rows_of_batch(columns, position)
-        self.rows = rows + (self.rows if position == self.position else 0)
-        self.position = position
-
-
-def scan_around_damage(
-    scan_range: ScanRange,
-    selection: ColumnSelection,
-    *,
-    batch_bytes: int,
-    config: LogConfig,
-    env: Env | None = None,
-    last: LastBatch | None = None,
-) -> Iterator[Rows | SkippedRange]:
-    """Decode the records of one range as scan_columns does, and leave out what is damaged; see damaged/sound.py.
-
-    Yields what is left out between the rows before and after it. A batch whose records cannot be decoded into these
-    columns gives no row. A file is decoded as by scan_columns until a fault shows up; only then sound_parts tells what
-    is read of it.
-    Raises: UnsupportedCompressionTypeError, MemoryLimitError, StorageError; LogReplacedError if a file is no longer the
-        one that was planned; CorruptRecordError if more than HELD_BYTES of rows have offsets that contradict the
-        batches after them.
-    Cost: as scan_columns, and for a file with a fault one more pass that checks frames and CRCs. Memory for
-        HELD_BYTES more columns, and for those of a batch until the whole batch is decoded.
-    """
-    env = scan_range.env if env is None else env
-    yield from scan_range.skipped
-    new_decoder = partial(
-        _decoder_of, scan_range, selection, batch_bytes=batch_bytes, config=config, allows_low_last_offset=True
-    )
-    scan = _SoundScan(scan_range, new_decoder, config, env)
-    keeps_chunks = "view" in (selection.key, selection.value)
-    for piece in scan_range.files:
-        yield from scan.file(piece, LastBatch() if last is None else last, keeps_chunks=keeps_chunks)
-
-
-class _SoundScan:
-    """A pass over one range that leaves out damage."""
-
-    def __init__(
-        self, scan_range: ScanRange, new_decoder: Callable[[], ColumnDecoder], config: LogConfig, env: Env
-    ) -> None:
-        self._range = scan_range
-        self._new_decoder = new_decoder
-        self._config = config
-        self._env = env
-        self._identities = dict(scan_range.identities)
-        self._is_live = scan_range.is_live
-        self._standing = _Standing(scan_range.last_batch, env)
-
-    def file(self, piece: FileRange, last: LastBatch, *, keeps_chunks: bool) -> Iterator[Rows | SkippedRange]:
-        identity = self._identities.get(piece.path)
-        last.start(piece.path, identity)
-        opened = _opened(piece.path, identity, self._env, is_live=self._is_live)
-        with closing(opened) as file, self._standing:
-            file.will_read(position=piece.start_position, end_position=piece.end_position)
-            given = _Given()
-            if (yield from self._as_it_is(piece, file, last, given, keeps_chunks=keeps_chunks)):
-                return
-            for part in self._parts(piece, file, given):
-                if isinstance(part, DamagedPart):
-                    end_offset = self._range.read_end_offset
-                    yield from self._clipped(part.skipped(piece, self._range.topic_partition, end_offset=end_offset))
-                else:
-                    reader = _ChunkReader(
-                        file, last, self._standing, end_position=part.end_position, config=self._config
-                    )
-                    rows = self._run(piece, part, file, reader, keeps_chunks=keeps_chunks)
-                    yield from _without_first(rows, given.rows if part.position == given.position else 0)
-
-    def _as_it_is(
-        self, piece: FileRange, file: ReadFile, last: LastBatch, given: _Given, *, keeps_chunks: bool
-    ) -> Generator[Rows, None, bool]:
-        """Decode a part of a file and return whether it has no fault; if it has one, the rows of the batches before it
-        may be yielded or not, as `given` tells.
-
-        Held back are rows that a fault soon after them may put in doubt, and those of a batch that is not decoded to
-        its end.
-        """
-        decoder = self._new_decoder()
-        _start(decoder, piece)
-        reader = _ChunkReader(file, last, self._standing, end_position=piece.end_position, config=self._config)
-        held: deque[Columns] = deque()
-        held_bytes = 0
-        try:
-            while (status := decoder.run()) != "done":
-                if status == "more":
-                    decoder.feed(reader.read(decoder, fresh=keeps_chunks), decoder.position)
-                    continue
-                held.append(decoder.take())
-                held_bytes += held[-1].size_in_bytes
-                while held and held_bytes - held[0].size_in_bytes >= HELD_BYTES:
-                    if _rows_of_batch(held[0], decoder.position):
-                        break
-                    held_bytes -= held[0].size_in_bytes
-                    given.note(held[0])
-                    yield _all_rows(held.popleft())
-            reader.finish(decoder)
-        except CorruptionError as error:
-            self._check_unchanged(error, piece)
-            return False
-        except UnsupportedError:
-            yield from map(_all_rows, held)
-            yield from _rows_before_fault(decoder)
-            raise
-        end = decoder.position
-        if end < piece.end_position and not holds_only_zeros(file, position=end, end_position=piece.end_position):
-            return False
-        yield from map(_all_rows, held)
-        if decoder.row_count:
-            yield _all_rows(decoder.take())
-        return True
-
-    def _parts(self, piece: FileRange, file: ReadFile, given: _Given) -> list[SoundRun | DamagedPart]:
-        """Return the sound batches of a file and the damage between them, from the batch on that `given` tells.
-
-        Raises: CorruptRecordError if that batch, or one before it, is not sound.
-        """
-        parts, fault = sound_parts(
-            file,
-            piece,
-            find_index=partial(_find_index, piece, self._env),
-            config=self._config,
-        )
-        if fault is not None:
-            self._check_unchanged(fault, piece)
-        at = given.position
-        if at < 0:
-            return parts
-        first = parts[0] if parts else None
-        if isinstance(first, SoundRun) and first.position <= at < first.end_position:
-            return [first._replace(position=at), *parts[1:]]
-        reason = "rows were returned before later batches contradicted their offsets"
-        where = f"batch at position {at} of {piece.path}"
-        raise CorruptRecordError(f"{where}: {reason}", path=piece.path, position=at, reason=reason) from fault
-
-    def _run(
-        self, piece: FileRange, run: SoundRun, file: ReadFile, reader: _ChunkReader, *, keeps_chunks: bool
-    ) -> Iterator[Rows | SkippedRange]:
-        """Decode a run of batches with right CRCs, and leave out those whose records cannot be decoded."""
-        position, least_offset = run.position, run.least_offset
-        while position < run.end_position:
-            decoder = self._new_decoder()
-            decoder.start_file(
-                position=position,
-                end_position=run.end_position,
-                base_offset=piece.base_offset,
-                next_base_offset=piece.next_base_offset,
-                path=piece.path,
-            )
-            # Tables that end in a batch that is not decoded to its end.
-            held: list[Columns] = []
-            fault: CorruptionError | None = None
-            try:
-                while (status := decoder.run()) != "done":
-                    if status == "more":
-                        decoder.feed(reader.read(decoder, fresh=keeps_chunks), decoder.position)
-                        continue
-                    table = decoder.take()
-                    if _rows_of_batch(table, decoder.position) < table.row_count:
-                        yield from map(_all_rows, held)
-                        held.clear()
-                    held.append(table)
-                reader.finish(decoder)
-            except CorruptionError as error:
-                self._check_unchanged(error, piece)
-                fault = error
-            position = run.end_position if fault is None else decoder.position
-            if decoder.row_count:
-                held.append(decoder.take())
-            for table in held:
-                row_count = table.row_count - (0 if fault is None else _rows_of_batch(table, position))
-                if row_count:
-                    yield Rows(table, 0, row_count)
-            if fault is not None:
-                if decoder.last_position >= 0:
-                    least_offset = (
-                        self._header_at(decoder.last_position, file, end_position=run.end_position).last_offset + 1
-                    )
-                header = self._header_at(position, file, end_position=run.end_position)
-                skipped = skipped_batch(
-                    header, self._range.topic_partition, piece.path, least_offset=least_offset, reason=fault.reason
-                )
-                yield from self._clipped(skipped)
-                position, least_offset = position + header.size_in_bytes, header.last_offset + 1
-
-    def _clipped(self, skipped: SkippedRange) -> Iterator[SkippedRange]:
-        clipped = self._range.clipped(skipped)
-        if clipped is not None:
-            yield clipped
-
-    def _header_at(self, position: int, file: ReadFile, *, end_position: int) -> BatchHeader:
-        head = file.pread(min(RECORD_BATCH_OVERHEAD, end_position - position), position=position)
-        header: BatchHeader = read_header(head, position=position, path=file.path)
-        return header
-
-    def _check_unchanged(self, error: CorruptionError, piece: FileRange) -> None:
-        """Raise LogReplacedError if a change of the file caused an error."""
-        identity = self._identities.get(piece.path)
-        listed = None if identity is None else _listed(piece, identity)
-        change = change_that_caused(error, listed, config=self._config, env=self._env)
-        if change is not None:
-            raise change from error
-
-
-def _without_first(found: Iterator[Rows | SkippedRange], row_count: int) -> Iterator[Rows | SkippedRange]:
-    """Yield rows, without the first row_count of them, and what is left out between them."""
-    for one in found:
-        if isinstance(one, SkippedRange) or not row_count:
-            yield one
-            continue
-        start = min(one.start + row_count, one.end)
-        row_count -= start - one.start
-        if start < one.end:
-            yield one._replace(start=start)
-
-
-def _rows_of_batch(columns: Columns, position: int) -> int:
+def rows_of_batch(columns: Columns, position: int) -> int:
     """Return how many of the last rows are of the batch at a position."""
     fields = memoryview(columns.batches).cast("B").cast("q")
     count = 0
@@ -454,6 +114,122 @@ def _rows_of_batch(columns: Columns, position: int) -> int:
             break
         count += fields[at + _ROW_COUNT_FIELD]
     return count
+
+
+def position_of_last_row(columns: Columns) -> int:
+    """Return the position of the batch that the last row of a table is of."""
+    return memoryview(columns.batches).cast("B").cast("q")[_POSITION_FIELD - len(BATCH_ROW_FIELDS)]
+
+
+def _check_end(content: ReadFile, part: FileRange, env: Env, *, position: int, config: LogConfig) -> None:
+    """Raise the error for what a decoder took for the end of a log, if it is none."""
+    find_index = partial(read_offset_index, part.path, base_offset=part.base_offset, env=env)
+    fault = fault_at_end(content, part._replace(start_position=position), find_index=find_index, config=config)
+    if fault is not None:
+        raise fault
+
+
+class PlannedFiles:
+    """The files of a range, opened one after the other, and what shows that they are still those of the plan.
+
+    Args: env, last: as of scan_columns.
+    """
+
+    def __init__(
+        self,
+        scan_range: ScanRange,
+        selection: ColumnSelection,
+        *,
+        config: LogConfig,
+        env: Env | None,
+        last: LastBatch | None,
+    ) -> None:
+        self.env = scan_range.env if env is None else env
+        self._config = config
+        self._keeps_chunks = "view" in (selection.key, selection.value)
+        self._identities = dict(scan_range.identities)
+        self._is_live = scan_range.is_live
+        self._last = LastBatch() if last is None else last
+        self._anchor = Anchor(scan_range.last_batch, self.env)
+
+    def open(self, part: FileRange) -> PlannedFile:
+        """Open the file of a part of the range.
+
+        Raises: StorageError; LogReplacedError if another file has its name.
+        """
+        identity = self._identities.get(part.path)
+        self._last.start(part.path, identity)
+        content = _opened(part.path, identity, self.env, is_live=self._is_live)
+        content.will_read(position=part.start_position, end_position=part.end_position)
+        chunks = ChunkReader(content, chunk_bytes=self._config.read_chunk_bytes, keeps_chunks=self._keeps_chunks)
+        return PlannedFile(content, chunks, self._last, self._anchor)
+
+    def check_unchanged(self, part: FileRange, error: KStoreError) -> None:
+        """Raise LogReplacedError if a change of a file caused an error.  Cost: see change_that_caused."""
+        identity = self._identities.get(part.path)
+        listed = (
+            None
+            if identity is None
+            else ListedFile(part.path, part.base_offset, part.next_base_offset, part.end_position, identity)
+        )
+        change = change_that_caused(error, listed, config=self._config, env=self.env)
+        if change is not None:
+            raise change from error
+
+
+class PlannedFile(Closing):
+    """An open file of a range. Each chunk is checked to be of the history that was planned and read before.
+
+    Attributes: content: the open file.
+    """
+
+    def __init__(self, content: ReadFile, chunks: ChunkReader, last: LastBatch, anchor: Anchor) -> None:
+        self.content = content
+        self._chunks = chunks
+        self._last = last
+        self._anchor = anchor
+        self._chunk = memoryview(b"")
+        self._chunk_position = 0
+
+    def full_tables(self, decoder: ColumnDecoder, *, end_position: int) -> Iterator[Columns]:
+        """Run a decoder that was started up to end_position, and yield the columns each time they are full.
+
+        Raises: as ColumnDecoder.run; LogReplacedError if the file ends early or was rewritten.
+        """
+        yield from full_tables(decoder, partial(self._checked_chunk, end_position=end_position))
+        self._note_last(decoder)
+        self._anchor.check_in_place()
+
+    def close(self) -> None:
+        try:
+            self._anchor.close()
+        finally:
+            self.content.close()
+
+    def _checked_chunk(self, decoder: ColumnDecoder, *, end_position: int) -> memoryview:
+        """Read what a decoder needs.
+
+        Raises: LogReplacedError if the file ends early, or the batch that the decoder passed last is no longer in it:
+            what follows may be of another history then.
+        """
+        self._note_last(decoder)
+        position = decoder.position
+        chunk = self._chunks.read(decoder, end_position=end_position)
+        self._last.check(self.content)
+        self._anchor.check(self.content)
+        if not self._last.place.header and len(chunk) >= RECORD_BATCH_OVERHEAD:
+            # The first batch of the first chunk, so that a range that is read ahead can be checked against the one
+            # before it.
+            self._last.note(position, bytes(chunk[: min(entry_size(chunk[:12]), RECORD_BATCH_OVERHEAD)]))
+        self._chunk, self._chunk_position = chunk, position
+        return chunk
+
+    def _note_last(self, decoder: ColumnDecoder) -> None:
+        """Note the batch that a decoder passed last, if the current chunk contains it."""
+        at = decoder.last_position - self._chunk_position
+        if decoder.last_position >= 0 and 0 <= at < len(self._chunk):
+            header_end = min(at + RECORD_BATCH_OVERHEAD, decoder.position - self._chunk_position)
+            self._last.note(decoder.last_position, bytes(self._chunk[at:header_end]))
 
 
 def _opened(path: str, identity: Identity | None, env: Env, *, is_live: bool = False) -> ReadFile:
@@ -473,11 +249,7 @@ def _opened(path: str, identity: Identity | None, env: Env, *, is_live: bool = F
         raise
 
 
-def _listed(piece: FileRange, identity: Identity) -> ListedFile:
-    return ListedFile(piece.path, piece.base_offset, piece.next_base_offset, piece.end_position, identity)
-
-
-class _Standing(Closing):
+class Anchor(Closing):
     """The batch that must be in its file while a range is read, None for none; opens the file at the first check."""
 
     def __init__(self, place: BatchPlace | None, env: Env) -> None:
@@ -517,60 +289,6 @@ class _Standing(Closing):
         file, self._file = self._file, None
         if file is not None:
             file.close()
-
-
-class _ChunkReader:
-    """Reads chunks of one file into a reused buffer, or into a fresh one while Arrow views reference the last."""
-
-    def __init__(
-        self, file: ReadFile, last: LastBatch, standing: _Standing, *, end_position: int, config: LogConfig
-    ) -> None:
-        self._file = file
-        self._last = last
-        self._standing = standing
-        self._end_position = end_position
-        self._config = config
-        self._buffer: ColumnBuffer | None = None
-        self._position = 0
-
-    def read(self, decoder: ColumnDecoder, *, fresh: bool) -> memoryview:
-        """Read what a decoder needs.
-
-        Raises: LogReplacedError if the file ends early, or the batch that the decoder passed last is no longer in it:
-            what follows may be of another history then.
-        """
-        self.note_last(decoder)
-        position, needed = decoder.position, decoder.needed
-        size = min(max(self._config.read_chunk_bytes, needed), self._end_position - position)
-        if fresh or self._buffer is None or len(self._buffer) < size:
-            self._buffer = ColumnBuffer(size)
-        view = memoryview(self._buffer)[:size]
-        got = self._file.pread_into(view, position=position)
-        if got < min(needed, size):
-            raise truncated_since_listed(self._file.path, position, expected=needed, found=got)
-        self._last.check(self._file)
-        self._standing.check(self._file)
-        if not self._last.place.header and got >= RECORD_BATCH_OVERHEAD:
-            # The first batch of the first chunk, so that a range that is read ahead can be checked against the one
-            # before it.
-            self._last.note(position, bytes(view[: min(entry_size(view[:12]), RECORD_BATCH_OVERHEAD)]))
-        self._position = position
-        return view[:got]
-
-    def finish(self, decoder: ColumnDecoder) -> None:
-        """Note the last batch of a decoder that is done.
-
-        Raises: LogReplacedError if what was planned is no longer in place.
-        """
-        self.note_last(decoder)
-        self._standing.check_in_place()
-
-    def note_last(self, decoder: ColumnDecoder) -> None:
-        """Store the batch that a decoder passed last, if the current chunk contains it."""
-        at = decoder.last_position - self._position
-        if self._buffer is not None and decoder.last_position >= 0 and at >= 0:
-            header_end = min(at + RECORD_BATCH_OVERHEAD, decoder.position - self._position)
-            self._last.note(decoder.last_position, bytes(memoryview(self._buffer)[at:header_end]))
 
 
 def check_junction(before: LastBatch, after: LastBatch, env: Env) -> None:

@@ -50,8 +50,8 @@ LAYERS = {
 # Inside of these packages: each wing or module imports only from those to its left, and a wing is free of circles.
 WINGS = {
     "log": (
-        "damage, read_ahead < files < damaged < segment < state, plan < recovery, scan, source < reads, cleaning"
-        " < following, skipping < directory_source < log < verify, write"
+        "damage, read_ahead < files < damaged < segment < state, plan < recovery, scan, source"
+        " < reads, sound_scan, cleaning < following, skipping < directory_source < log < verify, write"
     ),
     "env": "base, cache, process < files, filesystems, watching < env < opened, local < remote < choosing",
     "coordinator": "producer_ids, store < places < group < transaction",

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 import kstore
 import kstore.spark
 from kstore.errors import CorruptRecordError
-from kstore.log import scan as scan_module
+from kstore.log import sound_scan
 from kstore.spark import KStoreDataSource
 from kstore.spark.schema import record_type
 from kstore.spark.skipped import DAMAGE_SCHEMA
@@ -147,7 +147,7 @@ def test_committed_read_is_that_of_kstore(tmp_path: Path) -> None:
 
 def test_clean_file_is_decoded_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = write(tmp_path, damage={})
-    monkeypatch.setattr(scan_module, "sound_parts", pytest.fail)
+    monkeypatch.setattr(sound_scan, "sound_parts", pytest.fail)
     assert offsets(read(directory)) == list(range(TOTAL))
 
 
@@ -182,7 +182,7 @@ def test_rows_returned_before_their_offsets_proved_wrong_fail_the_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = write_with_wrong_offsets(tmp_path)
-    monkeypatch.setattr(scan_module, "HELD_BYTES", 0)
+    monkeypatch.setattr(sound_scan, "HELD_BYTES", 0)
     with pytest.raises(CorruptRecordError, match="rows were returned before later batches contradicted their offsets"):
         list(kstore.scan(directory, columns=["offset"], batch_bytes=1, on_error="skip", on_skip=lambda _: None))
 
@@ -194,7 +194,7 @@ def test_damage_after_rows_that_were_returned_leaves_no_row_out_and_none_twice(
 ) -> None:
     directory = write(tmp_path, damage=damage)
     rows, reports = expected(directory)
-    monkeypatch.setattr(scan_module, "HELD_BYTES", held_bytes)
+    monkeypatch.setattr(sound_scan, "HELD_BYTES", held_bytes)
     for batch_bytes in (1, 100, 1000):
         skipped: list[kstore.SkippedRange] = []
         found = kstore.scan(directory, batch_bytes=batch_bytes, on_error="skip", on_skip=skipped.append)

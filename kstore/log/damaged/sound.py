@@ -8,19 +8,20 @@ keep their order.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, ColumnDecoder, HeaderScan, check_crc, read_header
-from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.env import Env, ReadFile
 from kstore.errors import CorruptionError, CorruptRecordError, KStoreError, StorageError, UnsupportedError
 from kstore.log.damage import Damage, SkippedRange
 from kstore.log.damaged.framing import LEAST_ZEROS, PAGE_BYTES, find_whole_batches
 from kstore.log.damaged.order import WholeBatch, slots_in_order
+from kstore.log.files.columns import ChunkReader, ColumnSelection, column_decoder, full_tables
 from kstore.log.files.indexes import MAX_INDEX_BYTES, OffsetIndex
 from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX
-from kstore.log.files.records import fault_of_zeros, holds_only_zeros, scan_headers, truncated_since_listed
+from kstore.log.files.records import fault_of_zeros, holds_only_zeros, scan_headers
 from kstore.record.batches import SIZE_UP_TO_MAGIC
 from kstore.types import MAX_OFFSET, TopicPartition
 
@@ -45,6 +46,17 @@ class FileRange(NamedTuple):
     def offset_limit(self) -> int | None:
         """The offset that all batches are known to be below, None if there is none."""
         return self.next_base_offset if self.following_offset is None else self.following_offset
+
+    def start(self, decoder: ColumnDecoder) -> None:
+        """Start a decoder at the first of these batches."""
+        decoder.start_file(
+            position=self.start_position,
+            end_position=self.end_position,
+            base_offset=self.base_offset,
+            next_base_offset=self.next_base_offset,
+            path=self.path,
+            finds_end=self.finds_end,
+        )
 
 
 class SoundRun(NamedTuple):
@@ -318,34 +330,13 @@ def _end_of_sound(file: ReadFile, part: FileRange, config: LogConfig) -> tuple[i
     Raises: LogReplacedError.  Cost: reads the part once and decodes no record.
     """
     # Every batch is below the start offset of this decoder, which therefore checks frames, CRCs and offsets as that of
-    # a scan does, and nothing else.
-    decoder = ColumnDecoder(
-        batch_bytes=1,
-        max_batch_bytes=config.max_batch_bytes,
-        max_decompressed_bytes=config.max_decompressed_bytes,
-        decompress=decompress,
-        start_offset=MAX_OFFSET,
-    )
-    decoder.start_file(
-        position=part.start_position,
-        end_position=part.end_position,
-        base_offset=part.base_offset,
-        next_base_offset=part.next_base_offset,
-        path=part.path,
-        finds_end=part.finds_end,
-    )
-    buffer = bytearray()
+    # a scan does, and gives no row.
+    decoder = column_decoder(ColumnSelection(), batch_bytes=1, config=config, start_offset=MAX_OFFSET)
+    part.start(decoder)
+    read_chunk = partial(ChunkReader(file, chunk_bytes=config.read_chunk_bytes).read, end_position=part.end_position)
     try:
-        while decoder.run() != "done":
-            position, needed = decoder.position, decoder.needed
-            size = min(max(config.read_chunk_bytes, needed), part.end_position - position)
-            if len(buffer) < size:
-                buffer = bytearray(size)
-            view = memoryview(buffer)[:size]
-            got = file.pread_into(view, position=position)
-            if got < min(needed, size):
-                raise truncated_since_listed(part.path, position, expected=needed, found=got)
-            decoder.feed(view[:got], position)
+        for _ in full_tables(decoder, read_chunk):
+            pass
     except CorruptionError as error:
         return decoder.position, error
     return decoder.position, None
