@@ -1,1 +1,1 @@
-"""The files of a partition and of a root: names, batches, indexes, snapshots, checkpoints, locks. May use env."""
+"""The files of a partition and of a root: names, batches, columns, indexes, checkpoints, locks. May use env."""
