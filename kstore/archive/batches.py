@@ -111,7 +111,7 @@ def export_batches(
     with _Copy(pieces, base_offset, place, config=config, env=read_env) as copy:
         found = copy.run(on_bytes, markers=part.markers)
         for scan in work.ranges:
-            check_standing(scan, read_env)
+            check_anchor(scan, read_env)
     for file, crc in zip(work.files, copy.piece_crcs, strict=False):
         if crc != file.crc32c:
             raise changed_file(join_path(place.target, file.path), file, (file.size_in_bytes, crc))
@@ -147,7 +147,7 @@ def export_batches(
     )
 
 
-def check_standing(scan: ScanRange, env: Env) -> None:
+def check_anchor(scan: ScanRange, env: Env) -> None:
     """Raise LogReplacedError unless the log's last batch of the plan is still in its file: what was read is of one
     history then.
     """

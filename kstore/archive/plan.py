@@ -180,19 +180,19 @@ def look_at(source: Source, directory: PartitionDirectory, use: Callable[[Log], 
 
     Raises: what use raises; LogNotFoundError; LogReplacedError or StorageError if files change again and again.
     """
-    looks_left = MOST_LOOKS
+    attempts_left = MOST_LOOKS
     while True:
-        looks_left -= 1
+        attempts_left -= 1
         with source.open(directory) as log:
             try:
                 return use(log)
             except _ImpossibleOffsetError:
                 raise
             except ERRORS_OF_A_CHANGE as error:
-                log.renew_after(error, looks_left=looks_left)
+                log._relist_or_raise(error, attempts_left=attempts_left)
             except OffsetOutOfRangeError:
                 # Every offset that is asked for is one that the log had a moment ago.
-                if not looks_left:
+                if not attempts_left:
                     raise
 
 

@@ -385,7 +385,7 @@ class Consumer(Closing):
             logs.append(self._store.log(*offsets_partition))
         for log in logs:
             if log not in self._subscribed:
-                log._report_to(arrivals)
+                log._notify(arrivals)
                 self._subscribed.add(log)
 
     def _take_records(self) -> list[Record]:

@@ -140,7 +140,7 @@ class DirectorySource:
             one.close()
         self._listeners.report(self.context.directory)
 
-    def report_to(self, arrivals: Arrivals) -> None:
+    def notify(self, arrivals: Arrivals) -> None:
         arrivals.add(self.context.directory)
         self._listeners.add(arrivals)
 
@@ -148,7 +148,7 @@ class DirectorySource:
         self._check_open()
         waking = self.env.watch() if arrivals is None else arrivals
         # Before the directory is listed, so that nothing is missed.
-        self.report_to(waking)
+        self.notify(waking)
         if sees_root:
             waking.add(self._root)
         with self._raising_if_gone():
@@ -218,7 +218,7 @@ class DirectorySource:
         listing = self._listing
         if listing.log_end_offset is not None or not listing.segments:
             return True
-        return not self.env.is_high_latency and listing.segments[-1].tells_its_end()
+        return not self.env.is_high_latency and listing.segments[-1].has_known_end()
 
     def answer(self, read: Callable[[], Found]) -> Found:
         """Return what `read` returns, from a new listing if files were replaced or removed while it ran.
@@ -226,18 +226,18 @@ class DirectorySource:
         All of it is of one listing: bounds of one and segments of another would leave out records without a word.
         Raises: what read raises; LogReplacedError if the path belongs to another log, or files change too often.
         """
-        looks_left = MOST_LOOKS
+        attempts_left = MOST_LOOKS
         while True:
             listing = self._listing
-            looks_left -= 1
+            attempts_left -= 1
             try:
                 found = read()
             except ERRORS_OF_A_CHANGE as error:
-                self._renew_after(error, listing, looks_left=looks_left)
+                self._relist_or_raise(error, listing, attempts_left=attempts_left)
                 continue
             if self._listing is listing:
                 return found
-            if looks_left <= 0:
+            if attempts_left <= 0:
                 raise changes_too_often(self.context.directory)
 
     def watch(self) -> Watch:
@@ -250,17 +250,17 @@ class DirectorySource:
         return self._renewed(find(), find)
 
     def _renewed(self, found: Iterator[Found], find_again: Callable[[], Iterator[Found]]) -> Iterator[Found]:
-        looks_left = MOST_LOOKS
+        attempts_left = MOST_LOOKS
         while True:
             listing = self._listing
             try:
                 for one in found:
-                    looks_left = 0
+                    attempts_left = 0
                     yield one
                 return
             except ERRORS_OF_A_CHANGE as error:
-                looks_left -= 1
-                self._renew_after(error, listing, looks_left=looks_left)
+                attempts_left -= 1
+                self._relist_or_raise(error, listing, attempts_left=attempts_left)
             found = find_again()
 
     def raise_change(self, error: KStoreError) -> None:
@@ -268,20 +268,20 @@ class DirectorySource:
         if change is not None and change is not error:
             raise change from error
 
-    def renew_after(self, error: KStoreError, *, looks_left: int) -> None:
-        self._renew_after(error, self._listing, looks_left=looks_left)
+    def relist_or_raise(self, error: KStoreError, *, attempts_left: int) -> None:
+        self._relist_or_raise(error, self._listing, attempts_left=attempts_left)
 
-    def _renew_after(self, error: KStoreError, listing: _Listing, *, looks_left: int) -> None:
+    def _relist_or_raise(self, error: KStoreError, listing: _Listing, *, attempts_left: int) -> None:
         """List the directory again if a change of the files caused an error, else raise it.
 
-        Args: listing: the one before the read that failed; looks_left: how often the directory may still be listed.
+        Args: listing: the one before the read that failed; attempts_left: how often the directory may still be listed.
         """
-        if self._listing is not listing and looks_left > 0:
+        if self._listing is not listing and attempts_left > 0:
             return
         change = self._change_that_caused(error)
         if change is None:
             raise error
-        if looks_left <= 0:
+        if attempts_left <= 0:
             raise change from error
         with self._renewing:
             if self._listing is listing:
@@ -364,7 +364,7 @@ class DirectorySource:
             if segment.path != last.path or end_position > segment.size_in_bytes:
                 continue
             try:
-                segment.records.check_standing(last)
+                segment.records.check_anchor(last)
             except LogReplacedError:
                 return False
             segment.continue_from(header)
@@ -434,7 +434,7 @@ class DirectorySource:
         )
         found = settled.transactions(log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
         if last is not None:
-            listing.segments[-1].records.check_standing(last)
+            listing.segments[-1].records.check_anchor(last)
         listing.settled = result = SettledLog(found, last)
         return result
 

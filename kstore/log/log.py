@@ -182,9 +182,9 @@ class Log(Closing):
         feed = Feed(OneLog(tail), arrivals, timeout_s=timeout_s, clock=self._env)
         return Follower(feed, convert, config=self.config)
 
-    def _report_to(self, arrivals: Arrivals) -> None:
-        """Have `arrivals` told when there may be something new, for a reader that calls refresh() then."""
-        self._source.report_to(arrivals)
+    def _notify(self, arrivals: Arrivals) -> None:
+        """Notify `arrivals` when new data may be available, for a reader that calls refresh() then."""
+        self._source.notify(arrivals)
 
     def _tail(
         self, from_offset: int | None, *, options: FollowOptions, arrivals: Arrivals | None = None
@@ -322,7 +322,7 @@ class Log(Closing):
                     walk = segment.records.walk(position=first.position, end_position=first.position + size)
                     end_offset = walk.last_offset + 1
                     if settled.last_batch is not None:
-                        segment.records.check_standing(settled.last_batch)
+                        segment.records.check_anchor(settled.last_batch)
                 break
         aborted = (
             settled.transactions.aborted_between(start_offset=offset, end_offset=end_offset)
@@ -404,7 +404,7 @@ class Log(Closing):
             last = last_batch(self.segments)
         ranges = [one if one.last_batch is not None else replace(one, last_batch=last) for one in found]
         for place in {one.last_batch for one in ranges if one.last_batch is not None}:
-            self.segments[-1].records.check_standing(place)
+            self.segments[-1].records.check_anchor(place)
         return ranges
 
     def _scan_ranges(self, max_bytes: int | None = None, *, on_error: OnError = "raise") -> Iterator[ScanRange]:
@@ -461,11 +461,11 @@ class Log(Closing):
         max_bytes = None if threads == 1 else THREAD_RANGE_BYTES
         return self._reads(on_error).scanned(start_offset, end_offset, decode, isolation=isolation, max_bytes=max_bytes)
 
-    def renew_after(self, error: KStoreError, *, looks_left: int) -> None:
+    def _relist_or_raise(self, error: KStoreError, *, attempts_left: int) -> None:
         """Take a new snapshot if an error of a read was caused by a change of the files since the last one, else raise
         it.
         """
-        self._source.renew_after(error, looks_left=looks_left)
+        self._source.relist_or_raise(error, attempts_left=attempts_left)
 
     def _reads(self, on_error: OnError, on_skip: OnSkip | None = None) -> Reads:
         """Return how reads with these arguments are answered."""

@@ -37,8 +37,8 @@ class Share(NamedTuple):
     read_end_offset: int
 
     def owned(self, skipped: SkippedRange) -> SkippedRange | None:
-        """Return what the whole read leaves out with some damage if it is this part's to tell, else None: the first
-        missing offset decides.
+        """Return what the whole read leaves out with some damage if this part must report it, else None: the part with
+        its first missing offset must.
         """
         whole = skipped.within(start_offset=self.read_start_offset, end_offset=self.read_end_offset)
         if whole is None or whole.first_missing_offset < self.start_offset:
@@ -168,7 +168,7 @@ class _Planner:
         if self._max_bytes is None and self._files:
             yield from self.close(end_offset=segment.base_offset)
         while end_position - position > self._room():
-            if self._files and self._keeps_segments and segment.is_split_dearly:
+            if self._files and self._keeps_segments and segment.is_costly_to_split:
                 yield from self.close(end_offset=segment.base_offset)
                 continue
             split = self._find_split(
@@ -407,14 +407,14 @@ def _walk_starts(segment: LogSegment, *, position: int, target: int, end_positio
     yield position
 
 
-def batches_of(found: Iterable[Extent], *, checks_crc: bool, standing: BatchPlace | None) -> Iterator[RawBatch]:
+def batches_of(found: Iterable[Extent], *, checks_crc: bool, anchor: BatchPlace | None) -> Iterator[RawBatch]:
     """Iterate the batches of extents.
 
-    Args: standing: the batch that must be in its file after each read.
+    Args: anchor: the batch that must be in its file after each read.
     Raises: CorruptRecordError, UnsupportedMagicError; LogReplacedError; StorageError.
     """
     for segment, position, end_position, *_ in found:
-        batches = segment.records.read_batches(position=position, end_position=end_position, standing=standing)
+        batches = segment.records.read_batches(position=position, end_position=end_position, anchor=anchor)
         for header, data in batches:
             if checks_crc:
                 check_crc(data, position=header.position, path=segment.path)

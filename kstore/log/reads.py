@@ -208,7 +208,7 @@ class Reads:
                 log_end_offset=self.source.log_end_offset,
             )
 
-        return batches_of(self.source.answer(find), checks_crc=checks_crc, standing=part.last_batch)
+        return batches_of(self.source.answer(find), checks_crc=checks_crc, anchor=part.last_batch)
 
     def _record_batches(
         self, found: Iterator[RawBatch], part: SourcePart, *, max_bytes: int | None

@@ -126,7 +126,7 @@ class ReadsAroundDamage(Reads):
         for skipped in part.skipped:
             self._report(skipped.within(**bounds))
         yield from sound_batches(
-            self.source, segments, **bounds, is_decoded=is_decoded, standing=part.last_batch, report=self._report
+            self.source, segments, **bounds, is_decoded=is_decoded, anchor=part.last_batch, report=self._report
         )
 
     def scan_bounds(self, start_offset: int | None, end_offset: int | None, *, isolation: Isolation) -> tuple[int, int]:
@@ -217,7 +217,7 @@ def settled_around(source: LogSource) -> SettledAround:
         config=context.config,
     )
     if last is not None:
-        source.segments[-1].records.check_standing(last)
+        source.segments[-1].records.check_anchor(last)
     if last_stable_offset is None:
         first_open = min((first_offset for _, first_offset in found.open), default=end_of(source).read_end_offset)
         last_stable_offset = max(first_open, source.log_start_offset)
@@ -231,12 +231,12 @@ def sound_batches(
     start_offset: int,
     end_offset: int,
     is_decoded: Callable[[BatchHeader], bool],
-    standing: BatchPlace | None,
+    anchor: BatchPlace | None,
     report: SkipReport,
 ) -> Iterator[RawBatch]:
     """Yield the sound batches with offsets of [start_offset, end_offset), and report what is left out.
 
-    Args: is_decoded: whether a batch is left out too if its records cannot be decoded; standing: as in read_batches.
+    Args: is_decoded: whether a batch is left out too if its records cannot be decoded; anchor: as in read_batches.
     """
 
     def report_clipped(skipped: SkippedRange) -> None:
@@ -255,7 +255,7 @@ def sound_batches(
                 continue
             following = part.least_offset
             for header, data in segment.records.read_batches(
-                position=part.position, end_position=part.end_position, standing=standing
+                position=part.position, end_position=part.end_position, anchor=anchor
             ):
                 least_offset, following = following, header.last_offset + 1
                 if max(header.base_offset if header.has_base_offset else 0, least_offset) >= end_offset:

@@ -47,7 +47,7 @@ class Watch(Protocol):
     ) -> Iterator[Found]: ...
 
 
-class Look(NamedTuple):
+class Comparison(NamedTuple):
     """What a look at a log found.
 
     position: the offset to go on from; not below what is still in the log and was given; is_truncated: records that
@@ -67,7 +67,7 @@ class History(Protocol):
         """Take everything below an offset for given."""
         ...
 
-    def look(self, position: int) -> Look | None:
+    def look(self, position: int) -> Comparison | None:
         """See what was appended, and compare; None if the log is being truncated now, and will report that.
 
         Args: position: the offset that would be read next.
@@ -185,12 +185,12 @@ class LogSource(Protocol):
         """
         ...
 
-    def renew_after(self, error: KStoreError, *, looks_left: int) -> None:
+    def relist_or_raise(self, error: KStoreError, *, attempts_left: int) -> None:
         """Look at the files again if a change of them caused an error of a read, else raise it."""
         ...
 
-    def report_to(self, arrivals: Arrivals) -> None:
-        """Have `arrivals` told when there may be something new in the log."""
+    def notify(self, arrivals: Arrivals) -> None:
+        """Notify `arrivals` when new data may be available."""
         ...
 
     def followed(self, arrivals: Arrivals | None, *, sees_root: bool) -> Followed:

@@ -418,7 +418,7 @@ class Verification:
             path = join_path(self._log.path, LEADER_EPOCH_CHECKPOINT)
             yield from damage_of_file(path, partial(read_leader_epoch_checkpoint, path, self._env), env=self._env)
         following: int | None = 0
-        looks_left = MOST_LOOKS
+        attempts_left = MOST_LOOKS
         while following is not None and self._log.segments:
             segment = self._segment_of(following)
             counts = self.batch_count, self.record_count
@@ -426,11 +426,11 @@ class Verification:
             try:
                 damage = self._confirmed(segment, side_files)
             except ERRORS_OF_A_CHANGE as error:
-                looks_left -= 1
+                attempts_left -= 1
                 self.batch_count, self.record_count = counts
                 if side_files is not None and state is not None:
                     side_files.restore(state)
-                self._log.renew_after(error, looks_left=looks_left)
+                self._log._relist_or_raise(error, attempts_left=attempts_left)
                 continue
             if any(one.path == segment.path for one in damage):
                 self._ends[segment.base_offset] = self._ends[segment.base_offset]._replace(is_damaged=True)

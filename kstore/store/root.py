@@ -161,7 +161,7 @@ class RootLogs(Closing, Generic[_SomeLog]):
         return Follower(feed, convert, config=self._config)
 
     def _new_arrivals(self) -> Arrivals:
-        """Return what wakes a reader of several logs when partitions are added or deleted, and when Log._report_to has
+        """Return what wakes a reader of several logs when partitions are added or deleted, and when Log._notify has
         something to tell it. The caller closes it.
         """
         arrivals = self._made_arrivals()

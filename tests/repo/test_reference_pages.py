@@ -14,7 +14,7 @@ from tests.repo.snippets import ROOT
 # Fields for those who read a planned range in another process, which no caller sets or needs.
 INNER_FIELDS = {"files", "aborted", "identities", "last_batch", "skipped", "share", "is_live"}
 # What only kstore's own packages call.
-INNER_MEMBERS = {"marks", "open", "renew_after"}
+INNER_MEMBERS = {"marks", "open"}
 ROW = re.compile(r"^\| `kstore\.(\w+)` \|(.*)\|$", re.MULTILINE)
 
 

@@ -12,7 +12,7 @@ from kstore.cli.render import json_of_plain
 from kstore.errors import KStoreError, LogNotFoundError
 from kstore.log.following.follower import Feed
 from kstore.log.following.partitions import ManyLogs
-from kstore.log.following.tail import FollowOptions, LogTail, Part
+from kstore.log.following.tail import FollowOptions, LogTail, PendingBatch
 from kstore.store.opening import open_found
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _tail(directory: PartitionDirectory, offset: int | None, *, wanted: CatOptio
         return open_found(directory)._tail(start, options=options, arrivals=arrivals)[0]
 
 
-def _show(part: Part, wanted: CatOptions, out: Output, left: int | None, *, is_json: bool) -> int | None:
+def _show(part: PendingBatch, wanted: CatOptions, out: Output, left: int | None, *, is_json: bool) -> int | None:
     """Print the records of a batch; return how many more may be printed, None for any number."""
     batch, start_offset = part
     topic_partition = batch.topic_partition

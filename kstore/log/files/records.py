@@ -402,7 +402,7 @@ class SegmentRecords:
                 continue
         raise error
 
-    def check_standing(self, place: BatchPlace) -> None:
+    def check_anchor(self, place: BatchPlace) -> None:
         """Raise LogReplacedError if a batch of any segment of the log is no longer in its file.
 
         Cost: a stat and a pread of 61 bytes.
@@ -508,11 +508,11 @@ class SegmentRecords:
         position: int,
         end_position: int,
         previous_last_offset: int = -1,
-        standing: BatchPlace | None = None,
+        anchor: BatchPlace | None = None,
     ) -> Iterator[tuple[BatchHeader, bytes]]:
         """Yield header and bytes of each batch in [position, end_position); both must be batch boundaries.
 
-        Args: standing: a later batch of the log, which must be in its file after each read; None if the file is not
+        Args: anchor: a later batch of the log, which must be in its file after each read; None if the file is not
             rewritten, or the caller is notified of truncations.
         Raises: LogReplacedError if the log was truncated before that batch; CorruptRecordError for bad framing, for
             offsets that go back or leave the segment, and for a batch that does not end by end_position;
@@ -520,7 +520,7 @@ class SegmentRecords:
             UnsupportedMagicError. The CRC is not checked otherwise.
         """
         reader = ChunkReader(
-            lambda size, *, position: self._read_before(standing, size, position=position),
+            lambda size, *, position: self._read_before(anchor, size, position=position),
             end_position=end_position,
             first_bytes=min(HEADER_CHUNK_BYTES, self._config.read_chunk_bytes),
             most_bytes=self._config.read_chunk_bytes,
@@ -542,11 +542,11 @@ class SegmentRecords:
             position += header.size_in_bytes
             least_offset = header.last_offset + 1
 
-    def _read_before(self, standing: BatchPlace | None, size: int, *, position: int) -> bytes:
+    def _read_before(self, anchor: BatchPlace | None, size: int, *, position: int) -> bytes:
         """Return bytes as read_bytes does, from the history of a later batch."""
         data = self.read_bytes(size, position=position)
-        if standing is not None:
-            self.check_standing(standing)
+        if anchor is not None:
+            self.check_anchor(anchor)
         return data
 
     def _check_place(self, header: BatchHeader, *, least_offset: int) -> None:

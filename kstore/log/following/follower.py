@@ -13,7 +13,7 @@ from kstore.config import LogConfig
 from kstore.env import Arrivals, Closing
 from kstore.env.process import Clock
 from kstore.errors import KStoreError
-from kstore.log.following.tail import Part
+from kstore.log.following.tail import PendingBatch
 from kstore.record import Record, RecordBatch
 from kstore.record.decoding import decoded_records
 from kstore.serializers import Deserializer
@@ -41,10 +41,10 @@ class Made(NamedTuple):
 
 
 # Makes items of the first of these batches, and perhaps of more, for which it may read on.
-Convert = Callable[[deque[Part]], Made]
+Convert = Callable[[deque[PendingBatch]], Made]
 
 
-class Parts(Protocol):
+class Partitions(Protocol):
     """The batches of one log or several, as far as there are any.
 
     Attributes: positions (the offset that is read next, by partition).
@@ -53,9 +53,9 @@ class Parts(Protocol):
     @property
     def positions(self) -> dict[TopicPartition, int]: ...
 
-    def next_part(self) -> Part | None: ...
+    def next_part(self) -> PendingBatch | None: ...
 
-    def go_back(self, part: Part) -> None:
+    def go_back(self, part: PendingBatch) -> None:
         """Return a batch, the last that was returned, again."""
         ...
 
@@ -77,7 +77,7 @@ class Feed:
     Threads: one at a time, except close().
     """
 
-    def __init__(self, parts: Parts, arrivals: Arrivals, *, timeout_s: float | None, clock: Clock) -> None:
+    def __init__(self, parts: Partitions, arrivals: Arrivals, *, timeout_s: float | None, clock: Clock) -> None:
         self._parts = parts
         self._arrivals = arrivals
         self._timeout_s = timeout_s
@@ -90,7 +90,7 @@ class Feed:
         # An object of the wait that runs.
         self._waiter: object | None = None
         # The batches that were read, and of which a follower did not make everything.
-        self.unmade: deque[Part] = deque()
+        self.unmade: deque[PendingBatch] = deque()
         # The read of a worker thread for an iteration by `async for`: it outlives a cancelled one, and its loop.
         self._reading: Call[bool] | None = None
         self._has_lost_news = False
@@ -397,7 +397,7 @@ class Follower(Closing, Generic[Item]):
 
         decoder = PartDecoder(columns=columns, binary=binary, batch_bytes=batch_bytes, config=self._config)
 
-        def convert(parts: deque[Part]) -> Made:
+        def convert(parts: deque[PendingBatch]) -> Made:
             size = sum(part.batch.size_in_bytes for part in parts)
             # What is wrong is raised by the next read, after the batches before it.
             with suppress(KStoreError):
@@ -433,7 +433,7 @@ def records_of(key_deserializer: Deserializer | None, value_deserializer: Deseri
     """Return the function that makes records of a batch, up to the first that cannot be made."""
     is_decoded = key_deserializer is not None or value_deserializer is not None
 
-    def records_from(part: Part) -> Iterator[Record]:
+    def records_from(part: PendingBatch) -> Iterator[Record]:
         batch, start = part
         records = iter(batch) if batch.base_offset >= start else (one for one in batch if one.offset >= start)
         if not is_decoded or batch.topic_partition is None:
@@ -445,7 +445,7 @@ def records_of(key_deserializer: Deserializer | None, value_deserializer: Deseri
             value_deserializer=value_deserializer,
         )
 
-    def convert(parts: deque[Part]) -> Made:
+    def convert(parts: deque[PendingBatch]) -> Made:
         part = parts[0]
         if part.batch.is_control:
             return Made((), 1)

@@ -16,7 +16,7 @@ from kstore.env import Identity, is_same_file
 from kstore.errors import KStoreError, LogReplacedError, StorageError
 from kstore.log.files.records import KEPT_BY_CLEANERS, BatchPlace, is_same_batch
 from kstore.log.segment.segment import LogSegment
-from kstore.log.source import LogSource, Look
+from kstore.log.source import Comparison, LogSource
 from kstore.record import RecordBatch
 
 # How many of the last batches that were given are remembered, to find where a truncated log differs from them.
@@ -24,7 +24,7 @@ REMEMBERED_BATCHES = 1024
 _MAGIC_WITH_COUNT = 2
 
 
-class Given(NamedTuple):
+class SeenBatch(NamedTuple):
     """A batch that a follower was given: its header, its bytes up to the end of that, and the file it was in."""
 
     header: BatchHeader
@@ -45,13 +45,13 @@ class DirectoryHistory:
 
     def __init__(self, source: LogSource) -> None:
         self._source = source
-        self._given: deque[Given] = deque(maxlen=REMEMBERED_BATCHES)
+        self._given: deque[SeenBatch] = deque(maxlen=REMEMBERED_BATCHES)
         self._last: BatchPlace | None = None
         self._number = -1
         self._identities: dict[str, Identity] = {}
 
     def start(self, position: int) -> None:
-        def find() -> tuple[int, BatchPlace | None, Given | None]:
+        def find() -> tuple[int, BatchPlace | None, SeenBatch | None]:
             source = self._source
             return source.listing_number, source.last_batch(), self._given_before(position)
 
@@ -60,11 +60,11 @@ class DirectoryHistory:
         if before is not None:
             self._given.append(before)
 
-    def look(self, position: int) -> Look:
+    def look(self, position: int) -> Comparison:
         source = self._source
         source.refresh(keeps_known=True)
 
-        def find() -> tuple[int, BatchPlace | None, Look, dict[str, Identity]]:
+        def find() -> tuple[int, BatchPlace | None, Comparison, dict[str, Identity]]:
             # The last batch first: while it stands, what is compared now and read later is of one history.
             last = source.last_batch()
             look = self._grown(position) or self._compared(position)
@@ -86,65 +86,65 @@ class DirectoryHistory:
         path = batch.path or ""
         head = bytes(batch)[:RECORD_BATCH_OVERHEAD]
         place = BatchPlace(path, self._identities.get(path), batch.position, head)
-        self._given.append(Given(batch.header, place))
+        self._given.append(SeenBatch(batch.header, place))
 
-    def _given_before(self, position: int) -> Given | None:
+    def _given_before(self, position: int) -> SeenBatch | None:
         """Return the last batch with an offset below `position`, as if it had been given."""
         for segment in reversed(self._source.segments):
             header = _last_below(segment, position) if segment.base_offset < position else None
             if header is not None:
                 size = min(header.size_in_bytes, RECORD_BATCH_OVERHEAD)
                 head = segment.records.read_bytes(size, position=header.position)
-                return Given(header, BatchPlace(segment.path, segment.file_identity(), header.position, head))
+                return SeenBatch(header, BatchPlace(segment.path, segment.file_identity(), header.position, head))
         return None
 
-    def _grown(self, position: int) -> Look | None:
+    def _grown(self, position: int) -> Comparison | None:
         """Return where to go on in a log that holds all that it held at the last look, else None.
 
         That is not above the last batch of that time: the end of a new segment without a batch may have been above it,
         and fallen again without a trace.
         """
         last = self._last
-        if last is None or not self._is_standing(last):
+        if last is None or not self._is_in_place(last):
             return None
         header: BatchHeader = read_header(last.header, position=last.position, path=last.path)
-        return Look(min(position, max(header.last_offset + 1, self._source.log_start_offset)))
+        return Comparison(min(position, max(header.last_offset + 1, self._source.log_start_offset)))
 
-    def _is_standing(self, place: BatchPlace) -> bool:
+    def _is_in_place(self, place: BatchPlace) -> bool:
         """Whether a batch is where it was."""
         segment = next((one for one in self._source.segments if one.path == place.path), None)
         if segment is None or not self._source.env.is_mutable:
             return False
         try:
-            segment.records.check_standing(place)
+            segment.records.check_anchor(place)
         except (LogReplacedError, StorageError):
             return False
         return True
 
-    def _compared(self, position: int) -> Look:
+    def _compared(self, position: int) -> Comparison:
         start = self._source.log_start_offset
         if not self._given:
             # All that is there now is new.
-            return Look(min(position, start))
+            return Comparison(min(position, start))
         is_truncated = False
         for given in reversed(self._given):
             is_held = self._is_held(given, start)
             if is_held and is_truncated:
-                return Look(position, is_truncated=True, truncated_to=given.next_offset)
+                return Comparison(position, is_truncated=True, truncated_to=given.next_offset)
             if is_held:
                 break
             # What a cleaner may have removed is decided by the batch before it.
             is_truncated = is_truncated or is_held is False
         if is_truncated:
-            return Look(position, is_truncated=True)
+            return Comparison(position, is_truncated=True)
         # What follows the last batch was not given, and may have been replaced.
-        return Look(min(position, max(self._given[-1].next_offset, start)))
+        return Comparison(min(position, max(self._given[-1].next_offset, start)))
 
-    def _is_held(self, given: Given, log_start_offset: int) -> bool | None:
+    def _is_held(self, given: SeenBatch, log_start_offset: int) -> bool | None:
         """Whether a batch is in the log, or was removed from its start, or in part by a cleaner; None if there is no
         batch with its offsets, as after a cleaner, or after a truncation inside of a batch that took its offsets.
         """
-        if given.header.last_offset < log_start_offset or self._is_standing(given.place):
+        if given.header.last_offset < log_start_offset or self._is_in_place(given.place):
             return True
         found = self._batch_at(given.header.last_offset)
         if found is None:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from kstore.env import Arrivals
 from kstore.errors import LogClosedError, LogReplacedError, StorageError
 from kstore.log.files.names import PartitionDirectory
-from kstore.log.following.tail import LogTail, Part
+from kstore.log.following.tail import LogTail, PendingBatch
 from kstore.types import TopicPartition
 
 FromOffset: TypeAlias = int | Mapping[TopicPartition, int] | None
@@ -30,10 +30,10 @@ class OneLog:
     def positions(self) -> dict[TopicPartition, int]:
         return {self._tail.topic_partition: self._tail.position}
 
-    def next_part(self) -> Part | None:
+    def next_part(self) -> PendingBatch | None:
         return self._tail.next_part()
 
-    def go_back(self, part: Part) -> None:
+    def go_back(self, part: PendingBatch) -> None:
         self._tail.go_back(part)
 
     def look_at(self, directories: frozenset[str]) -> None:
@@ -102,7 +102,7 @@ class ManyLogs:
         self._is_stale = True
         self._ready |= dict.fromkeys(self._tails)
 
-    def next_part(self) -> Part | None:
+    def next_part(self) -> PendingBatch | None:
         if self._is_stale:
             self._follow_new(None)
         while self._ready:
@@ -121,7 +121,7 @@ class ManyLogs:
                 return part
         return None
 
-    def go_back(self, part: Part) -> None:
+    def go_back(self, part: PendingBatch) -> None:
         partition = part.batch.topic_partition
         if partition in self._tails:
             self._tails[partition].go_back(part)
@@ -131,7 +131,7 @@ class ManyLogs:
         for tail in self._tails.values():
             tail.close()
 
-    def _next_of(self, partition: TopicPartition, tail: LogTail) -> Part | None:
+    def _next_of(self, partition: TopicPartition, tail: LogTail) -> PendingBatch | None:
         try:
             return tail.next_part()
         except LogReplacedError as error:

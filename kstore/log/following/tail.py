@@ -56,8 +56,8 @@ _ALLOWED = {
 }
 
 
-class Part(NamedTuple):
-    """A batch, of which the records from an offset on are given."""
+class PendingBatch(NamedTuple):
+    """A batch and the first offset in it not yet returned."""
 
     batch: RecordBatch
     start_offset: int
@@ -100,7 +100,7 @@ class LogTail:
         self.position = self._start_of(from_offset)
         history.start(self.position)
 
-    def next_part(self) -> Part | None:
+    def next_part(self) -> PendingBatch | None:
         """Return the next batch; None if there is none now."""
         failures = 0
         while True:
@@ -123,7 +123,7 @@ class LogTail:
                 # What came after the look will be reported.
                 return part
 
-    def go_back(self, part: Part) -> None:
+    def go_back(self, part: PendingBatch) -> None:
         """Have next_part return a batch, the last that it returned, again."""
         self.position, self._round = part.start_offset, None
 
@@ -194,12 +194,12 @@ class LogTail:
             log.refresh(keeps_known=False)
             raise tail.error
 
-    def _read(self) -> Part | None:
+    def _read(self) -> PendingBatch | None:
         """Return the next batch of what was begun; None if that is read, or if the log has changed."""
         batch = None if self._round is None else next(self._round, None)
         is_current = self._history.is_current
         if batch is not None and is_current and batch.last_offset < self._round_end:
-            part = Part(batch, self.position)
+            part = PendingBatch(batch, self.position)
             self._history.note(batch)
             self.position = batch.next_offset
             return part

@@ -259,7 +259,7 @@ class LogSegment:
             self._scan_end_position = self.size_in_bytes if tail.status == "corrupt" else tail.valid_end_position
         return self._scan_end_position
 
-    def tells_its_end(self) -> bool:
+    def has_known_end(self) -> bool:
         """Return whether the end of the segment is known without a walk over all of it; find it if an index helps."""
         if self._tail is None and self.is_last:
             start = self._last_indexed_batch()
@@ -499,7 +499,7 @@ class LogSegment:
         return self._tail
 
     @property
-    def is_split_dearly(self) -> bool:
+    def is_costly_to_split(self) -> bool:
         """Whether it takes requests to a store to find a place between two batches."""
         return self._context.files.is_high_latency
 

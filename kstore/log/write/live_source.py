@@ -94,13 +94,13 @@ class LiveSource:
         if self.listeners.any:
             self.listeners.report(self.context.directory)
 
-    def report_to(self, arrivals: Arrivals) -> None:
+    def notify(self, arrivals: Arrivals) -> None:
         self.listeners.add(arrivals)
 
     def followed(self, arrivals: Arrivals | None, *, sees_root: bool) -> Followed:
         del sees_root
         waking = LiveArrivals() if arrivals is None else arrivals
-        self.report_to(waking)
+        self.notify(waking)
         return Followed(self, LiveHistory(self.truncations), waking)
 
     @property
@@ -237,7 +237,7 @@ class LiveSource:
     def raise_change(self, error: KStoreError) -> None:
         """Do nothing: the iterators of watch() report the log's own truncations, and no other file can replace one."""
 
-    def renew_after(self, error: KStoreError, *, looks_left: int) -> None:
+    def relist_or_raise(self, error: KStoreError, *, attempts_left: int) -> None:
         """Raise the error unless a file was gone or shorter and may be looked at again."""
-        if not isinstance(error, LogReplacedError) or looks_left <= 0:
+        if not isinstance(error, LogReplacedError) or attempts_left <= 0:
             raise error

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kstore.log.source import Look
+from kstore.log.source import Comparison
 from kstore.record import RecordBatch
 
 
@@ -66,7 +66,7 @@ class LiveHistory:
         self._known = self._truncations.count
         self._given_end = position
 
-    def look(self, position: int) -> Look | None:
+    def look(self, position: int) -> Comparison | None:
         truncations = self._truncations
         count = truncations.count
         if truncations.is_running:
@@ -76,11 +76,11 @@ class LiveHistory:
             return None
         self._known = count
         if lowest is None or lowest >= position:
-            return Look(position)
+            return Comparison(position)
         if lowest >= self._given_end:
-            return Look(lowest)
+            return Comparison(lowest)
         self._given_end = lowest
-        return Look(position, is_truncated=True, truncated_to=lowest)
+        return Comparison(position, is_truncated=True, truncated_to=lowest)
 
     @property
     def is_current(self) -> bool:
