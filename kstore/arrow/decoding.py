@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import NamedTuple, Protocol, TypeAlias
@@ -17,7 +18,7 @@ from kstore.config import MAX_INT32, LogConfig, config_or_default
 from kstore.env import Env
 from kstore.errors import checked_int
 from kstore.log.damage import OnError, OnSkip, SkippedRange, SkipReport, skips_damage
-from kstore.log.files.columns import column_decoder
+from kstore.log.files.columns import column_decoder, full_tables
 from kstore.log.files.records import LastBatch
 from kstore.log.plan import ScanRange
 from kstore.log.read_ahead import read_ahead
@@ -33,6 +34,42 @@ _LARGEST_BATCH_BYTES = 1 << 30
 _THREAD_BYTES_AHEAD = 16 * 1024 * 1024
 # Memory of the Python objects of a table. It bounds the number of tables decoded ahead.
 _LEAST_TABLE_BYTES = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScanOptions:
+    """The options of record_batches.
+
+    Raises: ValueError or TypeError for an invalid one; schema() checks the columns.
+    """
+
+    columns: Sequence[str] | None = None
+    binary: Binary = "copy"
+    strings: tuple[str, ...] = ()
+    batch_bytes: int = DEFAULT_BATCH_BYTES
+    threads: int = 1
+    config: LogConfig
+    verify_crc: bool = True
+    env: Env | None = None
+    on_error: OnError = "raise"
+    on_skip: OnSkip | None = None
+
+    def __post_init__(self) -> None:
+        _check_sizes(batch_bytes=self.batch_bytes, threads=self.threads)
+        skips_damage(self.on_error)
+        SkipReport(self.on_skip)
+
+    def schema(self) -> pa.Schema:
+        """Return the schema of the record batches.
+
+        Raises: ValueError; see kstore.arrow.schema.
+        """
+        return schema(self.columns, binary=self.binary, strings=self.strings)
+
+
+def strings_of(strings: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of string columns, of which one may be given as it is."""
+    return (strings,) if isinstance(strings, str) else tuple(strings)
 
 
 def record_batches(
@@ -69,15 +106,34 @@ def record_batches(
         16 MiB and two batches per thread. on_error="skip" reads a file with a fault twice, and holds a batch or a MiB
         more, and the columns of a batch of the log until it is decoded.
     """
-    check_sizes(batch_bytes=batch_bytes, threads=threads)
-    plan = Projection(schema(columns, binary=binary, strings=strings), verify_crc=verify_crc)
-    scan = partial(
-        scan_around_damage if skips_damage(on_error) else scan_columns,
-        selection=plan.selection,
+    options = ScanOptions(
+        columns=columns,
+        binary=binary,
+        strings=strings_of(strings),
         batch_bytes=batch_bytes,
+        threads=threads,
         config=config_or_default(config),
+        verify_crc=verify_crc,
+        env=env,
+        on_error=on_error,
+        on_skip=on_skip,
     )
-    return _decode(ranges, plan, scan, SkipReport(on_skip), threads=threads, env=env)
+    return decode_ranges(ranges, options)
+
+
+def decode_ranges(ranges: Iterable[ScanRange], options: ScanOptions) -> Iterator[pa.RecordBatch]:
+    """Decode ranges as record_batches does.
+
+    Raises: ValueError for columns that do not exist.
+    """
+    projection = Projection(options.schema(), verify_crc=options.verify_crc)
+    scan = partial(
+        scan_around_damage if skips_damage(options.on_error) else scan_columns,
+        selection=projection.selection,
+        batch_bytes=options.batch_bytes,
+        config=options.config,
+    )
+    return _decode(ranges, projection, scan, SkipReport(options.on_skip), threads=options.threads, env=options.env)
 
 
 class DecodedPart(Protocol):
@@ -100,19 +156,19 @@ class PartDecoder:
     def __init__(
         self, *, columns: Sequence[str] | None = None, binary: Binary = "copy", batch_bytes: int, config: LogConfig
     ) -> None:
-        check_sizes(batch_bytes=batch_bytes, threads=1)
+        _check_sizes(batch_bytes=batch_bytes, threads=1)
         self._projection = Projection(schema(columns, binary=binary), verify_crc=True)
         self._batch_bytes = batch_bytes
         self._config = config
 
     def record_batches(self, parts: Iterable[DecodedPart]) -> list[pa.RecordBatch]:
         """Return the records of the parts, in their order; each record batch is of one partition."""
-        found: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         for partition, group in groupby(parts, key=lambda part: part.batch.topic_partition):
             topic, number = (None, None) if partition is None else partition
             assembler = Assembler(self._projection, topic=topic, partition=number)
-            found += self._decoded(list(group), assembler)
-        return found
+            batches += self._decoded(list(group), assembler)
+        return batches
 
     def _decoded(self, parts: Sequence[DecodedPart], assembler: Assembler) -> Iterator[pa.RecordBatch]:
         decoder, start_offset = self._decoder(parts[0].start_offset), parts[0].start_offset
@@ -126,8 +182,7 @@ class PartDecoder:
             position, data = part.batch.position, bytes(part.batch)
             decoder.start_file(position=position, end_position=position + len(data), path=part.batch.path)
             decoder.feed(data, position)
-            while decoder.run() != "done":
-                yield assembler.record_batch(decoder.take())
+            yield from map(assembler.record_batch, full_tables(decoder))
         if decoder.row_count:
             yield assembler.record_batch(decoder.take())
 
@@ -140,7 +195,7 @@ class PartDecoder:
         )
 
 
-def check_sizes(*, batch_bytes: int, threads: int) -> None:
+def _check_sizes(*, batch_bytes: int, threads: int) -> None:
     """Raise ValueError or TypeError for a size of batches or a number of threads that record_batches does not take."""
     checked_int("threads", threads, least=1, greatest=MAX_INT32)
     checked_int("batch_bytes", batch_bytes, least=1, greatest=_LARGEST_BATCH_BYTES)
@@ -177,13 +232,13 @@ def _decode(
             yield _Parted(assembler, item, last, reading)
 
     if threads == 1:
-        found = (parted for scan_range in ranges for parted in decode(scan_range))
+        parts = (parted for scan_range in ranges for parted in decode(scan_range))
     else:
         most_bytes_ahead = threads * _THREAD_BYTES_AHEAD
-        found = read_ahead(ranges, decode, threads=threads, size_of=_size_of_part, most_bytes_ahead=most_bytes_ahead)
+        parts = read_ahead(ranges, decode, threads=threads, size_of=_size_of_part, most_bytes_ahead=most_bytes_ahead)
     before: LastBatch | None = None
-    with closing(found):
-        for assembler, item, last, reading in found:
+    with closing(parts):
+        for assembler, item, last, reading in parts:
             if isinstance(item, SkippedRange):
                 report(item)
                 continue

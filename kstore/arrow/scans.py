@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from kstore.arrow import frames
-from kstore.arrow.columns import Binary, schema
-from kstore.arrow.decoding import DEFAULT_BATCH_BYTES, check_sizes, record_batches
+from kstore.arrow.columns import Binary
+from kstore.arrow.decoding import DEFAULT_BATCH_BYTES, ScanOptions, decode_ranges, strings_of
 from kstore.config import MAX_INT64, LogConfig, config_or_default
-from kstore.env import StrPath, is_same_file
+from kstore.env import Env, StrPath, is_same_file
 from kstore.errors import LogReplacedError
-from kstore.log.damage import OnError, OnSkip, SkipReport, skips_damage
+from kstore.log.damage import OnError, OnSkip
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.files.selection import Offsets, Selection, Time, time_ms
 from kstore.log.log import Log
@@ -39,7 +39,7 @@ class Scan:
     Each iteration, each __arrow_c_stream__ and each method that returns rows reads the files again. Thread-safe.
     Args: since_ms, until_ms: leave out records with other timestamps than since_ms <= timestamp < until_ms; isolation:
         that the ranges were planned with, so that queries can plan less; None for ranges that are read as they are;
-        options: those of record_batches.
+        the others: as of record_batches.
     Attributes: ranges: the planned ScanRanges; schema: the pyarrow.Schema.
     """
 
@@ -50,34 +50,50 @@ class Scan:
         since_ms: int | None = None,
         until_ms: int | None = None,
         isolation: Isolation | None = None,
-        **options: Any,
+        columns: Sequence[str] | None = None,
+        binary: Binary = "copy",
+        strings: Iterable[str] = (),
+        batch_bytes: int = DEFAULT_BATCH_BYTES,
+        threads: int = 1,
+        config: LogConfig | None = None,
+        verify_crc: bool = True,
+        env: Env | None = None,
+        on_error: OnError = "raise",
+        on_skip: OnSkip | None = None,
     ) -> None:
         self.ranges = list(ranges)
         self._isolation = isolation
         self._bounds_ms = since_ms, until_ms
-        self._options = options
         self._times = None if since_ms is until_ms is None else _Times(since_ms, until_ms)
-        check_sizes(batch_bytes=options.get("batch_bytes", DEFAULT_BATCH_BYTES), threads=options.get("threads", 1))
-        skips_damage(options.get("on_error", "raise"))
-        SkipReport(options.get("on_skip"))
-        self.schema: pa.Schema = schema(
-            options.get("columns"), binary=options.get("binary", "copy"), strings=options.get("strings", ())
+        self._options = ScanOptions(
+            columns=columns,
+            binary=binary,
+            strings=strings_of(strings),
+            batch_bytes=batch_bytes,
+            threads=threads,
+            config=config_or_default(config),
+            verify_crc=verify_crc,
+            env=env,
+            on_error=on_error,
+            on_skip=on_skip,
         )
+        self.schema: pa.Schema = self._options.schema()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         times, names = self._times, self.schema.names
         if times is None:
-            return record_batches(self.ranges, **self._options)
+            return decode_ranges(self.ranges, self._options)
         decoded = names if "timestamp" in names else [*names, "timestamp"]
-        batches = record_batches(self.ranges, **{**self._options, "columns": decoded})
+        batches = decode_ranges(self.ranges, replace(self._options, columns=decoded))
         return (part.select(names) for batch in batches for part in times.rows_in(batch))
 
     def __repr__(self) -> str:
-        partitions = list(dict.fromkeys(str(one.topic_partition) for one in self.ranges))
+        partitions = list(dict.fromkeys(str(scan_range.topic_partition) for scan_range in self.ranges))
         more = f", ... {len(partitions)} in all" if len(partitions) > _SHOWN_PARTITIONS else ""
         return (
             f"Scan(partitions=[{', '.join(partitions[:_SHOWN_PARTITIONS])}{more}], ranges={len(self.ranges)}, "
-            f"size_in_bytes={sum(one.size_in_bytes for one in self.ranges)}, columns=[{', '.join(self.schema.names)}])"
+            f"size_in_bytes={sum(scan_range.size_in_bytes for scan_range in self.ranges)}, "
+            f"columns=[{', '.join(self.schema.names)}])"
         )
 
     def to_reader(self) -> pa.RecordBatchReader:
@@ -135,28 +151,32 @@ class Scan:
         Raises: LogReplacedError if a file was replaced since the scan was planned; the errors of scan.
         """
         names = [name for name in self.schema.names if name in columns] or self.schema.names[:1]
-        options = {**self._options, "columns": names}
-        options["strings"] = tuple(name for name in options.get("strings", ()) if name in names)
-        if copies:
-            options["binary"] = "copy"
+        options = replace(
+            self._options,
+            columns=names,
+            strings=tuple(name for name in self._options.strings if name in names),
+            binary="copy" if copies else self._options.binary,
+        )
         since_ms, until_ms = self._bounds_ms
         ranges = self._ranges_within(bounds)
-        return Scan(ranges, since_ms=since_ms, until_ms=until_ms, isolation=self._isolation, **options)
+        return Scan(ranges, since_ms=since_ms, until_ms=until_ms, isolation=self._isolation, **vars(options))
 
     def _ranges_within(self, bounds: frames.Bounds) -> list[ScanRange]:
         start, end = bounds.start_offset or 0, MAX_OFFSET if bounds.end_offset is None else bounds.end_offset
         ranges = [
-            one
-            for one in self.ranges
-            if bounds.may_have(one.topic, one.partition) and one.start_offset < end and one.end_offset > start
+            scan_range
+            for scan_range in self.ranges
+            if bounds.may_have(scan_range.topic, scan_range.partition)
+            and scan_range.start_offset < end
+            and scan_range.end_offset > start
         ]
         since_ms = self._bounds_ms[0] if bounds.since_ms is None else bounds.since_ms
         if self._isolation is None or (start, end, bounds.since_ms) == (0, MAX_OFFSET, None):
             return ranges
-        found: list[ScanRange] = []
-        for path, group in groupby(ranges, key=lambda one: one.path):
-            found += self._planned_again(path, list(group), (start, end), since_ms=since_ms)
-        return found
+        narrowed: list[ScanRange] = []
+        for path, group in groupby(ranges, key=lambda scan_range: scan_range.path):
+            narrowed += self._planned_again(path, list(group), (start, end), since_ms=since_ms)
+        return narrowed
 
     def _planned_again(
         self, path: str, planned: Sequence[ScanRange], offsets: tuple[int, int], *, since_ms: int | None
@@ -166,20 +186,22 @@ class Scan:
         Ranges up to an end that is found by reading are kept or left out whole.
         """
         start, end = max(planned[0].start_offset, offsets[0]), min(planned[-1].end_offset, offsets[1])
-        options, isolation = self._options, self._isolation or "read_uncommitted"
-        on_error = options.get("on_error", "raise")
-        with open_log(path, config=options.get("config"), env=planned[0].env) as log:
+        isolation: Isolation = self._isolation or "read_uncommitted"
+        on_error = self._options.on_error
+        with open_log(path, config=self._options.config, env=planned[0].env) as log:
             if planned[-1].end_offset == MAX_OFFSET:
                 start, _ = log._held_offsets(start, since_ms=since_ms, isolation=isolation, on_error=on_error)
-                return [one for one in planned if one.end_offset > start]
-            size = THREAD_RANGE_BYTES if options.get("threads", 1) > 1 else None
-            limits = {"since_ms": since_ms, "isolation": isolation, "on_error": on_error}
-            found = list(_bounded_ranges(log, (start, end), size=size, **limits))
-        listed = {file: identity for one in planned for file, identity in one.identities}
-        for file, identity in (place for one in found for place in one.identities):
+                return [scan_range for scan_range in planned if scan_range.end_offset > start]
+            size = _range_bytes(self._options.threads)
+            bounded = _bounded_ranges(
+                log, (start, end), since_ms=since_ms, isolation=isolation, size=size, on_error=on_error
+            )
+            ranges = list(bounded)
+        listed = {file: identity for scan_range in planned for file, identity in scan_range.identities}
+        for file, identity in (place for scan_range in ranges for place in scan_range.identities):
             if file in listed and not is_same_file(identity, listed[file]):
                 raise LogReplacedError(f"{file} was replaced since the scan was planned: scan again", path=file)
-        return found
+        return ranges
 
     def __arrow_c_schema__(self) -> object:
         return self.schema.__arrow_c_schema__()
@@ -250,28 +272,32 @@ def scan(
         damage that a bound has to be looked up in; while reading, the errors of record_batches.
     Cost: with since a lookup by time in each partition, with "read_committed" a header walk over each.
     """
-    times = {"since_ms": time_ms("since", since), "until_ms": time_ms("until", until)}
-    options: dict[str, Any] = {
-        "columns": columns,
-        "binary": binary,
-        "strings": (strings,) if isinstance(strings, str) else tuple(strings),
-        "batch_bytes": batch_bytes,
-        "threads": threads,
-        "config": config_or_default(config),
-        "on_error": on_error,
-        "on_skip": on_skip,
-    }
+    since_ms, until_ms = time_ms("since", since), time_ms("until", until)
+    config = config_or_default(config)
     selection = Selection.of(topics=topics, partitions=partitions, start_offset=start_offset, end_offset=end_offset)
-    wanted = _Part(selection=selection, since_ms=times["since_ms"], isolation=isolation)
+    wanted = _Part(selection=selection, since_ms=since_ms, isolation=isolation)
     items = list(source) if isinstance(source, Iterable) and not isinstance(source, (str, bytes)) else [source]
     ranges = [item for item in items if isinstance(item, ScanRange)]
     paths = [item for item in items if not isinstance(item, ScanRange)]
     if ranges and (wanted.is_bounded or selection.partitions is not None):
         raise ValueError("planned ranges have their offsets and isolation: expected paths with these arguments")
-    found = Scan(ranges, **times, isolation=None if ranges else isolation, **options)
+    planned = Scan(
+        ranges,
+        since_ms=since_ms,
+        until_ms=until_ms,
+        isolation=None if ranges else isolation,
+        columns=columns,
+        binary=binary,
+        strings=strings,
+        batch_bytes=batch_bytes,
+        threads=threads,
+        config=config,
+        on_error=on_error,
+        on_skip=on_skip,
+    )
     if paths:
-        found.ranges += _ranges_of(paths, wanted, threads=threads, config=options["config"], on_error=on_error)
-    return found
+        planned.ranges += _ranges_of(paths, wanted, threads=threads, config=config, on_error=on_error)
+    return planned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,7 +320,7 @@ class _Part:
 def _ranges_of(
     paths: Sequence[StrPath], wanted: _Part, *, threads: int, config: LogConfig, on_error: OnError
 ) -> Iterator[ScanRange]:
-    size = THREAD_RANGE_BYTES if threads > 1 else None
+    size = _range_bytes(threads)
 
     def ranges_of(directory: PartitionDirectory) -> list[ScanRange]:
         with open_found(directory, config) as log:
@@ -311,8 +337,13 @@ def _ranges_of(
                 )
             )
 
-    for found in look_into(wanted.selection.find(paths), ranges_of):
-        yield from found
+    for ranges in look_into(wanted.selection.find(paths), ranges_of):
+        yield from ranges
+
+
+def _range_bytes(threads: int) -> int | None:
+    """Return the size of the ranges for this many threads, None for ranges as large as may be."""
+    return THREAD_RANGE_BYTES if threads > 1 else None
 
 
 def _bounded_ranges(

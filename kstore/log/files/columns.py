@@ -60,12 +60,17 @@ def column_decoder(
     )
 
 
-def full_tables(decoder: ColumnDecoder, read_chunk: Callable[[ColumnDecoder], Buffer]) -> Iterator[Columns]:
+def _no_chunk(decoder: ColumnDecoder) -> Buffer:
+    raise ValueError(f"the decoder needs {decoder.needed} bytes from position {decoder.position} on: feed them first")
+
+
+def full_tables(decoder: ColumnDecoder, read_chunk: Callable[[ColumnDecoder], Buffer] = _no_chunk) -> Iterator[Columns]:
     """Run a decoder to the end of what it was started on, and yield the columns each time they are full.
 
     The rows after them stay in the decoder, which fills a table from several files.
-    Args: read_chunk: returns the bytes from the decoder's position on, at least as many as it needs.
-    Raises: as ColumnDecoder.run and read_chunk.
+    Args: read_chunk: returns the bytes from the decoder's position on, at least as many as it needs; by default the
+        decoder was fed everything before.
+    Raises: as ColumnDecoder.run and read_chunk; ValueError if bytes are missing by default.
     """
     while (status := decoder.run()) != "done":
         if status == "full":
