@@ -41,8 +41,7 @@ def export(
     offset>-<last offset>; the date is that of the timestamp in UTC, __HIVE_DEFAULT_PARTITION__ without one. With format
     "kstore" it is a log.dirs root of its own, with the batches byte for byte, in segments that a broker loads. In both
     cases _kstore_manifest.json, which is written last, lists the finished files (docs/export.md).
-    A run that ended early, however it did, is continued by the same call. Files of earlier runs are joined up to
-    file_bytes.
+    The same call resumes a run that ended early. Files of earlier runs are joined up to file_bytes.
     Args: options: see kstore.archive.ExportArguments; threads: how many parts are exported at a time;
         fail_on_data_loss: False to go on where the source has deleted records before they were exported; the manifest
         lists their offsets as missing.
@@ -50,7 +49,7 @@ def export(
         options; ExportSourceError if the source was truncated below what was exported, has deleted records that were
         not, or is another log now; ExportError for a target that is no export; UnsupportedError for a URL as target;
         LogLockedError; LogNotFoundError, CorruptionError, UnsupportedError, LogReplacedError, StorageError, after each
-        of which the same call goes on where this one stopped.
+        of which the same call resumes this run.
     Threads: safe; one run at a time per target.
     Cost: one pass; memory for two decoded batches and one row group for each thread.
     """

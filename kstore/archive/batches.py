@@ -57,8 +57,8 @@ _WRITE_BACK_BYTES = 8 * MIB
 
 
 class Piece(NamedTuple):
-    """The bytes [position, end_position) of a file. identity: that it must have, None for any; base_offset,
-    next_base_offset: of the segment; content: the bytes, if others are copied in their place.
+    """The bytes [position, end_position) of a file. identity: of the file, None for any; base_offset, next_base_offset:
+    of the segment; content: the bytes to copy in their place, None to copy those of the file.
     """
 
     path: str
@@ -109,24 +109,24 @@ def export_batches(
     pieces = _pieces_of(work, options, place, damage, config=config, env=read_env)
     base_offset = part.base_offset if part.base_offset >= 0 else _base_offset(part, pieces, config, read_env)
     with _Copy(pieces, base_offset, place, config=config, env=read_env) as copy:
-        found = copy.run(on_bytes, markers=part.markers)
+        copied = copy.run(on_bytes, markers=part.markers)
         for scan in work.ranges:
             check_anchor(scan, read_env)
     for file, crc in zip(work.files, copy.piece_crcs, strict=False):
         if crc != file.crc32c:
             raise changed_file(join_path(place.target, file.path), file, (file.size_in_bytes, crc))
     name = join_path(str(part.topic_partition), base_offset_file_name(base_offset, suffix=""))
-    next_offset = max(found.next_offset, base_offset)
+    next_offset = max(copied.next_offset, base_offset)
     entry = ExportedFile(
         name + LOG_SUFFIX,
         *part.topic_partition,
         base_offset,
         next_offset - 1,
-        found.record_count,
-        found.size_in_bytes,
-        found.crc32c,
+        copied.record_count,
+        copied.size_in_bytes,
+        copied.crc32c,
         None,
-        None if found.max_timestamp_ms < 0 else found.max_timestamp_ms,
+        None if copied.max_timestamp_ms < 0 else copied.max_timestamp_ms,
         None if part.source_base_offset < 0 else part.source_base_offset,
     )
     staged = StagedFile(
@@ -140,16 +140,16 @@ def export_batches(
         work.missing,
         tuple(damage),
         next_offset,
-        tuple(found.epochs),
-        found.has_producers,
-        found.has_transactions,
-        found.lost_markers,
+        tuple(copied.epochs),
+        copied.has_producers,
+        copied.has_transactions,
+        copied.lost_markers,
     )
 
 
 def check_anchor(scan: ScanRange, env: Env) -> None:
-    """Raise LogReplacedError unless the log's last batch of the plan is still in its file: what was read is of one
-    history then.
+    """Raise LogReplacedError unless the last batch that the plan saw is still in its file: if it is, everything read
+    since the plan is of one history of the log.
     """
     last = scan.last_batch
     if last is None:
@@ -191,8 +191,8 @@ def _first_batch(piece: Piece, config: LogConfig, env: Env) -> tuple[BatchHeader
 
 
 def _without_records_below(offset: int, pieces: list[Piece], *, config: LogConfig, env: Env) -> list[Piece]:
-    """Return the pieces without the records of the first batch below an offset, which the source has deleted: with a
-    batch in its place as a cleaner leaves it.
+    """Return the pieces without the records below an offset, which the source has deleted: the first batch is replaced
+    by what a cleaner would leave of it.
     """
     piece = pieces[0]
     header, data = _first_batch(piece, config, env) if offset > 0 else (None, b"")
@@ -214,7 +214,7 @@ def _piece_of(scan: ScanRange, file: FileRange, *, position: int, end_position: 
 def _pieces_of(
     work: Work, options: ExportOptions, place: Place, damage: list[dict[str, Any]], *, config: LogConfig, env: Env
 ) -> list[Piece]:
-    """Return what a part copies; notes in `damage` what it leaves out."""
+    """Return the pieces that a part copies; append to `damage` what it leaves out."""
     if work.files:
         return [Piece(join_path(place.target, file.path), None, 0, file.size_in_bytes) for file in work.files]
     if options.on_error == "skip" and work.ranges:
@@ -423,10 +423,10 @@ class _Copy:
 
 
 class _Notes:
-    """What the headers that a walk collects say about epochs and producers."""
+    """The leader epochs, producers and markers of the copied batches, collected from their headers."""
 
     def __init__(self, markers: tuple[OpenTransaction, ...] = ()) -> None:
-        self.markers_left = {(one.producer_id, one.marker_offset): one for one in markers}
+        self.markers_left = {(marker.producer_id, marker.marker_offset): marker for marker in markers}
         self.epochs: list[tuple[int, int]] = []
         self.has_producers = False
         self.has_transactions = False

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 # Hive's name for a partition by a null.
 NO_DATE = "__HIVE_DEFAULT_PARTITION__"
-# Records of a part with timestamps in any order open this many files at most; then the one used longest ago is
-# finished, and a later record of its date starts another one.
+# A part has at most this many open files; to open one more, the least recently used is finished, and a later record of
+# its date starts another file.
 MOST_OPEN_FILES = 8
 _BATCH_BYTES = 1 * MIB
-# A row group ends here even if it has fewer rows; that bounds the memory of one file, and the second that of all.
+# Bounds on memory: a row group of this size ends even with fewer rows; and on the pending row groups of all files.
 _ROW_GROUP_BYTES = 64 * MIB
 _PENDING_BYTES = 96 * MIB
 _DAY_US = 24 * 60 * 60 * 1_000_000
-# Of the name of a file: with the rest, the most that file systems take is 255 bytes. Kafka's topics have up to 249.
+# Of a topic (up to 249 characters in Kafka) in the name of a file, which may have 255 bytes.
 _MOST_TOPIC_CHARACTERS = 180
 _ESCAPED = frozenset("\"#%'*/:=?\\\x7f{[]^")
 
@@ -64,8 +64,8 @@ def export_columns(
     with _DatedFiles(work, options, place) as files:
         for rows in dated:
             on_offset(files.add(rows))
-        found = files.finish()
-    return PartResult(work.part.number, tuple(found), work.missing, tuple(damage))
+        finished = files.finish()
+    return PartResult(work.part.number, tuple(finished), work.missing, tuple(damage))
 
 
 def _rows_of_ranges(
@@ -96,12 +96,12 @@ def _rows_of_ranges(
 
 
 def _rows_of_files(work: Work, options: ExportOptions, place: Place) -> Iterator[_Rows]:
-    """Yield the rows of files that are joined. The manifest has their date and bounds, which may not be columns."""
+    """Yield the rows of files to join, with dates and bounds from the manifest, since they need not be columns."""
     for file in work.files:
         path = join_path(place.target, file.path)
-        found = crc_of(path, place.env)
-        if found != (file.size_in_bytes, file.crc32c):
-            raise changed_file(path, file, found)
+        actual = crc_of(path, place.env)
+        if actual != (file.size_in_bytes, file.crc32c):
+            raise changed_file(path, file, actual)
         times = tuple(0 if time is None else time * 1000 for time in (file.min_timestamp_ms, file.max_timestamp_ms))
         day = None if file.min_timestamp_ms is None else times[0] // _DAY_US
         for batch in read_rows(path, options, place.env):
@@ -123,22 +123,22 @@ def check_row_file(path: str, file: ExportedFile, options: ExportOptions, env: E
     import pyarrow as pa
 
     expected = RowFacts(file.record_count, file.first_offset, file.last_offset)
-    found: object
+    facts: object
     try:
-        found = facts_of_rows(path, options, env)
-        if found.first_offset is None:
+        facts = facts_of_rows(path, options, env)
+        if facts.first_offset is None:
             expected = RowFacts(file.record_count, None, None)
     except pa.ArrowException as error:
-        found = error
-    if found != expected:
-        reason = f"expected {expected}, as the manifest says, found {found}"
+        facts = error
+    if facts != expected:
+        reason = f"expected {expected}, as the manifest says, found {facts}"
         raise CorruptManifestError(
-            f"{path} differs from the manifest: {reason}", path=path, reason=reason, expected=expected, found=found
+            f"{path} differs from the manifest: {reason}", path=path, reason=reason, expected=expected, found=facts
         )
 
 
 def decoded_columns(columns: Sequence[str]) -> list[str]:
-    """Return the columns with those that the names of files and directories need."""
+    """Return the columns to decode: those given, and those that the names of files and directories need."""
     return [*columns, *(name for name in ("offset", "timestamp") if name not in columns)]
 
 
@@ -149,7 +149,7 @@ def directory_of(topic: str, date: str | None) -> str:
 
 def escaped(value: str) -> str:
     """Return a value as Hive escapes it in the name of a directory."""
-    return "".join(f"%{ord(one):02X}" if one in _ESCAPED or one < " " else one for one in value)
+    return "".join(f"%{ord(char):02X}" if char in _ESCAPED or char < " " else char for char in value)
 
 
 def _file_prefix(topic_partition: TopicPartition) -> str:

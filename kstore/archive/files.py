@@ -43,7 +43,7 @@ class OutputFile(Closing):
         self._started = 0
 
     def write(self, data: Buffer) -> int:
-        """Append bytes; small ones are collected."""
+        """Append bytes, buffered up to 1 MiB; return their number."""
         view = memoryview(data).cast("B")
         size = len(view)
         self.size_in_bytes += size
@@ -157,8 +157,8 @@ def _parquet_writer(sink: Any, schema: pyarrow.Schema, options: ExportOptions) -
 def parquet_settings(options: ExportOptions) -> dict[str, Any]:
     """Return the arguments of pyarrow.parquet.ParquetWriter.
 
-    A dictionary is made only where values are known to repeat, and numbers that rise are stored by their differences:
-    that takes less time than pyarrow's defaults, and less space.
+    Only columns with repeating values are dictionary-encoded, and rising integers are delta-encoded: faster and smaller
+    than pyarrow's defaults.
     """
     repeating = [name for name in options.columns if name not in _NOT_REPEATING]
     rising = {name: "DELTA_BINARY_PACKED" for name in options.columns if name in _RISING}
@@ -173,7 +173,7 @@ def _ipc_writer(sink: Any, schema: pyarrow.Schema, options: ExportOptions) -> An
 
 
 class _RawInput(io.RawIOBase):
-    """A file that is open for positioned reads, as pyarrow reads any Python file. Not thread-safe."""
+    """An open file as a raw Python file, for pyarrow. Not thread-safe."""
 
     def __init__(self, file: ReadFile) -> None:
         self._file = file
@@ -238,7 +238,7 @@ class RowFacts(NamedTuple):
 
 
 def facts_of_rows(path: str, options: ExportOptions, env: Env) -> RowFacts:
-    """Return what a finished file says of its rows.
+    """Return the row count and the offset bounds of a finished file.
 
     Raises: as read_rows.  Cost: reads the footer, of an Arrow file the offsets too.
     """
@@ -253,8 +253,8 @@ def facts_of_rows(path: str, options: ExportOptions, env: Env) -> RowFacts:
             for number in range(footer.num_row_groups):
                 group = footer.row_group(number)
                 columns = map(group.column, range(group.num_columns))
-                found = (one.statistics for one in columns if one.path_in_schema == "offset")
-                bounds += [(one.min, one.max) for one in found if one is not None and one.has_min_max]
+                statistics = (column.statistics for column in columns if column.path_in_schema == "offset")
+                bounds += [(stats.min, stats.max) for stats in statistics if stats is not None and stats.has_min_max]
             count = footer.num_rows
         else:
             reader = pa.ipc.open_file(file)

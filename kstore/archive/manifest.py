@@ -27,10 +27,10 @@ from kstore.log.files.records import KEPT_BY_CLEANERS
 from kstore.types import MAX_OFFSET, TopicPartition
 
 FORMAT_VERSION = 1
-# The format of batches as they are.
+# The format that copies batches unchanged.
 VERBATIM: Final = "kstore"
 FORMATS = ("parquet", "arrow", VERBATIM)
-# What tells the last batch that was exported, also after a cleaner removed some of its records.
+# Fields that identify the last exported batch even after a cleaner removed some of its records.
 BATCH_IDENTITY = ("last_offset", "magic", *KEPT_BY_CLEANERS)
 MAX_UINT32 = 2**32 - 1
 MANIFEST_FILE = "_kstore_manifest.json"
@@ -119,13 +119,13 @@ class Manifest(NamedTuple):
 
     def partition(self, topic_partition: TopicPartition) -> ExportedPartition | None:
         """Return one partition, None if the export does not cover it."""
-        return next((one for one in self.partitions if one.topic_partition == topic_partition), None)
+        return next((partition for partition in self.partitions if partition.topic_partition == topic_partition), None)
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest as a JSON object."""
         fields = self._asdict()
-        fields["partitions"] = [one._asdict() for one in self.partitions]
-        fields["files"] = [_without_none(one._asdict()) for one in self.files]
+        fields["partitions"] = [partition._asdict() for partition in self.partitions]
+        fields["files"] = [_without_none(file._asdict()) for file in self.files]
         return {"format_version": FORMAT_VERSION, **fields}
 
     def encoded(self) -> bytes:
@@ -230,32 +230,32 @@ def check_file(field: str, file: ExportedFile) -> None:
     check_number(f"{field}.crc32c", file.crc32c, least=0, most=MAX_UINT32)
 
 
-def check_exported(field: str, one: ExportedPartition) -> None:
+def check_exported(field: str, exported: ExportedPartition) -> None:
     """Raise FieldError for a partition whose fields do not fit together."""
-    check_partition(field, one.topic, one.partition)
-    check_number(f"{field}.start_offset", one.start_offset, least=0, most=MAX_OFFSET)
-    check_number(f"{field}.end_offset", one.end_offset, least=one.start_offset, most=MAX_OFFSET)
-    check_number(f"{field}.record_count", one.record_count, least=0, most=MAX_INT64)
-    for at, (first, end) in enumerate(one.missing):
+    check_partition(field, exported.topic, exported.partition)
+    check_number(f"{field}.start_offset", exported.start_offset, least=0, most=MAX_OFFSET)
+    check_number(f"{field}.end_offset", exported.end_offset, least=exported.start_offset, most=MAX_OFFSET)
+    check_number(f"{field}.record_count", exported.record_count, least=0, most=MAX_INT64)
+    for at, (first, end) in enumerate(exported.missing):
         check_number(f"{field}.missing[{at}][0]", first, least=0, most=MAX_OFFSET)
         check_number(f"{field}.missing[{at}][1]", end, least=first, most=MAX_OFFSET)
-    if one.last_batch is None:
+    if exported.last_batch is None:
         return
     names = {*BATCH_IDENTITY, "record_count", "crc"}
-    if one.last_batch.keys() != names:
-        raise FieldError(f"{field}.last_batch", f"the fields {', '.join(sorted(names))}", sorted(one.last_batch))
-    last = one.end_offset - 1
-    check_number(f"{field}.last_batch.base_offset", one.last_batch["base_offset"], least=0, most=last)
-    check_number(f"{field}.last_batch.last_offset", one.last_batch["last_offset"], least=last, most=MAX_OFFSET)
+    if exported.last_batch.keys() != names:
+        raise FieldError(f"{field}.last_batch", f"the fields {', '.join(sorted(names))}", sorted(exported.last_batch))
+    last = exported.end_offset - 1
+    check_number(f"{field}.last_batch.base_offset", exported.last_batch["base_offset"], least=0, most=last)
+    check_number(f"{field}.last_batch.last_offset", exported.last_batch["last_offset"], least=last, most=MAX_OFFSET)
 
 
 def _check(manifest: Manifest, prefix: str) -> None:
     known = {}
-    for at, one in enumerate(manifest.partitions):
-        check_exported(f"{prefix}partitions[{at}]", one)
-        if one.topic_partition in known:
-            raise FieldError(f"{prefix}partitions[{at}]", "each partition once", str(one.topic_partition))
-        known[one.topic_partition] = at
+    for at, partition in enumerate(manifest.partitions):
+        check_exported(f"{prefix}partitions[{at}]", partition)
+        if partition.topic_partition in known:
+            raise FieldError(f"{prefix}partitions[{at}]", "each partition once", str(partition.topic_partition))
+        known[partition.topic_partition] = at
     counts: Counter[TopicPartition] = Counter()
     paths = set()
     before: ExportedFile | None = None
@@ -280,10 +280,12 @@ def _check(manifest: Manifest, prefix: str) -> None:
             least = before.last_offset + 1
             check_number(f"{field}.first_offset", file.first_offset, least=least, most=MAX_OFFSET)
         before = file
-    for at, one in enumerate(manifest.partitions):
-        if one.record_count != counts[one.topic_partition]:
+    for at, partition in enumerate(manifest.partitions):
+        if partition.record_count != counts[partition.topic_partition]:
             field = f"{prefix}partitions[{at}].record_count"
-            raise FieldError(field, f"the sum of its files, {counts[one.topic_partition]}", one.record_count)
+            raise FieldError(
+                field, f"the sum of its files, {counts[partition.topic_partition]}", partition.record_count
+            )
 
 
 def _without_none(fields: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""ExportOptions: what an export holds and in which form; two runs into one target must agree about all of it."""
+"""ExportOptions: what is exported, and in which format; all runs into one target must have the same options."""
 
 from __future__ import annotations
 
@@ -63,19 +63,19 @@ class ExportOptions:
 
     @property
     def end_isolation(self) -> Isolation:
-        """How far a run goes: up to the last stable offset with "read_committed", else to the log end."""
+        """Where a run ends: at the last stable offset for "read_committed", else at the log end."""
         waits = self.is_verbatim and self.open_transactions == "wait"
         return "read_committed" if waits else self.isolation
 
     def described(self) -> dict[str, Any]:
         """Return the options as JSON values, by the names of kstore.export."""
-        found = asdict(self)
-        del found["selection"], found["topic_ids"]
+        values = asdict(self)
+        del values["selection"], values["topic_ids"]
         selection = self.selection
-        found["topics"] = None if selection.topics is None else sorted(selection.topics)
-        found["partitions"] = None if selection.partitions is None else sorted(selection.partitions)
-        found["start_offset"], found["end_offset"] = _described(selection.start), _described(selection.end)
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+        values["topics"] = None if selection.topics is None else sorted(selection.topics)
+        values["partitions"] = None if selection.partitions is None else sorted(selection.partitions)
+        values["start_offset"], values["end_offset"] = _described(selection.start), _described(selection.end)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def check_same(self, described: Mapping[str, object], *, path: str, source: str) -> None:
         """Raise ExportOptionsError unless a target was written with these options, and from this source.
@@ -95,7 +95,7 @@ class ExportOptions:
 
     def check_topic_ids(self, exported: Iterable[TopicPartition]) -> None:
         """Raise ValueError for the id of a topic that is not exported."""
-        others = sorted({topic for topic, _ in self.topic_ids} - {one.topic for one in exported})
+        others = sorted({topic for topic, _ in self.topic_ids} - {place.topic for place in exported})
         if others:
             raise ValueError(f"topic_ids names topics that are not exported: {', '.join(others)}")
 
@@ -117,8 +117,8 @@ class ExportArguments(TypedDict, total=False):
     codec: of Parquet "snappy" (the default), "zstd", "lz4", "gzip" or "none", of Arrow "none" (the default), "lz4" or
     "zstd". row_group_rows: default 131072. file_bytes: the size of a file, about; default 128 MiB.
     on_error: "skip" leaves out damage, and lists it in the manifest.
-    topic_ids: of format "kstore", for partition.metadata in place of the source's; what is exported already gets them
-    too.
+    topic_ids: of format "kstore", for partition.metadata in place of the source's; also of partitions that were
+    exported before.
     """
 
     topics: Iterable[str] | None
@@ -218,10 +218,10 @@ def _check_choice(name: str, value: object, choices: Any) -> None:
 
 
 def _format_of(name: str) -> Format:
-    found = next((one for one in get_args(Format) if one == name), None)
-    if found is None:
+    chosen = next((choice for choice in get_args(Format) if choice == name), None)
+    if chosen is None:
         raise ValueError(f"format must be one of {', '.join(get_args(Format))}, got {name!r}")
-    known: Format = found
+    known: Format = chosen
     return known
 
 

@@ -69,8 +69,8 @@ class Waiting(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a run does. partitions: as they will be, without counts; parts: by number; waiting: what it leaves to a
-    later run; earlier_run_id: of the manifest that it goes on from, empty for the first run.
+    """What a run does. partitions: as they are after the run, without record counts; parts: by number; waiting: offsets
+    left to a later run; earlier_run_id: of the manifest that the run continues, empty for the first run.
     """
 
     run_id: str
@@ -84,7 +84,7 @@ class Plan(NamedTuple):
     def encoded(self) -> bytes:
         """Return the plan as JSON, with a checksum."""
         fields = self._asdict()
-        fields["partitions"] = [one._asdict() for one in self.partitions]
+        fields["partitions"] = [partition._asdict() for partition in self.partitions]
         return json.dumps(with_checksum(fields)).encode()
 
     @classmethod
@@ -92,9 +92,9 @@ class Plan(NamedTuple):
         """Return the plan of encoded().  Raises: CorruptManifestError."""
         with corruption_of(path):
             plan: Plan = state_of(cls, content)
-            for at, one in enumerate(plan.partitions):
-                check_exported(f"partitions[{at}]", one)
-            known = {one.topic_partition for one in plan.partitions}
+            for at, partition in enumerate(plan.partitions):
+                check_exported(f"partitions[{at}]", partition)
+            known = {partition.topic_partition for partition in plan.partitions}
             for at, part in enumerate(plan.parts):
                 _check_part(f"parts[{at}]", part, number=at)
                 if not part.inputs and part.topic_partition not in known:
@@ -104,7 +104,7 @@ class Plan(NamedTuple):
             return plan
 
     def check_earlier(self, run_id: str, *, path: str) -> None:
-        """Raise CorruptManifestError unless the plan goes on from the manifest of a run, empty for none.
+        """Raise CorruptManifestError unless the plan continues the manifest of this run, "" for none.
 
         Args: path: of the plan's directory, for the error.
         """
@@ -149,8 +149,8 @@ class Work(NamedTuple):
 
     @property
     def cut_offset(self) -> int:
-        """The offset below which no record may be copied, 0 for none: the log start offset of the target does not hide
-        those of a part that begins inside a batch.
+        """The offset below which records must not be copied, 0 for no limit. It is needed for a part that starts inside
+        a batch above the log start offset of the target, which hides nothing there.
         """
         start = 0 if self.exported is None else self.exported.start_offset
         return self.part.start_offset if self.part.start_offset > start else 0
@@ -167,9 +167,9 @@ class StagedFile(NamedTuple):
 
 
 class PartResult(NamedTuple):
-    """What a task did. epochs: (leader epoch, first offset) where it changes in copied batches; next_offset: the one
-    after the last copied batch; has_producers, has_transactions: whether copied batches have a producer id, or are
-    transactional; lost_markers: those of the part that were not in the source any more.
+    """The result of a task. epochs: (leader epoch, first offset) of each change in the copied batches; next_offset: the
+    offset after the last copied batch; has_producers, has_transactions: whether copied batches have a producer id, or
+    are transactional; lost_markers: planned markers that the source no longer had.
     """
 
     part: int
@@ -185,7 +185,7 @@ class PartResult(NamedTuple):
     def encoded(self) -> bytes:
         """Return the result as JSON, with a checksum."""
         fields = self._asdict()
-        fields["files"] = [{**one._asdict(), "file": one.file._asdict()} for one in self.files]
+        fields["files"] = [{**staged._asdict(), "file": staged.file._asdict()} for staged in self.files]
         return json.dumps(with_checksum(fields)).encode()
 
     @classmethod
@@ -195,10 +195,10 @@ class PartResult(NamedTuple):
             result: PartResult = state_of(cls, content)
             check_number("part", result.part, least=0, most=MAX_INT64)
             check_number("next_offset", result.next_offset, least=-1, most=MAX_OFFSET)
-            for at, one in enumerate(result.files):
-                check_file(f"files[{at}].file", one.file)
-                check_relative_path(f"files[{at}].staged", one.staged, most_components=1)
-                for number, (path_below, staged) in enumerate(one.companions):
+            for at, file in enumerate(result.files):
+                check_file(f"files[{at}].file", file.file)
+                check_relative_path(f"files[{at}].staged", file.staged, most_components=1)
+                for number, (path_below, staged) in enumerate(file.companions):
                     field = f"files[{at}].companions[{number}]"
                     check_relative_path(f"{field}[0]", path_below, most_components=3)
                     check_relative_path(f"{field}[1]", staged, most_components=1)

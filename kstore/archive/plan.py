@@ -1,6 +1,6 @@
-"""Planning of a run: what the source has that the target lacks, in parts, and which small files to join.
+"""Planning of a run: the parts of the source that the target lacks, and the small files to join.
 
-make_plan resolves offsets and times against the logs as they are now; works looks up what the task of each part reads.
+make_plan resolves offsets and times against the logs as they are now; works looks up the files that each task reads.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class _ImpossibleOffsetError(CorruptRecordError):
 
 
 class _Span(NamedTuple):
-    """What a run takes of a log: [start, end) offsets; is_new: nothing of the partition was exported before; damage:
-    where offsets end that can be true.
+    """The offsets [start, end) of a log that a run exports. is_new: nothing of the partition was exported before;
+    missing: ranges that the source has lost; damage: a last batch with an impossible offset, which is left out.
     """
 
     start: int
@@ -94,7 +94,7 @@ class _Span(NamedTuple):
 
 
 def make_plan(source: Source, options: ExportOptions, manifest: Manifest | None, *, tasks: int) -> Plan:
-    """Return what is to be done now.
+    """Return the plan of the next run.
 
     Args: tasks: how many run at a time; parts are made smaller, not below 16 MiB, if there would be fewer.
     Raises: ExportSourceError; ValueError for a selection that the source does not have; as open_log and Log.plan.
@@ -102,8 +102,8 @@ def make_plan(source: Source, options: ExportOptions, manifest: Manifest | None,
     """
     partitions: list[ExportedPartition] = []
     parts: list[Part] = []
-    before = {one.topic_partition: one for one in (() if manifest is None else manifest.partitions)}
-    # What a table holds has no run.
+    before = {partition.topic_partition: partition for partition in (() if manifest is None else manifest.partitions)}
+    # The manifest that is made for a table has no run id.
     is_first_run = manifest is None or not (manifest.run_id or before)
     waiting: list[Waiting] = []
     directories = source.selected(options)
@@ -118,13 +118,13 @@ def make_plan(source: Source, options: ExportOptions, manifest: Manifest | None,
             topic_id = topic_id_of(directory, source.located.env)
             return _plan_partition(log, known, options, source, topic_id, is_first_run=is_first_run, share=share)
 
-        # One that was deleted since it was listed is not there.
+        # It may have been deleted since it was listed.
         with suppress(LogNotFoundError):
-            found = look_at(source, directory, plan)
+            planned = look_at(source, directory, plan)
             before.pop(directory.topic_partition, None)
-            partitions.append(found.exported)
-            parts += found.parts
-            waiting += found.waiting
+            partitions.append(planned.exported)
+            parts += planned.parts
+            waiting += planned.waiting
     partitions += before.values()
     parts += _joins(manifest, options)
     return Plan(
@@ -176,9 +176,9 @@ def _plan_partition(
 
 
 def look_at(source: Source, directory: PartitionDirectory, use: Callable[[Log], _Result]) -> _Result:
-    """Open a log and return what use(log) returns; again if files of the log changed during that.
+    """Open a log and return use(log); if its files change meanwhile, try again, at most 10 times in all.
 
-    Raises: what use raises; LogNotFoundError; LogReplacedError or StorageError if files change again and again.
+    Raises: as use; LogNotFoundError; LogReplacedError or StorageError if the files keep changing.
     """
     attempts_left = MOST_LOOKS
     while True:
@@ -191,7 +191,7 @@ def look_at(source: Source, directory: PartitionDirectory, use: Callable[[Log], 
             except ERRORS_OF_A_CHANGE as error:
                 log._relist_or_raise(error, attempts_left=attempts_left)
             except OffsetOutOfRangeError:
-                # Every offset that is asked for is one that the log had a moment ago.
+                # The log had every offset that is asked for a moment ago.
                 if not attempts_left:
                     raise
 
@@ -204,12 +204,12 @@ def works(
     *,
     planned: Iterable[ExportedPartition],
 ) -> Iterator[Work]:
-    """Yield what the task of each part reads, looked up in the logs as they are now.
+    """Yield the work of each part: the files that its task reads, looked up in the logs as they are now.
 
-    Args: planned: the partitions of the plan: their logs have to be the same.
+    Args: planned: the partitions of the plan; their logs must be those that were planned.
     Raises: ExportSourceError if the source has lost offsets of a part; as make_plan.
     """
-    expected = {one.topic_partition: one for one in planned}
+    expected = {partition.topic_partition: partition for partition in planned}
     files = {file.path: file for file in (() if manifest is None else manifest.files)}
     todo = sorted(parts, key=lambda part: (bool(part.inputs), part.topic_partition, part.number))
     directories = None
@@ -218,7 +218,7 @@ def works(
             yield from (Work(part, files=tuple(files[path] for path in part.inputs)) for part in group)
             continue
         if directories is None:
-            directories = {one.topic_partition: one for one in source.selected(options)}
+            directories = {listed.topic_partition: listed for listed in source.selected(options)}
         directory = directories.get(topic_partition)
         if directory is None:
             yield from _works_of_lost(list(group), source)
@@ -231,21 +231,21 @@ def works(
             return [_work(log, part, exported, options, source) for part in parts]
 
         try:
-            found = look_at(source, directory, look_up)
+            looked_up = look_at(source, directory, look_up)
         except LogNotFoundError:
-            found = list(_works_of_lost(todo_here, source))
-        yield from found
+            looked_up = list(_works_of_lost(todo_here, source))
+        yield from looked_up
 
 
 def looked_up_again(work: Work, source: Source, options: ExportOptions) -> Work:
-    """Return what a task reads whose files changed since they were looked up.  Raises: as works."""
+    """Return a task's work looked up again, after files that it reads changed.  Raises: as works."""
     planned = () if work.exported is None else (work.exported,)
     again = next(works((work.part,), source, options, None, planned=planned))
     return again._replace(missing=(*work.missing, *again.missing))
 
 
 def topic_id_of(directory: PartitionDirectory, env: Env) -> str | None:
-    """Return the topic id that a partition's directory has, None without one that can be read."""
+    """Return the topic id in a partition's directory, None if it is missing or damaged."""
     with suppress(CorruptionError):
         topic_id = read_partition_metadata(directory.path, env)
         return None if topic_id is None else id_text(topic_id)
@@ -254,20 +254,20 @@ def topic_id_of(directory: PartitionDirectory, env: Env) -> str | None:
 
 def _exported(log: Log, span: _Span, known: ExportedPartition | None, topic_id: str | None) -> ExportedPartition:
     if known is None:
-        found = ExportedPartition(*log.topic_partition, span.start, span.end, 0, span.missing)
+        exported = ExportedPartition(*log.topic_partition, span.start, span.end, 0, span.missing)
     else:
         is_empty = known.start_offset == known.end_offset and not span.missing
         start = span.start if is_empty else known.start_offset
         missing = (*known.missing, *span.missing)
-        found = known._replace(start_offset=start, end_offset=span.end, record_count=0, missing=missing)
+        exported = known._replace(start_offset=start, end_offset=span.end, record_count=0, missing=missing)
     if known is None or known.last_batch is None or span.end > known.end_offset:
-        found = found._replace(last_batch=_last_batch(log, span.end))
-    damage = (*found.damage, *(one for one in span.damage if one not in found.damage))
-    return found._replace(topic_id=topic_id or found.topic_id, damage=damage)
+        exported = exported._replace(last_batch=_last_batch(log, span.end))
+    damage = (*exported.damage, *(skipped for skipped in span.damage if skipped not in exported.damage))
+    return exported._replace(topic_id=topic_id or exported.topic_id, damage=damage)
 
 
 def _header_at(log: Log, offset: int) -> BatchHeader | None:
-    """Return the header of the batch that holds an offset; None if the log has none, or it cannot be read."""
+    """Return the header of the batch that holds an offset; None if there is none, or it is damaged."""
     if not log.log_start_offset <= offset < log.log_end_offset:
         return None
     with suppress(CorruptionError):
@@ -284,8 +284,8 @@ def _last_batch(log: Log, end: int) -> dict[str, int] | None:
 
 
 def _check_unchanged(log: Log, known: ExportedPartition, topic_id: str | None) -> None:
-    """Raise ExportSourceError if another log took the place of the one that was exported: its topic id is another one,
-    or the last batch that was exported is not there any more, and no cleaner can have changed it.
+    """Raise ExportSourceError if the log is not the one that was exported: its topic id differs, or the batch with the
+    last exported offset differs in a way that no cleaner explains.
     """
     if known.topic_id is not None and topic_id is not None and topic_id != known.topic_id:
         why = f"the topic was deleted and created again, its id was {known.topic_id} and is {topic_id}"
@@ -294,9 +294,9 @@ def _check_unchanged(log: Log, known: ExportedPartition, topic_id: str | None) -
     header = None if last is None else _header_at(log, last["last_offset"])
     if last is None or header is None or not header.has_base_offset:
         return
-    found = {name: int(getattr(header, name) or 0) for name in last}
-    is_cleaned = found["record_count"] < last["record_count"] or header.has_delete_horizon
-    if any(found[name] != last[name] for name in BATCH_IDENTITY) or (found["crc"] != last["crc"] and not is_cleaned):
+    actual = {name: int(getattr(header, name) or 0) for name in last}
+    is_cleaned = actual["record_count"] < last["record_count"] or header.has_delete_horizon
+    if any(actual[name] != last[name] for name in BATCH_IDENTITY) or (actual["crc"] != last["crc"] and not is_cleaned):
         expected = f"offsets {last['base_offset']} to {last['last_offset']} and CRC {last['crc']:#010x}"
         there = f"offsets {header.base_offset} to {header.last_offset} and CRC {header.crc:#010x}"
         why = f"it was truncated, or another log took its place: the last exported batch had {expected}, found {there}"
@@ -339,7 +339,7 @@ def _span_of(
 
 
 def _waiting(log: Log, span: _Span, options: ExportOptions) -> Iterator[Waiting]:
-    """Yield the offsets that the options select, and that are not exported as long as a transaction is open."""
+    """Yield the selected offsets that this run does not export because a transaction is open."""
     if options.end_isolation != "read_committed" or options.until_ms is not None:
         return
     stable = log._readable_end(isolation="read_committed", on_error=options.on_error).offset
@@ -351,22 +351,26 @@ def _waiting(log: Log, span: _Span, options: ExportOptions) -> Iterator[Waiting]
 
 
 def _check_decided(log: Log, known: ExportedPartition, options: ExportOptions) -> None:
-    """Raise ExportTransactionError if the source has lost the marker of a transaction that is open in the target: what
-    is copied from now on would end it by the marker of another one, or never.
+    """Raise ExportTransactionError if the source has lost the marker of a transaction that is open in the target: in
+    the copy, the marker of a later transaction would end it, or none.
     """
-    unknown = {one.producer_id: one for one in known.open_transactions if one.marker_offset < 0}
-    for one in known.open_transactions:
-        header = _header_at(log, one.marker_offset) if one.marker_offset >= 0 else None
-        if one.marker_offset >= 0 and (
-            header is None or not header.is_control or header.producer_id != one.producer_id
+    unknown = {
+        transaction.producer_id: transaction for transaction in known.open_transactions if transaction.marker_offset < 0
+    }
+    for transaction in known.open_transactions:
+        header = _header_at(log, transaction.marker_offset) if transaction.marker_offset >= 0 else None
+        if transaction.marker_offset >= 0 and (
+            header is None or not header.is_control or header.producer_id != transaction.producer_id
         ):
-            raise marker_lost(log.path, known, one)
+            raise marker_lost(log.path, known, transaction)
     if not unknown:
         return
     # A cleaner leaves a marker as long as there is data of its transaction.
-    start = min(one.first_offset for one in unknown.values())
+    start = min(transaction.first_offset for transaction in unknown.values())
     has_data = producers_in(log.segments, max(start, log.log_start_offset), end_offset=known.end_offset)
-    undecided = {producer_id: one for producer_id, one in unknown.items() if producer_id not in has_data}
+    undecided = {
+        producer_id: transaction for producer_id, transaction in unknown.items() if producer_id not in has_data
+    }
     # A marker that follows without a gap is the next one of its producer.
     expected = known.end_offset
     for batch in log.batches(max(expected, log.log_start_offset), on_error=options.on_error):
@@ -376,7 +380,7 @@ def _check_decided(log: Log, known: ExportedPartition, options: ExportOptions) -
         if batch.is_control:
             undecided.pop(batch.producer_id, None)
     if undecided and expected < log.log_end_offset:
-        raise marker_lost(log.path, known, min(undecided.values(), key=lambda one: one.first_offset))
+        raise marker_lost(log.path, known, min(undecided.values(), key=lambda transaction: transaction.first_offset))
 
 
 def marker_lost(path: str, known: ExportedPartition, lost: OpenTransaction) -> ExportTransactionError:
@@ -401,16 +405,18 @@ def marker_lost(path: str, known: ExportedPartition, lost: OpenTransaction) -> E
 def _with_markers(
     log: Log, span: _Span, known: ExportedPartition | None, parts: Sequence[Part], options: ExportOptions
 ) -> tuple[list[Part], tuple[OpenTransaction, ...]]:
-    """Return the parts with the markers that they must have of earlier ones' transactions, and the transactions that
-    are open at the end of the span.
+    """Return the parts, each with the markers that it must copy for transactions of earlier parts, and the transactions
+    that are open at the end of the span.
     """
-    started = {one.producer_id: one.first_offset for one in (known.open_transactions if known else ())}
+    started = {
+        transaction.producer_id: transaction.first_offset for transaction in (known.open_transactions if known else ())
+    }
     holding = sorted((part for part in parts if not part.is_empty_segment), key=lambda part: part.start_offset)
     starts = [part.start_offset for part in holding]
     markers: dict[int, list[OpenTransaction]] = {}
     left_open = []
     ended = transactions_ending_from(log.segments, span.start, end_offset=span.end, started=started, config=log.config)
-    # What lies in damage is not known; the copy leaves it out.
+    # Markers inside damage are unknown; the copy leaves damage out.
     with suppress(*((CorruptionError,) if options.on_error == "skip" else ())):
         for transaction in ended:
             if transaction.first_offset >= span.end:
@@ -421,17 +427,17 @@ def _with_markers(
             slot = bisect_right(starts, transaction.marker_offset) - 1
             if slot >= 0 and transaction.first_offset < starts[slot]:
                 markers.setdefault(starts[slot], []).append(OpenTransaction(*transaction))
-    left_open += [OpenTransaction(*one) for one in started.items() if one[1] < span.end]
-    found = [
+    left_open += [OpenTransaction(*item) for item in started.items() if item[1] < span.end]
+    marked = [
         part if part.is_empty_segment else part._replace(markers=tuple(markers.get(part.start_offset, ())))
         for part in parts
     ]
-    return found, tuple(sorted(left_open))
+    return marked, tuple(sorted(left_open))
 
 
 def _true_end(log: Log, options: ExportOptions, *, end: int) -> tuple[int, tuple[dict[str, Any], ...]]:
-    """Return where a log ends whose last batch has an offset that its segment cannot hold, and what is left out: no CRC
-    covers the base offset of a batch.
+    """Return the end offset of a log, before the first batch whose offset is impossible in its segment, and the damage
+    that this leaves out. No CRC covers a batch's base offset.
 
     Raises: CorruptRecordError, unless options.on_error is "skip".
     """
@@ -440,11 +446,11 @@ def _true_end(log: Log, options: ExportOptions, *, end: int) -> tuple[int, tuple
         return end, ()
     last = segments[-1]
     most = last.base_offset + MAX_INT32
-    found = max(last.base_offset, log.log_start_offset)
-    for batch in log.batches(found, on_error=options.on_error, on_skip=lambda _: None):
+    end_offset = max(last.base_offset, log.log_start_offset)
+    for batch in log.batches(end_offset, on_error=options.on_error, on_skip=lambda _: None):
         if batch.last_offset > most:
             break
-        found = batch.last_offset + 1
+        end_offset = batch.last_offset + 1
     else:
         return end, ()
     path = str(batch.path)
@@ -454,25 +460,26 @@ def _true_end(log: Log, options: ExportOptions, *, end: int) -> tuple[int, tuple
         raise _ImpossibleOffsetError(
             message, path=path, position=batch.position, reason=reason, expected=most, found=batch.last_offset
         )
-    skipped = SkippedRange(log.topic_partition, path, batch.position, batch.size_in_bytes, found, None, reason)
-    return found, (described(skipped),)
+    skipped = SkippedRange(log.topic_partition, path, batch.position, batch.size_in_bytes, end_offset, None, reason)
+    return end_offset, (described(skipped),)
 
 
 def damage_of(plan: Plan, manifest: Manifest | None) -> list[dict[str, Any]]:
-    """Return what a plan leaves out that a manifest does not list."""
-    before = {one.topic_partition: one.damage for one in (() if manifest is None else manifest.partitions)}
+    """Return the damage of a plan that the manifest does not list yet."""
+    known = () if manifest is None else manifest.partitions
+    before = {partition.topic_partition: partition.damage for partition in known}
     return [
-        {**one.topic_partition._asdict(), **left_out}
-        for one in plan.partitions
-        for left_out in one.damage
-        if left_out not in before.get(one.topic_partition, ())
+        {**partition.topic_partition._asdict(), **left_out}
+        for partition in plan.partitions
+        for left_out in partition.damage
+        if left_out not in before.get(partition.topic_partition, ())
     ]
 
 
 def _works_of_lost(parts: Sequence[Part], source: Source) -> Iterator[Work]:
-    """Yield the work of the parts of a partition that was deleted.
+    """Yield the work of a deleted partition's parts: all of their offsets are missing.
 
-    Raises: ExportSourceError, unless that is to be tolerated: then the offsets are missing.
+    Raises: ExportSourceError if data loss is an error.
     """
     place = parts[0].topic_partition
     directory = join_path(source.name, str(place))
@@ -498,13 +505,13 @@ def _works_of_lost(parts: Sequence[Part], source: Source) -> Iterator[Work]:
 
 
 def _check_reaches(log: Log, end: int, options: ExportOptions) -> None:
-    """Raise ExportSourceError if a log ends below an offset. A read that leaves damage out may go on after it."""
+    """Raise ExportSourceError if a log ends below `end`. With on_error="skip", records after damage count too."""
     if log.log_end_offset < end and log._readable_end(on_error=options.on_error).offset < end:
         raise _diverged(log, end, "it was truncated, or another log took its place")
 
 
 def _lost(log: Log, first: int, source: Source, *, end: int) -> tuple[tuple[int, int], ...]:
-    """Return the offsets that the source has lost.  Raises: ExportSourceError, unless that is to be tolerated."""
+    """Return [first, end) as missing offsets.  Raises: ExportSourceError if data loss is an error."""
     if source.fails_on_data_loss:
         raise _diverged(log, first, "what is between was deleted before it was exported")
     return ((first, end),)
@@ -525,12 +532,12 @@ def _diverged(log: Log, offset: int, why: str) -> ExportSourceError:
 
 
 def _verbatim_end(log: Log, start: int, options: ExportOptions, *, end: int) -> int:
-    """Return where whole batches end: at the first record from until_ms on, and with last_batch="drop" before the batch
-    that spans the end.
+    """Return the end of a copy of whole batches: at most the first record from until_ms on, and with last_batch="drop"
+    the start of the batch that spans the end.
     """
     if options.until_ms is not None:
-        found = log.offset_for_timestamp(max(options.until_ms, 0), on_error=options.on_error)
-        end = end if found is None else min(end, found.offset)
+        at_time = log.offset_for_timestamp(max(options.until_ms, 0), on_error=options.on_error)
+        end = end if at_time is None else min(end, at_time.offset)
     if options.last_batch == "drop" and start < end < log.log_end_offset:
         batch = next(log.batches(end, min(end + 1, log.log_end_offset), on_error=options.on_error), None)
         if batch is not None:
@@ -618,13 +625,13 @@ def _joins(manifest: Manifest | None, options: ExportOptions) -> list[Part]:
     """Return parts that join small files of earlier runs: those that follow each other in a partition and a directory,
     and of segments only pieces of the same one.
 
-    A file is joined to the next one if it is not larger than that, or than what that is joined to: so there are at most
-    about log2(target size / smallest) small files, and a record is written again as rarely.
+    A file is joined with the run after it if it is not larger than that run. So at most about log2(target size /
+    smallest file) small files are left, and a record is rewritten at most about as many times.
     """
-    # A cleaner of the source merges segments: pieces of one of them may lie on both sides of what another one held.
-    files = sorted(manifest.files if manifest else (), key=lambda one: (*_directory_of(one), one.first_offset))
+    # The cleaner of the source merges segments, so the pieces of one may lie on both sides of those of another one.
+    files = sorted(manifest.files if manifest else (), key=lambda file: (*_directory_of(file), file.first_offset))
     parts = []
-    for _, group in groupby(files, key=lambda one: (_directory_of(one), one.source_base_offset)):
+    for _, group in groupby(files, key=lambda file: (_directory_of(file), file.source_base_offset)):
         stack: list[list[ExportedFile]] = []
         for file in group:
             if file.size_in_bytes == 0:
@@ -641,10 +648,10 @@ def _directory_of(file: ExportedFile) -> tuple[TopicPartition, str]:
     return file.topic_partition, split_path(file.path)[0]
 
 
-def _fit(one: Sequence[ExportedFile], two: Sequence[ExportedFile], options: ExportOptions) -> bool:
-    first, second = (sum(file.size_in_bytes for file in run) for run in (one, two))
+def _fit(left: Sequence[ExportedFile], right: Sequence[ExportedFile], options: ExportOptions) -> bool:
+    first, second = (sum(file.size_in_bytes for file in run) for run in (left, right))
     if options.is_verbatim:
-        return first <= second and first + second <= MAX_INT32 and one[0].source_base_offset is not None
+        return first <= second and first + second <= MAX_INT32 and left[0].source_base_offset is not None
     return first <= second and first + second <= options.file_bytes
 
 
@@ -663,5 +670,5 @@ def _join(run: Sequence[ExportedFile]) -> Part:
 
 
 def pieces_of(work: Work) -> list[tuple[ScanRange, FileRange]]:
-    """Return the parts of files that a segment is copied from."""
+    """Return the file ranges that a segment is copied from, each with its scan range."""
     return [(scan, file) for scan in work.ranges for file in scan.files]

@@ -37,8 +37,8 @@ class ExportSummary(NamedTuple):
     """What a run did, and what the target holds now.
 
     new_records, new_files: of this run, without files that only join others; joined_files: how many files of earlier
-    runs were joined; was_resumed: whether the run began with what another one had left unfinished. damage: what this
-    run left out with on_error="skip", as JSON objects. waiting: what waits for open transactions to be decided.
+    runs were joined; was_resumed: whether this run finished an earlier one first. damage: what this run left out with
+    on_error="skip", as JSON objects. waiting: offsets not exported because a transaction is open.
     """
 
     target: str
@@ -56,7 +56,7 @@ class ExportSummary(NamedTuple):
 
 
 class _MarkersLostError(Exception):
-    """A cleaner removed markers of the source after they were planned, and before they were copied."""
+    """A cleaner removed markers of the source between the plan and the copy."""
 
 
 class Executor(Protocol):
@@ -67,9 +67,9 @@ class Executor(Protocol):
 
 
 class LocalThreads:
-    """Runs tasks in threads of this process: each part in one, or, if there are fewer parts, with several that decode.
+    """Runs tasks in threads of this process, one a part; several threads decode a part if there are fewer parts.
 
-    Args: on_bytes: called, in one thread at a time, with how many bytes of the source were dealt with.
+    Args: on_bytes: called, by one thread at a time, with the number of source bytes processed since the last call.
     """
 
     def __init__(self, threads: int, on_bytes: OnBytes | None = None) -> None:
@@ -79,7 +79,7 @@ class LocalThreads:
         self._is_stopped = False
 
     def __call__(self, todo: Sequence[Work], job: Job) -> Iterator[PartResult]:
-        """Run the tasks; after an error, or an interrupt, those that run end at their next batch."""
+        """Run the tasks; after an error or an interrupt the other tasks stop at their next batch."""
         self._is_stopped = False
         decoders = max(self._threads // max(len(todo), 1), 1)
         run = partial(run_part, job=job, threads=decoders, on_bytes=self._reached)
@@ -120,10 +120,10 @@ def run_export(
     on_plan: Callable[[int], None] = lambda _: None,
     env: Env = DEFAULT_ENV,
 ) -> ExportSummary:
-    """Finish what an earlier run left, then export what is new.
+    """Finish an earlier run that was interrupted, then export what is new.
 
-    Args: tasks: how many run at a time; on_plan: called with the bytes that are to be dealt with; env: of the target.
-    Raises: ExportOptionsError, ExportSourceError, ExportError; those of the tasks. The same call then goes on.
+    Args: tasks: how many run at a time; on_plan: called with the number of source bytes to process; env: of the target.
+    Raises: ExportOptionsError, ExportSourceError, ExportError; as the tasks. The same call then resumes the run.
     """
     with Target.opened(target, is_root=options.is_verbatim, env=env) as place:
         run = _Run(source, place, options, execute, tasks=tasks, on_plan=on_plan)
@@ -188,9 +188,9 @@ class _Run:
         )
 
     def _with_what_is_new(self, manifest: Manifest | None, *, is_sealed: bool) -> tuple[Plan, Manifest]:
-        """Export what is new, and return the plan and the manifest; with another plan if a cleaner outruns the copy.
+        """Export what is new; return the plan and the manifest. Plan again if a cleaner removes planned markers.
 
-        Args: is_sealed: whether the manifest has a checksum; one without is written again.
+        Args: is_sealed: whether the manifest has a checksum; one without is rewritten.
         """
         plans_left = MOST_LOOKS
         while True:
@@ -224,7 +224,7 @@ class _Run:
         return commit.manifest
 
     def _check_markers(self, plan: Plan, manifest: Manifest | None, results: dict[int, PartResult]) -> None:
-        """Check that the copies have the markers of all transactions that are decided in the source.
+        """Check that no cleaner removed a planned marker from the source before it was copied.
 
         Raises: ExportTransactionError for a transaction of an earlier run, _MarkersLostError for one of this run.
         """
@@ -241,7 +241,7 @@ class _Run:
         files = {file.path: file for file in (() if manifest is None else manifest.files)}
         moves: list[tuple[str, str]] = []
         joined: list[str] = []
-        found = {one.topic_partition: one for one in plan.partitions}
+        partitions = {partition.topic_partition: partition for partition in plan.partitions}
         notes: dict[str, PartitionNotes] = {}
         self._damage += damage_of(plan, manifest)
         for part in plan.parts:
@@ -254,15 +254,17 @@ class _Run:
                 moves += [(name, path) for path, name in staged.companions]
                 moves.append((staged.staged, staged.file.path))
             place = part.topic_partition
-            one = found[place]
-            one = one._replace(missing=(*one.missing, *result.missing), damage=(*one.damage, *result.damage))
+            partition = partitions[place]
+            partition = partition._replace(
+                missing=(*partition.missing, *result.missing), damage=(*partition.damage, *result.damage)
+            )
             if not part.inputs:
                 self._new += [staged.file for staged in result.files]
                 if self._options.is_verbatim:
-                    one = one._replace(end_offset=max(one.end_offset, result.next_offset))
+                    partition = partition._replace(end_offset=max(partition.end_offset, result.next_offset))
             self._joined += len(part.inputs)
             self._damage += ({**place._asdict(), **left_out} for left_out in result.damage)
-            found[place] = one
+            partitions[place] = partition
             if self._options.is_verbatim:
                 before = notes.get(str(place)) or self._notes_of(place)
                 notes[str(place)] = before.joined_with(result)
@@ -273,11 +275,13 @@ class _Run:
                 source=plan.source,
                 options=plan.options,
                 run_id=plan.run_id,
-                partitions=_with_counts(tuple(found[place] for place in sorted(found)), tuple(files.values())),
+                partitions=_with_counts(
+                    tuple(partitions[place] for place in sorted(partitions)), tuple(files.values())
+                ),
                 files=tuple(sorted(files.values(), key=lambda file: (file.topic_partition, file.first_offset))),
             ),
             moves=tuple(moves),
-            removed=tuple(path for one in joined if one not in finals for path in _files_of(one)),
+            removed=tuple(path for name in joined if name not in finals for path in _files_of(name)),
             notes=notes,
         )
 
@@ -291,7 +295,7 @@ class _Run:
     @cached_property
     def _directories(self) -> dict[TopicPartition, str]:
         """The directories of the partitions in the source."""
-        return {one.topic_partition: one.path for one in self._source.selected(self._options)}
+        return {directory.topic_partition: directory.path for directory in self._source.selected(self._options)}
 
     def _notes_of(self, place: TopicPartition) -> PartitionNotes:
         # A partition that was deleted has no directory.
@@ -313,7 +317,7 @@ class _Run:
 
 
 def _files_of(path: str) -> Iterator[str]:
-    """Yield the path of a file of the target, and for a segment those of the files that go with it."""
+    """Yield the path of a file of the target, and for a segment those of its side files."""
     yield path
     if path.endswith(LOG_SUFFIX):
         for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, PRODUCER_SNAPSHOT_SUFFIX):
@@ -326,11 +330,11 @@ def _with_counts(
     counts: dict[TopicPartition, int] = {}
     for file in files:
         counts[file.topic_partition] = counts.get(file.topic_partition, 0) + file.record_count
-    return tuple(one._replace(record_count=counts.get(one.topic_partition, 0)) for one in partitions)
+    return tuple(partition._replace(record_count=counts.get(partition.topic_partition, 0)) for partition in partitions)
 
 
 def _check_unchanged(target: Target, manifest: Manifest) -> None:
-    """Raise ExportError if the segments are not as the last run left them: a broker, or kstore, has written there."""
+    """Raise ExportError if a broker or kstore has written to the segments since the last run."""
     expected = {file.path: file.size_in_bytes for file in manifest.files}
     for directory in {split_path(path)[0] for path in expected}:
         path = target.path_of(directory)
@@ -345,10 +349,10 @@ def _check_unchanged(target: Target, manifest: Manifest) -> None:
 
 
 def _check_held(target: Target, sealed: SealedManifest, options: ExportOptions) -> None:
-    """Hold what the manifest says to the files, so that a run does not go on from a number that is wrong: to the end of
-    each log, or to the last file of each partition, and to all files if the manifest has no checksum.
+    """Check the manifest against the files before a run relies on it: against the end of each log, or the last file of
+    each partition; against all files if the manifest has no checksum.
 
-    Files that are not there, such as those that were moved to an archive, say nothing.
+    Missing files, such as those moved to an archive, are not checked.
     Raises: CorruptManifestError; ExportError for segments that were written since.
     """
     manifest = sealed.manifest
@@ -368,23 +372,22 @@ def _check_held(target: Target, sealed: SealedManifest, options: ExportOptions) 
 
 
 def _check_ends(target: Target, manifest: Manifest) -> None:
-    for one in manifest.partitions:
-        path = target.path_of(str(one.topic_partition))
-        target.check_is_own_directory(str(one.topic_partition))
+    for partition in manifest.partitions:
+        path = target.path_of(str(partition.topic_partition))
+        target.check_is_own_directory(str(partition.topic_partition))
         if target.env.stat(path) is None:
             continue
         with open_log(path, env=target.env) as log:
-            found = log.log_end_offset
-        if found != one.end_offset:
-            reason = (
-                f"end_offset of {one.topic_partition}: expected that of its segments, {found}, found {one.end_offset}"
-            )
+            log_end_offset = log.log_end_offset
+        if log_end_offset != partition.end_offset:
+            expected = f"that of its segments, {log_end_offset}"
+            reason = f"end_offset of {partition.topic_partition}: expected {expected}, found {partition.end_offset}"
             raise CorruptManifestError(
                 f"{target.path_of(MANIFEST_FILE)}: {reason}",
                 path=target.path_of(MANIFEST_FILE),
                 reason=reason,
-                expected=found,
-                found=one.end_offset,
+                expected=log_end_offset,
+                found=partition.end_offset,
             )
 
 
@@ -402,6 +405,6 @@ def local_export(
     on_bytes: OnBytes | None = None,
 ) -> ExportSummary:
     """Export in this process; see kstore.export. on_plan, on_bytes: as in run_export and LocalThreads."""
-    found = Source(source, config_or_default(config), env, fail_on_data_loss)
+    opened = Source(source, config_or_default(config), env, fail_on_data_loss)
     execute = LocalThreads(threads, on_bytes)
-    return run_export(found, target, options, execute, tasks=threads, on_plan=on_plan, env=target_env)
+    return run_export(opened, target, options, execute, tasks=threads, on_plan=on_plan, env=target_env)

@@ -1,8 +1,8 @@
-"""The side files of exported segments, which a commit writes: what a broker that was shut down cleanly leaves.
+"""The side files of exported segments, which a commit writes as a broker does when it shuts down cleanly.
 
 These are the leader epochs, the topic id, producer snapshots and transaction indexes of each partition, and the
-checkpoints and the marker of the root. The source's own files are used where they hold; the rest is made of the copied
-batches, as recovery makes it.
+checkpoints and the clean-shutdown marker of the root. They are copied from the source where they fit the exported
+offsets, and otherwise rebuilt from the copied batches, as recovery does.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from kstore.log.state.leader_epochs import LeaderEpochCache
 from kstore.log.state.producer_state import ProducerStateManager
 from kstore.types import TopicPartition
 
-# Of a clock at the epoch, for which no producer has expired.
+# A time at which no producer has expired.
 _NO_EXPIRY_MS = 0
 
 
@@ -75,31 +75,33 @@ def finish_segments(commit: Commit, root: str, *, config: LogConfig, source_env:
     files: dict[TopicPartition, list[ExportedFile]] = {}
     for file in commit.manifest.files:
         files.setdefault(file.topic_partition, []).append(file)
-    for found in commit.manifest.partitions:
-        name = str(found.topic_partition)
+    for exported in commit.manifest.partitions:
+        name = str(exported.topic_partition)
         if name not in commit.notes:
             continue
-        directory = PartitionDirectory(found.topic_partition, join_path(root, name), root)
+        directory = PartitionDirectory(exported.topic_partition, join_path(root, name), root)
         envs = {"source_env": source_env, "env": env}
-        one = _Partition(found, files[found.topic_partition], directory, commit.notes[name], config=config, **envs)
-        one.finish()
-        marks[found.topic_partition] = one.marks()
-    there = {one.topic_partition for one in partitions_of_root(root, env)}
+        partition = _Partition(
+            exported, files[exported.topic_partition], directory, commit.notes[name], config=config, **envs
+        )
+        partition.finish()
+        marks[exported.topic_partition] = partition.marks()
+    there = {directory.topic_partition for directory in partitions_of_root(root, env)}
     save_marks(root, lambda: marks, env, kept=there)
     write_clean_shutdown(root, CleanShutdown(), env)
 
 
 def write_topic_ids(manifest: Manifest, root: str, topic_ids: Mapping[str, str], *, env: Env) -> None:
-    """Give these ids to all partitions of their topics in a target.  Raises: StorageError."""
-    for one in manifest.partitions:
-        if one.topic in topic_ids:
-            write_partition_metadata(join_path(root, str(one.topic_partition)), parse_id(topic_ids[one.topic]), env)
+    """Write topic ids to all partitions of their topics in a target.  Raises: StorageError."""
+    for partition in manifest.partitions:
+        if partition.topic in topic_ids:
+            write_partition_metadata(
+                join_path(root, str(partition.topic_partition)), parse_id(topic_ids[partition.topic]), env
+            )
 
 
 class _SourceFiles:
-    """The side files of a partition of the source, as long as it is the one that was copied: its topic may have been
-    deleted since, and created again.
-    """
+    """The side files of a source partition; all are missing once its topic was deleted and re-created."""
 
     def __init__(self, directory: PartitionDirectory, *, topic_id: str | None, env: Env) -> None:
         self._directory = directory
@@ -107,7 +109,7 @@ class _SourceFiles:
         self._env = env
 
     def read(self, name: str, *, max_bytes: int) -> bytes | None:
-        """Return the content of a file, None if it is not there or cannot be one."""
+        """Return the content of a file, None if it is missing, too large or not a regular file."""
         try:
             content = self._env.read_file(join_path(self._directory.path, name), max_bytes=max_bytes)
         except StorageError as error:
@@ -127,7 +129,7 @@ class _SourceFiles:
         return names if self._is_the_copied_one() else []
 
     def checkpointed(self, name: str) -> int | None:
-        """Return the offset of the partition in a checkpoint of the root."""
+        """Return the partition's offset in a checkpoint of the root, None if it is not listed."""
         offset = read_checkpoint(self._directory.root, name, self._env).get(self._directory.topic_partition)
         return offset if self._is_the_copied_one() else None
 
@@ -146,7 +148,7 @@ class _SourceFiles:
         return None
 
     def _is_the_copied_one(self) -> bool:
-        """Whether the topic has the id of before, asked after each read: one that was created again has another."""
+        """Whether the topic still has the id of the copied one; asked after each read."""
         if self._topic_id is None:
             return True
         topic_id = self.topic_id()
@@ -179,7 +181,7 @@ class _Partition:
         self._context = RecoveryContext(directory, config, env, self._start)
 
     def finish(self) -> None:
-        """Write all of them."""
+        """Write all side files of the partition, and its entries in the checkpoints of the root."""
         self._write_topic_id()
         self._write_epochs()
         self._copy_snapshots()
@@ -187,7 +189,7 @@ class _Partition:
             self._write_transactions()
         self._write_last_snapshot()
         place, root = self._directory.topic_partition, self._directory.root
-        # An empty log of an earlier run, which waited for the offset of --from, starts there now.
+        # An earlier run with --from above the log end left an empty log, which starts at that offset only now.
         if read_checkpoint(root, LOG_START_OFFSET_CHECKPOINT, self._env).get(place, self._start) < self._start:
             save_offset(root, LOG_START_OFFSET_CHECKPOINT, place, self._start, self._env)
         cleaned = self._source.checkpointed(CLEANER_CHECKPOINT)
@@ -195,7 +197,7 @@ class _Partition:
             save_offset(root, CLEANER_CHECKPOINT, place, min(cleaned, self._end), self._env)
 
     def marks(self) -> PartitionMarks:
-        """Return what the checkpoints of the root have to say."""
+        """Return the partition's offsets for the checkpoints of the root."""
         high_watermark = self._source.checkpointed(HIGH_WATERMARK_CHECKPOINT)
         bounded = self._end if high_watermark is None else max(min(high_watermark, self._end), self._start)
         return PartitionMarks(self._end, self._start, bounded, self._end)
@@ -203,7 +205,7 @@ class _Partition:
     def _write_topic_id(self) -> None:
         given = self._notes.topic_id
         topic_id = parse_id(given) if given else None
-        # An earlier run may have been given another id than the source's.
+        # An earlier run may have written another id than the source's.
         if topic_id is None:
             with suppress(CorruptionError):
                 topic_id = read_partition_metadata(self._directory.path, self._env)
@@ -219,13 +221,13 @@ class _Partition:
             if epoch > cache.latest_epoch:
                 cache.assign(epoch, start_offset=start_offset)
         cache.truncate_from_start(self._start)
-        # An epoch that starts where the log ends is one in which nothing was written yet.
+        # An epoch that starts at the log end has no records yet.
         cache.truncate_from_end(self._end + 1)
         if cache.entries or LEADER_EPOCH_CHECKPOINT in self._source.names():
             write_leader_epoch_checkpoint(path, cache.entries, self._env)
 
     def _known_epochs(self, path: str) -> list[EpochEntry]:
-        """Return the epochs of earlier runs, then those of the source, or of its batches if it has no such file."""
+        """Return the epochs of earlier runs, then the source's: of its checkpoint, or else of the copied batches."""
         earlier = read_leader_epoch_checkpoint(path, self._env) or []
         source = self._source.epochs()
         if source is None:
@@ -248,7 +250,7 @@ class _Partition:
                 replace_file(target, content, self._env)
 
     def _write_transactions(self) -> None:
-        """Write the transaction indexes: what the source's say, if they have all that the batches tell."""
+        """Write the transaction indexes: the source's entries if they include all that the batches show."""
         names = self._env.listdir(self._directory.path)
         new = {file.first_offset for file in self._files if file.path in set(self._notes.new)}
         files = [file for file in self._files if file.first_offset >= min(new, default=0)]
@@ -274,8 +276,8 @@ class _Partition:
         return walk.producers
 
     def _with_those_of_source(self, file: ExportedFile, aborted: bytes) -> bytes:
-        """Return the source's entries for a segment if none is missing there: a cleaner removes the records of aborted
-        transactions and leaves their entries.
+        """Return the source's index entries for a segment, or `aborted` if they lack one of those. The source has more:
+        a cleaner removes the records of aborted transactions and leaves their entries.
         """
         if file.source_base_offset is None:
             return aborted
@@ -283,9 +285,10 @@ class _Partition:
         content = self._source.read(name, max_bytes=MAX_INDEX_BYTES)
         known = None if content is None else plausible_aborted_txns(content, base_offset=file.source_base_offset)
         kept = b"".join(
-            encode_aborted_txn(one)
-            for one in known or ()
-            if file.first_offset <= one.last_offset <= file.last_offset and one.last_stable_offset <= self._end
+            encode_aborted_txn(aborted_txn)
+            for aborted_txn in known or ()
+            if file.first_offset <= aborted_txn.last_offset <= file.last_offset
+            and aborted_txn.last_stable_offset <= self._end
         )
         if not kept or forgets_aborted(kept, aborted, base_offset=file.first_offset):
             return aborted
@@ -293,7 +296,7 @@ class _Partition:
         return kept
 
     def _write_last_snapshot(self) -> None:
-        """Write a snapshot at the end of the log, from the last one before it and the batches after that."""
+        """Write a producer snapshot at the log end, from the last snapshot before it and the batches after that."""
         manager = ProducerStateManager(
             self._directory.topic_partition, self._directory.path, config=self._config, env=self._env
         )
@@ -305,7 +308,7 @@ class _Partition:
                 if file.last_offset < manager.map_end_offset:
                     continue
                 after = manager.map_end_offset
-                manager.replay_together(one for one in self._walked(file) if one.last_offset >= after)
+                manager.replay_together(batch for batch in self._walked(file) if batch.last_offset >= after)
                 manager.update_map_end_offset(file.last_offset + 1)
         manager.update_map_end_offset(self._end)
         manager.take_snapshot()

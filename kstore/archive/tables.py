@@ -37,7 +37,7 @@ _BATCH_BYTES = 4 << 20
 
 
 class TablePartition(NamedTuple):
-    """Up to where a partition is in a table. missing: [first, end) offsets that the source lost before this run."""
+    """How far a partition is in a table. missing: [first, end) offsets that the source lost before this run."""
 
     topic: str
     partition: int
@@ -56,7 +56,7 @@ class TableSummary(NamedTuple):
 
 
 class _Mark(NamedTuple):
-    """What a table notes of a partition. topic_id: None if the source has none."""
+    """The progress of a partition, as it is stored in a table. topic_id: None if the source has none."""
 
     end_offset: int
     source: str
@@ -64,7 +64,7 @@ class _Mark(NamedTuple):
 
     @property
     def texts(self) -> dict[str, str]:
-        """What tells the source, by its name in the table."""
+        """The stored texts that identify the source, by their names in the table."""
         ids = {} if self.topic_id is None else {_TOPIC_ID: self.topic_id}
         return {_SOURCE: self.source, **ids}
 
@@ -74,17 +74,17 @@ class _Table(ABC):
 
     @abstractmethod
     def end_offset(self, topic_partition: TopicPartition) -> int | None:
-        """Return up to where a partition is in the table, None if it is not."""
+        """Return the stored end offset of a partition, None if there is none."""
 
     @abstractmethod
     def other(self, name: str, topic_partition: TopicPartition, text: str) -> str | None:
-        """Return what the table notes of a partition under a name; None for nothing, or for this text."""
+        """Return the text stored for a partition under `name`; None if there is none, or it equals `text`."""
 
     @abstractmethod
     def append(self, rows: pyarrow.RecordBatchReader, marks: Mapping[TopicPartition, _Mark]) -> None:
-        """Append rows and the notes, in one commit.
+        """Append rows and store the marks, in one commit.
 
-        Raises: ExportError if another writer committed since the notes were read.
+        Raises: ExportError if another writer committed since the marks were read.
         """
 
 
@@ -99,16 +99,16 @@ class _DeltaTable(_Table):
         self._table: Any = deltalake.DeltaTable(uri)
 
     def end_offset(self, topic_partition: TopicPartition) -> int | None:
-        found: int | None = self._table.transaction_version(_APPLICATION + str(topic_partition))
-        return found
+        version: int | None = self._table.transaction_version(_APPLICATION + str(topic_partition))
+        return version
 
     def other(self, name: str, topic_partition: TopicPartition, text: str) -> str | None:
-        found = self._table.transaction_version(f"{_APPLICATION}{name}/{topic_partition}")
-        if found in (None, _number_of(text)):
+        version = self._table.transaction_version(f"{_APPLICATION}{name}/{topic_partition}")
+        if version in (None, _number_of(text)):
             return None
-        # The version is only a number; commits that are not removed yet have the name of their source.
+        # The version is only a hash; commits still in the history have the name of their source.
         sources = (entry.get(_SOURCE_OF_COMMIT) for entry in self._table.history())
-        named = next((one for one in sources if one is not None and _number_of(one) == found), None)
+        named = next((source for source in sources if source is not None and _number_of(source) == version), None)
         return named or "another one"
 
     def append(self, rows: pyarrow.RecordBatchReader, marks: Mapping[TopicPartition, _Mark]) -> None:
@@ -118,7 +118,7 @@ class _DeltaTable(_Table):
             versions |= {f"{_APPLICATION}{name}/{place}": _number_of(text) for name, text in texts}
         # Without retries: they would append after a commit of another run, which may have appended the same rows.
         properties = self._deltalake.CommitProperties(
-            app_transactions=[self._deltalake.Transaction(*one) for one in versions.items()],
+            app_transactions=[self._deltalake.Transaction(*entry) for entry in versions.items()],
             custom_metadata={_SOURCE_OF_COMMIT: next(iter(marks.values())).source},
             max_commit_retries=0,
         )
@@ -147,12 +147,12 @@ class _IcebergTable(_Table):
         self._table: Any = catalog.create_table_if_not_exists(identifier, schema)
 
     def end_offset(self, topic_partition: TopicPartition) -> int | None:
-        found = self._property(_END, topic_partition)
-        return None if found is None else int(found)
+        offset = self._property(_END, topic_partition)
+        return None if offset is None else int(offset)
 
     def other(self, name: str, topic_partition: TopicPartition, text: str) -> str | None:
-        found = self._property(name, topic_partition)
-        return None if found == text else found
+        noted = self._property(name, topic_partition)
+        return None if noted == text else noted
 
     def append(self, rows: pyarrow.RecordBatchReader, marks: Mapping[TopicPartition, _Mark]) -> None:
         properties = {
@@ -169,11 +169,11 @@ class _IcebergTable(_Table):
             raise _overtaken(self._name, error) from error
 
     def _property(self, name: str, topic_partition: TopicPartition) -> str | None:
-        found: str | None = self._table.properties.get(f"{_PROPERTY}{name}.{topic_partition}")
-        return found
+        value: str | None = self._table.properties.get(f"{_PROPERTY}{name}.{topic_partition}")
+        return value
 
     def _forbid_retries(self) -> None:
-        """Let this process commit only to the version of the table that it read. Nothing of it is stored.
+        """Make commits to any but the loaded version of the table fail; changes this object only, not the table.
 
         A retry would append after a commit of another run, which may have appended the same rows.
         """
@@ -183,14 +183,14 @@ class _IcebergTable(_Table):
 
 
 def _number_of(text: str) -> int:
-    """Return a number that another text does not have: the version of an application transaction is one."""
+    """Return a 63-bit hash of a text: the version of an application transaction is a number."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 @contextmanager
 def _failures_of(table: str, rows: _Rows | None = None) -> Iterator[None]:
-    """Context manager: an error of the package becomes an ExportError, or what it was caused by, an error of the source
-    or an interrupt.
+    """Context manager: turn an error of the package into an ExportError, or into the error of the source or the
+    interrupt that caused it.
     """
     try:
         yield
@@ -224,8 +224,8 @@ def export_to_table(
 ) -> TableSummary:
     """Append what is new in the source to a table, which is created if it does not exist.
 
-    Rows go in commits of about options.file_bytes of the source. The run that follows one that ended early, however it
-    did, goes on after its last commit.
+    Each commit has the rows of about options.file_bytes of the source. The run after an interrupted one continues after
+    its last commit.
     Args: table: "delta:URI", or "iceberg:CATALOG.NAMESPACE.TABLE" with a catalog of pyiceberg's configuration.
     Raises: ValueError for another form of `table` or format "kstore"; ModuleNotFoundError without the package;
         ExportError if another writer commits first, or for an error of the package; ExportOptionsError if the table
@@ -236,29 +236,32 @@ def export_to_table(
 
     check_table(table, options)
     columns = (*(() if "topic" in options.columns else ("topic",)), *options.columns)
-    found = Source(source, config_or_default(config), env, fail_on_data_loss)
-    found.selected(options)
+    opened_source = Source(source, config_or_default(config), env, fail_on_data_loss)
+    opened_source.selected(options)
     with _failures_of(table):
         opened = _opened(table, schema(columns, strings=options.strings))
-    before = _known(opened, found, options, table=table)
-    plan = make_plan(found, options, before, tasks=1)
+    before = _known(opened, opened_source, options, table=table)
+    plan = make_plan(opened_source, options, before, tasks=1)
     on_plan(sum(part.size_in_bytes for part in plan.parts))
-    rows = _Rows(columns, options, found, threads=threads, on_bytes=on_bytes)
+    rows = _Rows(columns, options, opened_source, threads=threads, on_bytes=on_bytes)
     commits = 0
-    planned = {one.topic_partition: one for one in plan.partitions}
-    # What begins without records is noted too: a later run goes on there.
-    ends = {one: planned[one].end_offset for one in planned if before.partition(one) is None}
+    planned = {partition.topic_partition: partition for partition in plan.partitions}
+    # The start of a partition without records is stored too: a later run continues there.
+    ends = {place: planned[place].end_offset for place in planned if before.partition(place) is None}
     for part in plan.parts:
         ends.pop(part.topic_partition, None)
     for group in _commits(plan.parts, options.file_bytes) if plan.parts or not ends else [[]]:
         ends |= {part.topic_partition: part.end_offset for part in group}
-        marks = {one: _Mark(end, found.name, planned[one].topic_id) for one, end in ends.items()}
-        todo = list(works(group, found, options, before, planned=plan.partitions))
+        marks = {place: _Mark(end, opened_source.name, planned[place].topic_id) for place, end in ends.items()}
+        todo = list(works(group, opened_source, options, before, planned=plan.partitions))
         with _failures_of(table, rows):
             opened.append(rows.reader(todo), marks)
         ends = {}
         commits += 1
-    partitions = (TablePartition(*one.topic_partition, one.end_offset, one.missing) for one in plan.partitions)
+    partitions = (
+        TablePartition(*partition.topic_partition, partition.end_offset, partition.missing)
+        for partition in plan.partitions
+    )
     damage = (*damage_of(plan, before), *rows.damage)
     return TableSummary(table, rows.count, commits, tuple(partitions), damage)
 
@@ -290,7 +293,7 @@ def _opened(table: str, arrow_schema: pyarrow.Schema) -> _Table:
 
 
 def _known(opened: _Table, source: Source, options: ExportOptions, *, table: str) -> Manifest:
-    """Return what the table holds, in the form in which a directory says it.
+    """Return the partitions of the table as a manifest, as a directory has one.
 
     Raises: ExportOptionsError for a partition from another source.
     """
@@ -347,7 +350,7 @@ class _Rows:
         self._on_bytes = on_bytes
 
     def reader(self, todo: Sequence[Work]) -> pyarrow.RecordBatchReader:
-        """Return the rows of some parts, which are read as the stream is."""
+        """Return the rows of some parts as a stream that reads them on demand."""
         import pyarrow as pa
 
         from kstore.arrow import schema
@@ -356,7 +359,7 @@ class _Rows:
         return pa.RecordBatchReader.from_batches(arrow_schema, self._kept(todo))
 
     def _kept(self, todo: Sequence[Work]) -> Iterator[pyarrow.RecordBatch]:
-        """Yield the rows, and keep an error: packages tell only its text."""
+        """Yield the rows, and keep an error in `failure`: the packages report only its text."""
         try:
             yield from self._batches(todo)
         except GeneratorExit:

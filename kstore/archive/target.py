@@ -1,7 +1,7 @@
-"""Target: the directory that an export writes, its lock, its manifest, and the staging directory of the run that is on.
+"""Target: the directory that an export writes, its lock, its manifest, and the staging directory of the current run.
 
-Tasks write into the staging directory only. A commit notes there what it is going to do, and from then on the next run
-finishes it: files are renamed into place, the manifest last.
+Tasks write into the staging directory only. A commit first writes there what it is going to do, so that the next run
+can finish it: files are renamed into place, the manifest last.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from kstore.log.files.json_state import check_relative_path, with_checksum
 from kstore.log.files.lock import PartitionLock
 from kstore.log.files.names import LOCK_FILE
 
-# Readers of a directory of Parquet files pass over names that begin so. A broker refuses a root with it.
+# Readers of Parquet directories ignore names with this prefix. A broker refuses a root with it.
 STAGING_DIRECTORY = "_kstore_export"
 _PLAN_FILE, _COMMIT_FILE = "plan.json", "commit.json"
 
@@ -55,10 +55,10 @@ class Place(NamedTuple):
 
 
 class PartitionNotes(NamedTuple):
-    """What the side files of a partition of segments are made of.
+    """What the side files of an exported partition are made from.
 
-    directory: of the partition in the source; topic_id: the one that was asked for; epochs: (leader epoch, first
-    offset) of what is new; new: the paths of the new segments.
+    directory: of the partition in the source; topic_id: the one passed in topic_ids; epochs: (leader epoch, first
+    offset) of each change in the new segments; new: the paths of the new segments.
     """
 
     directory: str
@@ -69,7 +69,7 @@ class PartitionNotes(NamedTuple):
     has_transactions: bool = False
 
     def joined_with(self, result: PartResult) -> PartitionNotes:
-        """Return the notes after one more part."""
+        """Return these notes with those of one more part."""
         return self._replace(
             epochs=tuple(sorted([*self.epochs, *result.epochs], key=lambda entry: entry[1])),
             new=(*self.new, *(staged.file.path for staged in result.files)),
@@ -87,8 +87,8 @@ class _CommitFields(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Commit:
-    """A commit that was begun: the manifest to write, (staged name, path below the target) of the files to move, the
-    paths to remove after that, and for each partition of segments what its side files are made of.
+    """The steps of a commit: the manifest to write, (staged name, path below the target) of the files to move, the
+    paths to remove after that, and the notes for the side files of each partition of segments.
     """
 
     manifest: Manifest
@@ -202,15 +202,15 @@ class Target:
         return None if content is None else Plan.decoded(content, path=path)
 
     def begin(self, plan: Plan) -> None:
-        """Durably note what a run is going to do."""
+        """Durably write the plan of a run into an empty staging directory."""
         if self.env.make_directory(self.staging):
             self.env.sync_directory(self.path)
         self._empty_staging()
         replace_file(join_path(self.staging, _PLAN_FILE), plan.encoded(), self.env)
 
     def results(self, plan: Plan) -> dict[int, PartResult]:
-        """Return what tasks have finished of a plan, by part, and remove what others left half done."""
-        found: dict[int, PartResult] = {}
+        """Return the results of finished tasks by part number, and remove the files of unfinished ones."""
+        results: dict[int, PartResult] = {}
         kept = {_PLAN_FILE}
         for part in plan.parts:
             name = result_name(part.number)
@@ -219,25 +219,25 @@ class Target:
             if content is None:
                 continue
             result = PartResult.decoded(content, path=path)
-            found[part.number] = result
+            results[part.number] = result
             kept |= {name, *names_of(result)}
         self._empty_staging(but=kept)
-        return found
+        return results
 
     def commit(self, commit: Commit, *, finish: Callable[[Commit], None]) -> None:
-        """Move the files into place, write the manifest, and remove what is not needed any more.
+        """Move the files into place, write the manifest, and remove what is no longer needed.
 
-        Once this has noted the commit, resume_commit finishes it.
+        After an interruption, resume_commit finishes it.
         Args: finish: called between the moves and the manifest.
         """
-        # Results of an earlier run went into it.
+        # It includes results that an earlier run left in files.
         with corruption_of(self.staging):
             commit.manifest.check()
         replace_file(join_path(self.staging, _COMMIT_FILE), commit.encoded(), self.env)
         self._carry_out(commit, finish=finish)
 
     def resume_commit(self, *, finish: Callable[[Commit], None]) -> bool:
-        """Finish a commit that was begun; return whether there was one."""
+        """Finish an interrupted commit; return whether there was one."""
         path = join_path(self.staging, _COMMIT_FILE)
         content = content_of(path, self.env)
         if content is None:
@@ -268,7 +268,7 @@ class Target:
         replace_file(join_path(self.path, MANIFEST_FILE), commit.manifest.encoded(), env)
         for path in commit.removed:
             env.unlink(self.path_of(path))
-        # Without the commit nobody removes again what a power cut brings back.
+        # Before the commit goes: after a power cut, nothing would remove files that came back.
         for directory in {split_path(path)[0]: None for path in commit.removed}:
             if env.stat(self.path_of(directory)) is not None:
                 env.sync_directory(self.path_of(directory))
@@ -286,7 +286,7 @@ class Target:
                 self.env.sync_directory(outer)
 
     def _empty_staging(self, *, but: Iterable[str] = ()) -> None:
-        """Durably remove what is there but for some names."""
+        """Durably remove all files of the staging directory except those in `but`."""
         gone = set(self.env.listdir(self.staging)) - set(but)
         for name in gone:
             self.env.unlink(join_path(self.staging, name))
@@ -317,18 +317,18 @@ def check_is_local(path: StrPath) -> None:
 
 
 def result_name(part: int) -> str:
-    """Return the name in the staging directory of what a task did."""
+    """Return the name of a task's result in the staging directory."""
     return f"part-{part:06d}.json"
 
 
 def save_result(result: PartResult, staging: str, env: Env) -> None:
-    """Durably note what a task did, once its files are durable."""
-    # By a name of its own: another attempt of the task may do the same now.
+    """Durably write the result of a task, whose files are durable already."""
+    # Under a unique name: another attempt of the task may write its result at the same time.
     apart = join_path(staging, uuid.uuid4().hex)
     with OutputFile(apart, env) as file:
         file.write(result.encoded())
         file.sync()
-    # The names of the files that it lists, too, are there before it is.
+    # So that the files that it lists have durable names before the result does.
     env.sync_directory(staging)
     env.rename(apart, join_path(staging, result_name(result.part)))
     env.sync_directory(staging)
@@ -336,9 +336,9 @@ def save_result(result: PartResult, staging: str, env: Env) -> None:
 
 def names_of(result: PartResult) -> Iterator[str]:
     """Yield the names in the staging directory of the files of a result."""
-    for one in result.files:
-        yield one.staged
-        for _, staged in one.companions:
+    for file in result.files:
+        yield file.staged
+        for _, staged in file.companions:
             yield staged
 
 

@@ -1,4 +1,4 @@
-"""run_part: the task of one part, the same on this machine and in Spark."""
+"""run_part: the task of one part, which runs in a thread or in a Spark executor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kstore.log.segment.replaced import is_change
 
 
 class Job(NamedTuple):
-    """What the tasks of a run have in common. Picklable."""
+    """The arguments that all tasks of a run share. Picklable."""
 
     options: ExportOptions
     place: Place
@@ -22,11 +22,11 @@ class Job(NamedTuple):
 
 
 def run_part(work: Work, job: Job, *, threads: int = 1, on_bytes: Callable[[int], None] = lambda _: None) -> PartResult:
-    """Export one part: its files, durable in the staging directory, then the note that they are finished.
+    """Export one part: write its files to the staging directory, then its result; both are durable.
 
-    Another attempt of the same part writes other files; the last note counts, and either is right.
-    If files of the source change while it reads them, it begins again with those that the log has by then.
-    Args: threads: that decode; on_bytes: called with how many bytes of the source were dealt with since the last call.
+    Another attempt of the same part writes other files; the last result counts, and either is right.
+    Starts again if files of the source change while it reads them, at most 10 times in all.
+    Args: threads: that decode; on_bytes: called with the number of source bytes processed since the last call.
     Raises: as export_columns or export_batches; ExportSourceError if the source has lost offsets of the part.
     """
     looks_left = MOST_LOOKS
@@ -64,7 +64,7 @@ def _exported(work: Work, job: Job, *, threads: int, on_bytes: Callable[[int], N
 
 
 def _in_bytes(part: Part, tell: Callable[[int], None]) -> Callable[[int], None]:
-    """Return a function that turns the offsets that were reached into bytes of a part."""
+    """Return a function of the last offset reached, which reports progress in bytes of the part."""
     start, size = part.start_offset, part.size_in_bytes
     told = 0
 

@@ -18,7 +18,7 @@ from kstore.types import SINK_TOPIC, TopicPartition
 _logger = logging.getLogger("kstore.staging")
 
 CONTROL_PARTITION = TopicPartition(SINK_TOPIC, 0)
-# Kafka's transactional.id.expiration.ms: what nobody touched for so long belongs to no job that runs.
+# Kafka's transactional.id.expiration.ms: no running job leaves its files unchanged for so long.
 RETENTION_MS = 7 * DAY_MS
 _NS_PER_MS = 1_000_000
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
@@ -100,8 +100,8 @@ class StagingArea:
     def remove_job(self, job: str) -> bool:
         """Remove all files of a job, also those of attempts that failed, and return whether its directory is gone.
 
-        Directories and links in it, which no job makes, are left, and with them its own. A missing directory is no
-        error.
+        Directories and links in it, which no job makes, are left, and then so is the job's directory. A missing
+        directory is no error.
         """
         path = join_path(self.path, job)
         for name in self._names_in(path):
@@ -110,10 +110,7 @@ class StagingArea:
         return self._env.remove_directory(path) or self._env.stat(path) is None
 
     def remove_versions_below(self, app_id: str, version: int) -> None:
-        """Remove what an application staged for earlier versions than this one.
-
-        What can't be removed keeps no other job, and is logged.
-        """
+        """Remove the jobs of an application's earlier versions. A job that can't be removed is logged and left."""
         wanted = _as_name(app_id)
         for job in self._jobs():
             match = _VERSIONED_JOB.fullmatch(job)
@@ -123,8 +120,8 @@ class StagingArea:
     def collect(self, *, retention_ms: int = RETENTION_MS) -> int:
         """Remove the jobs in which nothing was written for retention_ms, and return their number.
 
-        A job that is removed although it still runs fails, with nothing written to a log. What no job makes, such as a
-        file beside the jobs, is left; what can't be removed keeps no other job, and is logged.
+        If the job still runs, its commit fails without writing to a log. Files that no job makes are left; a job that
+        can't be removed is logged and left.
         """
         oldest_ns = (self._env.wall_clock_ms() - retention_ms) * _NS_PER_MS
         old_jobs = [job for job in self._jobs() if self._last_change_ns(join_path(self.path, job)) < oldest_ns]
@@ -153,7 +150,7 @@ class StagingArea:
 
     def _last_change_ns(self, path: str) -> int:
         paths = [path, *(join_path(path, name) for name in self._names_in(path))]
-        statuses = (self._env.stat(one, follow_symlinks=False) for one in paths)
+        statuses = (self._env.stat(entry, follow_symlinks=False) for entry in paths)
         return max((status.identity[2] for status in statuses if status is not None), default=0)
 
     def _names_in(self, path: str) -> list[str]:
@@ -166,6 +163,6 @@ class StagingArea:
 
 
 def remove_quietly(area: StagingArea, files: Iterable[StagedFile]) -> None:
-    """Remove staged files that nobody needs; what cannot be removed is left to StagingArea.collect."""
+    """Remove staged files; those that cannot be removed are left to StagingArea.collect."""
     with suppress(StorageError):
         area.remove(files)

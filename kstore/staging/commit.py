@@ -56,19 +56,19 @@ class AppVersion(NamedTuple):
 def _opened(root: StrPath, *, max_block_ms: int, env: Env) -> Iterator[WritableStore]:
     """Open a root as its only writer, waiting up to max_block_ms for another one to close it.
 
-    After a crash, no segment before that of the recovery point is read, as by a broker. An error of the closing is
-    logged: what was promised is durable by then, and the next opening recovers the rest.
+    As a broker after a crash, it reads no segment before that of the recovery point. An error of close() is only
+    logged: everything committed is durable by then, and the next opening recovers the rest.
     """
     store = _waited_for(root, max_block_ms=max_block_ms, env=env)
     try:
         yield store
     finally:
-        with _going_on(f"closing {root}"):
+        with _errors_logged(f"closing {root}"):
             store.close()
 
 
 @contextmanager
-def _going_on(what: str) -> Iterator[None]:
+def _errors_logged(what: str) -> Iterator[None]:
     try:
         yield
     except KStoreError as error:
@@ -103,7 +103,8 @@ def prepare_root(
     area = StagingArea(root, env)
     if env.stat(area.root) is None:
         raise LogNotFoundError(f"no such directory: {area.root}", path=area.root, errno=ENOENT)
-    there = {found.topic for found in map(parse_partition_directory_name, env.listdir(area.root)) if found is not None}
+    places = map(parse_partition_directory_name, env.listdir(area.root))
+    there = {place.topic for place in places if place is not None}
     missing = [(topic, partitions) for topic, partitions in new_topics if topic not in there]
     if area.is_ready and not missing:
         return area
@@ -136,12 +137,11 @@ def commit_staged(
 
     False: the version was committed before, or there is no record. Readers of committed records see all records or
     none, after a crash too, and brokers load the result. A commit that raised can be repeated, with these files or with
-    others that were staged for the same version; whether it had passed the commit point then decides if it does
-    anything.
+    others that were staged for the same version; it does nothing if the first one had passed the commit point.
     Args:
         files: in the order in which their records go into each partition.
-        transactional_id: that of one application; transactions of this sink that a crash left are ended, whosever they
-            are. app: None to commit whatever was committed before, at least once.
+        transactional_id: of one application; any transactions of this sink that a crash left open are ended first.
+            app: None to commit without a version, at least once.
         new_topic_partitions: how many partitions a missing topic gets, None to refuse it.
         max_block_ms: how long to wait for another writer to close the root. transaction_timeout_ms: after which brokers
             and producers abort a transaction that a crash left open.
@@ -167,7 +167,7 @@ def commit_staged(
                 timeout_ms=transaction_timeout_ms,
             )
     remove_quietly(area, files)
-    with _going_on("collecting staged files"):
+    with _errors_logged("collecting staged files"):
         if app is not None:
             area.remove_versions_below(app.app_id, app.version)
         area.collect()
@@ -214,8 +214,7 @@ class _Committer:
         logs = self._logs_of(files, new_topic_partitions)
         try:
             coordinator.add_partitions(transactional_id, producer, [CONTROL_PARTITION, *logs], ack="flushed")
-            # The record of the version is first in the log, so that a transaction that is open, whosever it is, can be
-            # seen in the partition of these records alone.
+            # The record of the version first, so that any open transaction shows in that partition alone.
             with coordinator.appending(producer, [CONTROL_PARTITION, *logs]):
                 self._append_control(control, committed, producer)
                 self._append_files(logs, files, producer)
@@ -225,16 +224,16 @@ class _Committer:
         except BaseException:
             self._abort(transactional_id, producer)
             raise
-        with _going_on("condensing the state of transactions"):
+        with _errors_logged("condensing the state of transactions"):
             coordinator.condense(transactional_id)
         return True
 
     def _abort(self, transactional_id: str, producer: ProducerIdAndEpoch) -> None:
-        """Abort the transaction if it is open and not decided; what fails is left to the next commit."""
+        """Abort the transaction if it is open and not decided; if that fails, the next commit does it."""
         state = self._coordinator.state(transactional_id)
         if state is None or state.is_prepared or not state.partitions:
             return
-        with _going_on(f"the transaction of {transactional_id} stays open until the next commit"):
+        with _errors_logged(f"the transaction of {transactional_id} stays open until the next commit"):
             self._coordinator.end_transaction(transactional_id, producer, is_commit=False)
 
     def _logs_of(
@@ -268,14 +267,14 @@ class _Committer:
         """Append the batches of a staged file, with sequences from `sequence` on; return the next one."""
         path, size = self._area.path_of(staged), staged.size_in_bytes
         with self._opened_file(path) as file:
-            found = file.size()
-            if found != size:
+            actual = file.size()
+            if actual != size:
                 raise CorruptRecordError(
-                    f"{path}: expected the {size} bytes that were staged, found {found}",
+                    f"{path}: expected the {size} bytes that were staged, found {actual}",
                     path=path,
                     position=0,
                     expected=size,
-                    found=found,
+                    found=actual,
                 )
             position, most = 0, _RUN_BYTES
             while position < size:
@@ -284,7 +283,7 @@ class _Committer:
                 done, sequence = _append_run(log, run, producer, sequence=sequence, position=position, path=path)
                 if not done and len(run) == size - position:
                     raise CorruptRecordError(f"{path}: ends inside a batch", path=path, position=position)
-                # A batch that is larger than the run: read twice as much.
+                # A batch is larger than the run: read twice as much.
                 most = _RUN_BYTES if done else 2 * most
                 position += done
         return sequence

@@ -1,4 +1,4 @@
-"""CommittedVersions: the last version that each application committed, as it stands in a record of `__kstore_sink`.
+"""CommittedVersions: the last version that each application committed, stored as a record of `__kstore_sink`.
 
 Each record is a snapshot of all applications, so that only the last committed one counts.
 """
@@ -16,13 +16,13 @@ from kstore.log.files.json_state import check_number, json_object, value_as
 from kstore.log.reads import Isolation
 from kstore.record import MemoryRecordsBuilder, Record
 
-# Of the partition of `__kstore_sink`; its records are small, and old segments are removed with their records.
+# Of the topic `__kstore_sink`, which has small records and drops old segments.
 SINK_TOPIC_CONFIG = LogConfig(cleanup_policy="compact", compression_type="uncompressed", segment_bytes=MIB)
 # One key, so that compaction keeps the last snapshot.
 _KEY = b"committed"
 _FORMAT = 1
 _MOST_SNAPSHOT_BYTES = 256 * KIB
-# Old snapshots are deleted when a reader would have to go over so many offsets, or so many bytes.
+# Old snapshots are deleted once a reader would have to read this many offsets or bytes.
 _MOST_OFFSETS = 256
 _MOST_BYTES = MIB
 
@@ -35,7 +35,7 @@ class _Snapshot(NamedTuple):
 
 
 class ControlLog(Protocol):
-    """What is needed of the log of `__kstore_sink`; see kstore.log.WritableLog."""
+    """The methods that are used of the log of `__kstore_sink`; see kstore.log.WritableLog."""
 
     @property
     def path(self) -> str: ...
@@ -63,14 +63,14 @@ class CommittedVersions:
 
     @classmethod
     def read(cls, log: ControlLog) -> CommittedVersions:
-        """Return those of the last committed record, none for an empty log.
+        """Return the versions of the last committed record, none for an empty log.
 
         Raises: InvalidRecordError for a record that is not a snapshot of this format; as Log.read.
         """
-        found = deque(log.read(isolation="read_committed"), maxlen=1)
-        if not found:
+        records = deque(log.read(isolation="read_committed"), maxlen=1)
+        if not records:
             return cls({})
-        last = found[0]
+        last = records[0]
         return cls(_versions_of(bytes(last.value or b""), path=log.path, offset=last.offset), offset=last.offset)
 
     def version_of(self, app_id: str) -> int | None:
@@ -78,7 +78,7 @@ class CommittedVersions:
         return self._versions.get(app_id)
 
     def with_version(self, app_id: str, version: int) -> CommittedVersions:
-        """Return the snapshot after a commit; applications that committed longest ago go if it grows too large."""
+        """Return the snapshot after a commit; above 256 KiB it drops the applications that committed longest ago."""
         versions = {known: number for known, number in self._versions.items() if known != app_id}
         versions[app_id] = version
         made = CommittedVersions(versions, offset=self._offset)

@@ -26,23 +26,23 @@ _MOST_OPEN_FILES = 32
 
 
 def partitions_by_topic(root: StrPath, env: Env = DEFAULT_ENV) -> dict[str, list[int]]:
-    """Return the partition numbers of each topic that records can be sent to, from the names in a root; sorted.
+    """Return the sorted partition numbers of each topic in a root that records can be sent to.
 
-    Raises: StorageError.  Cost: one listing; no directory in it is looked into.
+    Raises: StorageError.  Cost: one listing.
     """
-    found: dict[str, list[int]] = {}
+    numbers_of: dict[str, list[int]] = {}
     for name in env.listdir(absolute_path(root)):
         topic_partition = parse_partition_directory_name(name)
         if topic_partition is not None and topic_partition.topic not in INTERNAL_TOPICS:
-            found.setdefault(topic_partition.topic, []).append(topic_partition.partition)
-    return {topic: sorted(numbers) for topic, numbers in found.items()}
+            numbers_of.setdefault(topic_partition.topic, []).append(topic_partition.partition)
+    return {topic: sorted(numbers) for topic, numbers in numbers_of.items()}
 
 
 class StagingSink:
     """A producer's sink that stages batches for commit_staged, which gives them a producer id and offsets.
 
-    The producer must have no id (enable_idempotence=False), since the commit stamps its own. A failed write fails the
-    batches, and is not tried again: the attempt is to be discarded.
+    The producer must have no id (enable_idempotence=False), since the commit stamps its own. After a failed write all
+    batches fail, and the caller discards the attempt.
     Args: area: that of the root; job: as in StagedFile, see job_name; partitions: as partitions_by_topic;
         new_topic_partitions: how many partitions a topic that is missing there gets at the commit, None to refuse it.
     Attributes: failure: the first error of a write.
@@ -73,7 +73,7 @@ class StagingSink:
         self._dependents = Dependents(area.root)
 
     def add_dependent(self, dependent: Dependent) -> None:
-        """Have a producer end its work before the files are finished or discarded."""
+        """Register a producer that finish() and discard() close first."""
         self._dependents.add(dependent)
 
     def cluster(self) -> Cluster:
@@ -101,14 +101,14 @@ class StagingSink:
         """Append each batch to the file of its partition; see Sink.send."""
         del node, ack
         responses: list[ProduceResponse] = []
-        for topic_partition, ones in groupby(batches, lambda batch: batch.topic_partition):
-            group = list(ones)
+        for topic_partition, run in groupby(batches, lambda batch: batch.topic_partition):
+            group = list(run)
             error: KStoreError | None = self.failure
             if error is None:
                 try:
                     self._append(topic_partition, group)
-                except KStoreError as found:
-                    error = self.failure = found
+                except KStoreError as failure:
+                    error = self.failure = failure
             responses += [ProduceResponse(NO_OFFSET, error=error)] * len(group)
         return responses
 
