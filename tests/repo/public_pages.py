@@ -1,7 +1,7 @@
 """The public names of kstore that no page for users says anything of: `python -m tests.repo.public_pages` prints them.
 
-`test_public_pages.py` holds them against `without_page.txt`, which may only get shorter. The pages are README.md and
-docs/*.md. A class, function or constant has a page if one names it in code, a member if such a page of its class does.
+`test_public_pages.py` holds that there are none. The pages are README.md and docs/*.md. A class, function or constant
+has a page if one names it in code, a member if such a page of its class does.
 """
 
 from __future__ import annotations
