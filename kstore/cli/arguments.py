@@ -44,12 +44,12 @@ class PartitionSelection:
         from kstore.env import shown_path
         from kstore.log.files.names import find_partitions
 
-        found = find_partitions(self.directory, is_wanted=self._selects)
-        selected = [partition for partition in found if self._selects(partition.topic_partition)]
+        partitions = find_partitions(self.directory, is_wanted=self._selects)
+        selected = [partition for partition in partitions if self._selects(partition.topic_partition)]
         if not selected:
             place = shown_path(self.directory)
             raise WrongUseError(
-                f"found no partition {self._wanted()}among the {len(found)} in {place}; "
+                f"found no partition {self._wanted()}among the {len(partitions)} in {place}; "
                 f"to list them: kstore ls {shell_word(place)}"
             )
         return sorted(selected, key=lambda partition: partition.topic_partition)
@@ -58,10 +58,10 @@ class PartitionSelection:
         """Return what is lost with selected partitions that have no directory, if DIR is the root of `partitions`."""
         from kstore.log.recovery.evidence import losses_of_root
 
-        found = list(partitions)
-        roots = {partition.root: partition.env for partition in found if not self.is_directory_of(partition)}
+        directories = list(partitions)
+        roots = {partition.root: partition.env for partition in directories if not self.is_directory_of(partition)}
         # One that was deleted since it was listed is reported where it is opened.
-        listed = {partition.topic_partition for partition in found}
+        listed = {partition.topic_partition for partition in directories}
 
         def is_wanted(partition: TopicPartition) -> bool:
             return self._selects(partition) and partition not in listed
@@ -169,7 +169,7 @@ def shell_word(text: str) -> str:
     """
     if text.isprintable():
         return quote(text)
-    characters = ("\\" + one if one in "\\'" else one if one.isprintable() else _octal(one) for one in text)
+    characters = ("\\" + char if char in "\\'" else char if char.isprintable() else _octal(char) for char in text)
     return f"$'{''.join(characters)}'"
 
 

@@ -104,15 +104,15 @@ class Decoders:
 
         Raises: RecordDeserializationError.
         """
-        found = {}
+        fields = {}
         for origin, data, decoder in (("key", record.key, self.key), ("value", record.value, self.value)):
             if decoder is not None:
-                found[f"decoded{origin.capitalize()}"] = (
+                fields[f"decoded{origin.capitalize()}"] = (
                     None
                     if data is None
                     else decode(data, decoder, record, topic_partition=topic_partition, origin=origin)
                 )
-        return found
+        return fields
 
 
 class Group(NamedTuple):
@@ -206,8 +206,8 @@ def show(
             out.line(f"{line[:-1]},{decoded_fields(decoded, record)}}}")
         return
     for record in records:
-        found = {} if decoded is None else decoded(record)
-        texts = decoded_text(found.get("decodedKey")), decoded_text(found.get("decodedValue"))
+        fields = {} if decoded is None else decoded(record)
+        texts = decoded_text(fields.get("decodedKey")), decoded_text(fields.get("decodedValue"))
         out.styled(record_parts(record, prefix=prefix, is_control=group.is_control, texts=texts))
 
 
@@ -226,7 +226,7 @@ def decoded_text(value: object) -> str | None:
 def plain_decoded(value: object) -> object:
     """Return a decoded value in a form that JSON can hold: a UUID as 36 characters, anything else as plain_value."""
     if isinstance(value, list):
-        return [plain_decoded(one) for one in value]
+        return [plain_decoded(item) for item in value]
     if isinstance(value, memoryview):
         return plain_value(bytes(value))
     return str(value) if isinstance(value, UUID) else plain_value(value)

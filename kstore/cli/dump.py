@@ -146,14 +146,14 @@ def run(
     location = locate(selection.directory)
     env, path = location
     style = Style(is_json=is_json, with_records=with_records or decoder is not None, decoder=decoder)
-    found = env.stat(path)
-    if found is None:
+    target = env.stat(path)
+    if target is None:
         raise WrongUseError(f"{path} does not exist")
-    if found.kind is not FileKind.DIRECTORY:
+    if target.kind is not FileKind.DIRECTORY:
         if selection.topics or selection.partitions:
             raise WrongUseError(f"--topic and --partition need a directory, but {path} is a file")
         file, progress = named_file(location), Progress()
-        with out.progress(progress, total_bytes=lambda: found.size_in_bytes, only_to_file=True):
+        with out.progress(progress, total_bytes=lambda: target.size_in_bytes, only_to_file=True):
             return dump_file(file, out, style, progress)
     status, progress = EXIT_FINE, Progress()
 
@@ -307,9 +307,9 @@ def show_batch(entry: Entry, header: BatchHeader, out: Output, style: Style, *, 
             return status
     if entry.error is None and (style.with_records or not header.has_base_offset):
         try:
-            parts, found = checked_parts(RecordBatch(entry.data, position=entry.position, path=path))
+            parts, checked = checked_parts(RecordBatch(entry.data, position=entry.position, path=path))
             if not header.has_base_offset:
-                content = found
+                content = checked
         except KStoreError as error:
             status = out.failure(error)
     if style.is_json:
@@ -598,8 +598,11 @@ def dump_side_file(file: DumpFile, out: Output, *, is_json: bool, prefix: str) -
 def show_text(fields: tuple[str, ...], rows: list[tuple[object, ...]], out: Output) -> None:
     """Write a table with a heading; each column is as wide as its widest cell."""
     cells = [
-        [time_text(value) if name == "timestamp" and isinstance(value, int) else text_of(value) for name, value in row]
-        for row in (zip(fields, one, strict=True) for one in rows)
+        [
+            time_text(value) if name == "timestamp" and isinstance(value, int) else text_of(value)
+            for name, value in pairs
+        ]
+        for pairs in (zip(fields, row, strict=True) for row in rows)
     ]
     widths = [max(map(len, column)) for column in zip(fields, *cells, strict=True)]
     out.styled(

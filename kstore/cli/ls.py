@@ -242,7 +242,7 @@ def first_timestamp_ms(log: Log) -> int | None:
     start_offset = log.log_start_offset
     for batch in log.batches(start_offset):
         records = batch.records(verify=False, headers=False)
-        found = next((record.timestamp_ms for record in records if record.offset >= start_offset), None)
-        if found is not None:
-            return found
+        timestamp_ms = next((record.timestamp_ms for record in records if record.offset >= start_offset), None)
+        if timestamp_ms is not None:
+            return timestamp_ms
     return None

@@ -88,5 +88,5 @@ def list_offset(log: Log, wanted: OffsetQuery) -> OffsetAndTimestamp:
         end_offset = min(end_offset, log.transactions().last_stable_offset)
     if wanted.timestamp_ms == LATEST:
         return OffsetAndTimestamp(end_offset, NO_TIMESTAMP)
-    found = log.offset_for_timestamp(wanted.timestamp_ms)
-    return found if found is not None and found.offset < end_offset else unknown
+    place = log.offset_for_timestamp(wanted.timestamp_ms)
+    return place if place is not None and place.offset < end_offset else unknown

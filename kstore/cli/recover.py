@@ -102,28 +102,28 @@ def recover_all(
         on_read=count,
     )
     status = EXIT_FINE
-    for one in recovered:
-        progress.label = f"{one.directory.topic_partition} recovered"
-        if one.report is None:
-            if one.refusal is not None:
-                status = max(status, out.failure(one.refusal))
+    for partition in recovered:
+        progress.label = f"{partition.directory.topic_partition} recovered"
+        if partition.report is None:
+            if partition.refusal is not None:
+                status = max(status, out.failure(partition.refusal))
                 if reports is None:
-                    out.line(json_of_refusal(one.directory.topic_partition, one.refusal))
+                    out.line(json_of_refusal(partition.directory.topic_partition, partition.refusal))
             continue
-        if not one.report.is_unharmed:
+        if not partition.report.is_unharmed:
             status = EXIT_DAMAGE
-        for loss in one.report.losses:
+        for loss in partition.report.losses:
             out.notice(loss_text(loss))
         if reports is None:
-            out.line(json_of(one.directory.topic_partition, one.report))
+            out.line(json_of(partition.directory.topic_partition, partition.report))
         else:
-            reports.append(one)
+            reports.append(partition)
     return status
 
 
 def show(recovered: list[RecoveredPartition], out: Output, *, is_dry: bool) -> None:
     """Write one table of the partitions, one of their damage and one of the copies, and what can be done next."""
-    reports = [(one.directory, one.report) for one in recovered if one.report is not None]
+    reports = [(partition.directory, partition.report) for partition in recovered if partition.report is not None]
     if not reports:
         return
     out.table(COLUMNS, [row_of(directory.topic_partition, report) for directory, report in reports])
@@ -145,7 +145,7 @@ def show(recovered: list[RecoveredPartition], out: Output, *, is_dry: bool) -> N
                 f"{directory.topic_partition}: {report.preallocated_bytes} zero bytes after the last batch are no "
                 "damage: space that a writer reserves, or batches that were never flushed"
             )
-        count = sum(one.action == LEFT_IN_PLACE for one in report.outcomes)
+        count = sum(outcome.action == LEFT_IN_PLACE for outcome in report.outcomes)
         if count:
             segments = "1 older segment" if count == 1 else f"{count} older segments"
             out.notice(

@@ -165,23 +165,23 @@ def json_without_directory(loss: SuspectedLoss) -> str:
 
 def next_step(damage: list[Damage], directory: str) -> str:
     """Return the command that mends the damage: if it is in indexes alone, recovery rebuilds them in every mode."""
-    if all(split_path(one.path)[1].endswith(SEGMENT_INDEX_SUFFIXES) for one in damage):
+    if all(split_path(fault.path)[1].endswith(SEGMENT_INDEX_SUFFIXES) for fault in damage):
         return f"next: kstore recover {shell_word(directory)} rebuilds the indexes"
     return f"next: {salvage_command(directory)} shows what can be kept, and changes nothing"
 
 
 def verdict_of(verification: Verification) -> Verdict:
     """Run the verification to its end and return the result."""
-    found = verification.result()
-    topic, partition = found.topic_partition
+    verified = verification.result()
+    topic, partition = verified.topic_partition
     return Verdict(
         topic,
         partition,
-        log_start_offset=found.log_start_offset,
-        log_end_offset=found.log_end_offset,
-        segments=found.segment_count,
-        batches=found.batch_count,
-        records=found.record_count,
-        damage=list(found.damage),
-        losses=list(found.losses),
+        log_start_offset=verified.log_start_offset,
+        log_end_offset=verified.log_end_offset,
+        segments=verified.segment_count,
+        batches=verified.batch_count,
+        records=verified.record_count,
+        damage=list(verified.damage),
+        losses=list(verified.losses),
     )

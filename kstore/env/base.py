@@ -62,14 +62,14 @@ NO_FILE = "no file"
 UNKNOWN_FILE = FileIdentity(0, 0, 0)
 
 
-def is_same_file(one: Identity, other: Identity) -> bool:
+def is_same_file(identity: Identity, other: Identity) -> bool:
     """Whether two identities may be of the same file; an unknown one matches any, and so does an unknown part of one
     of an object.
     """
-    if isinstance(one, ObjectIdentity) and isinstance(other, ObjectIdentity):
-        pairs = zip(one, other, strict=True)
+    if isinstance(identity, ObjectIdentity) and isinstance(other, ObjectIdentity):
+        pairs = zip(identity, other, strict=True)
         return all(first == second or not first or not second for first, second in pairs)
-    return one == other or UNKNOWN_FILE in (one, other)
+    return identity == other or UNKNOWN_FILE in (identity, other)
 
 
 class FileStatus(NamedTuple):

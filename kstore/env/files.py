@@ -368,10 +368,10 @@ def _is_named(path: str, fd: int) -> bool:
     with storage_errors("stat", path):
         held = os.fstat(fd)
         try:
-            found = os.stat(path, follow_symlinks=False)
+            named = os.stat(path, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return False
-    return (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino)
+    return (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino)
 
 
 def _wait_until_writable(target: socket.socket) -> None:

@@ -85,14 +85,14 @@ class Listing:
         self._inner: dict[str, set[str]] = {}
 
     @classmethod
-    def of(cls, found: Iterable[tuple[str, ListedObject]], *, directories: Iterable[str] = ()) -> Listing:
+    def of(cls, objects: Iterable[tuple[str, ListedObject]], *, directories: Iterable[str] = ()) -> Listing:
         """Make a listing of objects and their paths relative to the directory.
 
         Args: directories: others that are there; what is in them is not known.
         """
         listing = cls()
         gathered: dict[str, tuple[list[str], array[int]]] = {}
-        for path, listed in found:
+        for path, listed in objects:
             directory, _, name = path.rpartition("/")
             names, numbers = gathered.setdefault(directory, ([], array("q")))
             names.append(name)
@@ -126,14 +126,14 @@ class Listing:
 
     def objects(self, directory: str) -> dict[str, ListedObject]:
         """Return the objects in a directory, by name."""
-        found = self._directories.get(directory, _NO_OBJECTS)
-        return {found.name(at): found.listed(at) for at in range(found.object_count)}
+        objects = self._directories.get(directory, _NO_OBJECTS)
+        return {objects.name(at): objects.listed(at) for at in range(objects.object_count)}
 
     def object(self, directory: str, name: str) -> ListedObject | None:
         """Return one object, None if there is none of that name.  Cost: O(log objects)."""
-        found = self._directories.get(directory, _NO_OBJECTS)
-        at = bisect_left(range(found.object_count), name, key=found.name)
-        return found.listed(at) if at < found.object_count and found.name(at) == name else None
+        objects = self._directories.get(directory, _NO_OBJECTS)
+        at = bisect_left(range(objects.object_count), name, key=objects.name)
+        return objects.listed(at) if at < objects.object_count and objects.name(at) == name else None
 
     def names(self, directory: str) -> list[str]:
         """Return the names in a directory, sorted."""
@@ -141,8 +141,8 @@ class Listing:
 
     def digest(self, directory: str) -> int:
         """Return a number that changes, in this process, with the names, sizes and times in a directory."""
-        found = self._directories.get(directory, _NO_OBJECTS)
-        return hash((found.names, found.numbers.tobytes(), frozenset(self._inner.get(directory, ()))))
+        objects = self._directories.get(directory, _NO_OBJECTS)
+        return hash((objects.names, objects.numbers.tobytes(), frozenset(self._inner.get(directory, ()))))
 
 
 class OpenObject(NamedTuple):
@@ -188,10 +188,10 @@ class RemoteFileSystem:
 
         with self._errors("list", path):
             self._forget()
-            found = self._filesystem.get_file_info(FileSelector(key, allow_not_found=True, recursive=is_recursive))
+            infos = self._filesystem.get_file_info(FileSelector(key, allow_not_found=True, recursive=is_recursive))
         start = len(key.rstrip("/")) + 1 if key.strip("/") else len(key)
-        directories = () if is_recursive else [one.path[start:] for one in found if one.type is FileType.Directory]
-        files = (info for info in _taken_from(found) if info.type is FileType.File)
+        directories = () if is_recursive else [info.path[start:] for info in infos if info.type is FileType.Directory]
+        files = (info for info in _taken_from(infos) if info.type is FileType.File)
         listed = ((info.path[start:], ListedObject(info.size or 0, info.mtime_ns or 0)) for info in files)
         return Listing.of(listed, directories=directories)
 
@@ -233,9 +233,9 @@ class RemoteFileSystem:
         for attempt in range(MOST_ATTEMPTS):
             is_last = attempt == MOST_ATTEMPTS - 1
             try:
-                found = self._read_once(opened, size, position=position, fill=_FILLS[attempt % 2], path=path)
-                if found is not None:
-                    return found
+                data = self._read_once(opened, size, position=position, fill=_FILLS[attempt % 2], path=path)
+                if data is not None:
+                    return data
             except StorageError as error:
                 if is_last or _LOST_ANSWER not in str(error):
                     raise
@@ -277,11 +277,11 @@ class RemoteFileSystem:
             raise StorageError(f"cannot {action} {path}: {text}", path=path, errno=number) from None
 
 
-def _taken_from(found: list[Any]) -> Iterator[Any]:
+def _taken_from(items: list[Any]) -> Iterator[Any]:
     """Yield the items of a list in order, and release each: pyarrow's take more memory than a listing."""
-    found.reverse()
-    while found:
-        yield found.pop()
+    items.reverse()
+    while items:
+        yield items.pop()
 
 
 def _text(value: str | bytes) -> str:
@@ -328,11 +328,11 @@ def split_url(url: str) -> SplitResult:
 
 def secrets_of(parts: SplitResult) -> list[str]:
     """Return the texts of a URL that nobody may see: passwords, and the values of options that are named like one."""
-    found = [value for name, value in parse_qsl(parts.query) if _SECRET_KEY.search(name)]
+    secrets = [value for name, value in parse_qsl(parts.query) if _SECRET_KEY.search(name)]
     user, separator, password = parts.netloc.rpartition("@")[0].partition(":")
     shown_user = [] if parts.scheme in ("abfs", "abfss") else [user]
-    found += [password if separator else "", *shown_user]
-    return [text for text in {*found, *map(unquote, found)} if text]
+    secrets += [password if separator else "", *shown_user]
+    return [text for text in {*secrets, *map(unquote, secrets)} if text]
 
 
 class MadeFileSystem(NamedTuple):
@@ -403,7 +403,7 @@ def _s3(parts: SplitResult, endpoint: str) -> Any:
     options |= {name: given.pop(name).lower() in ("", "1", "true") for name in _S3_FLAGS if name in given}
     user, _, password = parts.netloc.rpartition("@")[0].partition(":")
     access_key, secret_key = (
-        given.pop(name, unquote(found)) for name, found in (("access_key", user), ("secret_key", password))
+        given.pop(name, unquote(text)) for name, text in (("access_key", user), ("secret_key", password))
     )
     if access_key:
         options |= {"access_key": access_key, "secret_key": secret_key}
@@ -462,6 +462,6 @@ def _of_fsspec(parts: SplitResult, secrets: Iterable[str]) -> MadeFileSystem:
         raise ValueError(
             f"pyarrow reads {known}; other schemes need fsspec, which the extra kstore[fsspec] installs"
         ) from error
-    found, key = url_to_fs(url_text(parts._replace(query="")), **dict(parse_qsl(parts.query)))
-    made = PyFileSystem(FSSpecHandler(found))
-    return MadeFileSystem(RemoteFileSystem(made, secrets=secrets, unquotes=False, forget=found.invalidate_cache), key)
+    opened, key = url_to_fs(url_text(parts._replace(query="")), **dict(parse_qsl(parts.query)))
+    made = PyFileSystem(FSSpecHandler(opened))
+    return MadeFileSystem(RemoteFileSystem(made, secrets=secrets, unquotes=False, forget=opened.invalidate_cache), key)

@@ -84,7 +84,7 @@ class _Stream:
         while self._blocks and sum(self._blocks[0][:2]) <= position:
             self._blocks.popleft()
         end = min(position + size, self._end)
-        found = []
+        blocks = []
         at = 0
         while position < end:
             if at == len(self._blocks):
@@ -94,11 +94,11 @@ class _Stream:
             if isinstance(block, Call):
                 block = block.result()
                 self._blocks[at] = start, length, block
-            found.append(block)
+            blocks.append(block)
             position = start + length
             at += 1
         self.start = self._blocks[0][0] if self._blocks else self._next
-        return found
+        return blocks
 
     def close(self) -> None:
         """Forget all blocks; a request that is under way ends on its own."""
@@ -199,13 +199,13 @@ class RemoteFile(ReadFile):
         if size <= 0:
             self._check_open()
             return []
-        found = self._blocks(size, position=position)
-        last = max(block.number for block in found)
+        blocks = self._blocks(size, position=position)
+        last = max(block.number for block in blocks)
         if last > self._confirmed:
             self._confirm()
         self._next_position = position + size
         parts = []
-        for block in found:
+        for block in blocks:
             start, end = max(position - block.start, 0), min(position + size, block.end) - block.start
             parts.append(memoryview(block.data)[start:end])
         return parts
@@ -228,10 +228,10 @@ class RemoteFile(ReadFile):
                 self._kept[number] = _Block(start, data, whole.number)
         for number in numbers:
             self._kept.move_to_end(number)
-        found = [self._kept[number] for number in reversed(numbers)]
+        blocks = [self._kept[number] for number in reversed(numbers)]
         while len(self._kept) > max(_BLOCKS_KEPT, len(numbers)):
             self._kept.popitem(last=False)
-        return found
+        return blocks
 
     def _in_order(self, size: int, *, position: int) -> list[_Block]:
         is_announced = self._announced_end is not None and position + size <= self._announced_end
@@ -247,12 +247,12 @@ class RemoteFile(ReadFile):
             _STREAMS.release(self)
             loan = _STREAMS.lend(self, self.path, started)
         try:
-            found = loan.value.blocks(position, size=size)
+            blocks = loan.value.blocks(position, size=size)
         finally:
             _STREAMS.give_back(loan)
         if position + size >= end_position:
             _STREAMS.release(self)
-        return found
+        return blocks
 
     def _fetch(self, start: int, *, size: int) -> _Block:
         """Ask for bytes of the object; called in several threads."""
@@ -271,13 +271,13 @@ class RemoteFile(ReadFile):
         with self._counting:
             answers = self._answers
         try:
-            found = self._filesystem.open(self._key, path=self.path).identity
+            identity = self._filesystem.open(self._key, path=self.path).identity
         except StorageError as error:
             if error.errno != errno.ENOENT:
                 raise
             self._raise_replaced(NO_FILE)
-        if not is_same_file(found, self._identity):
-            self._raise_replaced(str(found))
+        if not is_same_file(identity, self._identity):
+            self._raise_replaced(str(identity))
         with self._counting:
             self._confirmed = max(self._confirmed, answers)
 
@@ -350,17 +350,17 @@ class RemoteEnv(Env):
 
     def open_read(self, path: str) -> ReadFile:
         key = self._key_of(path)
-        found = self._listed_status(path)
-        if key is None or found is False:
+        status = self._listed_status(path)
+        if key is None or status is False:
             raise StorageError(f"cannot open {path}: no such object", path=path, errno=errno.ENOENT)
-        if found is True:
+        if status is True:
             raise StorageError(f"cannot open {path}: expected an object, found a directory", path=path)
         return RemoteFile(self._filesystem, key, path=path)
 
     def read_untrusted(self, path: str, *, max_bytes: int) -> bytes | bytearray:
-        found = self._listed_status(path)
+        status = self._listed_status(path)
         key = self._key_of(path)
-        if key is None or isinstance(found, bool):
+        if key is None or isinstance(status, bool):
             return self.read_file(path, max_bytes=max_bytes)
         opened = self._filesystem.open(key, path=path)
         size = opened.identity.size_in_bytes
@@ -379,20 +379,21 @@ class RemoteEnv(Env):
         return listing.is_directory(directory)
 
     def stat(self, path: str, *, follow_symlinks: bool = True) -> FileStatus | None:  # noqa: ARG002
-        found = self._listed_status(path)
-        if found is None:
-            found = self._asked_status(path)
-        if found is False:
+        status = self._listed_status(path)
+        if status is None:
+            status = self._asked_status(path)
+        if status is False:
             return None
-        if found is True:
+        if status is True:
             listing, directory = self._listing_of(path)
             return FileStatus(FileKind.DIRECTORY, 0, (0, listing.digest(directory), 0))
-        identity = (found.size_in_bytes, 0, found.modified_ns)
-        return FileStatus(FileKind.FILE, found.size_in_bytes, identity, found.identity)
+        identity = (status.size_in_bytes, 0, status.modified_ns)
+        return FileStatus(FileKind.FILE, status.size_in_bytes, identity, status.identity)
 
     def invalidate_listing(self, path: str) -> None:
         with self._lock:
-            self._listings = {one: kept for one, kept in self._listings.items() if not f"{one}/".startswith(f"{path}/")}
+            kept = [(at, listing) for at, listing in self._listings.items() if not f"{at}/".startswith(f"{path}/")]
+            self._listings = dict(kept)
             self._statuses.clear()
             self._left.add(split_path(path)[0])
             self._listings[path] = self._take(path)
@@ -421,11 +422,11 @@ class RemoteEnv(Env):
 
     def _listing_of(self, path: str) -> tuple[Listing, str]:
         with self._lock:
-            found = self._covering(path)
-            if found is None:
+            covering = self._covering(path)
+            if covering is None:
                 self._listings[path] = listing = self._take(path)
-                found = listing, ""
-            return found
+                covering = listing, ""
+            return covering
 
     def _listed_status(self, path: str) -> ListedObject | bool | None:
         """Return what a listing tells of a path: an object, whether it is a directory, or None if there is no listing
@@ -435,10 +436,10 @@ class RemoteEnv(Env):
         with self._lock:
             if directory in self._left and path not in self._listings:
                 return None
-            found = self._covering(path)
-        if found is None:
+            covering = self._covering(path)
+        if covering is None:
             return None
-        listing, inner = found
+        listing, inner = covering
         listed = listing.object(inner.rpartition("/")[0], name) if inner else None
         return listing.is_directory(inner) if listed is None else listed
 
@@ -449,7 +450,7 @@ class RemoteEnv(Env):
         with self._lock:
             if path in self._statuses:
                 return self._statuses[path]
-        found = self._filesystem.status(key, path=path)
+        status = self._filesystem.status(key, path=path)
         with self._lock:
-            self._statuses[path] = found
-        return found
+            self._statuses[path] = status
+        return status

@@ -147,7 +147,7 @@ class DirectoryWatch(Closing):
         Args: timeout_s: in seconds, None for any time.
         """
         poll_s = self.poll_s(idle_s)
-        bounds = [one for one in (timeout_s, poll_s) if one is not None]
+        bounds = [bound for bound in (timeout_s, poll_s) if bound is not None]
         # One more millisecond, since poll() may return before its time.
         self._polled.poll(min(bounds) * 1000 + 1 if bounds else None)
         return self.take()
@@ -195,25 +195,25 @@ class DirectoryWatch(Closing):
 
     def _changed(self) -> set[str]:
         """Read the notifications. Requires the lock."""
-        found: set[str] = set()
+        directories: set[str] = set()
         if self._fd < 0:
-            return found
+            return directories
         with suppress(BlockingIOError):
             while events := os.read(self._fd, _EVENT_BYTES):
-                found |= self._directories_in(events)
-        return found
+                directories |= self._directories_in(events)
+        return directories
 
     def _directories_in(self, events: bytes) -> set[str]:
-        at, found = 0, set()
+        at, directories = 0, set()
         while at < len(events):
             watch, mask, _, name_size = _EVENT.unpack_from(events, at)
             at += _EVENT.size + name_size
             if mask & _OVERFLOW:
                 # Notifications were lost.
-                found |= set(self._watch_of)
+                directories |= set(self._watch_of)
             elif watch in self._directory_of:
-                found.add(self._directory_of[watch])
-        return found
+                directories.add(self._directory_of[watch])
+        return directories
 
 
 class LiveArrivals:

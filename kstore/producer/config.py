@@ -236,7 +236,7 @@ class ProducerConfig:
     @property
     def is_idempotent(self) -> bool:
         """Whether batches have a producer id and sequence numbers."""
-        return self.enable_idempotence is not False and self._speaks_against_idempotence() is None
+        return self.enable_idempotence is not False and self._idempotence_violation() is None
 
     def _check_types(self) -> None:
         for name in _FLAGS:
@@ -253,9 +253,9 @@ class ProducerConfig:
         if isinstance(interceptors, str) or not isinstance(interceptors, Iterable):
             raise TypeError(f"interceptor_classes must be a list of ProducerInterceptors, got {interceptors!r}")
         object.__setattr__(self, "interceptor_classes", tuple(interceptors))
-        for one in self.interceptor_classes:
+        for interceptor in self.interceptor_classes:
             _check_methods(
-                "interceptor_classes", one, "ProducerInterceptor", ("on_send", "on_acknowledgement", "close")
+                "interceptor_classes", interceptor, "ProducerInterceptor", ("on_send", "on_acknowledgement", "close")
             )
         if self.partitioner_class is not None:
             _check_methods("partitioner_class", self.partitioner_class, "Partitioner", ("partition",))
@@ -278,14 +278,14 @@ class ProducerConfig:
                 f"max_in_flight_requests_per_connection must be at most {MAX_IN_FLIGHT_WITH_IDEMPOTENCE} unless "
                 f"enable_idempotence is False, got {in_flight}"
             )
-        reason = self._speaks_against_idempotence()
+        reason = self._idempotence_violation()
         if self.enable_idempotence and reason is not None:
             raise ValueError(f"enable_idempotence needs {reason}")
         if self.transactional_id is not None and not self.is_idempotent:
             needed = "enable_idempotence" if reason is None else reason
             raise ValueError(f"transactional_id needs {needed}")
 
-    def _speaks_against_idempotence(self) -> str | None:
+    def _idempotence_violation(self) -> str | None:
         """Return the requirement of idempotence that the settings violate, None if there is none."""
         if self.retries == 0:
             return "retries above 0, got 0"

@@ -49,7 +49,7 @@ class ProducerInterceptors:
     """
 
     def __init__(self, interceptors: Iterable[ProducerInterceptor | type[ProducerInterceptor]]) -> None:
-        self._interceptors = tuple(one() if isinstance(one, type) else one for one in interceptors)
+        self._interceptors = tuple(given() if isinstance(given, type) else given for given in interceptors)
 
     def __bool__(self) -> bool:
         return bool(self._interceptors)

@@ -132,14 +132,14 @@ class ProducerMetrics:
         """Return all metrics by Kafka's names; the average or maximum of no values is NaN."""
         now_ms = self._clock.monotonic_ms()
         with self._lock:
-            found: dict[str, float] = {}
+            values: dict[str, float] = {}
             for name, total in self._totals.items():
-                found[f"{name}-total"] = total
-                found[f"{name}-rate"] = self._rates[name].rate(now_ms)
+                values[f"{name}-total"] = total
+                values[f"{name}-rate"] = self._rates[name].rate(now_ms)
             for name, sampled in self._averages.items():
-                found[f"{name}-avg"] = sampled.average(now_ms)
-                found[f"{name}-max"] = sampled.maximum(now_ms)
-            del found["records-per-request-max"], found["compression-rate-max"]
-            found |= {f"{name}-time-ns-total": time_ns for name, time_ns in self._times_ns.items()}
+                values[f"{name}-avg"] = sampled.average(now_ms)
+                values[f"{name}-max"] = sampled.maximum(now_ms)
+            del values["records-per-request-max"], values["compression-rate-max"]
+            values |= {f"{name}-time-ns-total": time_ns for name, time_ns in self._times_ns.items()}
             gauges = dict(self._gauges)
-        return found | {name: read() for name, read in gauges.items()}
+        return values | {name: read() for name, read in gauges.items()}

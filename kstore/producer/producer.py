@@ -164,7 +164,7 @@ def _hooks(metrics: ProducerMetrics) -> SenderHooks:
 DeliveryCallback: TypeAlias = Callable[[RecordMetadata, "KStoreError | None"], object]
 
 # Kafka's ApiExceptions: reported by future and callback; any other error is raised by send().
-_TOLD_BY_FUTURE = (RecordTooLargeError, UnknownTopicOrPartitionError, ProducerTimeoutError)
+_REPORTED_BY_FUTURE = (RecordTooLargeError, UnknownTopicOrPartitionError, ProducerTimeoutError)
 _NS_PER_MS = 1_000_000
 _MS_PER_S = 1000
 
@@ -319,7 +319,7 @@ class Producer(ProducerCore):
         record = _checked(record)
         try:
             result = self._append(record, key, value, on_delivery)
-        except _TOLD_BY_FUTURE as error:
+        except _REPORTED_BY_FUTURE as error:
             if self._transactions is not None:
                 self._transactions.note_failed_send(error)
             if on_delivery is not None:
@@ -439,12 +439,12 @@ class Producer(ProducerCore):
         future = ColumnsFuture()
         failure: KStoreError | ValueError | None = None
         try:
-            for one in record_columns_of(columns, timestamp_ms=self._clock.wall_clock_ms()):
+            for part in record_columns_of(columns, timestamp_ms=self._clock.wall_clock_ms()):
                 waited_ms = self._clock.monotonic_ms() - before_ms
                 appended = append_columns(
                     self._accumulator,
                     topic,
-                    one,
+                    part,
                     partition=partition,
                     ignores_keys=self.config.partitioner_ignore_keys,
                     max_time_to_block_ms=max(max_block_ms - waited_ms, 0),

@@ -82,10 +82,10 @@ def answers_of(answers: object, *, count: int) -> list[object]:
     """
     if not isinstance(answers, Sequence):
         raise SinkResponseError(f"responses of the sink: expected a sequence of {count}, found {_name_of(answers)}")
-    found = list(islice(answers, count + 1))
-    if len(found) != count or len(answers) != count:
+    taken = list(islice(answers, count + 1))
+    if len(taken) != count or len(answers) != count:
         raise SinkResponseError(f"responses of the sink: expected {count}, one a batch, found {len(answers)}")
-    return found
+    return taken
 
 
 def checked_response(answer: object, *, record_count: int) -> ProduceResponse:

@@ -48,8 +48,8 @@ __all__ = ["assign_offsets", "patch_batch_header", "set_last_offset", "set_max_t
 
 _MOST_SHOWN_BATCHES = 1000
 # A dict lookup takes a tenth of the time of a call of the enumeration, and each plain message is a batch.
-_COMPRESSION_TYPES = {int(one): one for one in CompressionType}
-_TIMESTAMP_TYPES = {int(one): one for one in TimestampType}
+_COMPRESSION_TYPES = {int(codec): codec for codec in CompressionType}
+_TIMESTAMP_TYPES = {int(kind): kind for kind in TimestampType}
 
 
 class RecordBatch:

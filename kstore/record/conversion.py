@@ -140,15 +140,15 @@ def convert_message(entry: Buffer, *, magic: int, log_append_time_ms: int | None
     Source: Kafka Message.toFormatVersion.
     """
     data = bytes(entry)
-    found = data[MAGIC_POSITION] if len(data) > MAGIC_POSITION else -1
-    if magic not in (0, 1) or found not in (0, 1):
-        raise ValueError(f"magic of a message: expected 0 or 1, found {found}, to be converted to {magic}")
+    own_magic = data[MAGIC_POSITION] if len(data) > MAGIC_POSITION else -1
+    if magic not in (0, 1) or own_magic not in (0, 1):
+        raise ValueError(f"magic of a message: expected 0 or 1, found {own_magic}, to be converted to {magic}")
     offset, size = _ENTRY_HEADER.unpack_from(data)
-    if len(data) < LEAST_MESSAGE_SIZES[found] or size != len(data) - _ENTRY_HEADER.size:
+    if len(data) < LEAST_MESSAGE_SIZES[own_magic] or size != len(data) - _ENTRY_HEADER.size:
         raise ValueError(f"size of an entry: expected {len(data) - _ENTRY_HEADER.size}, found {size}")
     if data[MESSAGE_ATTRIBUTES_POSITION] & CODEC_BITS:
         raise ValueError("a wrapper can't be converted without its messages")
-    if found == magic:
+    if own_magic == magic:
         return data
     if magic == 0:
         body = bytes(2) + data[MESSAGE_TIMESTAMP_POSITION + 8 :]
@@ -211,8 +211,8 @@ def _down_converted(batch: RecordBatch, *, magic: int, first_offset: int) -> _Co
         error.codec_id = batch.header.codec
         raise error
     least_offset = first_offset if batch.magic >= 2 and batch.header.codec == _NONE else 0
-    found = batch.records(headers=magic >= 2)
-    records = (record for record in found if record.offset >= least_offset)
+    decoded = batch.records(headers=magic >= 2)
+    records = (record for record in decoded if record.offset >= least_offset)
     return _rebuilt(
         batch,
         records,

@@ -367,8 +367,8 @@ def errors_of(batches: Sequence[RecordBatch], *, rules: RecordRules, now_ms: int
         elif rules.is_compacted and record.key is None:
             message = f"record {index}: expected a key, as the topic is compacted, found none"
             yield RecordError(index, RecordErrorReason.INVALID_RECORD, message)
-        elif (found := _timestamp_error(batch, record, rules=rules, now_ms=now_ms)) is not None:
-            yield RecordError(index, RecordErrorReason.INVALID_TIMESTAMP, f"record {index}: {found}")
+        elif (reason := _timestamp_error(batch, record, rules=rules, now_ms=now_ms)) is not None:
+            yield RecordError(index, RecordErrorReason.INVALID_TIMESTAMP, f"record {index}: {reason}")
 
 
 def _timestamp_error(batch: RecordBatch, record: Record, *, rules: RecordRules, now_ms: int) -> str | None:
@@ -408,7 +408,7 @@ def can_stay(
     magic = rules.magic
     if source != target or batches[0].magic != magic or (magic == 0 and target != _NONE):
         return False
-    if rules.timestamp_type == _CREATE_TIME and any(one.timestamp_type == _LOG_APPEND_TIME for one in batches):
+    if rules.timestamp_type == _CREATE_TIME and any(batch.timestamp_type == _LOG_APPEND_TIME for batch in batches):
         return False
     if magic >= 2 and surveys[0].record_count != batches[0].next_offset - batches[0].base_offset:
         return False

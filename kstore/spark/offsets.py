@@ -163,5 +163,5 @@ def _offset_at_time(log: LogOffsets, *, timestamp_ms: int, latest: int, on_error
         return latest
     if timestamp_ms == EARLIEST:
         return log.log_start_offset
-    found = log.offset_for_timestamp(timestamp_ms, on_error=on_error) if timestamp_ms >= 0 else None
-    return None if found is None or found.offset >= latest else found.offset
+    place = log.offset_for_timestamp(timestamp_ms, on_error=on_error) if timestamp_ms >= 0 else None
+    return None if place is None or place.offset >= latest else place.offset

@@ -108,20 +108,20 @@ def plan_directories(
     def plan_listed() -> dict[str, list[ScanRange]]:
         """Return the plans for which the listing is enough. In one thread: nothing waits, and one log takes memory."""
         planned = {}
-        for one in directories:
-            if not is_local(one.path):
-                ranges = looks.look_at(one, lambda log: _plan_by_listing(log, max_partition_bytes))
+        for directory in directories:
+            if not is_local(directory.path):
+                ranges = looks.look_at(directory, lambda log: _plan_by_listing(log, max_partition_bytes))
                 if ranges is not None:
-                    planned[one.path] = ranges
+                    planned[directory.path] = ranges
         return planned
 
     with Looks(keeps_logs=options.min_partitions is not None) as looks:
         if options.min_partitions is None:
             planned = plan_listed() if leaves_end else {}
-            others = [one for one in directories if one.path not in planned]
-            found = look_at_each(others, resolve_and_plan, options, looks=looks)
-            planned |= zip((one.path for one in others), found, strict=True)
-            return _tasks([planned[one.path] for one in directories], options, max_partition_bytes)
+            others = [directory for directory in directories if directory.path not in planned]
+            plans = look_at_each(others, resolve_and_plan, options, looks=looks)
+            planned |= zip((directory.path for directory in others), plans, strict=True)
+            return _tasks([planned[directory.path] for directory in directories], options, max_partition_bytes)
         ranges = look_at_each(directories, resolve, options, looks=looks)
         return tasks_between(ranges, directories, options, max_partition_bytes=max_partition_bytes, looks=looks)
 
@@ -155,18 +155,18 @@ def look_at_each(
     """
     if options.isolation_level != READ_COMMITTED:
         return list(look_into(directories, lambda directory: looks.look_at(directory, use)))
-    found: dict[TopicPartition, _Result] = {}
+    results_of: dict[TopicPartition, _Result] = {}
     large = []
     for directory in directories:
         if looks.size_in_bytes(directory) < _WALK_BYTES:
-            found[directory.topic_partition] = looks.look_at(directory, use)
+            results_of[directory.topic_partition] = looks.look_at(directory, use)
         else:
             large.append(directory)
     results = results_in_threads(
         lambda directory: looks.look_at(directory, use), large, threads=_WALKING_THREADS, name="kstore-plan"
     )
-    found |= zip((directory.topic_partition for directory in large), results, strict=True)
-    return [found[directory.topic_partition] for directory in directories]
+    results_of |= zip((directory.topic_partition for directory in large), results, strict=True)
+    return [results_of[directory.topic_partition] for directory in directories]
 
 
 def tasks_between(
@@ -194,8 +194,8 @@ def tasks_between(
     def plan(log: Log) -> list[ScanRange]:
         return _scan_ranges(log, by_partition[log.topic_partition], options, max_partition_bytes)
 
-    found = look_at_each([paths[topic_partition] for topic_partition in by_partition], plan, options, looks=looks)
-    return _tasks(found, options, max_partition_bytes)
+    planned = look_at_each([paths[topic_partition] for topic_partition in by_partition], plan, options, looks=looks)
+    return _tasks(planned, options, max_partition_bytes)
 
 
 def _checked(directories: Iterable[PartitionDirectory], options: ReadOptions) -> list[PartitionDirectory]:
@@ -336,8 +336,8 @@ def _evenly(plan: Callable[[int], list[ScanRange]], max_partition_bytes: int) ->
     return plan(max(size // count, 1))
 
 
-def _tasks(found: Iterable[list[ScanRange]], options: ReadOptions, max_partition_bytes: int) -> list[ScanPartition]:
-    scans = [scan for ranges in found for scan in ranges]
+def _tasks(planned: Iterable[list[ScanRange]], options: ReadOptions, max_partition_bytes: int) -> list[ScanPartition]:
+    scans = [scan for ranges in planned for scan in ranges]
     if options.min_partitions is None and options.max_records_per_partition is None:
         return _pack(scans, max_partition_bytes)
     return [ScanPartition((scan,)) for scan in scans]

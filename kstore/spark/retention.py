@@ -82,11 +82,11 @@ class Looks(Closing):
             log = self._kept.pop(directory.path, None) or open_found(directory)
             is_kept = False
             try:
-                found = use(log)
+                result = use(log)
                 is_kept = self._keeps_logs and len(self._kept) < self._most_kept
                 if is_kept:
                     self._kept[directory.path] = log
-                return found
+                return result
             except (StorageError, LogReplacedError) as error:
                 if not looks_left or not is_change(error):
                     raise
@@ -204,7 +204,7 @@ def _planned_anew(scan: ScanRange, start_offset: int, options: ReadOptions, *, f
         asked.end_offset,
         held,
     )
-    return [part for found in ranges for part in _file_by_file(found)]
+    return [part for scan_range in ranges for part in _file_by_file(scan_range)]
 
 
 def _without_torn_ends(
@@ -234,6 +234,6 @@ def _without_torn_ends(
         lost_from[file.path] = max(walk.last_offset + 1, lost_from[file.path])
         return file._replace(end_position=walk.position)
 
-    cut_ranges = [replace(one, files=tuple(map(cut, one.files))) for one in ranges]
+    cut_ranges = [replace(scan_range, files=tuple(map(cut, scan_range.files))) for scan_range in ranges]
     ends = {path: min(short[path].next_base_offset or 0, planned.end_offset) for path in lost_from}
     return cut_ranges, [f"[{start}, {ends[path]})" for path, start in lost_from.items() if start < ends[path]]

@@ -43,7 +43,7 @@ def damage_batch(skipped: Sequence[SkippedRange]) -> pa.RecordBatch:
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    rows = [(*one.topic_partition, *one[1:]) for one in skipped]
+    rows = [(*skipped_range.topic_partition, *skipped_range[1:]) for skipped_range in skipped]
     schema = to_arrow_schema(DAMAGE_SCHEMA, timezone="UTC")
     columns = zip(*rows, strict=True)
     return pa.RecordBatch.from_arrays(
@@ -62,5 +62,5 @@ def damage(spark: SparkSession, path: StrPath | Sequence[StrPath], **options: An
     Raises: as a read, when an action runs.
     Cost: tasks read and decode all columns of the selected records, and return only these rows.
     """
-    paths = [str(one) for one in path_list(path)]
+    paths = [str(item) for item in path_list(path)]
     return spark.read.format("kstore").options(**options).option("rows", "damage").load(paths)

@@ -65,11 +65,11 @@ def run(selection: PartitionSelection, options: Mapping[str, Any], out: Output, 
                     raise
                 status = max(status, out.partition_failure(error, directory))
                 continue
-            for one in due:
+            for segment in due:
                 if is_json:
-                    out.line(json_of(directory.topic_partition, one))
+                    out.line(json_of(directory.topic_partition, segment))
                 else:
-                    rows.append(row_of(directory.topic_partition, one))
+                    rows.append(row_of(directory.topic_partition, segment))
     except KStoreError:
         _show(rows, out)
         raise

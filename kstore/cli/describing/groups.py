@@ -49,13 +49,13 @@ def run(directory: str, groups: Sequence[str], out: Output, *, is_json: bool) ->
     with open_store(directory) as store:
         if GROUP_OFFSETS_TOPIC not in store.topics:
             raise WrongUseError(f"{shown_path(directory)} has no topic {GROUP_OFFSETS_TOPIC}, which holds the groups")
-        found = read_groups(store, groups=groups or None, on_error=on_error)
-    missing = sorted(set(groups) - {group.group_id for group in found})
+        found_groups = read_groups(store, groups=groups or None, on_error=on_error)
+    missing = sorted(set(groups) - {group.group_id for group in found_groups})
     if is_json:
-        for group in found:
+        for group in found_groups:
             out.line(json_of(group))
-    elif found:
-        out.table(COLUMNS, [row for group in found for row in rows_of(group)])
+    elif found_groups:
+        out.table(COLUMNS, [row for group in found_groups for row in rows_of(group)])
     if missing:
         raise WrongUseError(f"no group {' or '.join(missing)} in {shown_path(directory)}")
     return status
@@ -66,7 +66,7 @@ def rows_of(group: Group) -> list[list[str]]:
     owners = {partition: member for member in group.members for partition in member.assignment}
     idle = [member for member in group.members if not member.assignment]
     partitions = sorted(group.offsets.keys() | group.pending.keys() | owners.keys())
-    rows = [_row(group, one, group.offsets.get(one), owners.get(one)) for one in partitions]
+    rows = [_row(group, partition, group.offsets.get(partition), owners.get(partition)) for partition in partitions]
     rows += [_row(group, None, None, member) for member in idle]
     return rows or [_row(group, None, None, None)]
 
@@ -105,7 +105,7 @@ def json_of(group: Group) -> str:
                 "host": member.host,
                 "epoch": member.epoch,
                 "topics": member.topics,
-                "assignment": [one._asdict() for one in member.assignment],
+                "assignment": [partition._asdict() for partition in member.assignment],
             }
             for member in group.members
         ],

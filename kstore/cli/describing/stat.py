@@ -84,10 +84,10 @@ class Weighed:
     @property
     def seconds(self) -> float:
         """From the first to the last timestamp; 0 for less than two different ones."""
-        found = self.found
-        if found.first_timestamp_ms is None or found.last_timestamp_ms is None:
+        statistics = self.found
+        if statistics.first_timestamp_ms is None or statistics.last_timestamp_ms is None:
             return 0
-        return (found.last_timestamp_ms - found.first_timestamp_ms) / 1000
+        return (statistics.last_timestamp_ms - statistics.first_timestamp_ms) / 1000
 
     @property
     def saved_bytes(self) -> int | None:
@@ -98,16 +98,18 @@ class Weighed:
 
     def row(self) -> list[str]:
         """Return the table cells, in the order of COLUMNS."""
-        found, savings = self.found, self.savings
-        codecs = (name + ("" if one.ratio is None else f" {one.ratio:.2f}") for name, one in found.codecs.items())
-        numbers = (self.segments, self.size_in_bytes, found.batches, found.records)
+        statistics, savings = self.found, self.savings
+        codecs = (
+            name + ("" if codec.ratio is None else f" {codec.ratio:.2f}") for name, codec in statistics.codecs.items()
+        )
+        numbers = (self.segments, self.size_in_bytes, statistics.batches, statistics.records)
         at_least = "" if savings is None or savings.is_whole else ">="
         return [
             self.topic_partition.topic,
             str(self.topic_partition.partition),
             *map(_number, numbers),
-            _number(self._per_second(found.records)),
-            _number(self._per_second(sum(one.size_in_bytes for one in found.codecs.values()))),
+            _number(self._per_second(statistics.records)),
+            _number(self._per_second(sum(codec.size_in_bytes for codec in statistics.codecs.values()))),
             ", ".join(codecs) or "-",
             "-" if savings is None else f"{at_least}{savings.unique_keys}",
             "-" if self.saved_bytes is None else f"{at_least}{self.saved_bytes}",
@@ -117,10 +119,10 @@ class Weighed:
         """Return the table cells of the largest keys, in the order of KEY_COLUMNS."""
         topic, partition = self.topic_partition
         rows = []
-        for one in self.found.keys.top(top):
-            more = "..." if len(one.key) < one.key_size else ""
-            shown = bytes_text(one.key) + more
-            rows.append([topic, str(partition), shown, str(one.records), str(one.size_in_bytes)])
+        for key in self.found.keys.top(top):
+            more = "..." if len(key.key) < key.key_size else ""
+            shown = bytes_text(key.key) + more
+            rows.append([topic, str(partition), shown, str(key.records), str(key.size_in_bytes)])
         return rows
 
     def rate_rows(self) -> list[list[str]]:
@@ -139,45 +141,45 @@ class Weighed:
 
     def json(self, top: int) -> str:
         """Return the JSON object."""
-        found, rates = self.found, self.found.rates
+        statistics, rates = self.found, self.found.rates
         return JSON_TEXT(
             {
                 "topic": self.topic_partition.topic,
                 "partition": self.topic_partition.partition,
                 "segments": self.segments,
                 "size_in_bytes": self.size_in_bytes,
-                "batches": found.batches,
-                "control_batches": found.control_batches,
-                "records": found.records,
-                "first_timestamp": found.first_timestamp_ms,
-                "last_timestamp": found.last_timestamp_ms,
-                "records_per_second": self._per_second(found.records),
+                "batches": statistics.batches,
+                "control_batches": statistics.control_batches,
+                "records": statistics.records,
+                "first_timestamp": statistics.first_timestamp_ms,
+                "last_timestamp": statistics.last_timestamp_ms,
+                "records_per_second": self._per_second(statistics.records),
                 "rates": {
                     "bucket_ms": rates.bucket_ms,
                     "buckets": [[start, *rates.buckets[start]] for start in sorted(rates.buckets)],
                 },
-                "codecs": {name: vars(one) | {"ratio": one.ratio} for name, one in found.codecs.items()},
+                "codecs": {name: vars(codec) | {"ratio": codec.ratio} for name, codec in statistics.codecs.items()},
             }
             | ({} if self.savings is None else self._decoded(self.savings, top))
         )
 
     def _decoded(self, savings: CompactionSavings, top: int) -> dict[str, object]:
-        found = self.found
+        statistics = self.found
         return {
-            "tombstones": found.tombstones,
-            "records_without_key": found.records_without_key,
-            "largest_record_bytes": found.largest_record_bytes,
+            "tombstones": statistics.tombstones,
+            "records_without_key": statistics.records_without_key,
+            "largest_record_bytes": statistics.largest_record_bytes,
             "unique_keys": savings.unique_keys,
             "unique_keys_are_exact": savings.is_whole,
             "largest_keys": [
                 {
-                    "key": plain_value(one.key),
-                    "key_size": one.key_size,
-                    "records": one.records,
-                    "bytes": one.size_in_bytes,
-                    "bytes_at_most": one.at_most_bytes,
+                    "key": plain_value(key.key),
+                    "key_size": key.key_size,
+                    "records": key.records,
+                    "bytes": key.size_in_bytes,
+                    "bytes_at_most": key.at_most_bytes,
                 }
-                for one in found.keys.top(top)
+                for key in statistics.keys.top(top)
             ],
             "compaction": None if self.saved_bytes is None else savings._asdict() | {"saved_bytes": self.saved_bytes},
         }
@@ -202,21 +204,21 @@ def run(selection: PartitionSelection, wanted: StatOptions, out: Output, *, is_j
             progress.label = str(partition.topic_partition)
             try:
                 with open_found(partition, LogConfig(cleaner_dedupe_buffer_bytes=wanted.map_bytes)) as log:
-                    one = weigh(log, wanted, progress, env=partition.env)
+                    partition_stat = weigh(log, wanted, progress, env=partition.env)
             except KStoreError as error:
                 status = max(status, out.partition_failure(error, partition))
                 continue
             if is_json:
-                out.line(one.json(wanted.top))
+                out.line(partition_stat.json(wanted.top))
             else:
-                weighed.append(one)
+                weighed.append(partition_stat)
     if weighed:
-        out.table(COLUMNS, [one.row() for one in weighed])
-        keys = [row for one in weighed for row in one.key_rows(wanted.top)]
+        out.table(COLUMNS, [partition_stat.row() for partition_stat in weighed])
+        keys = [row for partition_stat in weighed for row in partition_stat.key_rows(wanted.top)]
         if keys:
             out.line("")
             out.table(KEY_COLUMNS, keys)
-        rates = [row for one in weighed for row in one.rate_rows()] if wanted.shows_rates else []
+        rates = [row for partition_stat in weighed for row in partition_stat.rate_rows()] if wanted.shows_rates else []
         if rates:
             out.line("")
             out.table(RATE_COLUMNS, rates)
@@ -232,8 +234,8 @@ def weigh(log: Log, wanted: StatOptions, progress: Progress, *, env: Env) -> Wei
     def count(size: int) -> None:
         progress.done_bytes += size
 
-    found = LogStatistics(LargestKeys(COUNTED_KEYS))
-    add = partial(found.add, config=log.config if wanted.decodes else None)
+    statistics = LogStatistics(LargestKeys(COUNTED_KEYS))
+    add = partial(statistics.add, config=log.config if wanted.decodes else None)
     for batch in log.batches():
         add(batch)
         count(batch.size_in_bytes)
@@ -254,6 +256,6 @@ def weigh(log: Log, wanted: StatOptions, progress: Progress, *, env: Env) -> Wei
         topic_partition=log.topic_partition,
         segments=len(log.segments),
         size_in_bytes=log.size_in_bytes,
-        found=found,
+        found=statistics,
         savings=savings,
     )

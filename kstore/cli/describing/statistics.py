@@ -71,7 +71,7 @@ class LargestKeys:
 
     def top(self, count: int) -> list[KeyWeight]:
         """Return the heaviest keys, the heaviest first; equal ones by key."""
-        found = [
+        weights = [
             KeyWeight(
                 known if isinstance(known, bytes) else known[0],
                 len(known) if isinstance(known, bytes) else known[1],
@@ -81,10 +81,10 @@ class LargestKeys:
             )
             for known, (size, records, before) in self._counts.items()
         ]
-        return sorted(found, key=lambda one: (-one.size_in_bytes, one.key))[:count]
+        return sorted(weights, key=lambda weight: (-weight.size_in_bytes, weight.key))[:count]
 
     def _drop(self) -> None:
-        kept = sorted(self._counts.items(), key=lambda one: one[1][0] + one[1][2], reverse=True)
+        kept = sorted(self._counts.items(), key=lambda item: item[1][0] + item[1][2], reverse=True)
         self.floor_bytes = max(self.floor_bytes, sum(kept[self._most][1][::2]))
         self._counts = dict(kept[: self._most])
 

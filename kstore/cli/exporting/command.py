@@ -133,7 +133,7 @@ def run(wanted: ExportWanted, out: Output, *, is_json: bool) -> int:
         raise WrongUseError("expected either OUT or --to-table")
     try:
         selected = options.selection.find(wanted.directory)
-        options.check_topic_ids(one.topic_partition for one in selected)
+        options.check_topic_ids(partition.topic_partition for partition in selected)
     except ValueError as error:
         raise WrongUseError(str(error)) from error
     with Bar(out, wanted.table or wanted.target or "") as bar:
@@ -145,16 +145,16 @@ def run(wanted: ExportWanted, out: Output, *, is_json: bool) -> int:
             out.notice(_waiting_text(waiting))
     if is_json:
         fields = summary._asdict()
-        fields["partitions"] = [one._asdict() for one in summary.partitions]
+        fields["partitions"] = [partition._asdict() for partition in summary.partitions]
         if isinstance(summary, ExportSummary):
             fields["waiting"] = [waiting._asdict() for waiting in summary.waiting]
         out.line(JSON_TEXT(fields))
     elif isinstance(summary, ExportSummary):
-        out.table(COLUMNS, [[one.topic, *map(str, one[1:5])] for one in summary.partitions])
+        out.table(COLUMNS, [[partition.topic, *map(str, partition[1:5])] for partition in summary.partitions])
         new = f"{summary.new_records} new records in {_counted(summary.new_files, 'file')}"
         out.line(f"{new}; {_holds(summary, wanted.target)}")
     else:
-        out.table(TABLE_COLUMNS, [[one.topic, *map(str, one[1:3])] for one in summary.partitions])
+        out.table(TABLE_COLUMNS, [[partition.topic, *map(str, partition[1:3])] for partition in summary.partitions])
         out.line(f"{summary.new_records} new records in {_counted(summary.commits, 'commit')}")
     return EXIT_DAMAGE if summary.damage else EXIT_FINE
 

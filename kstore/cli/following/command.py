@@ -32,9 +32,9 @@ def run(selection: PartitionSelection, wanted: CatOptions, out: Output, *, is_js
     A partition that can't be opened is reported and left out. A log that was truncated, or lost records before they
     were printed, is followed on with a warning.
     """
-    found = selection.find()
+    partitions = selection.find()
     status, unreadable = EXIT_FINE, set()
-    for partition in found:
+    for partition in partitions:
         try:
             open_found(partition).close()
         except KStoreError as error:
@@ -42,12 +42,12 @@ def run(selection: PartitionSelection, wanted: CatOptions, out: Output, *, is_js
             if failure != EXIT_FINE:
                 unreadable.add(partition.topic_partition)
             status = max(status, failure)
-    if len(unreadable) == len(found):
+    if len(unreadable) == len(partitions):
         return status
-    env = found[0].env
+    env = partitions[0].env
     arrivals = env.watch()
     parts = ManyLogs(
-        found[0].root,
+        partitions[0].root,
         find=partial(_found_now, selection, unreadable),
         open_tail=partial(_tail, wanted=wanted, arrivals=arrivals),
         arrivals=arrivals,
@@ -72,7 +72,11 @@ def _found_now(
     selection: PartitionSelection, unreadable: Set[TopicPartition]
 ) -> dict[TopicPartition, PartitionDirectory]:
     try:
-        return {one.topic_partition: one for one in selection.find() if one.topic_partition not in unreadable}
+        return {
+            partition.topic_partition: partition
+            for partition in selection.find()
+            if partition.topic_partition not in unreadable
+        }
     except (LogNotFoundError, WrongUseError):
         return {}
 

@@ -480,11 +480,11 @@ class RecordAccumulator(RecordAccumulatorCore):
         """Fail the batches that were never sent, each after the sent ones of its partition."""
         manager = self._transaction_manager
         batches = [
-            one
-            for one in self.incomplete.copy_all()
-            if not (one.is_closed if manager is None else one.has_sequence or self.incomplete.is_held(one))
+            batch
+            for batch in self.incomplete.copy_all()
+            if not (batch.is_closed if manager is None else batch.has_sequence or self.incomplete.is_held(batch))
         ]
-        self._abort_all([one for one in batches if not self._abort_after_earlier(one, error)], error)
+        self._abort_all([batch for batch in batches if not self._abort_after_earlier(batch, error)], error)
 
     def _abort_after_earlier(self, batch: ProducerBatch, error: KStoreError) -> bool:
         """Abort a batch once the last one in flight in its partition has completed; return False if there is none."""
@@ -512,12 +512,12 @@ class RecordAccumulator(RecordAccumulatorCore):
                 self._abort(batch, error)
             except KeyboardInterrupt as raised:
                 interrupt = raised
-            for one, end in self.incomplete.released_by(batch):
+            for follower, end in self.incomplete.released_by(batch):
                 try:
                     end()
                 except KeyboardInterrupt as raised:
                     interrupt = raised
-                self.deallocate(one)
+                self.deallocate(follower)
         if interrupt is not None:
             raise interrupt
 

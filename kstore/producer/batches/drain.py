@@ -344,7 +344,9 @@ class Drain:
         if len(taken) == 1:
             request.batches.extend(taken[0])
         else:
-            request.batches.extend(one for ones in zip_longest(*taken) for one in ones if one is not None)
+            request.batches.extend(
+                batch for round_of_batches in zip_longest(*taken) for batch in round_of_batches if batch is not None
+            )
 
     def _take_plain(
         self, request: DrainRequest, queue: PartitionQueue, count: int, cluster: Cluster

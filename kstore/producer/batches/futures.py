@@ -239,7 +239,9 @@ class ColumnsFuture(ProducerFuture[list[AppendedBatch]]):
             elif pending.watch(self):
                 return
         if self._error is None and not any(result.pieces or result.error_of(0) for _, result, _ in self._batches):
-            self._found = [AppendedBatch(one, result.base_offset, count) for one, result, count in self._batches]
+            self._found = [
+                AppendedBatch(partition, result.base_offset, count) for partition, result, count in self._batches
+            ]
         else:
             outcomes = self.outcomes()
             self._error = next((error for _, error in outcomes if error is not None), self._error)
@@ -249,12 +251,12 @@ class ColumnsFuture(ProducerFuture[list[AppendedBatch]]):
 
     def outcomes(self) -> list[tuple[AppendedBatch, KStoreError | None]]:
         """Return each batch with its error, None if it succeeded or is not done."""
-        found = []
+        outcomes = []
         for partition, result, record_count in self._batches:
             leaves = _leaves(result, record_count) if result.pieces else ((result, record_count),)
             for leaf, count in leaves:
-                found.append((AppendedBatch(partition, leaf.base_offset, count), leaf.error_of(0)))
-        return found
+                outcomes.append((AppendedBatch(partition, leaf.base_offset, count), leaf.error_of(0)))
+        return outcomes
 
 
 def _leaves(result: ProduceRequestResult, record_count: int) -> Iterator[tuple[ProduceRequestResult, int]]:

@@ -70,11 +70,11 @@ class IncompleteBatches:
         """
         waiting = self._followers.pop(batch, [])
         while waiting:
-            one = waiting.pop(0)
-            end = self._ends.pop(one, None)
+            follower = waiting.pop(0)
+            end = self._ends.pop(follower, None)
             if end is not None:
-                yield one, end
-            waiting[:0] = self._followers.pop(one, ())
+                yield follower, end
+            waiting[:0] = self._followers.pop(follower, ())
 
     def ended_but_awaited(self) -> list[ProducerBatch]:
         """Return the batches that have completed but still hold others."""

@@ -51,8 +51,8 @@ class PartitionSequences:
 
     def remove(self, batch: ProducerBatch) -> bool:
         """Remove a batch from those in flight; return whether it was there."""
-        for at, one in enumerate(self.in_flight):
-            if one is batch:
+        for at, in_flight in enumerate(self.in_flight):
+            if in_flight is batch:
                 del self.in_flight[at]
                 return True
         return False
@@ -81,15 +81,15 @@ class PartitionSequences:
         For a batch that was never sent, this is the last one in flight.
         """
         before = None
-        for one in self.in_flight:
-            if one is batch:
+        for in_flight in self.in_flight:
+            if in_flight is batch:
                 break
-            before = one
+            before = in_flight
         return before
 
     def has_any_before(self, batch: ProducerBatch) -> bool:
         """Return whether a batch with an earlier sequence is in flight."""
-        return any(_comes_before(one, batch) for one in self.in_flight if one is not batch)
+        return any(_comes_before(in_flight, batch) for in_flight in self.in_flight if in_flight is not batch)
 
     def start_at_beginning(self, producer: ProducerIdAndEpoch, *, is_transactional: bool) -> None:
         """Switch to `producer`: number the batches in flight from 0, and continue after them."""

@@ -242,18 +242,18 @@ class _Copies:
 _COPIES = _Copies()
 
 
-def _first_of(ones: list[Any]) -> Any | None:
+def _first_of(items: list[Any]) -> Any | None:
     """Remove and return the first item, or return None if there is none."""
     try:
-        return ones.pop(0)
+        return items.pop(0)
     except IndexError:
         return None
 
 
-def _take_out(ones: list[Any], one: object) -> bool:
+def _take_out(items: list[Any], item: object) -> bool:
     """Remove one item; return whether it was there."""
     try:
-        ones.remove(one)
+        items.remove(item)
     except ValueError:
         return False
     return True

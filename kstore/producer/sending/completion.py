@@ -271,8 +271,8 @@ class BatchCompletion:
 
     def _release_followers(self, batch: ProducerBatch) -> None:
         """Complete the batches held by `batch`."""
-        for one, complete in self._accumulator.incomplete.released_by(batch):
-            self._end_now(one, complete)
+        for follower, complete in self._accumulator.incomplete.released_by(batch):
+            self._end_now(follower, complete)
 
     def _end_now(self, batch: ProducerBatch, complete: Callable[[], object]) -> None:
         """Complete a batch, unless another thread or the sink already has, and free its memory."""

@@ -370,7 +370,7 @@ class Sender:
                 delay_ms = min(delay_ms, self._retry_backoff_ms)
             if not check.ready_nodes:
                 break
-            found = False
+            has_batches = False
             by_node = accumulator.drain(
                 cluster,
                 check.ready_nodes,
@@ -381,9 +381,9 @@ class Sender:
             for node_id, batches in by_node.items():
                 accumulator.update_node_latency_stats(node_id, now_ms=now_ms, can_drain=bool(batches))
                 if batches:
-                    found = True
+                    has_batches = True
                     drained.setdefault(nodes[node_id], []).extend(batches)
-            if not found:
+            if not has_batches:
                 break
         return drained, delay_ms
 

@@ -61,7 +61,7 @@ class StoreSink:
         partitions = self._store.partitions
         known, cluster = self._cluster
         if known is not partitions and known != partitions:
-            cluster = Cluster([PartitionInfo(*one, self._node) for one in partitions], nodes=[self._node])
+            cluster = Cluster([PartitionInfo(*partition, self._node) for partition in partitions], nodes=[self._node])
             self._cluster = partitions, cluster
         return cluster
 
@@ -76,8 +76,8 @@ class StoreSink:
         if coordinator is None or not any(batch.is_transactional for batch in batches):
             return self._append(batches, ack=ack)
         responses: list[ProduceResponse] = []
-        for (is_transactional, producer), ones in groupby(batches, _producer_of):
-            group = list(ones)
+        for (is_transactional, producer), run in groupby(batches, _producer_of):
+            group = list(run)
             if not is_transactional:
                 responses += self._append(group, ack=ack)
                 continue
@@ -107,12 +107,12 @@ class StoreSink:
             log = self._log(topic_partition)
             done = log.append_batches(records_of_batches(batches))
         except KStoreError as error:
-            return [self._refusal(one, error) for one in batches]
+            return [self._refusal(batch, error) for batch in batches]
         return [
-            self._refusal(one, info)
+            self._refusal(batch, info)
             if isinstance(info, KStoreError)
             else ProduceResponse(info.base_offset, info.log_append_time_ms)
-            for one, info in zip(batches, done, strict=True)
+            for batch, info in zip(batches, done, strict=True)
         ]
 
     def _flush(self, by_partition: dict[TopicPartition, list[int]], responses: list[ProduceResponse]) -> None:
@@ -142,7 +142,8 @@ class StoreSink:
             return ProduceResponse(NO_OFFSET, error=unknown)
         if isinstance(error, RecordValidationError):
             refused = {
-                one.record_index: type(error)(one.message, errors=(one,), path=error.path) for one in error.errors
+                record.record_index: type(error)(record.message, errors=(record,), path=error.path)
+                for record in error.errors
             }
             return ProduceResponse(NO_OFFSET, error=error, record_errors=refused)
         return ProduceResponse(NO_OFFSET, error=error, is_retriable=is_retriable(error))

@@ -236,8 +236,8 @@ def _write_value(out: ProtocolWriter, field: Field, value: Any, *, version: int)
         out.array_length(-1, field=field.name)
     else:
         out.array_length(len(value), field=field.name)
-        for one in value:
-            _write_one(out, field, one, is_nullable=False, version=version)
+        for element in value:
+            _write_one(out, field, element, is_nullable=False, version=version)
 
 
 def _write_one(out: ProtocolWriter, field: Field, value: Any, *, is_nullable: bool, version: int) -> None:

@@ -67,8 +67,8 @@ def export(
         error of kstore. The same call then goes on where this one stopped.
     Returns: what the target holds, and what this run added.
     """
-    found = Source(source, config_or_default(config), env, fail_on_data_loss)
-    return run_export(found, target, export_options(format, **options), SparkTasks(spark), tasks=_slots(spark))
+    opened = Source(source, config_or_default(config), env, fail_on_data_loss)
+    return run_export(opened, target, export_options(format, **options), SparkTasks(spark), tasks=_slots(spark))
 
 
 def _slots(spark: SparkSession) -> int:

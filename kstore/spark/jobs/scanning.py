@@ -52,20 +52,20 @@ def scan(
     Cost: a listing of the root's names; in tasks one recursive listing of each partition, and per task 4 requests for
         the root's checkpoint.
     """
-    paths = [str(one) for one in path_list(path)]
+    paths = [str(item) for item in path_list(path)]
     texts = {name: str(value) for name, value in options.items()}
-    found = parse_read_options({**texts, "paths": json.dumps(paths)})
-    _check_plannable_apart(found)
-    shown = source_schema(include_headers=found.include_headers) if schema is None else _struct_type(schema)
+    read_options = parse_read_options({**texts, "paths": json.dumps(paths)})
+    _check_plannable_apart(read_options)
+    shown = source_schema(include_headers=read_options.include_headers) if schema is None else _struct_type(schema)
     user_schema = UserSchema.of(shown)
-    plans = _planned(spark, found, max_partition_bytes=task_bytes(found, user_schema))
+    plans = _planned(spark, read_options, max_partition_bytes=task_bytes(read_options, user_schema))
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for joined in batch.column("plan").to_pylist():
                 for plan in pickle.loads(joined):
                     partition: ScanPartition = pickle.loads(zlib.decompress(plan))
-                    yield from read_rows(partition, found, user_schema, Constraint())
+                    yield from read_rows(partition, read_options, user_schema, Constraint())
 
     rows = spark.createDataFrame(plans)
     # One row for each task, whatever the plan's size: Spark sends a task no other rows.
@@ -90,10 +90,10 @@ def _planned(spark: SparkSession, options: ReadOptions, *, max_partition_bytes: 
                     [*columns, pa.array(plans, pa.binary())], names=["number", "size", "plan"]
                 )
 
-    found = spark.range(0, len(parts), 1, max(len(parts), 1)).mapInArrow(plan, _PLAN_COLUMNS).toArrow()
+    planned = spark.range(0, len(parts), 1, max(len(parts), 1)).mapInArrow(plan, _PLAN_COLUMNS).toArrow()
     # Stable, so that the tasks of a part stay in order.
-    found = found.sort_by("number")
-    plans, sizes = found.column("plan"), found.column("size").to_pylist()
+    planned = planned.sort_by("number")
+    plans, sizes = planned.column("plan"), planned.column("size").to_pylist()
     runs = [range(at, at + 1) for at in range(len(sizes))]
     if options.max_records_per_partition is None:
         runs = packed(sizes, max_partition_bytes, least_count=PACK_ABOVE)
@@ -128,7 +128,7 @@ def _selected(options: ReadOptions) -> list[PartitionDirectory]:
     assigned = options.topics.partitions if isinstance(options.topics, Assign) else None
     named = name_partitions(options.paths, among=assigned or None, lists_partitions=False)
     selected = select_partitions(named, options.topics, [locate(path).path for path in options.paths])
-    check_partitions_listed(options, {one.topic_partition for one in selected})
+    check_partitions_listed(options, {directory.topic_partition for directory in selected})
     return selected
 
 
@@ -137,7 +137,9 @@ _Part = list[tuple[TopicPartition, str, str]]
 
 
 def _parts(directories: Sequence[PartitionDirectory]) -> list[_Part]:
-    named = [(one.topic_partition, one.path, one.env.url_of(one.root)) for one in directories]
+    named = [
+        (directory.topic_partition, directory.path, directory.env.url_of(directory.root)) for directory in directories
+    ]
     size = min(PARTITIONS_PER_TASK, -(-len(named) // PACK_ABOVE)) or 1
     return [named[at : at + size] for at in range(0, len(named), size)]
 
@@ -151,7 +153,7 @@ def _plan_part(part: _Part, options: ReadOptions, *, max_partition_bytes: int) -
         # First, so that what is asked of the directory is answered from its listing.
         env.listdir(path)
         directories.append(PartitionDirectory(topic_partition, path, root, env))
-    here = {one.topic_partition for one in directories}
+    here = {directory.topic_partition for directory in directories}
     bounded = replace(
         options,
         topics=EveryTopic(),
@@ -164,4 +166,7 @@ def _plan_part(part: _Part, options: ReadOptions, *, max_partition_bytes: int) -
 def _bound_of(bound: Bound, partitions: set[TopicPartition]) -> Bound:
     if bound.by_partition is None:
         return bound
-    return replace(bound, by_partition={one: value for one, value in bound.by_partition.items() if one in partitions})
+    return replace(
+        bound,
+        by_partition={partition: value for partition, value in bound.by_partition.items() if partition in partitions},
+    )

@@ -149,14 +149,14 @@ def _check_settings(given: Mapping[str, str]) -> None:
         is_ignored = setting in _WITHOUT_EFFECT or setting.startswith(_PREFIXES_WITHOUT_EFFECT)
         if setting not in known and not is_ignored:
             nearest = get_close_matches(setting.replace("_", "."), known, n=1)
-            names = ", ".join(_KAFKA + one for one in known)
+            names = ", ".join(_KAFKA + other for other in known)
             hint = f"did you mean {_KAFKA}{nearest[0]}?" if nearest else f"expected one of {names}"
             raise ValueError(f"a producer has no setting {name}; {hint}")
 
 
 def _settings(given: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings that were given, by kstore's names."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for setting in (*_NUMBERS, *_FLAGS, *_TEXTS):
         name = _KAFKA + setting
         text = given.get(name)
@@ -169,8 +169,8 @@ def _settings(given: Mapping[str, str]) -> dict[str, Any]:
             if text.lower() not in ("true", "false"):
                 raise ValueError(f'{name} must be true or false, got "{text}"')
             value = text.lower() == "true"
-        found[setting.replace(".", "_")] = value
-    return found
+        settings[setting.replace(".", "_")] = value
+    return settings
 
 
 def _config_of(settings: Mapping[str, Any]) -> ProducerConfig:

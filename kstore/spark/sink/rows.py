@@ -61,20 +61,20 @@ def check_columns(schema: StructType, *, has_topic: bool) -> None:
         )
     if "value" not in by_name:
         raise ValueError(f"Required attribute 'value' not found, in {schema.simpleString()}")
-    for name, found in by_name.items():
+    for name, column_type in by_name.items():
         kinds = _TYPES[name]
-        if not any(_is_of(found, kind) for kind in kinds):
+        if not any(_is_of(column_type, kind) for kind in kinds):
             expected = " or ".join(kind.simpleString() for kind in kinds)
             raise ValueError(
-                f"{name} attribute unsupported type {found.simpleString()}. {name} must be a(n) {expected}"
+                f"{name} attribute unsupported type {column_type.simpleString()}. {name} must be a(n) {expected}"
             )
 
 
-def _is_of(found: DataType, kind: DataType) -> bool:
+def _is_of(column: DataType, kind: DataType) -> bool:
     """Return whether a type is of a kind; nullability, and the collation of a string, do not count."""
     if isinstance(kind, ArrayType):
-        return found.simpleString() == kind.simpleString()
-    return isinstance(found, type(kind))
+        return column.simpleString() == kind.simpleString()
+    return isinstance(column, type(kind))
 
 
 class RowSender:
@@ -157,10 +157,10 @@ class RowSender:
     def _keep(self, future: ColumnsFuture) -> None:
         self._futures.append(future)
         if len(self._futures) >= _MOST_FUTURES:
-            waiting = [one for one in self._futures if not one.done()]
-            for one in self._futures:
-                if one.done():
-                    one.result()
+            waiting = [sent for sent in self._futures if not sent.done()]
+            for sent in self._futures:
+                if sent.done():
+                    sent.result()
             self._futures = waiting
 
 

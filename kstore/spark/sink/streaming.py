@@ -76,6 +76,6 @@ def _batch_of(messages: list[WriterCommitMessage | None], batch_id: int) -> AppV
         return None
     app = apps.pop()
     if apps or app.version != batch_id:
-        found = ", ".join(f"{one.version} of query {one.app_id}" for one in sorted({app, *apps}))
+        found = ", ".join(f"{message.version} of query {message.app_id}" for message in sorted({app, *apps}))
         raise ValueError(f"messages to commit: expected those of batch {batch_id} of one query, found {found}")
     return app

@@ -83,17 +83,17 @@ class StreamLogs:
 
         def find(directories: list[PartitionDirectory]) -> dict[TopicPartition, LogBounds]:
             by_partition = {directory.topic_partition: directory for directory in directories}
-            found = look_at_each(
+            looked_up = look_at_each(
                 directories,
                 lambda log: self._bounds_of(log, by_partition[log.topic_partition]),
                 self._read,
                 looks=self._looks,
             )
-            return {one.directory.topic_partition: one for one in found}
+            return {log_bounds.directory.topic_partition: log_bounds for log_bounds in looked_up}
 
-        found = selected_partitions(self._read, find)
-        self._looks.keep_only({one.directory.path for one in found.values()})
-        return found
+        bounds = selected_partitions(self._read, find)
+        self._looks.keep_only({log_bounds.directory.path for log_bounds in bounds.values()})
+        return bounds
 
     def tasks(
         self, start: Offsets, end: Offsets, bounds: Mapping[TopicPartition, LogBounds], *, max_partition_bytes: int
@@ -112,7 +112,7 @@ class StreamLogs:
             try:
                 return tasks_between(
                     self._ranges(start, end, bounds),
-                    [one.directory for one in bounds.values()],
+                    [log_bounds.directory for log_bounds in bounds.values()],
                     self._read,
                     max_partition_bytes=max_partition_bytes,
                     looks=self._looks,

@@ -33,20 +33,20 @@ class StreamPosition(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Return what Spark keeps. Equal positions have equal texts."""
-        found: dict[str, Any] = _by_topic(self.offsets)
+        fields: dict[str, Any] = _by_topic(self.offsets)
         if self.start is not None:
-            found[START_KEY] = _by_topic(self.start)
-        return found
+            fields[START_KEY] = _by_topic(self.start)
+        return fields
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> StreamPosition:
+    def of(cls, fields: Mapping[str, Any]) -> StreamPosition:
         """Return the position that Spark kept.
 
         Raises: ValueError if it is of another form, as in the checkpoint of another source.
         """
-        topics = dict(found)
+        topics = dict(fields)
         start = topics.pop(START_KEY, None)
-        return cls(_offsets(topics, found), None if start is None else _offsets(start, found))
+        return cls(_offsets(topics, fields), None if start is None else _offsets(start, fields))
 
 
 def _by_topic(offsets: Offsets) -> dict[str, dict[str, int]]:
@@ -58,7 +58,7 @@ def _by_topic(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 def _offsets(topics: Any, whole: Mapping[str, Any]) -> Offsets:
     try:
-        found = {
+        offsets = {
             TopicPartition(topic, _checked(number)): _checked(offset, most=MAX_INT64)
             for topic, by_number in topics.items()
             for number, offset in by_number.items()
@@ -69,7 +69,7 @@ def _offsets(topics: Any, whole: Mapping[str, Any]) -> Offsets:
             f"offsets in the checkpoint: expected the form of {expected}, found {whole}; "
             "was the checkpoint made with another source?"
         ) from error
-    return found
+    return offsets
 
 
 def _checked(value: object, *, most: int = MAX_INT32) -> int:

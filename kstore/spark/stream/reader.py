@@ -85,7 +85,7 @@ class KStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the ends that the last look found, for the query's progress."""
         if not self._bounds:
             return None
-        return StreamPosition({partition: one.end for partition, one in self._bounds.items()}).to_json()
+        return StreamPosition({partition: bounds.end for partition, bounds in self._bounds.items()}).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Look at the logs for the last time: the query ends where they end now."""
@@ -115,12 +115,14 @@ class KStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ends(self, start: Offsets, limit: ReadLimit) -> Offsets:
         # An end that moved back, though the log still holds what was read, is that of other options.
         ends = {
-            partition: max(one.end, min(start.get(partition, 0), one.log_end))
-            for partition, one in self._bounds.items()
+            partition: max(bounds.end, min(start.get(partition, 0), bounds.log_end))
+            for partition, bounds in self._bounds.items()
         }
         if isinstance(limit, ReadAllAvailable):
             return ends
-        begin: Mapping[TopicPartition, int] = {partition: one.start for partition, one in self._bounds.items()} | start
+        begin: Mapping[TopicPartition, int] = {
+            partition: bounds.start for partition, bounds in self._bounds.items()
+        } | start
         if self._delay is not None and not self._is_pinned and self._delay.holds_back(begin, ends):
             return start
         return limited(begin, ends, most=limit.max_rows) if isinstance(limit, ReadMaxRows) else ends
