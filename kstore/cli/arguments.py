@@ -165,7 +165,7 @@ def _shown(text: str) -> str:
 def shell_word(text: str) -> str:
     """Return a text as one word of a command line that can be printed.
 
-    Characters that can't are octal escapes in $'...', which bash, zsh, ksh and POSIX.1-2024 shells know.
+    Other characters become octal escapes in $'...', which bash, zsh, ksh and POSIX.1-2024 shells know.
     """
     if text.isprintable():
         return quote(text)

@@ -158,7 +158,7 @@ def json_without_directory(loss: SuspectedLoss) -> str:
 
 
 def losses_of(log: Log, partition: PartitionDirectory, of_root: RootMarks) -> list[SuspectedLoss]:
-    """Return what files beside a log show to be gone, as far as the ends of its segments tell.
+    """Return the losses that the ends of a log's segments and the files beside it show.
 
     Cost: a read at the end of each segment.
     """
@@ -169,7 +169,7 @@ def losses_of(log: Log, partition: PartitionDirectory, of_root: RootMarks) -> li
 
 
 def end_of(segment: LogSegment) -> SegmentEnd:
-    """Return where a segment ends, as its last batch says."""
+    """Return the end of a segment, by its last batch."""
     try:
         last = segment.last_batch()
         tail = segment.tail

@@ -145,8 +145,8 @@ class Output:
         return exit_status(error)
 
     def partition_failure(self, error: KStoreError | WrongUseError, partition: PartitionDirectory) -> int:
-        """Report why one of several partitions was not read, and return the exit status: 0 if it was deleted since it
-        was found, as if it had been before.
+        """Report why one of several partitions was not read, and return the exit status: 0 if it was deleted after it
+        was listed.
         """
         if isinstance(error, StorageError | LogReplacedError) and partition.was_deleted():
             self.notice(f"{partition.path} was deleted before it was read")
@@ -201,7 +201,7 @@ class Output:
         self._pending.clear()
         if self._stdout is None:
             return
-        # Python still has what could not be written, and tries again; it closes the file nevertheless.
+        # Python still has the unwritten data and tries to write it again; it closes the file all the same.
         with suppress(OSError):
             self._stdout.close()
 

@@ -44,7 +44,7 @@ COLUMNS = (
     Column("rebuilt files", is_number=True),
     Column("damaged ranges", is_number=True),
 )
-# The columns of the damaged ranges: those of `verify`, with what became of each before the reason.
+# The columns of the damaged ranges: those of `verify`, with what recovery did before the reason.
 RECOVERED_COLUMNS = (
     *DAMAGE_COLUMNS[:-1],
     Column("lost offsets"),
@@ -67,7 +67,7 @@ class RecoverOptions:
 def run(selection: PartitionSelection, wanted: RecoverOptions, out: Output, *, is_json: bool) -> int:
     """Recover the selected partitions and return the exit status: 1 if one was truncated, damaged or refused.
 
-    If an error ends the command, the partitions recovered before it are still shown. __cluster_metadata is left alone.
+    If an error ends the command, the partitions recovered before it are still shown. __cluster_metadata is skipped.
     """
     directories = recoverable(selection.find())
     out.hidden_loggers.add(DAMAGE_LOGGER)
@@ -164,7 +164,7 @@ def outcome_rows(topic_partition: TopicPartition, report: RecoveryReport) -> lis
 
 
 def outcome_objects(report: RecoveryReport) -> list[dict[str, object]]:
-    """Return the JSON object of each damaged range: that of `verify`, and what became of it."""
+    """Return the JSON object of each damaged range: that of `verify`, and what recovery did with it."""
     return [
         {**shown, "action": action, "lost_start_offset": start, "lost_end_offset": end}
         for shown, (action, start, end) in zip(damage_objects(report.damage), report.outcomes, strict=True)

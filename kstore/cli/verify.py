@@ -85,7 +85,7 @@ class VerifyProgress(Progress):
     before_bytes: int = 0
 
     def update(self) -> None:
-        """Ask the verification how far it is."""
+        """Read the progress of the verification."""
         verification = self.verification
         if verification is not None:
             self.label = f"{self.partition}: {verification.batch_count} batches"
@@ -164,7 +164,7 @@ def json_without_directory(loss: SuspectedLoss) -> str:
 
 
 def next_step(damage: list[Damage], directory: str) -> str:
-    """Return the command that mends the damage: if it is in indexes alone, recovery rebuilds them in every mode."""
+    """Return the command that repairs the damage: indexes alone are rebuilt by recovery in every mode."""
     if all(split_path(fault.path)[1].endswith(SEGMENT_INDEX_SUFFIXES) for fault in damage):
         return f"next: kstore recover {shell_word(directory)} rebuilds the indexes"
     return f"next: {salvage_command(directory)} shows what can be kept, and changes nothing"

@@ -98,7 +98,7 @@ def plan_directories(
     leaves_end = _leaves_end(options, constraint)
 
     def resolve_and_plan(log: Log) -> list[ScanRange]:
-        # Of local files the end is cheap to find, and tells a task what a file that it finds shorter has lost.
+        # The end of a local file is cheap to find, and lets a task report what a file has lost that got shorter.
         if leaves_end and not is_local(log.path) and log._scan_finds_end():
             return list(log._scan_ranges(max_partition_bytes))
         most_records = options.max_records_per_partition
@@ -106,7 +106,7 @@ def plan_directories(
         return _scan_ranges(log, pieces, options, max_partition_bytes)
 
     def plan_listed() -> dict[str, list[ScanRange]]:
-        """Return the plans for which the listing is enough. In one thread: nothing waits, and one log takes memory."""
+        """Return the plans, by path, of the logs for which the listing suffices. One thread, as it sends no request."""
         planned = {}
         for directory in directories:
             if not is_local(directory.path):
@@ -129,8 +129,8 @@ def plan_directories(
 def selected_partitions(options: ReadOptions, use: Callable[[list[PartitionDirectory]], _Result]) -> _Result:
     """Return use(directories) for the partitions that the options select, sorted by topic and partition.
 
-    They are selected by their names, so that a directory that is not selected costs nothing. If one that is selected is
-    no partition when it is opened, or is gone, `use` is called again with those that find_partitions finds.
+    They are selected by name, so that other directories cost nothing. If a selected one is no partition, or is gone,
+    `use` is called again with those that find_partitions returns.
     Raises: LogNotFoundError if a topic of Subscribe or a partition of Assign does not exist, or a path holds no
         partition; ValueError if options with a value per partition name others; what `use` raises.
     Cost: one listing for each path, or for Assign one stat for each partition.
@@ -150,7 +150,7 @@ def look_at_each(
 ) -> list[_Result]:
     """Return use(log) for the log of each partition, in order.
 
-    With read_committed, which walks each log as a whole, large logs are walked several at a time.
+    With read_committed, which walks whole logs, several large logs are walked at a time.
     Raises: as Looks.look_at.
     """
     if options.isolation_level != READ_COMMITTED:
@@ -308,7 +308,7 @@ def _split_evenly(
     end = log._readable_end(isolation=isolation, on_error=on_error).offset
 
     def end_or_none(offset: int) -> int | None:
-        """Return None for an end after all damage, which latest_offset tells by an offset that no batch has."""
+        """Return None for the end after trailing damage, which latest_offset gives as an offset that no batch has."""
         return None if offset > end else offset
 
     part_of = (pieces[0].start_offset, end_or_none(pieces[-1].end_offset)) if len(pieces) > 1 else None
@@ -350,8 +350,9 @@ def _pack(scans: list[ScanRange], max_partition_bytes: int) -> list[ScanPartitio
 
 
 def packed(sizes: Sequence[int], most_bytes: int, *, least_count: int) -> list[range]:
-    """Divide sizes in bytes into runs of adjacent ones of at most most_bytes each, if there are more than least_count,
-    and into about so many at least; otherwise, and where one alone has more, a run is one of them.
+    """Group adjacent sizes (bytes) into runs of at most most_bytes each; a larger size is a run of its own.
+
+    Up to least_count sizes are not grouped, and more of them give about least_count runs at least.
     """
     share_bytes = -(-sum(sizes) // least_count)
     runs: list[range] = []

@@ -97,7 +97,7 @@ def read_partition(
     """
     from kstore.arrow import record_batches
 
-    # What is left of a file that changes is found by the offset that was reached.
+    # After a file changes, the read continues from the last offset.
     adds_offset = not options.fail_on_data_loss and "offset" not in columns
     decoded = partial(
         record_batches,
@@ -129,7 +129,7 @@ class DamageReader(DataSourceReader):
         if not isinstance(partition, ScanPartition):
             return
         skipped: list[SkippedRange] = []
-        # Records that only some columns can't be decoded into count too.
+        # All columns, so that records of which only some fields can't be decoded count too.
         for _ in read_partition(partition, self._options, columns=RECORD_COLUMNS, strings=(), on_skip=skipped.append):
             if skipped:
                 yield damage_batch(skipped)

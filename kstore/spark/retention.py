@@ -100,11 +100,11 @@ def read_what_is_left(
 ) -> Iterator[pa.RecordBatch]:
     """Read a range whose files may have been deleted, shortened or replaced after planning.
 
-    With failOnDataLoss this is an error. Without it, the rows of the range that the log has by then are read, after
-    those that were read before, and a warning says what became of the file and which offsets the log has.
+    With failOnDataLoss this is an error. Without it, the read continues with the rows of the range that the log still
+    has, and a warning says what happened to the file and which offsets the log has.
     Args: read: decodes ranges; without failOnDataLoss its batches have the column offset.
     Raises: OffsetOutOfRangeError if the files changed; StorageError or LogReplacedError without failOnDataLoss if they
-        change again and again; what read() raises.
+        keep changing; as read().
     """
     if options.fail_on_data_loss:
         yield from _read_all(scan, read)
@@ -123,7 +123,7 @@ def read_what_is_left(
             looks_left -= 1
             if not looks_left or not is_change(error):
                 raise
-            waiting = _planned_anew(scan, next_offset, options, fate=_fate_of(scan, error))
+            waiting = _planned_again(scan, next_offset, options, fate=_fate_of(scan, error))
 
 
 def _read_all(
@@ -140,7 +140,7 @@ def _read_all(
 
 
 def _fate_of(scan: ScanRange, error: StorageError | LogReplacedError) -> str:
-    """Return what became of the file that a read failed on, as far as it can be seen now."""
+    """Return what happened to the file on which a read failed: whether it was deleted, shortened or replaced."""
     env = scan.env
     if env.stat(scan.path) is None:
         return f"the directory {scan.path} was deleted or renamed"
@@ -165,12 +165,12 @@ def _file_by_file(scan: ScanRange) -> list[ScanRange]:
     first, *others = scan.files or (None,)
     if first is None:
         return [scan]
-    # What is left out besides damage in the files is told once.
+    # Skipped ranges that are in none of the files are reported once.
     return [replace(scan, files=(first,)), *(replace(scan, files=(file,), skipped=()) for file in others)]
 
 
-def _planned_anew(scan: ScanRange, start_offset: int, options: ReadOptions, *, fate: str) -> list[ScanRange]:
-    """Plan the part of a range from start_offset on that the log has now, one ScanRange per file, and log a warning."""
+def _planned_again(scan: ScanRange, start_offset: int, options: ReadOptions, *, fate: str) -> list[ScanRange]:
+    """Plan what the log still has of a range from start_offset on, one ScanRange per file, and log a warning."""
     directory = PartitionDirectory(scan.topic_partition, scan.path, split_path(scan.path)[0], scan.env)
     asked = OffsetRange(scan.topic_partition, start_offset=start_offset, end_offset=scan.end_offset)
 
@@ -210,9 +210,9 @@ def _planned_anew(scan: ScanRange, start_offset: int, options: ReadOptions, *, f
 def _without_torn_ends(
     ranges: list[ScanRange], log: Log, *, planned: ScanRange, start_offset: int
 ) -> tuple[list[ScanRange], list[str]]:
-    """Cut files that are shorter than planned after their last whole batch, so that what they lost is no damage.
+    """End files that are shorter than planned after their last whole batch, so that a torn batch is no damage.
 
-    Returns: the ranges, and the offsets from start_offset on that were lost between files.
+    Returns: the ranges, and the texts of the offset ranges from start_offset on that were lost between files.
     """
     sizes = {file.path: file.end_position for file in planned.files}
     short = {
@@ -220,7 +220,7 @@ def _without_torn_ends(
         for segment in log.segments
         if not segment.is_last and segment.size_in_bytes < sizes.get(segment.path, 0)
     }
-    # Where what was lost starts, for each of these files.
+    # The first lost offset of each of these files.
     lost_from = {path: max(start_offset, segment.base_offset) for path, segment in short.items()}
 
     def cut(file: FileRange) -> FileRange:

@@ -213,7 +213,7 @@ def test_segment_deleted_between_the_looks_of_the_driver_fails_it_with_loss(dire
 
 def test_segments_that_go_faster_than_they_are_found_fail_the_task_by_name(directory, monkeypatch):
     tasks = reader(directory, fails=False).partitions()
-    monkeypatch.setattr(retention, "_planned_anew", lambda scan, *_, **__: [scan])
+    monkeypatch.setattr(retention, "_planned_again", lambda scan, *_, **__: [scan])
     delete(directory, 0)
     with pytest.raises(LogReplacedError, match=f"{0:020}.log was removed"):
         [list(reader(directory, fails=False).read(task)) for task in tasks]

@@ -41,7 +41,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True)
 class CompactOptions:
-    """The options of a compaction; options: those of them that were given which are settings of LogConfig."""
+    """The options of a compaction; options: the given settings, by names of LogConfig."""
 
     options: Mapping[str, Any]
     rolls: bool
@@ -54,8 +54,9 @@ class CompactOptions:
 def run(selection: PartitionSelection, wanted: CompactOptions, out: Output, *, is_json: bool) -> int:
     """Compact the selected partitions, one after another, and return the exit status: 1 if one could not be compacted.
 
-    Only topics that are known to be compacted, or are named; and records without a key only go where the topic is named
-    and the options say so. __cluster_metadata is left alone. A dry run takes no lock and changes nothing.
+    Only topics that are known to be compacted, or are named, are compacted. Records without a key are removed only if
+    the topic is named and the options allow it. __cluster_metadata is skipped. A dry run takes no lock and changes
+    nothing.
     """
     status = EXIT_FINE
     rows: list[list[str]] = []
@@ -102,7 +103,7 @@ def run(selection: PartitionSelection, wanted: CompactOptions, out: Output, *, i
 def _compacted(
     directory: PartitionDirectory, config: LogConfig, wanted: CompactOptions, *, drops_keyless: bool
 ) -> tuple[tuple[int, int], CompactionReport]:
-    """Compact a partition; return the bounds of its log and what was done."""
+    """Compact a partition; return the start and end offset of its log, and the report."""
     with WritableLog.open(directory, config=config, env=directory.env) as log:
         if wanted.rolls:
             log.roll()
@@ -117,7 +118,7 @@ def _compacted(
 def _planned(
     directory: PartitionDirectory, config: LogConfig, wanted: CompactOptions, *, drops_keyless: bool
 ) -> tuple[tuple[int, int], CompactionReport]:
-    """Return what _compacted would return, by the files alone."""
+    """Return what _compacted would, without changing files or taking a lock."""
     with open_found(directory, config) as log:
         transactions = log.transactions()
         checkpoint = read_checkpoint(directory.root, CLEANER_CHECKPOINT, directory.env)

@@ -37,10 +37,10 @@ LIMITS = frozenset({"retention_ms", "retention_bytes"})
 
 
 def run(selection: PartitionSelection, options: Mapping[str, Any], out: Output, *, is_dry: bool, is_json: bool) -> int:
-    """Remove what is due of the selected partitions and return the exit status: 1 if one could not be looked at.
+    """Remove the segments that are due and return the exit status: 1 if a partition could not be checked.
 
-    Only of topics whose cleanup policy is known, by the limits that the root says, or that are named, by the given
-    limits first. A dry run takes no lock and changes nothing. __cluster_metadata is left alone.
+    Topics whose cleanup policy the root has are cleaned by its limits, and those that are named, by the given limits
+    first. Others are skipped, and so is __cluster_metadata. A dry run takes no lock and changes nothing.
     Args: options: the limits that were given, by names of LogConfig.
     """
     status = EXIT_FINE
@@ -86,7 +86,7 @@ def run(selection: PartitionSelection, options: Mapping[str, Any], out: Output, 
 def _reason_to_pass_over(
     topics: SelectedTopics, directory: PartitionDirectory, options: Mapping[str, Any]
 ) -> str | None:
-    """Return why nothing of a topic may be removed, None if something may."""
+    """Return why no segment of a topic may be removed, None if segments may be."""
     topic, known = directory.topic_partition.topic, topics.known(directory)
     if topics.is_named(directory) and (options or known.is_deleted_from is not None):
         return None
@@ -110,7 +110,7 @@ def removed(directory: PartitionDirectory, config: LogConfig) -> list[DueSegment
 
 
 def planned(directory: PartitionDirectory, config: LogConfig) -> list[DueSegment]:
-    """Return the segments that are due, by the files alone: up to the high watermark and the last stable offset."""
+    """Return the segments that are due, below the high watermark and the last stable offset, without taking a lock."""
     with open_log(directory.path, config=config) as log:
         high_watermark = log.high_watermark
         needed = log.transactions().last_stable_offset

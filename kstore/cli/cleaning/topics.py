@@ -1,4 +1,4 @@
-"""Cleaning: the selected partitions of topics of which is known, or was said, that they may be cleaned."""
+"""The topics to clean: those whose settings the root has, and those that are named on the command line."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class SelectedTopics:
-    """What the roots of selected partitions say of their topics, and the configurations by which to clean them.
+    """The settings of the selected topics, from their roots and the command line.
 
-    Args: options: settings that were given, by names of LogConfig. They come first for a topic that is named, and after
-        what the root says for others.
+    Args: options: the settings that were given, by names of LogConfig. They override the root's for a topic that is
+        named, and are defaults for others.
     Raises: CorruptCheckpointError if the settings of a root are damaged and a topic is not named; StorageError.
     """
 
@@ -47,7 +47,7 @@ class SelectedTopics:
         return self._root_of(directory).of(directory.topic_partition.topic)
 
     def config(self, directory: PartitionDirectory, *, forced: Mapping[str, Any]) -> LogConfig:
-        """Return the configuration of a partition; `forced` holds in any case if it is named.
+        """Return the configuration of a partition; if its topic is named, `forced` overrides everything.
 
         Raises: TopicSettingsError for settings of the root that do not fit the options.
         """
@@ -68,7 +68,7 @@ class SelectedTopics:
 
 
 class PassedOver:
-    """The partitions that were left alone, and why: a JSON object of each, or a line of each topic at the end."""
+    """The partitions that were skipped, and why: written as a JSON object each, or a line per topic at the end."""
 
     def __init__(self, out: Output, *, is_json: bool) -> None:
         self._out = out
@@ -76,7 +76,7 @@ class PassedOver:
         self._reasons: dict[str, str] = {}
 
     def add(self, topic_partition: TopicPartition, reason: str) -> None:
-        """Note a partition."""
+        """Add a partition."""
         topic, partition = topic_partition
         self._reasons[topic] = reason
         if self._is_json:

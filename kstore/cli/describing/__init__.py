@@ -1,1 +1,1 @@
-"""`kstore groups` and `kstore stat`, which say what the records of a root mean and what they weigh."""
+"""`kstore groups` and `kstore stat`: the consumer groups of a root, and the sizes of its partitions."""

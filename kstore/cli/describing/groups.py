@@ -38,7 +38,7 @@ COLUMNS = (
 def run(directory: str, groups: Sequence[str], out: Output, *, is_json: bool) -> int:
     """Show the groups of a root, all of them if `groups` is empty, and return the exit status.
 
-    A partition that can't be read is reported, and what it would tell is left out.
+    A partition that can't be read is reported, and its groups are left out.
     """
     status = EXIT_FINE
 

@@ -1,4 +1,4 @@
-"""`kstore stat`: what partitions weigh: sizes, rates, codecs, the largest keys, and what compaction would save."""
+"""`kstore stat`: sizes, rates, codecs and largest keys of partitions, and the bytes that compaction would save."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ _PASSES = 3
 class StatOptions:
     """The options of `stat`.
 
-    decodes: whether also records are read, or only headers; top: how many keys are shown; shows_rates: in a table;
-    map_bytes: of the key map.
+    decodes: whether records are read, not only headers; top: how many keys are shown; shows_rates: whether a table of
+    rates is shown; map_bytes: memory of the key map.
     """
 
     decodes: bool
@@ -73,7 +73,7 @@ class StatOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Weighed:
-    """One partition and what was found of it; savings: None where only headers were read."""
+    """The statistics of one partition; savings: None if only headers were read."""
 
     topic_partition: TopicPartition
     segments: int
@@ -83,7 +83,7 @@ class Weighed:
 
     @property
     def seconds(self) -> float:
-        """From the first to the last timestamp; 0 for less than two different ones."""
+        """The seconds from the first to the last timestamp, 0 for fewer than two different ones."""
         statistics = self.found
         if statistics.first_timestamp_ms is None or statistics.last_timestamp_ms is None:
             return 0
@@ -91,7 +91,7 @@ class Weighed:
 
     @property
     def saved_bytes(self) -> int | None:
-        """What compaction would save, None where it is not known: a compacted topic has no record without a key."""
+        """The bytes that compaction would save; None if unknown, or the topic has records without a key."""
         if self.savings is None or self.found.records_without_key:
             return None
         return self.savings.bytes_before - self.savings.bytes_after
@@ -193,7 +193,7 @@ def _number(value: float | None) -> str:
 
 
 def run(selection: PartitionSelection, wanted: StatOptions, out: Output, *, is_json: bool) -> int:
-    """Weigh the selected partitions and return the exit status. One that can't be read is reported and left out."""
+    """Show the selected partitions and return the exit status. One that can't be read is reported and left out."""
     status = EXIT_FINE
     partitions = selection.find()
     progress = Progress()
@@ -226,7 +226,7 @@ def run(selection: PartitionSelection, wanted: StatOptions, out: Output, *, is_j
 
 
 def weigh(log: Log, wanted: StatOptions, progress: Progress, *, env: Env) -> Weighed:
-    """Read a log and return what was found.
+    """Read a log and return its statistics.
 
     Raises: CorruptRecordError and the other errors of a read.
     """

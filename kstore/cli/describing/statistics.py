@@ -28,7 +28,7 @@ KeyId: TypeAlias = "bytes | tuple[bytes, int, bytes]"
 
 
 class KeyWeight(NamedTuple):
-    """A key and what its records weigh: number, and bytes of keys and values.
+    """A key with the number of its records, and their bytes of keys and values.
 
     Both are lower bounds: key_bytes_at_most is the upper one, equal to them unless keys were dropped.
     """
@@ -41,10 +41,10 @@ class KeyWeight(NamedTuple):
 
 
 class LargestKeys:
-    """The keys whose records take the most bytes, of at most 2 * `most` that are counted at a time.
+    """The keys whose records take the most bytes; at most 2 * `most` keys are counted at a time.
 
-    All are exact as long as there are no more keys than that. Beyond, the lightest are dropped, and a key that is met
-    again may have had up to floor_bytes before; so none with more bytes than that is missing.
+    Counts are exact up to that many keys. Beyond it the lightest keys are dropped: a key that comes again may have had
+    up to floor_bytes before, and no key with more bytes than that is missing.
     Attributes: floor_bytes.  Source: Metwally et al., "Efficient computation of frequent and top-k elements", 2005.
     """
 
@@ -137,9 +137,9 @@ class CodecWeight:
 
 @dataclass
 class LogStatistics:
-    """What was gathered of a log. Control batches count as batches, and their records do not.
+    """The statistics of a log. Control batches count as batches, but not their records.
 
-    records: None if a batch does not tell how many it has, and it was not decoded. tombstones, records_without_key,
+    records: None if a batch that was not decoded has no record count. tombstones, records_without_key,
     largest_record_bytes (of key and value): of decoded batches.
     """
 

@@ -1,4 +1,4 @@
-"""`kstore export`: files, or rows of a table, of what the selected partitions hold; each run goes on after the last."""
+"""`kstore export`: the selected partitions as files, or as rows of a table; each run continues after the last one."""
 
 from __future__ import annotations
 
@@ -116,13 +116,13 @@ class Bar:
         self._stack.close()
 
     def begin(self, total_bytes: int) -> None:
-        """Begin a bar for so many bytes."""
+        """Start a bar for a number of bytes."""
         self._stack.close()
         self._progress.done_bytes = 0
         self._stack.enter_context(self._out.progress(self._progress, total_bytes=lambda: total_bytes))
 
     def add(self, size: int) -> None:
-        """Move the bar on."""
+        """Advance the bar by a number of bytes."""
         self._progress.done_bytes += size
 
 

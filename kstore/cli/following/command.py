@@ -1,4 +1,4 @@
-"""`kstore cat --follow`: the records of the selected partitions as they come."""
+"""`kstore cat --follow`: the records of the selected partitions, and new ones as they are appended."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 def run(selection: PartitionSelection, wanted: CatOptions, out: Output, *, is_json: bool) -> int:
-    """Print the selected records, and those that come, until the limit or an interrupt; return the exit status.
+    """Print the selected records, and new ones, until the limit or an interrupt; return the exit status.
 
-    A partition that can't be opened is reported and left out. A log that was truncated, or lost records before they
-    were printed, is followed on with a warning.
+    A partition that can't be opened is reported and left out. If a log is truncated, or loses records before they are
+    printed, a warning says so and the command continues.
     """
     partitions = selection.find()
     status, unreadable = EXIT_FINE, set()
@@ -82,7 +82,7 @@ def _found_now(
 
 
 def _tail(directory: PartitionDirectory, offset: int | None, *, wanted: CatOptions, arrivals: Arrivals) -> LogTail:
-    """Return the tail of a log; offset None is the start of one that was found later."""
+    """Return the tail of a log; offset: None for a partition that was added later, which is read from its start."""
     options = FollowOptions(
         isolation="read_committed" if wanted.only_committed else "read_uncommitted", auto_offset_reset="earliest"
     )
@@ -93,7 +93,7 @@ def _tail(directory: PartitionDirectory, offset: int | None, *, wanted: CatOptio
             end = log._readable_end(isolation=options.isolation).offset
             start, _ = log._held_offsets(wanted.start_offset, since_ms=wanted.since_ms, isolation=options.isolation)
             start = min(start, max(end, log.log_start_offset))
-        # A log of its own, which does not end with this one.
+        # The tail uses a log of its own, which outlives this call.
         return open_found(directory)._tail(start, options=options, arrivals=arrivals)[0]
 
 

@@ -60,11 +60,11 @@ def export(
     """Export as kstore.export does, with a Spark task for each part; no row passes through the JVM.
 
     The driver plans and commits, and the tasks write files into the target's staging directory: source and target must
-    be paths that the driver and all executors see. A run that this began can be continued without Spark, and the other
+    be paths that the driver and all executors see. A run can be started with Spark and resumed without it, or the other
     way round. Retries and speculation are safe.
     Args: as kstore.export; spark: a session, also of Spark Connect.
     Raises: as kstore.export on the driver; pyspark's errors for a task that failed too often, whose message has the
-        error of kstore. The same call then goes on where this one stopped.
+        error of kstore. The same call then resumes the run.
     Returns: what the target holds, and what this run added.
     """
     opened = Source(source, config_or_default(config), env, fail_on_data_loss)

@@ -150,7 +150,7 @@ def _plan_part(part: _Part, options: ReadOptions, *, max_partition_bytes: int) -
     directories = []
     for topic_partition, path, url in part:
         env, root = located[url]
-        # First, so that what is asked of the directory is answered from its listing.
+        # First, so that its listing answers all later questions about the directory.
         env.listdir(path)
         directories.append(PartitionDirectory(topic_partition, path, root, env))
     here = {directory.topic_partition for directory in directories}

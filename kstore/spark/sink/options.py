@@ -78,8 +78,7 @@ _WITHOUT_EFFECT = (
 )
 _PREFIXES_WITHOUT_EFFECT = ("sasl.", "ssl.")
 _MOST_APP_ID = 200
-# Kafka's 16 KiB bound the time that records wait. A task writes what it has as fast as it can, so that larger batches
-# only cost less.
+# Kafka's 16 KiB limit how long records wait. A task writes at full speed, so larger batches only save work.
 _BATCH_BYTES = 256 * KIB
 
 
@@ -88,8 +87,8 @@ class WriteOptions:
     """All options of a write, validated.
 
     root: the root to write to, absolute. topic: that of all rows, None to take it from their topic column.
-    new_topic_partitions: how many partitions a missing topic gets, None to refuse it. app: None for a write that is
-    committed whatever was before. settings: those of the producer in each task.
+    new_topic_partitions: how many partitions a missing topic gets, None to refuse it. app: None to commit without a
+    version. settings: those of the producer in each task.
     """
 
     root: str

@@ -104,7 +104,7 @@ class RowSender:
             self._send_waiting()
 
     def finish(self) -> None:
-        """Send what is left and wait until all records are with the sink.
+        """Send the remaining rows and wait until the sink has all records.
 
         Raises: as write.
         """
@@ -177,7 +177,7 @@ def _timed(column: pa.Array) -> pa.Array:
 def _filled(partitions: pa.Array, records: pa.RecordBatch, *, count: int) -> pa.Array:
     """Return the partition of each row: the given one, or that of its key; null for rows with neither.
 
-    So rows of one partition stay in their order, whichever way they got there.
+    This keeps the order of each partition's rows, whether they name it or their key does.
     """
     import pyarrow as pa
 

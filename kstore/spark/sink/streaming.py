@@ -46,7 +46,7 @@ class KStoreStreamWriter(DataSourceStreamArrowWriter):
             commit(self._options, messages, app)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Remove what the tasks staged. What a commit decided before it failed stays decided."""
+        """Remove the staged files. A commit that failed after its commit point stays committed."""
         app = _batch_of(messages, batchId)
         if app is not None:
             with suppress(StorageError):
@@ -67,7 +67,7 @@ def _running_batch() -> AppVersion:
 
 
 def _batch_of(messages: list[WriterCommitMessage | None], batch_id: int) -> AppVersion | None:
-    """Return what the tasks say they wrote, None if no task wrote anything.
+    """Return the version in the messages of the tasks, None if no task wrote anything.
 
     Raises: ValueError if it is not this batch, of one query.
     """

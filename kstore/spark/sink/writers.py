@@ -40,7 +40,7 @@ _BATCH_ID = "batch"
 
 @dataclass(frozen=True)
 class StagedMessage(WriterCommitMessage):
-    """What a task staged; app: the application and the version that the task was told, None for a batch write."""
+    """The files that a task staged; app: the application and version of the write, None for a batch write."""
 
     files: tuple[StagedFile, ...]
     app: AppVersion | None = None
@@ -121,7 +121,7 @@ class KStoreWriter(DataSourceArrowWriter):
         self._clear()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove what the tasks staged. What the commit decided before it failed stays decided."""
+        """Remove the staged files. A commit that failed after its commit point stays committed."""
         del messages
         self._clear()
 

@@ -1,4 +1,4 @@
-"""How much of what is new goes into one micro-batch: maxOffsetsPerTrigger, minOffsetsPerTrigger, maxTriggerDelay.
+"""The size of a micro-batch: maxOffsetsPerTrigger, minOffsetsPerTrigger, maxTriggerDelay.
 
 Numbers in, numbers out; no log is opened.  Source: Spark KafkaMicroBatchStream.
 """
@@ -44,7 +44,7 @@ class TriggerDelay:
         self._last_ms: int | None = None
 
     def holds_back(self, start: Mapping[TopicPartition, int], end: Offsets) -> bool:
-        """Return whether what is new has to wait; otherwise restart the time."""
+        """Return whether the new offsets must wait; if not, restart the delay."""
         now_ms = self._clock.monotonic_ms()
         is_due = self._last_ms is None or now_ms - self._last_ms >= self._most_delay_ms
         if not is_due and sum(offset - start[partition] for partition, offset in end.items()) < self._least:

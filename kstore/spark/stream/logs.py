@@ -26,7 +26,7 @@ _logger = logging.getLogger("kstore.spark")
 
 
 class LogBounds(NamedTuple):
-    """What a stream may read of a log: from `start` to `end`; log_end: of all that is written."""
+    """The offsets [start, end) that a stream may read of a log; log_end: its log end offset."""
 
     directory: PartitionDirectory
     start: int
@@ -45,13 +45,13 @@ class StreamLogs:
 
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
-        # Later, there may be partitions that startingOffsets could not name.
+        # For partitions that are added later, which startingOffsets could not name.
         anywhere = Bound(option="startingOffsets", everywhere=EARLIEST)
         self._read = replace(options.read, starting=anywhere)
         self._looks = Looks(keeps_logs=True, most_kept=_MOST_KEPT)
 
     def close(self) -> None:
-        """Close the logs; they are opened again when they are looked at."""
+        """Close the logs; the next call opens them again."""
         self._looks.close()
 
     def starting_offsets(self) -> Offsets:
@@ -75,10 +75,10 @@ class StreamLogs:
         return selected_partitions(options, find)
 
     def bounds(self) -> dict[TopicPartition, LogBounds]:
-        """Return the bounds of every partition that there is now.
+        """Return the bounds of every selected partition, as the logs are now.
 
-        Cost: a listing for each path, and two stats for each log that was not written for a second. Of the others, what
-        is new is read: the headers of its batches, and with read_committed and PERMISSIVE the whole log.
+        Cost: a listing for each path; for each log two stats, and if it was written within the last second or changed,
+            a walk over the headers of its new batches, with read_committed and PERMISSIVE a read of the whole log.
         """
 
         def find(directories: list[PartitionDirectory]) -> dict[TopicPartition, LogBounds]:
@@ -168,10 +168,9 @@ class StreamLogs:
         return LogBounds(directory, log.log_start_offset, *self._ends_of(log))
 
     def _ends_of(self, log: Log) -> tuple[int, int]:
-        """Return where a stream may end now, and the end of the log.
+        """Return the offset up to which a stream may read now, and the log end offset.
 
-        Unlike a batch read, a stream does not go on to after damage at the very end of a log: a recovery may put other
-        records there.
+        Unlike a batch read, a stream stops before damage at the end of a log: a recovery may put other records there.
         """
         read = self._read
         end = log._readable_end(isolation=read.isolation_level, on_error=read.on_error).offset

@@ -1,4 +1,4 @@
-"""Where a stream is: the offset of each partition, and its form in Spark's checkpoint, which is that of Kafka's source.
+"""The position of a stream: an offset for each partition, and its form in Spark's checkpoint, as Kafka's source has it.
 
     {"topic": {"0": 23, "1": 7}}
 
@@ -32,7 +32,7 @@ class StreamPosition(NamedTuple):
         return self.start == self.offsets
 
     def to_json(self) -> dict[str, Any]:
-        """Return what Spark keeps. Equal positions have equal texts."""
+        """Return the position as Spark's checkpoint stores it; equal positions have equal texts."""
         fields: dict[str, Any] = _by_topic(self.offsets)
         if self.start is not None:
             fields[START_KEY] = _by_topic(self.start)
@@ -40,7 +40,7 @@ class StreamPosition(NamedTuple):
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> StreamPosition:
-        """Return the position that Spark kept.
+        """Return the position that a checkpoint of Spark stores.
 
         Raises: ValueError if it is of another form, as in the checkpoint of another source.
         """

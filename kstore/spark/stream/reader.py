@@ -43,7 +43,7 @@ class KStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._user_schema = user_schema
         self._logs = StreamLogs(options)
         self._start: StreamPosition | None = None
-        # Of the last look; with Trigger.AvailableNow, of the only one.
+        # As of the last check; with Trigger.AvailableNow, of the only one.
         self._bounds: dict[TopicPartition, LogBounds] = {}
         self._is_pinned = False
         self._delay: TriggerDelay | None = None
@@ -51,7 +51,7 @@ class KStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._delay = TriggerDelay(least=options.min_offsets, most_delay_ms=options.max_trigger_delay_ms)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return where the stream starts, which the offsets of the first micro-batch will say too.
+        """Return the start of the stream, which the offsets of the first micro-batch record too.
 
         Raises: as StreamLogs.starting_offsets.
         """
@@ -61,7 +61,7 @@ class KStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._start.to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return where the next micro-batch ends; `start` itself if there is nothing new, or not enough.
+        """Return the end of the next micro-batch; `start` itself if there are no new offsets, or not enough.
 
         Raises: as StreamLogs.bounds; ValueError for a checkpoint of another source.
         """
@@ -82,21 +82,21 @@ class KStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the ends that the last look found, for the query's progress."""
+        """Return the ends of the logs at the last check, for the query's progress."""
         if not self._bounds:
             return None
         return StreamPosition({partition: bounds.end for partition, bounds in self._bounds.items()}).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Look at the logs for the last time: the query ends where they end now."""
+        """Fix the end of the query: the present ends of the logs."""
         self._bounds = self._logs.bounds()
         self._is_pinned = True
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the tasks of a micro-batch.
 
-        If its end says where the stream started, that is its start: if the query was restarted, the start that Spark
-        gives was looked up again.
+        If `end` records where the stream started, that is used in place of `start`, which Spark looks up again when a
+        query is restarted.
         Raises: as StreamLogs.tasks.
         """
         until = StreamPosition.of(end)
@@ -113,7 +113,7 @@ class KStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._logs.close()
 
     def _ends(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        # An end that moved back, though the log still holds what was read, is that of other options.
+        # An end may be below what was read before, because the options changed; the log still has those records.
         ends = {
             partition: max(bounds.end, min(start.get(partition, 0), bounds.log_end))
             for partition, bounds in self._bounds.items()
