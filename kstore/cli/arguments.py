@@ -55,12 +55,12 @@ class PartitionSelection:
         return sorted(selected, key=lambda partition: partition.topic_partition)
 
     def losses_of_roots(self, partitions: Iterable[PartitionDirectory]) -> list[SuspectedLoss]:
-        """Return what is lost with selected partitions that have no directory, if DIR is the root of `partitions`."""
+        """Return the losses of selected partitions without a directory, if DIR is the root of `partitions`."""
         from kstore.log.recovery.evidence import losses_of_root
 
         directories = list(partitions)
         roots = {partition.root: partition.env for partition in directories if not self.is_directory_of(partition)}
-        # One that was deleted since it was listed is reported where it is opened.
+        # A partition that was deleted since it was listed is reported where it is opened.
         listed = {partition.topic_partition for partition in directories}
 
         def is_wanted(partition: TopicPartition) -> bool:

@@ -1,4 +1,4 @@
-"""What every Env has in common: kinds, statuses and identities of files, open files for reading, and paths."""
+"""The types that every Env uses: kinds, statuses and identities of files, files open for reading, and paths."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class FileIdentity(NamedTuple):
 class ObjectIdentity(NamedTuple):
     """Distinguishes objects of a store that had the same name; see is_same_file.
 
-    modified_s: whole seconds, since not every answer of a server has more; 0 if unknown. etag: the entity tag, which a
-    listing does not tell; empty if unknown.
+    modified_s: in whole seconds, as some answers of a server have no more; 0 if unknown. etag: the entity tag, which
+    listings do not have; empty if unknown.
     """
 
     size_in_bytes: int
@@ -63,9 +63,7 @@ UNKNOWN_FILE = FileIdentity(0, 0, 0)
 
 
 def is_same_file(identity: Identity, other: Identity) -> bool:
-    """Whether two identities may be of the same file; an unknown one matches any, and so does an unknown part of one
-    of an object.
-    """
+    """Whether two identities may be of the same file; an unknown identity, or part of one, matches any."""
     if isinstance(identity, ObjectIdentity) and isinstance(other, ObjectIdentity):
         pairs = zip(identity, other, strict=True)
         return all(first == second or not first or not second for first, second in pairs)
@@ -74,8 +72,8 @@ def is_same_file(identity: Identity, other: Identity) -> bool:
 
 class FileStatus(NamedTuple):
     """What a path refers to; identity (device, inode, modification time in ns) changes if the file is replaced or
-    written. Of an object, the first two are its size and 0; of a directory of objects, the second is a hash of what a
-    listing found in it.
+    written. For an object, the first two are its size and 0; for a directory of objects, the second is a hash of its
+    listing.
     """
 
     kind: FileKind
@@ -89,7 +87,7 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release what is held; a second call does nothing."""
+        """Release files, locks and memory; a second call does nothing."""
 
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError(
@@ -135,11 +133,11 @@ class ReadFile(Closing):
 
     @abstractmethod
     def is_listed(self, listed: Identity) -> bool:
-        """Whether this is the file that a listing found."""
+        """Whether this is the file that had this identity in a listing."""
 
     @abstractmethod
     def holds(self, data: bytes, *, position: int) -> bool:
-        """Whether the file still has bytes that were read of it; False if it was written again in place since."""
+        """Whether the file still has `data` at `position`; False if it was overwritten in place since it was read."""
 
     @abstractmethod
     def map(self, size: int) -> MappedBytes:
@@ -149,10 +147,10 @@ class ReadFile(Closing):
         """
 
     def will_read(self, *, position: int, end_position: int) -> None:
-        """Announce that [position, end_position) will be read in order, so that a slow store can be asked ahead."""
+        """Announce that [position, end_position) will be read in order; an object store may then be read ahead."""
 
     def walk_cached(self, scan: HeaderScan) -> None:
-        """Continue a scan of this file where that is cheaper than to feed it a chunk."""
+        """Continue a scan of this file by small reads if its pages are cached; the caller feeds it the rest."""
 
     def skip_hole(self, position: int) -> int:
         """Return the first position >= `position` that may hold a nonzero byte; the file's size if there is none.
@@ -182,7 +180,7 @@ class ReadFile(Closing):
 
 
 def path_list(paths: StrPath | Iterable[StrPath]) -> list[StrPath]:
-    """Return one path or several as a list.  Raises: TypeError for bytes and for what is neither."""
+    """Return one path or several as a list.  Raises: TypeError for bytes and other types."""
     if isinstance(paths, str | os.PathLike):
         return [paths]
     return [*_several(paths)]
@@ -193,7 +191,7 @@ def _several(paths: Any) -> Iterable[StrPath]:
 
 
 def path_text(path: object) -> str:
-    """Return a path as a str.  Raises: TypeError for a path of bytes, and for what is no path."""
+    """Return a path as a str.  Raises: TypeError for a path of bytes and other types."""
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str):
         raise TypeError(f"path must be str or a path of str, got {type(text).__name__}")
@@ -201,7 +199,7 @@ def path_text(path: object) -> str:
 
 
 def join_path(directory: str, name: str) -> str:
-    """Return the path of a name, which is not a path, in a directory."""
+    """Return the path of a name (without slashes) in a directory."""
     return directory + name if directory.endswith("/") else f"{directory}/{name}"
 
 

@@ -23,8 +23,8 @@ _HADOOP_NAMES = {"s3a": "s3", "s3n": "s3"}
 
 
 class Location(NamedTuple):
-    """Where a path or URL leads: the Env that reads it, and the path in the form that this Env takes and reports. The
-    path of a URL has no options and no secrets.
+    """The Env that reads a path or URL, and the path as this Env takes and reports it, without a URL's options and
+    secrets.
     """
 
     env: Env
@@ -32,13 +32,13 @@ class Location(NamedTuple):
 
 
 def locate(path: StrPath, env: Env | None = None) -> Location:
-    """Return the Env of a path or URL, unless the caller has one, and the absolute path in it.
+    """Return the Env of a path or URL, or `env` if it is given, and the absolute path in it.
 
     Plain paths and file:// URLs are local. Other URLs are read through pyarrow.fs, and through fsspec if pyarrow does
-    not know the scheme. Each call for such a URL gives an Env that lists what it is asked for again; those of one store
+    not know the scheme. Each call for such a URL returns an Env with an empty cache of listings; those of one store
     share its connections.
     Raises: TypeError for bytes paths; StorageError for an empty path, or a URL without a file system.
-    Cost: no request, except to find the region of a bucket of AWS that is not given.
+    Cost: no request, except to find the region of an AWS bucket if it is not given.
     """
     if env is not None:
         return Location(env, env.absolute_path(path))
@@ -71,12 +71,12 @@ def portable(path: str) -> str:
 
 
 def is_local(path: StrPath) -> bool:
-    """Whether a path or URL leads to a file of this machine, or one that is mounted."""
+    """Whether a path or URL is of a file on this machine or in a mounted file system."""
     return _scheme_of(path) in (None, "file")
 
 
 def shown_path(path: str) -> str:
-    """Return a path or URL without the options, where secrets may be, for a message."""
+    """Return a path or URL for a message, without the options, which may be secret."""
     return path if _scheme_of(path) is None else without_secrets(path)
 
 

@@ -1,4 +1,4 @@
-"""Env: what every access to files promises, whether they are local or in a store of objects."""
+"""Env: the interface for all access to files, local ones and objects of a store."""
 
 from __future__ import annotations
 

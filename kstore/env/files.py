@@ -45,7 +45,7 @@ _AT_EMPTY_PATH = 0x1000
 
 
 def writers_limit() -> int:
-    """Return how many files that are appended to a store may keep open by default: half of RLIMIT_NOFILE."""
+    """Return how many files for appending a store keeps open by default: half of RLIMIT_NOFILE."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST_WRITERS if limit == resource.RLIM_INFINITY else min(max(limit // 2, 1), _MOST_WRITERS)
 
@@ -71,8 +71,8 @@ class LocalFile(PositionedFile, ReadFile):
             return identity_of(os.fstat(self._open_fd()), self._fd)
 
     def is_listed(self, listed: Identity) -> bool:
-        """Whether this is the file that a listing found. Cost: a stat for an identity that was not confirmed by the
-        last call.
+        """Whether this is the file that had this identity in a listing.  Cost: a stat, unless the last call confirmed
+        the same identity.
         """
         if self._known is not listed:
             if not is_same_file(listed, self.identity()):
@@ -81,7 +81,7 @@ class LocalFile(PositionedFile, ReadFile):
         return True
 
     def holds(self, data: bytes, *, position: int) -> bool:
-        """Whether the file still has bytes that were read of it.  Cost: a pread."""
+        """Whether the file still has `data` at `position`.  Cost: a pread."""
         return self.pread(len(data), position=position) == data
 
     def pread_into(self, buffer: bytearray | memoryview, *, position: int) -> int:

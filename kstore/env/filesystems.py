@@ -1,6 +1,6 @@
 """The file systems of pyarrow, and through it of fsspec: the only module that imports pyarrow.fs.
 
-What they raise becomes a StorageError that names the path and shows what the server said, without secrets.
+Their errors become StorageErrors with the path and the text of the server, without secrets.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from kstore.env.base import ObjectIdentity
 from kstore.env.process import SYSTEM_CLOCK, variable
 from kstore.errors import StorageError
 
-# A request is tried this often, by the retry strategy of pyarrow; between the tries are pauses.
+# How often a request is tried, with pauses, by the retry strategy of pyarrow.
 MOST_ATTEMPTS = 4
 # Seconds without an answer after which a request is tried again.
 _CONNECT_TIMEOUT_S = 5.0
 _REQUEST_TIMEOUT_S = 30.0
-# What pyarrow says when an error of a server is longer than the read: then it does not try again.
+# The text of pyarrow's error, which it does not retry, if the error of a server is longer than the read.
 _LOST_ANSWER = "Failed to flush response stream"
 _PAUSE_S = 0.2
-# What the last byte of a read is before the answer comes, in turn: one that stays was not in the answer.
+# The last byte of a read buffer is set to one of these in turn before the request: if it stays, the answer was short.
 _FILLS = (0xA5, 0x5A)
 _GCS_RETRIES_S = "30"
 _NS = 10**9
@@ -43,7 +43,7 @@ _NO_SUCH_PLACE = re.compile(r"NO_SUCH_BUCKET|NO_SUCH_KEY|NoSuchBucket|RESOURCE_N
 
 
 class ListedObject(NamedTuple):
-    """An object as a listing found it; modified_ns is 0 if the file system does not tell it."""
+    """An object in a listing; modified_ns is 0 if the file system does not report it."""
 
     size_in_bytes: int
     modified_ns: int
@@ -54,7 +54,7 @@ class ListedObject(NamedTuple):
 
 
 class _Objects(NamedTuple):
-    """The objects of a directory, sorted: their names with "/" in between, where each starts, sizes and times."""
+    """The objects of a directory, sorted: their names joined by "/", the start of each, and their sizes and times."""
 
     names: str
     starts: array[int]
@@ -75,7 +75,7 @@ _NO_OBJECTS = _Objects("", array("q", [0]), array("q"))
 
 
 class Listing:
-    """What is at or below a directory, by one recursive listing; directories are named relative to it, "" is itself.
+    """The objects and directories below a directory, from one listing; paths are relative to it, "" is itself.
 
     Memory: the names and 24 bytes for each object, and a few hundred bytes for each directory.  Threads: thread-safe.
     """
@@ -88,7 +88,7 @@ class Listing:
     def of(cls, objects: Iterable[tuple[str, ListedObject]], *, directories: Iterable[str] = ()) -> Listing:
         """Make a listing of objects and their paths relative to the directory.
 
-        Args: directories: others that are there; what is in them is not known.
+        Args: directories: others that exist, whose content is unknown.
         """
         listing = cls()
         gathered: dict[str, tuple[list[str], array[int]]] = {}
@@ -119,7 +119,7 @@ class Listing:
             directory = parent
 
     def is_directory(self, directory: str) -> bool:
-        """Whether a directory is there."""
+        """Whether a directory exists."""
         parent, _, name = directory.rpartition("/")
         is_named = bool(directory) and name in self._inner.get(parent, ())
         return is_named or directory in self._directories or directory in self._inner
@@ -146,7 +146,7 @@ class Listing:
 
 
 class OpenObject(NamedTuple):
-    """An object that was opened, and what it was then."""
+    """An object that was opened, and its identity then."""
 
     handle: Any
     identity: ObjectIdentity
@@ -156,8 +156,8 @@ class RemoteFileSystem:
     """A file system of pyarrow, whose errors become StorageErrors.
 
     Args: filesystem: a pyarrow.fs.FileSystem; secrets: texts that no message shows; unquotes: whether the path of an
-        object is that of its URL with %20 and the like decoded; forget: called before each look, to drop what the file
-        system remembers of earlier ones.
+        object is that of its URL with %20 and the like decoded; forget: called before each request, to drop what the
+        file system cached.
     Cost: each method says how many requests it sends to an S3 server.
     Threads: thread-safe.
     """
@@ -180,7 +180,7 @@ class RemoteFileSystem:
         return unquote(url_path) if self._unquotes else url_path
 
     def list(self, key: str, *, path: str, is_recursive: bool = True) -> Listing:
-        """Return what is below a directory, or only what is in it; nothing if it does not exist.
+        """Return everything below a directory, or only what is directly in it; empty if it does not exist.
 
         Cost: 1 request per 1000 objects, or per 1000 names.
         """
@@ -196,7 +196,7 @@ class RemoteFileSystem:
         return Listing.of(listed, directories=directories)
 
     def status(self, key: str, *, path: str) -> ListedObject | bool:
-        """Return what an object is, True for a directory, False for nothing.  Cost: 1 request, 2 if it is no object."""
+        """Return an object, True for a directory, False if neither exists.  Cost: 1 request, 2 if it is no object."""
         from pyarrow.fs import FileType
 
         with self._errors("stat", path):
@@ -223,10 +223,10 @@ class RemoteFileSystem:
         return OpenObject(handle, ObjectIdentity(size, modified_s, texts.get("etag", "")))
 
     def read(self, opened: OpenObject, size: int, *, position: int, path: str) -> bytearray:
-        """Return `size` bytes of an open object, which has so many.
+        """Return `size` bytes of an open object, which must have as many.
 
-        An answer that is shorter than what was asked for is asked for again, a few times: pyarrow does not say that it
-        is, and leaves what was in memory for the rest.
+        A short answer is requested again, up to MOST_ATTEMPTS times: pyarrow does not report it, and leaves the rest of
+        the buffer as it was.
         Raises: StorageError.
         Cost: 1 request, and a second one if the last byte happens to be the one that marks it as missing.
         """
@@ -249,10 +249,10 @@ class RemoteFileSystem:
         )
 
     def _read_once(self, opened: OpenObject, size: int, *, position: int, fill: int, path: str) -> bytearray | None:
-        """Return the bytes, None if the last one is as it was before."""
+        """Return the bytes, None if the last one was not set."""
         data = bytearray(size)
         data[-1] = fill
-        # Into memory of ours; a stream of a part has a position of its own, so that threads can share the object.
+        # Into our own buffer; each stream has its own position, so that threads can share the object.
         with (
             self._errors(f"read {size} bytes at position {position} of", path),
             opened.handle.get_stream(position, size) as stream,
@@ -278,7 +278,7 @@ class RemoteFileSystem:
 
 
 def _taken_from(items: list[Any]) -> Iterator[Any]:
-    """Yield the items of a list in order, and release each: pyarrow's take more memory than a listing."""
+    """Yield the items of a list in order and remove them from it: those of pyarrow take more memory than a listing."""
     items.reverse()
     while items:
         yield items.pop()
@@ -327,7 +327,7 @@ def split_url(url: str) -> SplitResult:
 
 
 def secrets_of(parts: SplitResult) -> list[str]:
-    """Return the texts of a URL that nobody may see: passwords, and the values of options that are named like one."""
+    """Return the secret texts of a URL: passwords, and the values of options with a name like one."""
     secrets = [value for name, value in parse_qsl(parts.query) if _SECRET_KEY.search(name)]
     user, separator, password = parts.netloc.rpartition("@")[0].partition(":")
     shown_user = [] if parts.scheme in ("abfs", "abfss") else [user]
@@ -386,9 +386,9 @@ def _key(parts: SplitResult) -> str:
 
 
 def _s3(parts: SplitResult, endpoint: str) -> Any:
-    """Make the file system of an s3 URL, with bounded retries and timeouts, which pyarrow's URLs cannot name.
+    """Make the file system of an s3 URL, with bounded retries and timeouts, which pyarrow's URLs cannot set.
 
-    Args: endpoint: that of the environment, for a URL that names none.
+    Args: endpoint: from the environment, for a URL without one.
     """
     from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem, resolve_s3_region
 
@@ -419,10 +419,7 @@ def _s3(parts: SplitResult, endpoint: str) -> Any:
 
 
 def _environment_endpoint() -> str:
-    """Return the endpoint for S3 that the environment names, as the SDKs of AWS look for it; "" if there is none.
-
-    pyarrow does not look for it.
-    """
+    """Return the S3 endpoint in the environment variables of AWS's SDKs, which pyarrow ignores; "" if there is none."""
     if (variable("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") or "").lower() == "true":
         return ""
     return variable("AWS_ENDPOINT_URL_S3") or variable("AWS_ENDPOINT_URL") or ""

@@ -1,4 +1,4 @@
-"""OpenFiles: the files that a log has open, in a cache that all logs share; and files that were listed before."""
+"""OpenFiles: the open files of a log, in a cache that all logs share; and checks that a file is the listed one."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class OpenFiles(Closing):
         self._owner = object()
 
     def __del__(self) -> None:
-        # Without an owner if an interrupt ended its making.
+        # An interrupt in __init__ leaves no owner.
         if hasattr(self, "_owner"):
             self._cache.release_soon(self._owner)
 
     @property
     def is_high_latency(self) -> bool:
-        """Whether a read takes so long that it is worth a detour to save one."""
+        """Whether a read is so slow that it is worth extra work to save one."""
         return self._env.is_high_latency
 
     @property
@@ -65,7 +65,7 @@ class OpenFiles(Closing):
         return loan if is_listed else self._lent_again(loan, path, listed)
 
     def _lent_again(self, loan: Loan[ReadFile], path: str, listed: Identity) -> Loan[ReadFile]:
-        """Lend the file that has the name now; the cached one was listed at another time."""
+        """Lend the file that has the name now, after the cached one turned out to be another."""
         self._cache.give_back(loan)
         self.forget(path)
         loan = self._cache.lend(self._owner, path, lambda: self._opened(path, listed))

@@ -50,10 +50,10 @@ _called_at_exit: set[Callable[[], None]] = set()
 
 
 def at_exit(callback: Callable[[], None]) -> None:
-    """Call `callback` once this process ends by itself and its threads have ended, daemon threads excepted.
+    """Call `callback` at the exit of this process, after all threads but daemon threads have ended.
 
-    Not in child processes, which ask for it themselves; those of multiprocessing too, which skip atexit before Python
-    3.13. os._exit() and signals that end the process skip it.
+    Child processes must register their own callbacks, also in multiprocessing, which skips atexit before Python 3.13.
+    os._exit() and signals that end the process skip the callback.
     """
     if callback in _called_at_exit:
         return

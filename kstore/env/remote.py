@@ -1,7 +1,7 @@
 """RemoteEnv and RemoteFile: objects in a store, read as the files of directories, with few requests.
 
-An object is never changed in place: another one may get its name. Each answer about directories comes from one
-recursive listing, and each byte of an object from requests between two looks that found the same object.
+An object is never changed in place, but another one may replace it. Each answer about directories comes from one
+recursive listing. The bytes of an object are returned after a request for its identity found the same object as before.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from kstore.waiting import Call, Workers
 if TYPE_CHECKING:
     from kstore._core import MappedBytes
 
-# One request of a lookup. Blocks are counted from the end of the object, since most lookups are about that.
+# One request of a lookup. Blocks are counted from the end of the object, where most lookups read.
 BLOCK_BYTES = 256 * 1024
 _BLOCKS_KEPT = 8
-# One request of a reader that reads in order, and how many of them are under way besides the one it reads.
+# One request of a sequential reader, and how many requests it has under way ahead of the block it reads.
 STREAM_BYTES = 8 * 1024 * 1024
 REQUESTS_AHEAD = 3
-# The first request of a reader that was not announced; each is twice as large as the one before.
+# The first request of a reader without will_read(); each is twice as large as the one before.
 _FIRST_BYTES = 1024 * 1024
-# How many readers in order keep what they read ahead, 32 MiB each.
+# How many sequential readers keep blocks read ahead, 32 MiB each.
 STREAMS_LIMIT = 16
 PARALLEL_REQUESTS = 32
 
 
 class _Block(NamedTuple):
-    """Bytes of an object; number: how many requests for bytes of it were answered up to this one."""
+    """Bytes of an object; number: how many requests for its bytes had been answered, this one included."""
 
     start: int
     data: bytearray
@@ -61,7 +61,7 @@ class _Block(NamedTuple):
 
 
 class _Stream:
-    """The blocks from a position on, a few of them requested ahead in threads.
+    """The blocks of an object from a position on; threads request the next few ahead.
 
     Memory: at most REQUESTS_AHEAD + 1 blocks of STREAM_BYTES.  Threads: for one thread at a time.
     """
@@ -80,7 +80,7 @@ class _Stream:
         return self.start <= position <= self._next and position < self._end
 
     def blocks(self, position: int, *, size: int) -> list[_Block]:
-        """Return the blocks with [position, position + size), and forget those before."""
+        """Return the blocks with [position, position + size), and drop those before."""
         while self._blocks and sum(self._blocks[0][:2]) <= position:
             self._blocks.popleft()
         end = min(position + size, self._end)
@@ -101,7 +101,7 @@ class _Stream:
         return blocks
 
     def close(self) -> None:
-        """Forget all blocks; a request that is under way ends on its own."""
+        """Drop all blocks; a request that is under way ends by itself."""
         self._blocks.clear()
         self.start = self._end
         if self._workers is not None:
@@ -129,13 +129,13 @@ _STREAMS: SharedCache[_Stream] = SharedCache(limit=STREAMS_LIMIT, weigh=lambda _
 
 
 class RemoteFile(ReadFile):
-    """An object that is read by ranges: lookups in blocks that are kept, reads in order ahead of the reader.
+    """An object that is read by ranges: lookups in cached blocks, sequential reads with read-ahead.
 
-    What a request read is handed over only after a later look that found the object as it was opened, by size, time
-    and, where the server tells it, entity tag.
-    Raises: LogReplacedError if another object has the name by then, or none; StorageError.
-    Cost: a request to open it, and a look after each block unless a later one was made since it arrived; memory of
-        2 MiB for lookups, and of 32 MiB while it is read in order.
+    Bytes are returned only after a later request has confirmed that the object is the one that was opened, by size,
+    time and, where the server reports it, entity tag.
+    Raises: LogReplacedError if the object was replaced or removed; StorageError.
+    Cost: a request to open it, and one after each block to confirm it, unless another one was made since the block
+        arrived; 2 MiB of memory for lookups, and 32 MiB during a sequential read.
     Threads: as ReadFile; reads wait for each other.
     """
 
@@ -164,7 +164,7 @@ class RemoteFile(ReadFile):
         return is_same_file(listed, self._identity)
 
     def holds(self, data: bytes, *, position: int) -> bool:  # noqa: ARG002
-        """Return True: an object is never changed in place, and what is handed over is all of one object."""
+        """Return True: an object is never changed in place, and all returned bytes are of one object."""
         return True
 
     def map(self, size: int) -> MappedBytes:  # noqa: ARG002
@@ -255,7 +255,7 @@ class RemoteFile(ReadFile):
         return blocks
 
     def _fetch(self, start: int, *, size: int) -> _Block:
-        """Ask for bytes of the object; called in several threads."""
+        """Request bytes of the object; called in several threads."""
         opened = self._check_open()
         try:
             data = self._filesystem.read(opened, size, position=start, path=self.path)
@@ -296,19 +296,19 @@ class RemoteFile(ReadFile):
 
 
 class RemoteEnv(Env):
-    """The objects of one store as files. A directory is listed, with all that is below it, when it is first asked for;
-    later answers about it and what is in it come from that listing, until invalidate_listing.
+    """The objects of one store as files. The first question about a directory lists everything below it; the cached
+    listing answers later ones, until invalidate_listing.
 
-    Args: root: the URL of the directory that was asked for, without options; key: its path in the file system; url: the
-        URL with its options, from which another process makes an equal Env; is_recursive: whether a listing has what is
-        below its directory, or only the names in it.
+    Args: root: the URL of the directory that was opened, without options; key: its path in the file system; url: the
+        URL with its options, from which another process makes an equal Env; is_recursive: whether a listing has
+        everything below its directory, or only the names in it.
     Threads: thread-safe.
     """
 
     parallel_requests = PARALLEL_REQUESTS
     is_mutable = False
     is_high_latency = True
-    # A look is a request, which may cost money.
+    # A check is a request, which may cost money.
     poll_interval = PollInterval(least_s=1, most_s=10)
 
     def __init__(
@@ -399,7 +399,7 @@ class RemoteEnv(Env):
             self._listings[path] = self._take(path)
 
     def _key_of(self, path: str) -> str | None:
-        """Return the path of something in the file system, None for what is not in it."""
+        """Return the path in the file system of a path or URL, None if it is outside of it."""
         if path == self._root or path.startswith(self._root + "/"):
             return self._key.rstrip("/") + path[len(self._root) :]
         if not f"{path}/".startswith(self._base + "/"):
@@ -411,7 +411,7 @@ class RemoteEnv(Env):
         return Listing() if key is None else self._filesystem.list(key, path=path, is_recursive=self._is_recursive)
 
     def _covering(self, path: str) -> tuple[Listing, str] | None:
-        """Return the listing that tells of a path, and the path relative to where it starts."""
+        """Return the cached listing that includes a path, and the path relative to that listing's directory."""
         at = path
         while at not in self._listings:
             shorter = at.rpartition("/")[0]
@@ -429,8 +429,8 @@ class RemoteEnv(Env):
             return covering
 
     def _listed_status(self, path: str) -> ListedObject | bool | None:
-        """Return what a listing tells of a path: an object, whether it is a directory, or None if there is no listing
-        of it.
+        """Return the status of a path by the cached listings: an object, True for a directory, False if it does not
+        exist, None without a listing.
         """
         directory, name = split_path(path)
         with self._lock:

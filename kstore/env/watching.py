@@ -1,8 +1,8 @@
-"""What wakes readers of logs that grow: Arrivals, the interface, DirectoryWatch, for directories that others write, and
-LiveArrivals, for logs that this process writes.
+"""Notifications for readers that follow logs: Arrivals, the interface; DirectoryWatch, for directories that other
+processes write; LiveArrivals, for logs that this process writes.
 
-Linux reports changes of local files (inotify). Of files that another machine may change (NFS, CIFS, FUSE) it reports
-only some, and a user can have only so many watches: such directories are looked at from time to time.
+Linux reports changes of local files (inotify). It does not report all changes of files that another machine may write
+(NFS, CIFS, FUSE), and limits the number of watches: directories without one are polled.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EVENT_BYTES = 64 * 1024
 
 
 class PollInterval:
-    """How long to wait between two looks: a tenth of the time in which nothing came, within these bounds."""
+    """The time between two polls: a tenth of the time since the last change, within these bounds (seconds)."""
 
     def __init__(self, *, least_s: float, most_s: float) -> None:
         self._least_s = least_s
@@ -37,7 +37,7 @@ class PollInterval:
 
 
 class Arrivals(Protocol):
-    """Tells in which partition directories something may have changed since it was asked before.
+    """Reports the partition directories that may have changed since the last take().
 
     Threads: wake and close from any thread, the rest from one at a time.
     """
@@ -52,7 +52,7 @@ class Arrivals(Protocol):
     def remove(self, directory: str) -> None: ...
 
     def poll_s(self, idle_s: float) -> float | None:
-        """Return after how many seconds to ask take() although nothing was reported; None for never."""
+        """Return the seconds until the next take() without a notification, None if polling is not needed."""
         ...
 
     def wait(self, timeout_s: float | None, *, idle_s: float) -> frozenset[str]:
@@ -70,18 +70,16 @@ class Arrivals(Protocol):
         ...
 
     def call_on_news(self, wake: Callable[[], object] | None) -> None:
-        """Call this too, from the thread that reports, when take() has something to return that no descriptor shows;
-        None for nothing.
-        """
+        """Set a callback, or None, for changes that no descriptor signals; the thread that reports one calls it."""
         ...
 
     def close(self) -> None: ...
 
 
 class DirectoryWatch(Closing):
-    """Tells in which of several directories something may have changed since it was asked before.
+    """Reports which of several directories may have changed since the last take().
 
-    Args: interval: between looks at directories that are not watched; uses_notifications: False to watch none.
+    Args: interval: between polls of directories that are not watched; uses_notifications: False to watch none.
     Attributes: is_notified (whether every directory is watched, so that a wait costs nothing).
     Threads: add, remove, wait and take from one thread at a time; report, wake and close from any.
     """
@@ -135,9 +133,9 @@ class DirectoryWatch(Closing):
                 remove_watch(self._fd, watch=watch)
 
     def poll_s(self, idle_s: float) -> float | None:
-        """Return after how many seconds to look at what is not watched; None if there is no such directory.
+        """Return the seconds until the next poll, None if all directories are watched.
 
-        Args: idle_s: how long nothing has come.
+        Args: idle_s: seconds since the last change.
         """
         return self._interval.after(idle_s) if self._looked_at else None
 
@@ -153,8 +151,8 @@ class DirectoryWatch(Closing):
         return self.take()
 
     def take(self) -> frozenset[str]:
-        """Return the directories in which something may have changed: all that are not watched, and of the others
-        those with a change since the last call.
+        """Return the directories that may have changed: those with a change since the last call, and all that are not
+        watched.
         """
         with self._lock:
             if self._is_closed:
@@ -178,7 +176,7 @@ class DirectoryWatch(Closing):
                     os.write(self._woken_end, b"!")
 
     def call_on_news(self, wake: Callable[[], object] | None) -> None:
-        """Does nothing: the descriptors show all."""
+        """Does nothing: the descriptors signal every change."""
 
     def close(self) -> None:
         """End the watches; a second call does nothing. A wait that is running must be woken before."""
@@ -217,7 +215,7 @@ class DirectoryWatch(Closing):
 
 
 class LiveArrivals:
-    """What logs that this process writes report after each change: their directories."""
+    """Reports the directories of logs that this process writes, as told by the logs after each change."""
 
     descriptors: tuple[int, ...] = ()
 
@@ -228,7 +226,7 @@ class LiveArrivals:
         self._changed: set[str] = set()
 
     def add(self, directory: str) -> None:
-        """Does nothing: logs report by themselves."""
+        """Does nothing: the logs report by themselves."""
 
     def remove(self, directory: str) -> None:
         """Does nothing, see add."""
@@ -241,11 +239,11 @@ class LiveArrivals:
         return self.take()
 
     def take(self) -> frozenset[str]:
-        # Before the look: what is reported after it rings again.
+        # First: a report after this rings again.
         if self._bell.is_rung:
             self._bell.wait(0)
         changed = frozenset(self._changed)
-        # What is reported again between the two is looked at after this call.
+        # The caller reads after this call, so it sees what was reported between the two.
         self._changed.difference_update(changed)
         return changed
 
@@ -278,23 +276,23 @@ class Listeners:
         self._all: tuple[weakref.ref[Arrivals], ...] = ()
         self.any = False
 
-    def add(self, one: Arrivals) -> None:
+    def add(self, follower: Arrivals) -> None:
         with self._lock:
-            self._all = (*self._all, weakref.ref(one))
+            self._all = (*self._all, weakref.ref(follower))
             self.any = True
 
     def report(self, directory: str) -> None:
-        """Tell each follower that something changed in a directory."""
+        """Report a change in a directory to each follower."""
         is_gone = False
-        for one in self._all:
-            arrivals = one()
+        for reference in self._all:
+            arrivals = reference()
             if arrivals is None:
                 is_gone = True
             else:
                 arrivals.report(directory)
         if is_gone:
             with self._lock:
-                self._all = tuple(one for one in self._all if one() is not None)
+                self._all = tuple(reference for reference in self._all if reference() is not None)
                 self.any = bool(self._all)
 
 
