@@ -263,7 +263,7 @@ def _batches_of(log: Log, part: Part, damage: list[dict[str, Any]], *, first_pat
         raise LogReplacedError(f"{error}: files were removed since the log was looked up", path=first_path) from error
 
 
-class _Found(NamedTuple):
+class _Copied(NamedTuple):
     next_offset: int
     record_count: int
     size_in_bytes: int
@@ -309,7 +309,7 @@ class _Copy:
             self._file.close()
         self._stack.close()
 
-    def run(self, on_bytes: Callable[[int], None], *, markers: tuple[OpenTransaction, ...] = ()) -> _Found:
+    def run(self, on_bytes: Callable[[int], None], *, markers: tuple[OpenTransaction, ...] = ()) -> _Copied:
         """Copy everything, write the indexes, and wait until all of it is durable.
 
         Args: markers: that the copied batches must have.
@@ -328,7 +328,7 @@ class _Copy:
             offset_entries=offset_entries,
             time_entries=time_entries,
         )
-        notes = _Notes(markers)
+        notes = _HeaderFacts(markers)
         started = 0
         for headers in walk_headers(self, walk, on_read=on_bytes):
             notes.take(headers)
@@ -348,7 +348,7 @@ class _Copy:
                 file.write(entries.content)
                 file.sync()
         next_offset = self._base_offset if walk.batch_count == 0 else walk.last_offset + 1
-        return _Found(
+        return _Copied(
             next_offset,
             walk.record_count,
             end,
@@ -422,7 +422,7 @@ class _Copy:
         return LogReplacedError(f"{path} was truncated or replaced while it was copied: export again", path=path)
 
 
-class _Notes:
+class _HeaderFacts:
     """The leader epochs, producers and markers of the copied batches, collected from their headers."""
 
     def __init__(self, markers: tuple[OpenTransaction, ...] = ()) -> None:

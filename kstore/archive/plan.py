@@ -113,14 +113,14 @@ def make_plan(source: Source, options: ExportOptions, manifest: Manifest | None,
 
         def plan(
             log: Log, directory: PartitionDirectory = directory, known: ExportedPartition | None = known
-        ) -> _Found:
+        ) -> _PartitionPlan:
             share = len(directories) / tasks if is_few else 1
             topic_id = topic_id_of(directory, source.located.env)
             return _plan_partition(log, known, options, source, topic_id, is_first_run=is_first_run, share=share)
 
         # It may have been deleted since it was listed.
         with suppress(LogNotFoundError):
-            planned = look_at(source, directory, plan)
+            planned = with_log(source, directory, plan)
             before.pop(directory.topic_partition, None)
             partitions.append(planned.exported)
             parts += planned.parts
@@ -138,7 +138,7 @@ def make_plan(source: Source, options: ExportOptions, manifest: Manifest | None,
     )
 
 
-class _Found(NamedTuple):
+class _PartitionPlan(NamedTuple):
     """The plan of one partition."""
 
     exported: ExportedPartition
@@ -155,7 +155,7 @@ def _plan_partition(
     *,
     is_first_run: bool,
     share: float,
-) -> _Found:
+) -> _PartitionPlan:
     if known is not None:
         _check_unchanged(log, known, topic_id)
     span = _span_of(log, known, options, source, is_first_run=is_first_run)
@@ -165,17 +165,17 @@ def _plan_partition(
         size = options.file_bytes
         if share < 1:
             size = min(size, max(int(log.size_in_bytes * share), _LEAST_PART_BYTES))
-        return _Found(exported, _parts(log, span, options, size), waiting)
+        return _PartitionPlan(exported, _parts(log, span, options, size), waiting)
     parts = _segment_parts(log, span, options)
     if span.start < span.end:
         if known is not None:
             _check_decided(log, known, options)
         parts, left_open = _with_markers(log, span, known, parts, options)
         exported = exported._replace(open_transactions=left_open)
-    return _Found(exported, parts, waiting)
+    return _PartitionPlan(exported, parts, waiting)
 
 
-def look_at(source: Source, directory: PartitionDirectory, use: Callable[[Log], _Result]) -> _Result:
+def with_log(source: Source, directory: PartitionDirectory, use: Callable[[Log], _Result]) -> _Result:
     """Open a log and return use(log); if its files change meanwhile, try again, at most 10 times in all.
 
     Raises: as use; LogNotFoundError; LogReplacedError or StorageError if the files keep changing.
@@ -221,7 +221,7 @@ def works(
             directories = {listed.topic_partition: listed for listed in source.selected(options)}
         directory = directories.get(topic_partition)
         if directory is None:
-            yield from _works_of_lost(list(group), source)
+            yield from _works_of_deleted(list(group), source)
             continue
         todo_here = list(group)
 
@@ -231,9 +231,9 @@ def works(
             return [_work(log, part, exported, options, source) for part in parts]
 
         try:
-            looked_up = look_at(source, directory, look_up)
+            looked_up = with_log(source, directory, look_up)
         except LogNotFoundError:
-            looked_up = list(_works_of_lost(todo_here, source))
+            looked_up = list(_works_of_deleted(todo_here, source))
         yield from looked_up
 
 
@@ -312,10 +312,10 @@ def _span_of(
     if first == MAX_OFFSET and not is_first_run:
         first = None
     if known is not None:
-        _check_reaches(log, known.end_offset, options)
+        _check_not_shorter(log, known.end_offset, options)
         first = max(known.end_offset, first or 0)
         if log.log_start_offset > first:
-            missing = _lost(log, first, source, end=log.log_start_offset)
+            missing = _lost_range(log, first, source, end=log.log_start_offset)
     if first is not None and (known is None or first > known.end_offset):
         end = log._readable_end(isolation=options.end_isolation, on_error=options.on_error).offset
         if known is not None and end < first:
@@ -330,7 +330,7 @@ def _span_of(
     )
     if end == MAX_OFFSET:
         end = max(start, log._readable_end(isolation=options.end_isolation, on_error=options.on_error).offset)
-    true_end, damage = _true_end(log, options, end=end)
+    true_end, damage = _possible_end(log, options, end=end)
     # The start may be that of a log which seems to end too far above.
     start, end = min(start, true_end), min(end, true_end)
     if options.is_verbatim:
@@ -435,7 +435,7 @@ def _with_markers(
     return marked, tuple(sorted(left_open))
 
 
-def _true_end(log: Log, options: ExportOptions, *, end: int) -> tuple[int, tuple[dict[str, Any], ...]]:
+def _possible_end(log: Log, options: ExportOptions, *, end: int) -> tuple[int, tuple[dict[str, Any], ...]]:
     """Return the end offset of a log, before the first batch whose offset is impossible in its segment, and the damage
     that this leaves out. No CRC covers a batch's base offset.
 
@@ -476,7 +476,7 @@ def damage_of(plan: Plan, manifest: Manifest | None) -> list[dict[str, Any]]:
     ]
 
 
-def _works_of_lost(parts: Sequence[Part], source: Source) -> Iterator[Work]:
+def _works_of_deleted(parts: Sequence[Part], source: Source) -> Iterator[Work]:
     """Yield the work of a deleted partition's parts: all of their offsets are missing.
 
     Raises: ExportSourceError if data loss is an error.
@@ -504,13 +504,13 @@ def _works_of_lost(parts: Sequence[Part], source: Source) -> Iterator[Work]:
         yield Work(gone, directory, missing=missing)
 
 
-def _check_reaches(log: Log, end: int, options: ExportOptions) -> None:
+def _check_not_shorter(log: Log, end: int, options: ExportOptions) -> None:
     """Raise ExportSourceError if a log ends below `end`. With on_error="skip", records after damage count too."""
     if log.log_end_offset < end and log._readable_end(on_error=options.on_error).offset < end:
         raise _diverged(log, end, "it was truncated, or another log took its place")
 
 
-def _lost(log: Log, first: int, source: Source, *, end: int) -> tuple[tuple[int, int], ...]:
+def _lost_range(log: Log, first: int, source: Source, *, end: int) -> tuple[tuple[int, int], ...]:
     """Return [first, end) as missing offsets.  Raises: ExportSourceError if data loss is an error."""
     if source.fails_on_data_loss:
         raise _diverged(log, first, "what is between was deleted before it was exported")
@@ -614,8 +614,8 @@ def _work(log: Log, part: Part, exported: ExportedPartition, options: ExportOpti
     start = part.start_offset
     if log.log_start_offset > start:
         start = min(log.log_start_offset, part.end_offset)
-        missing = _lost(log, part.start_offset, source, end=start)
-    _check_reaches(log, part.end_offset, options)
+        missing = _lost_range(log, part.start_offset, source, end=start)
+    _check_not_shorter(log, part.end_offset, options)
     size = MAX_INT64 if options.is_verbatim else _RANGE_BYTES
     ranges = _planned(log, start, options, end=part.end_offset, max_bytes=size)
     return Work(part._replace(start_offset=start), log.path, tuple(ranges), (), missing, exported)

@@ -162,7 +162,7 @@ class _Run:
         if options.topic_ids:
             options.check_topic_ids(self._directories)
         if sealed is not None:
-            _check_held(target, sealed, options)
+            _check_files(target, sealed, options)
         if plan is not None:
             was_resumed = True
             plan.check_earlier("" if manifest is None else manifest.run_id, path=target.staging)
@@ -170,7 +170,7 @@ class _Run:
                 manifest = self._carry_out(plan, manifest)
                 sealed = SealedManifest(manifest, is_sealed=True)
         is_sealed = sealed is not None and sealed.is_sealed
-        plan, manifest = self._with_what_is_new(manifest, is_sealed=is_sealed)
+        plan, manifest = self._export_new(manifest, is_sealed=is_sealed)
         self._write_topic_ids(manifest)
         return ExportSummary(
             target=target.path,
@@ -187,7 +187,7 @@ class _Run:
             waiting=plan.waiting,
         )
 
-    def _with_what_is_new(self, manifest: Manifest | None, *, is_sealed: bool) -> tuple[Plan, Manifest]:
+    def _export_new(self, manifest: Manifest | None, *, is_sealed: bool) -> tuple[Plan, Manifest]:
         """Export what is new; return the plan and the manifest. Plan again if a cleaner removes planned markers.
 
         Args: is_sealed: whether the manifest has a checksum; one without is rewritten.
@@ -348,7 +348,7 @@ def _check_unchanged(target: Target, manifest: Manifest) -> None:
                 raise ExportError(message, path=join_path(path, name))
 
 
-def _check_held(target: Target, sealed: SealedManifest, options: ExportOptions) -> None:
+def _check_files(target: Target, sealed: SealedManifest, options: ExportOptions) -> None:
     """Check the manifest against the files before a run relies on it: against the end of each log, or the last file of
     each partition; against all files if the manifest has no checksum.
 

@@ -116,7 +116,7 @@ class _SourceFiles:
             if error.errno not in (None, ENOENT):
                 raise
             return None
-        return content if self._is_the_copied_one() else None
+        return content if self._is_same_topic() else None
 
     def names(self) -> list[str]:
         """Return the names in the directory."""
@@ -126,12 +126,12 @@ class _SourceFiles:
             if error.errno != ENOENT:
                 raise
             return []
-        return names if self._is_the_copied_one() else []
+        return names if self._is_same_topic() else []
 
     def checkpointed(self, name: str) -> int | None:
         """Return the partition's offset in a checkpoint of the root, None if it is not listed."""
         offset = read_checkpoint(self._directory.root, name, self._env).get(self._directory.topic_partition)
-        return offset if self._is_the_copied_one() else None
+        return offset if self._is_same_topic() else None
 
     def epochs(self) -> list[EpochEntry] | None:
         """Return the leader epochs, None if there is no such file, or a damaged one."""
@@ -139,7 +139,7 @@ class _SourceFiles:
             epochs = read_leader_epoch_checkpoint(join_path(self._directory.path, LEADER_EPOCH_CHECKPOINT), self._env)
         except CorruptionError:
             return None
-        return epochs if self._is_the_copied_one() else None
+        return epochs if self._is_same_topic() else None
 
     def topic_id(self) -> uuid.UUID | None:
         """Return the topic's id, None if there is none, or a damaged one."""
@@ -147,7 +147,7 @@ class _SourceFiles:
             return read_partition_metadata(self._directory.path, self._env)
         return None
 
-    def _is_the_copied_one(self) -> bool:
+    def _is_same_topic(self) -> bool:
         """Whether the topic still has the id of the copied one; asked after each read."""
         if self._topic_id is None:
             return True
@@ -263,7 +263,7 @@ class _Partition:
             if transactions.map_end_offset <= earlier.last_offset < files[0].first_offset:
                 transactions.aborted_of(self._walked(earlier))
         for file in files:
-            aborted = self._with_those_of_source(file, transactions.aborted_of(self._walked(file)))
+            aborted = self._aborted_of_source(file, transactions.aborted_of(self._walked(file)))
             path = segment_path(self._directory.path, file.first_offset, suffix=TRANSACTION_INDEX_SUFFIX)
             if aborted:
                 replace_file(path, aborted, self._env)
@@ -275,7 +275,7 @@ class _Partition:
         walk = self._context.walk(name, base_offset=file.first_offset, next_base_offset=None)
         return walk.producers
 
-    def _with_those_of_source(self, file: ExportedFile, aborted: bytes) -> bytes:
+    def _aborted_of_source(self, file: ExportedFile, aborted: bytes) -> bytes:
         """Return the source's index entries for a segment, or `aborted` if they lack one of those. The source has more:
         a cleaner removes the records of aborted transactions and leaves their entries.
         """

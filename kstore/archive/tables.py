@@ -130,7 +130,7 @@ class _DeltaTable(_Table):
                 self._table, rows, mode="append", schema_mode=mode, commit_properties=properties
             )
         except self._deltalake.exceptions.CommitFailedError as error:
-            raise _overtaken(self._uri, error) from error
+            raise _conflict_error(self._uri, error) from error
         self._table = self._deltalake.DeltaTable(self._uri)
 
 
@@ -166,7 +166,7 @@ class _IcebergTable(_Table):
                 transaction.append(rows)
                 transaction.set_properties(properties)
         except self._failures as error:
-            raise _overtaken(self._name, error) from error
+            raise _conflict_error(self._name, error) from error
 
     def _property(self, name: str, topic_partition: TopicPartition) -> str | None:
         value: str | None = self._table.properties.get(f"{_PROPERTY}{name}.{topic_partition}")
@@ -206,7 +206,7 @@ def _failures_of(table: str, rows: _Rows | None = None) -> Iterator[None]:
         raise ExportError(f"cannot write {table}: {type(error).__name__}: {reason}", path=table) from error
 
 
-def _overtaken(name: str, error: Exception) -> ExportError:
+def _conflict_error(name: str, error: Exception) -> ExportError:
     return ExportError(f"another writer committed to {name} first, nothing was appended: run it again: {error}")
 
 

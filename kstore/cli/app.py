@@ -479,7 +479,7 @@ def describe_groups(
 
 
 @command("stat")
-def weigh_partitions(
+def show_statistics(
     out: Output,
     directory: Directory,
     topic: Topics = None,
@@ -591,6 +591,6 @@ def export_records(
 
     what = (format.value, topic, partition, start, end, since, until, isolation.value, columns, strings, codec)
     verbatim = (last_batch.value, open_transactions.value, topic_id)
-    given = exporting.Given(*what, row_group_rows, file_bytes, *verbatim, skip_damaged)
+    given = exporting.TypedOptions(*what, row_group_rows, file_bytes, *verbatim, skip_damaged)
     wanted = exporting.ExportWanted(directory, target, to_table, given, threads, skip_lost)
     return exporting.run(wanted, out, is_json=json)

@@ -72,12 +72,12 @@ def run(wanted: ImportOptions, out: Output, *, is_json: bool) -> int:
     progress = Progress()
     with out.progress(progress, total_bytes=lambda: input_size_in_bytes(wanted.path)), ExitStack() as stack:
         if wanted.path.endswith(ARROW_SUFFIXES):
-            batches = _begun(arrow_batches(wanted.path, progress))
+            batches = _with_first_read(arrow_batches(wanted.path, progress))
             importer = _Importer(wanted, _open_target(wanted, stack))
             for batch in batches:
                 importer.add_batch(batch)
         else:
-            rows = _begun(json_rows(wanted.path, progress))
+            rows = _with_first_read(json_rows(wanted.path, progress))
             importer = _Importer(wanted, _open_target(wanted, stack))
             for row in rows:
                 importer.add_row(row)
@@ -92,7 +92,7 @@ def run(wanted: ImportOptions, out: Output, *, is_json: bool) -> int:
     return EXIT_FINE
 
 
-def _begun(items: Iterator[Item]) -> Iterator[Item]:
+def _with_first_read(items: Iterator[Item]) -> Iterator[Item]:
     """Read the first item now, before the target is opened, so that an unreadable file does not create a root."""
     return chain(list(islice(items, 1)), items)
 

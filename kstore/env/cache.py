@@ -74,7 +74,7 @@ class SharedCache(Generic[T]):
             loan.users -= 1
             if self._weight <= self._limit and not loan.is_released:
                 return
-            leaving = self._leaving()
+            leaving = self._evicted()
             if loan.is_released and loan.users == 0:
                 leaving.append(loan)
         self._drop_all(leaving)
@@ -146,7 +146,7 @@ class SharedCache(Generic[T]):
             entry.is_released = True
         return [entry for entry in entries if entry.users == 0]
 
-    def _leaving(self) -> list[Loan[T]]:
+    def _evicted(self) -> list[Loan[T]]:
         """Remove idle entries, least recently used first, until the limit is met."""
         surplus = self._weight - self._limit
         leaving: list[Loan[T]] = []

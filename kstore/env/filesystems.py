@@ -191,7 +191,7 @@ class RemoteFileSystem:
             infos = self._filesystem.get_file_info(FileSelector(key, allow_not_found=True, recursive=is_recursive))
         start = len(key.rstrip("/")) + 1 if key.strip("/") else len(key)
         directories = () if is_recursive else [info.path[start:] for info in infos if info.type is FileType.Directory]
-        files = (info for info in _taken_from(infos) if info.type is FileType.File)
+        files = (info for info in _popped(infos) if info.type is FileType.File)
         listed = ((info.path[start:], ListedObject(info.size or 0, info.mtime_ns or 0)) for info in files)
         return Listing.of(listed, directories=directories)
 
@@ -277,7 +277,7 @@ class RemoteFileSystem:
             raise StorageError(f"cannot {action} {path}: {text}", path=path, errno=number) from None
 
 
-def _taken_from(items: list[Any]) -> Iterator[Any]:
+def _popped(items: list[Any]) -> Iterator[Any]:
     """Yield the items of a list in order and remove them from it: those of pyarrow take more memory than a listing."""
     items.reverse()
     while items:

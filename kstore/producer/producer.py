@@ -510,7 +510,7 @@ class Producer(ProducerCore):
         if self._has_ended:
             return
         if not self._sender.is_own_thread:
-            self._check_not_in_midst("close()")
+            self._check_not_reentrant("close()")
         self._refuse("it was closed")
         self._sender.close(timeout)
         self._dropping.detach()
@@ -613,9 +613,9 @@ class Producer(ProducerCore):
     def _check_may_wait(self, call: str) -> None:
         if self._sender.is_own_thread:
             raise RuntimeError(f"{call} in a callback would wait for the thread that it runs in")
-        self._check_not_in_midst(call)
+        self._check_not_reentrant(call)
 
-    def _check_not_in_midst(self, call: str) -> None:
+    def _check_not_reentrant(self, call: str) -> None:
         if self._sender.is_held_here:
             raise RuntimeError(
                 f"{call} in a signal handler would wait for the call of the producer that the signal interrupted: let "

@@ -573,7 +573,7 @@ class TransactionManager(SequenceTracker):
         """Return whether a batch with this response should be sent again, maybe in a new epoch."""
         if isinstance(response.error, OutOfOrderSequenceError):
             if self.is_transactional:
-                return self._is_out_of_order_for_a_while(batch) or response.is_retriable
+                return self._is_temporarily_out_of_order(batch) or response.is_retriable
             if self.next_batch_by_sequence(batch.topic_partition) is batch:
                 if batch.is_in_doubt:
                     # With other sequences the log would not recognize it as a duplicate. Kafka sends it anyway.
@@ -596,7 +596,7 @@ class TransactionManager(SequenceTracker):
             batch.last_sequence, other=error.last_sequence
         )
 
-    def _is_out_of_order_for_a_while(self, batch: ProducerBatch) -> bool:
+    def _is_temporarily_out_of_order(self, batch: ProducerBatch) -> bool:
         topic_partition = batch.topic_partition
         return not self.has_unresolved_sequence(topic_partition) and (
             self.next_batch_by_sequence(topic_partition) is not batch

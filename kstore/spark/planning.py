@@ -1,6 +1,6 @@
 """Planning of a read on the driver: from the options to the partitions, offsets, files and tasks.
 
-selected_partitions finds the partitions, look_at_each looks at their logs, and tasks_between turns ranges of offsets
+selected_partitions finds the partitions, use_logs calls a function with each log, and tasks_between turns offset ranges
 into tasks. plan_partitions is all of it for a batch read.
 """
 
@@ -41,7 +41,7 @@ from kstore.spark.options import (
     TopicSelection,
 )
 from kstore.spark.pushdown import Constraint
-from kstore.spark.retention import Looks
+from kstore.spark.retention import LogPool
 from kstore.spark.splitting import split_ranges
 from kstore.store.opening import look_into
 from kstore.types import INTERNAL_TOPICS, TopicPartition
@@ -110,20 +110,20 @@ def plan_directories(
         planned = {}
         for directory in directories:
             if not is_local(directory.path):
-                ranges = looks.look_at(directory, lambda log: _plan_by_listing(log, max_partition_bytes))
+                ranges = pool.use_log(directory, lambda log: _plan_by_listing(log, max_partition_bytes))
                 if ranges is not None:
                     planned[directory.path] = ranges
         return planned
 
-    with Looks(keeps_logs=options.min_partitions is not None) as looks:
+    with LogPool(keeps_logs=options.min_partitions is not None) as pool:
         if options.min_partitions is None:
             planned = plan_listed() if leaves_end else {}
             others = [directory for directory in directories if directory.path not in planned]
-            plans = look_at_each(others, resolve_and_plan, options, looks=looks)
+            plans = use_logs(others, resolve_and_plan, options, pool=pool)
             planned |= zip((directory.path for directory in others), plans, strict=True)
             return _tasks([planned[directory.path] for directory in directories], options, max_partition_bytes)
-        ranges = look_at_each(directories, resolve, options, looks=looks)
-        return tasks_between(ranges, directories, options, max_partition_bytes=max_partition_bytes, looks=looks)
+        ranges = use_logs(directories, resolve, options, pool=pool)
+        return tasks_between(ranges, directories, options, max_partition_bytes=max_partition_bytes, pool=pool)
 
 
 def selected_partitions(options: ReadOptions, use: Callable[[list[PartitionDirectory]], _Result]) -> _Result:
@@ -145,25 +145,25 @@ def selected_partitions(options: ReadOptions, use: Callable[[list[PartitionDirec
     return use(_checked(find_partitions(options.paths), options))
 
 
-def look_at_each(
-    directories: Sequence[PartitionDirectory], use: Callable[[Log], _Result], options: ReadOptions, *, looks: Looks
+def use_logs(
+    directories: Sequence[PartitionDirectory], use: Callable[[Log], _Result], options: ReadOptions, *, pool: LogPool
 ) -> list[_Result]:
     """Return use(log) for the log of each partition, in order.
 
     With read_committed, which walks whole logs, several large logs are walked at a time.
-    Raises: as Looks.look_at.
+    Raises: as LogPool.use_log.
     """
     if options.isolation_level != READ_COMMITTED:
-        return list(look_into(directories, lambda directory: looks.look_at(directory, use)))
+        return list(look_into(directories, lambda directory: pool.use_log(directory, use)))
     results_of: dict[TopicPartition, _Result] = {}
     large = []
     for directory in directories:
-        if looks.size_in_bytes(directory) < _WALK_BYTES:
-            results_of[directory.topic_partition] = looks.look_at(directory, use)
+        if pool.size_in_bytes(directory) < _WALK_BYTES:
+            results_of[directory.topic_partition] = pool.use_log(directory, use)
         else:
             large.append(directory)
     results = results_in_threads(
-        lambda directory: looks.look_at(directory, use), large, threads=_WALKING_THREADS, name="kstore-plan"
+        lambda directory: pool.use_log(directory, use), large, threads=_WALKING_THREADS, name="kstore-plan"
     )
     results_of |= zip((directory.topic_partition for directory in large), results, strict=True)
     return [results_of[directory.topic_partition] for directory in directories]
@@ -175,7 +175,7 @@ def tasks_between(
     options: ReadOptions,
     *,
     max_partition_bytes: int,
-    looks: Looks,
+    pool: LogPool,
 ) -> list[ScanPartition]:
     """Return the tasks that read ranges of offsets, at most one of each partition.
 
@@ -194,7 +194,7 @@ def tasks_between(
     def plan(log: Log) -> list[ScanRange]:
         return _scan_ranges(log, by_partition[log.topic_partition], options, max_partition_bytes)
 
-    planned = look_at_each([paths[topic_partition] for topic_partition in by_partition], plan, options, looks=looks)
+    planned = use_logs([paths[topic_partition] for topic_partition in by_partition], plan, options, pool=pool)
     return _tasks(planned, options, max_partition_bytes)
 
 

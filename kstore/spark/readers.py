@@ -20,7 +20,7 @@ from kstore.log.damage import OnSkip
 from kstore.spark.options import ReadOptions
 from kstore.spark.planning import ScanPartition, plan_partitions
 from kstore.spark.pushdown import Constraint, constraint_of
-from kstore.spark.retention import read_what_is_left
+from kstore.spark.retention import read_despite_changes
 from kstore.spark.schema import UserSchema
 from kstore.spark.skipped import RECORD_COLUMNS, damage_batch, warn_of
 
@@ -109,7 +109,7 @@ def read_partition(
         on_skip=on_skip,
     )
     for scan in partition.ranges:
-        for batch in read_what_is_left(scan, decoded, options):
+        for batch in read_despite_changes(scan, decoded, options):
             yield batch.select(range(len(columns))) if adds_offset else batch
 
 

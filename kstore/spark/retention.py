@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # Attempts to open and use a log; each repeats because files changed during the previous attempt.
-_MOST_LOOKS = 10
-# How many logs are kept open for a second look. A log that is only read keeps no file open.
+_MOST_ATTEMPTS = 10
+# How many logs are kept open for later calls. A log that is only read keeps no file open.
 MOST_KEPT = 1000
 
 _Result = TypeVar("_Result")
 _logger = logging.getLogger("kstore.spark")
 
 
-class Looks(Closing):
-    """Opens logs to look at them, and may keep them for another look.
+class LogPool(Closing):
+    """Opens logs for the calls of use_log, and may keep them open for later ones.
 
     Args: keeps_logs: whether logs are kept open until close(); most_kept: how many, by default MOST_KEPT.
-    Threads: thread-safe, if no two threads look at one log.
+    Threads: thread-safe, if no two threads use the same log.
     """
 
     def __init__(self, *, keeps_logs: bool = False, most_kept: int | None = None) -> None:
@@ -44,19 +44,19 @@ class Looks(Closing):
 
     def __reduce__(self) -> tuple[object, ...]:
         # A copy in a task keeps logs of its own.
-        return partial(Looks, keeps_logs=self._keeps_logs, most_kept=self._most_kept), ()
+        return partial(LogPool, keeps_logs=self._keeps_logs, most_kept=self._most_kept), ()
 
     def close(self) -> None:
-        """Close the logs that are kept."""
+        """Close the kept logs."""
         self.keep_only(())
 
     def keep_only(self, paths: Collection[str]) -> None:
-        """Close the logs that are kept of other paths."""
+        """Close the kept logs of other paths."""
         for path in [path for path in self._kept if path not in paths]:
             self._kept.pop(path).close()
 
     def size_in_bytes(self, directory: PartitionDirectory) -> int:
-        """Return the size of a log, which is kept open for a look if there is room.
+        """Return the size of a log in bytes, and keep it open for use_log if there is room.
 
         Raises: LogNotFoundError, StorageError.
         """
@@ -70,15 +70,15 @@ class Looks(Closing):
             log.close()
         return log.size_in_bytes
 
-    def look_at(self, directory: PartitionDirectory, use: Callable[[Log], _Result]) -> _Result:
+    def use_log(self, directory: PartitionDirectory, use: Callable[[Log], _Result]) -> _Result:
         """Open a log, call use(log) and return its result; retry if its files changed during the call.
 
-        Raises: what `use` raises; StorageError or LogReplacedError after _MOST_LOOKS attempts; LogNotFoundError if the
-            directory is gone or holds no partition.
+        Raises: as `use`; StorageError or LogReplacedError after 10 attempts; LogNotFoundError if the directory is gone
+            or holds no partition.
         """
-        looks_left = _MOST_LOOKS
+        attempts_left = _MOST_ATTEMPTS
         while True:
-            looks_left -= 1
+            attempts_left -= 1
             log = self._kept.pop(directory.path, None) or open_found(directory)
             is_kept = False
             try:
@@ -88,14 +88,14 @@ class Looks(Closing):
                     self._kept[directory.path] = log
                 return result
             except (StorageError, LogReplacedError) as error:
-                if not looks_left or not is_change(error):
+                if not attempts_left or not is_change(error):
                     raise
             finally:
                 if not is_kept:
                     log.close()
 
 
-def read_what_is_left(
+def read_despite_changes(
     scan: ScanRange, read: Callable[[Sequence[ScanRange]], Iterator[pa.RecordBatch]], options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
     """Read a range whose files may have been deleted, shortened or replaced after planning.
@@ -110,7 +110,7 @@ def read_what_is_left(
         yield from _read_all(scan, read)
         return
     waiting = _file_by_file(scan)
-    looks_left = _MOST_LOOKS
+    attempts_left = _MOST_ATTEMPTS
     while waiting:
         piece = waiting.pop(0)
         next_offset = max(piece.start_offset, piece.files[0].base_offset)
@@ -120,10 +120,10 @@ def read_what_is_left(
                     next_offset = batch.column("offset")[-1].as_py() + 1
                 yield batch
         except (StorageError, LogReplacedError) as error:
-            looks_left -= 1
-            if not looks_left or not is_change(error):
+            attempts_left -= 1
+            if not attempts_left or not is_change(error):
                 raise
-            waiting = _planned_again(scan, next_offset, options, fate=_fate_of(scan, error))
+            waiting = _planned_again(scan, next_offset, options, fate=_change_of(scan, error))
 
 
 def _read_all(
@@ -135,11 +135,11 @@ def _read_all(
         if not is_change(error):
             raise
         asked = OffsetRange(scan.topic_partition, start_offset=scan.start_offset, end_offset=scan.end_offset)
-        fate = _fate_of(scan, error)
+        fate = _change_of(scan, error)
         raise data_loss(asked, found=f"{fate} since the read was planned", offset=scan.start_offset) from error
 
 
-def _fate_of(scan: ScanRange, error: StorageError | LogReplacedError) -> str:
+def _change_of(scan: ScanRange, error: StorageError | LogReplacedError) -> str:
     """Return what happened to the file on which a read failed: whether it was deleted, shortened or replaced."""
     env = scan.env
     if env.stat(scan.path) is None:
@@ -190,8 +190,8 @@ def _planned_again(scan: ScanRange, start_offset: int, options: ReadOptions, *, 
         return ", without ".join([held, *lost]), ranges
 
     try:
-        with Looks() as looks:
-            held, ranges = looks.look_at(directory, plan)
+        with LogPool() as pool:
+            held, ranges = pool.use_log(directory, plan)
     except LogNotFoundError:
         held, ranges = "no offset any more", []
     except OffsetOutOfRangeError as error:

@@ -59,7 +59,7 @@ def _opened(root: StrPath, *, max_block_ms: int, env: Env) -> Iterator[WritableS
     As a broker after a crash, it reads no segment before that of the recovery point. An error of close() is only
     logged: everything committed is durable by then, and the next opening recovers the rest.
     """
-    store = _waited_for(root, max_block_ms=max_block_ms, env=env)
+    store = _open_when_free(root, max_block_ms=max_block_ms, env=env)
     try:
         yield store
     finally:
@@ -75,7 +75,7 @@ def _errors_logged(what: str) -> Iterator[None]:
         _logger.warning("%s: %s", what, error)
 
 
-def _waited_for(root: StrPath, *, max_block_ms: int, env: Env) -> WritableStore:
+def _open_when_free(root: StrPath, *, max_block_ms: int, env: Env) -> WritableStore:
     deadline_ms = env.monotonic_ms() + max_block_ms
     pause_ms = 1
     while True:

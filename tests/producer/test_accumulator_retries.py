@@ -78,7 +78,7 @@ class FakeTransactionManager:
         earlier = [one for one in self.in_flight.get(batch.topic_partition, ()) if one is not batch]
         return earlier[-1] if earlier else None
 
-    def give_sequences(self, batches: list[ProducerBatch]) -> None:
+    def assign_sequences(self, batches: list[ProducerBatch]) -> None:
         for batch in batches:
             sequence = self.sequences.setdefault(batch.topic_partition, 0)
             batch.set_producer_state(

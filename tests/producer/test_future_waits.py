@@ -148,7 +148,7 @@ def test_interrupted_wait_that_keeps_a_standard_future_locked_delays_no_other_an
 
 
 def test_standard_futures_are_completed_in_a_child_process_whose_parent_was_completing_some() -> None:
-    copies = waiting._Copies()
+    copies = waiting._CopyThreads()
     copies._supervisor = threading.Thread()  # as fork() leaves it: not alive
     made: Future[int] = Future()
     copies.add(lambda: made.set_result(1))

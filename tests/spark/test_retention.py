@@ -17,7 +17,7 @@ from kstore.errors import LogReplacedError, OffsetOutOfRangeError, StorageError
 from kstore.log import PartitionDirectory
 from kstore.spark import KStoreDataSource, planning, readers, retention
 from kstore.spark.readers import KStoreReader
-from kstore.spark.retention import Looks
+from kstore.spark.retention import LogPool
 from kstore.spark.schema import record_type
 from kstore.types import TopicPartition
 from tests.making.batches import batches, write_partition
@@ -227,7 +227,7 @@ def test_log_is_looked_at_anew_while_segments_are_deleted_under_the_look(directo
             raise failures.pop()
         return log.log_end_offset
 
-    assert Looks().look_at(partition(directory), use) == 30
+    assert LogPool().use_log(partition(directory), use) == 30
 
 
 @pytest.mark.parametrize("error", [StorageError("gone", errno=ENOENT), StorageError("broken", errno=5)], ids=str)
@@ -236,4 +236,4 @@ def test_log_that_can_not_be_looked_at_raises_why(directory, error):
         raise error
 
     with pytest.raises(StorageError, match=str(error)):
-        Looks().look_at(partition(directory), use)
+        LogPool().use_log(partition(directory), use)

@@ -50,7 +50,7 @@ def run(selection: PartitionSelection, options: Mapping[str, Any], out: Output, 
     passed_over = PassedOver(out, is_json=is_json)
     try:
         for directory in directories:
-            reason = _reason_to_pass_over(topics, directory, options)
+            reason = _reason_to_skip(topics, directory, options)
             if reason is not None:
                 passed_over.add(directory.topic_partition, reason)
                 continue
@@ -83,9 +83,7 @@ def run(selection: PartitionSelection, options: Mapping[str, Any], out: Output, 
     return status
 
 
-def _reason_to_pass_over(
-    topics: SelectedTopics, directory: PartitionDirectory, options: Mapping[str, Any]
-) -> str | None:
+def _reason_to_skip(topics: SelectedTopics, directory: PartitionDirectory, options: Mapping[str, Any]) -> str | None:
     """Return why no segment of a topic may be removed, None if segments may be."""
     topic, known = directory.topic_partition.topic, topics.known(directory)
     if topics.is_named(directory) and (options or known.is_deleted_from is not None):

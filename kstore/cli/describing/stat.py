@@ -72,19 +72,19 @@ class StatOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Weighed:
+class PartitionStat:
     """The statistics of one partition; savings: None if only headers were read."""
 
     topic_partition: TopicPartition
     segments: int
     size_in_bytes: int
-    found: LogStatistics
+    statistics: LogStatistics
     savings: CompactionSavings | None
 
     @property
     def seconds(self) -> float:
         """The seconds from the first to the last timestamp, 0 for fewer than two different ones."""
-        statistics = self.found
+        statistics = self.statistics
         if statistics.first_timestamp_ms is None or statistics.last_timestamp_ms is None:
             return 0
         return (statistics.last_timestamp_ms - statistics.first_timestamp_ms) / 1000
@@ -92,13 +92,13 @@ class Weighed:
     @property
     def saved_bytes(self) -> int | None:
         """The bytes that compaction would save; None if unknown, or the topic has records without a key."""
-        if self.savings is None or self.found.records_without_key:
+        if self.savings is None or self.statistics.records_without_key:
             return None
         return self.savings.bytes_before - self.savings.bytes_after
 
     def row(self) -> list[str]:
         """Return the table cells, in the order of COLUMNS."""
-        statistics, savings = self.found, self.savings
+        statistics, savings = self.statistics, self.savings
         codecs = (
             name + ("" if codec.ratio is None else f" {codec.ratio:.2f}") for name, codec in statistics.codecs.items()
         )
@@ -119,7 +119,7 @@ class Weighed:
         """Return the table cells of the largest keys, in the order of KEY_COLUMNS."""
         topic, partition = self.topic_partition
         rows = []
-        for key in self.found.keys.top(top):
+        for key in self.statistics.keys.top(top):
             more = "..." if len(key.key) < key.key_size else ""
             shown = bytes_text(key.key) + more
             rows.append([topic, str(partition), shown, str(key.records), str(key.size_in_bytes)])
@@ -128,7 +128,7 @@ class Weighed:
     def rate_rows(self) -> list[list[str]]:
         """Return the table cells of each interval with data, in the order of RATE_COLUMNS."""
         topic, partition = self.topic_partition
-        seconds = self.found.rates.bucket_ms / 1000
+        seconds = self.statistics.rates.bucket_ms / 1000
         return [
             [
                 topic,
@@ -136,12 +136,12 @@ class Weighed:
                 time_text(start),
                 *map(_number, (seconds, records, records / seconds, size / seconds)),
             ]
-            for start, (records, size) in sorted(self.found.rates.buckets.items())
+            for start, (records, size) in sorted(self.statistics.rates.buckets.items())
         ]
 
     def json(self, top: int) -> str:
         """Return the JSON object."""
-        statistics, rates = self.found, self.found.rates
+        statistics, rates = self.statistics, self.statistics.rates
         return JSON_TEXT(
             {
                 "topic": self.topic_partition.topic,
@@ -164,7 +164,7 @@ class Weighed:
         )
 
     def _decoded(self, savings: CompactionSavings, top: int) -> dict[str, object]:
-        statistics = self.found
+        statistics = self.statistics
         return {
             "tombstones": statistics.tombstones,
             "records_without_key": statistics.records_without_key,
@@ -197,35 +197,35 @@ def run(selection: PartitionSelection, wanted: StatOptions, out: Output, *, is_j
     status = EXIT_FINE
     partitions = selection.find()
     progress = Progress()
-    weighed: list[Weighed] = []
+    shown: list[PartitionStat] = []
     passes = _PASSES if wanted.decodes else 1
     with out.progress(progress, total_bytes=lambda: passes * log_size_in_bytes(partitions)):
         for partition in partitions:
             progress.label = str(partition.topic_partition)
             try:
                 with open_found(partition, LogConfig(cleaner_dedupe_buffer_bytes=wanted.map_bytes)) as log:
-                    partition_stat = weigh(log, wanted, progress, env=partition.env)
+                    stat = statistics_of(log, wanted, progress, env=partition.env)
             except KStoreError as error:
                 status = max(status, out.partition_failure(error, partition))
                 continue
             if is_json:
-                out.line(partition_stat.json(wanted.top))
+                out.line(stat.json(wanted.top))
             else:
-                weighed.append(partition_stat)
-    if weighed:
-        out.table(COLUMNS, [partition_stat.row() for partition_stat in weighed])
-        keys = [row for partition_stat in weighed for row in partition_stat.key_rows(wanted.top)]
+                shown.append(stat)
+    if shown:
+        out.table(COLUMNS, [stat.row() for stat in shown])
+        keys = [row for stat in shown for row in stat.key_rows(wanted.top)]
         if keys:
             out.line("")
             out.table(KEY_COLUMNS, keys)
-        rates = [row for partition_stat in weighed for row in partition_stat.rate_rows()] if wanted.shows_rates else []
+        rates = [row for stat in shown for row in stat.rate_rows()] if wanted.shows_rates else []
         if rates:
             out.line("")
             out.table(RATE_COLUMNS, rates)
     return status
 
 
-def weigh(log: Log, wanted: StatOptions, progress: Progress, *, env: Env) -> Weighed:
+def statistics_of(log: Log, wanted: StatOptions, progress: Progress, *, env: Env) -> PartitionStat:
     """Read a log and return its statistics.
 
     Raises: CorruptRecordError and the other errors of a read.
@@ -252,10 +252,10 @@ def weigh(log: Log, wanted: StatOptions, progress: Progress, *, env: Env) -> Wei
             env=env,
             on_read=count,
         )
-    return Weighed(
+    return PartitionStat(
         topic_partition=log.topic_partition,
         segments=len(log.segments),
         size_in_bytes=log.size_in_bytes,
-        found=statistics,
+        statistics=statistics,
         savings=savings,
     )

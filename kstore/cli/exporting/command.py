@@ -30,7 +30,7 @@ COLUMNS = (
 TABLE_COLUMNS = (Column("topic"), Column("partition", is_number=True), Column("end", is_number=True))
 
 
-class Given(NamedTuple):
+class TypedOptions(NamedTuple):
     """The options as they were typed."""
 
     format: str
@@ -96,7 +96,7 @@ class ExportWanted(NamedTuple):
     directory: str
     target: str | None
     table: str | None
-    options: Given
+    options: TypedOptions
     threads: int
     skips_lost: bool
 

@@ -48,7 +48,7 @@ def run(selection: PartitionSelection, wanted: CatOptions, out: Output, *, is_js
     arrivals = env.watch()
     parts = ManyLogs(
         partitions[0].root,
-        find=partial(_found_now, selection, unreadable),
+        find=partial(_present_partitions, selection, unreadable),
         open_tail=partial(_tail, wanted=wanted, arrivals=arrivals),
         arrivals=arrivals,
         from_offset=wanted.start_offset,
@@ -68,7 +68,7 @@ def run(selection: PartitionSelection, wanted: CatOptions, out: Output, *, is_js
     return status
 
 
-def _found_now(
+def _present_partitions(
     selection: PartitionSelection, unreadable: Set[TopicPartition]
 ) -> dict[TopicPartition, PartitionDirectory]:
     try:

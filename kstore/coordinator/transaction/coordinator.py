@@ -104,7 +104,7 @@ class TransactionCoordinator:
             else:
                 if current.is_valid:
                     state.check_producer(current)
-                producer = self._end_what_is_open(entry, state, ack=ack).next_producer()
+                producer = self._end_open_transaction(entry, state, ack=ack).next_producer()
             new_state = TransactionState(
                 transactional_id=transactional_id,
                 producer=producer,
@@ -202,7 +202,7 @@ class TransactionCoordinator:
             with _logged(f"transaction of {transactional_id!r}"), entry.lock:
                 state = entry.state
                 if state is not None and (state.is_prepared or state.is_expired(now_ms)):
-                    self._end_what_is_open(entry, state, ack="written")
+                    self._end_open_transaction(entry, state, ack="written")
                     count += not state.is_prepared
         return count
 
@@ -220,7 +220,7 @@ class TransactionCoordinator:
             with entry.lock:
                 state = entry.state
                 if state is not None and topic_partition in state.partitions:
-                    self._end_what_is_open(entry, state, ack=ack)
+                    self._end_open_transaction(entry, state, ack=ack)
                     count += 1
         return count
 
@@ -291,7 +291,7 @@ class TransactionCoordinator:
         state.check_producer(producer)
         return self._complete(entry, state, ack=ack) if state.is_prepared else state
 
-    def _end_what_is_open(self, entry: _TransactionalId, state: TransactionState, *, ack: Ack) -> TransactionState:
+    def _end_open_transaction(self, entry: _TransactionalId, state: TransactionState, *, ack: Ack) -> TransactionState:
         """Complete a decided transaction, or abort an open one and fence its producer."""
         if state.is_prepared:
             return self._complete(entry, state, ack=ack)

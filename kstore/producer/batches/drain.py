@@ -226,7 +226,7 @@ class SequenceManager(Protocol):
 
     def batch_before(self, batch: ProducerBatch, /) -> ProducerBatch | None: ...
 
-    def give_sequences(self, batches: list[ProducerBatch], /) -> object: ...
+    def assign_sequences(self, batches: list[ProducerBatch], /) -> object: ...
 
     def add_in_flight_batch(self, batch: ProducerBatch, /) -> object: ...
 
@@ -316,7 +316,7 @@ class Drain:
     def _more_turns(self, request: DrainRequest, turn: list[PartitionQueue], cluster: Cluster, *, most: int) -> None:
         """Take up to `most` more batches of each partition, round by round, until one does not fit."""
         if self._transaction_manager is not None:
-            turn = [queue for queue in turn if self._may_go_on(request, queue, cluster)]
+            turn = [queue for queue in turn if self._may_continue(request, queue, cluster)]
         if not turn or request.is_full or most == 0:
             return
         counts = request.plain_rounds(turn, most=most)
@@ -328,7 +328,7 @@ class Drain:
                 break
             turn = [queue for queue in turn if self._take(request, queue, cluster, is_first=False)]
 
-    def _may_go_on(self, request: DrainRequest, queue: PartitionQueue, cluster: Cluster) -> bool:
+    def _may_continue(self, request: DrainRequest, queue: PartitionQueue, cluster: Cluster) -> bool:
         """Return whether the next batch may be sent too; the one taken may be a retry of an older epoch."""
         with queue:
             batch = queue.first
@@ -354,7 +354,7 @@ class Drain:
         with queue:
             batches = request.take_plain(queue, count, cluster.leader_epoch_for(queue.topic_partition))
             if self._transaction_manager is not None and batches:
-                self._transaction_manager.give_sequences(batches)
+                self._transaction_manager.assign_sequences(batches)
         return self._close(request, batches)
 
     def _take(self, request: DrainRequest, queue: PartitionQueue, cluster: Cluster, *, is_first: bool) -> bool:
@@ -366,7 +366,7 @@ class Drain:
                 return False
             batches = request.take(queue)
             if manager is not None and not batch.has_sequence:
-                manager.give_sequences(batches)
+                manager.assign_sequences(batches)
         self._backoff.forget(batch)
         closed = self._close(request, batches)
         request.batches.extend(closed)

@@ -76,7 +76,7 @@ class IncompleteBatches:
                 yield follower, end
             waiting[:0] = self._followers.pop(follower, ())
 
-    def ended_but_awaited(self) -> list[ProducerBatch]:
+    def completed_with_followers(self) -> list[ProducerBatch]:
         """Return the batches that have completed but still hold others."""
         return [batch for batch in list(self._followers) if batch.is_done]
 

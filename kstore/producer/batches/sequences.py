@@ -159,7 +159,7 @@ class SequenceTracker:
         entry.start_at_beginning(self.producer_id_and_epoch, is_transactional=self.is_transactional)
         self._unresolved.discard(topic_partition)
 
-    def give_sequences(self, batches: list[ProducerBatch]) -> None:
+    def assign_sequences(self, batches: list[ProducerBatch]) -> None:
         """Give new batches of one partition the current producer's next sequences, and add them to those in flight.
 
         Raises: ValueError if one of them is closed.

@@ -79,13 +79,13 @@ class ProducerFuture(Generic[_Result]):
         a loop that is closed by then does not, and the completing thread does.
         """
         loop = _running_loop()
-        self._call_when_done(fn if loop is None else _InLoop(fn, loop, context or copy_context()))
+        self._call_when_done(fn if loop is None else _LoopCallback(fn, loop, context or copy_context()))
 
     def remove_done_callback(self, fn: Callable[[Any], object]) -> int:
         """Remove all callbacks that are this function, and return how many; those that were called are not there."""
         callbacks = self._listen()
         own = [callback for callback in list(callbacks) if callback == fn]
-        return sum(_take_out(callbacks, callback) for callback in own)
+        return sum(_remove_item(callbacks, callback) for callback in own)
 
     @property
     def _condition(self) -> NoReturn:
@@ -97,7 +97,7 @@ class ProducerFuture(Generic[_Result]):
     def _call_when_done(self, fn: Callable[[Any], object]) -> None:
         callbacks = self._listen()
         callbacks.append(fn)
-        if self.done() and _take_out(callbacks, fn):
+        if self.done() and _remove_item(callbacks, fn):
             self._call(fn)
 
     def run_callbacks(self, callbacks: _Callbacks | None) -> None:
@@ -163,7 +163,7 @@ class ProducerFuture(Generic[_Result]):
             made.set_exception(error)
 
 
-class _InLoop:
+class _LoopCallback:
     """A callback that an event loop of asyncio is to call; equal to the function that was added."""
 
     __slots__ = ("_context", "_fn", "_loop")
@@ -197,7 +197,7 @@ def _running_loop() -> AbstractEventLoop | None:
     return loop
 
 
-class _Copies:
+class _CopyThreads:
     """Calls that may wait for a lock for ever, made in daemon threads: one thread calls, one replaces it if it hangs.
 
     Both threads end when no calls are left.  Threads: safe.
@@ -239,7 +239,7 @@ class _Copies:
             self._done_count += 1
 
 
-_COPIES = _Copies()
+_COPIES = _CopyThreads()
 
 
 def _first_of(items: list[Any]) -> Any | None:
@@ -250,7 +250,7 @@ def _first_of(items: list[Any]) -> Any | None:
         return None
 
 
-def _take_out(items: list[Any], item: object) -> bool:
+def _remove_item(items: list[Any], item: object) -> bool:
     """Remove one item; return whether it was there."""
     try:
         items.remove(item)

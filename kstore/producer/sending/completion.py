@@ -190,7 +190,7 @@ class BatchCompletion:
             else:
                 self._accumulator.reenqueue(batch, now_ms)
         # A sink or another thread may have completed a batch that holds others.
-        for batch in self._accumulator.incomplete.ended_but_awaited():
+        for batch in self._accumulator.incomplete.completed_with_followers():
             self._release_followers(batch)
 
     def abandon(self, error: KStoreError) -> None:

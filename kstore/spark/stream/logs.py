@@ -11,8 +11,8 @@ from kstore.errors import LogNotFoundError, OffsetOutOfRangeError
 from kstore.log import Log, PartitionDirectory
 from kstore.spark.offsets import OffsetRange, resolve_start
 from kstore.spark.options import EARLIEST, Bound
-from kstore.spark.planning import ScanPartition, look_at_each, selected_partitions, tasks_between
-from kstore.spark.retention import Looks
+from kstore.spark.planning import ScanPartition, selected_partitions, tasks_between, use_logs
+from kstore.spark.retention import LogPool
 from kstore.spark.stream.options import StreamOptions
 from kstore.spark.stream.positions import Offsets, named
 from kstore.types import TopicPartition
@@ -35,7 +35,7 @@ class LogBounds(NamedTuple):
 
 
 class StreamLogs:
-    """Looks at the partitions that a stream selects.
+    """The logs of the partitions that a stream selects.
 
     Raises: from all methods LogNotFoundError if a topic of subscribe or a partition of assign does not exist;
         StorageError; CorruptRecordError for damage that is met on the way to the end of a log, with read_committed
@@ -48,11 +48,11 @@ class StreamLogs:
         # For partitions that are added later, which startingOffsets could not name.
         anywhere = Bound(option="startingOffsets", everywhere=EARLIEST)
         self._read = replace(options.read, starting=anywhere)
-        self._looks = Looks(keeps_logs=True, most_kept=_MOST_KEPT)
+        self._pool = LogPool(keeps_logs=True, most_kept=_MOST_KEPT)
 
     def close(self) -> None:
         """Close the logs; the next call opens them again."""
-        self._looks.close()
+        self._pool.close()
 
     def starting_offsets(self) -> Offsets:
         """Return the offsets that the starting options mean now.
@@ -64,11 +64,11 @@ class StreamLogs:
 
         def find(directories: list[PartitionDirectory]) -> Offsets:
             return dict(
-                look_at_each(
+                use_logs(
                     directories,
                     lambda log: (log.topic_partition, self._held_start(log)),
                     options,
-                    looks=self._looks,
+                    pool=self._pool,
                 )
             )
 
@@ -83,16 +83,16 @@ class StreamLogs:
 
         def find(directories: list[PartitionDirectory]) -> dict[TopicPartition, LogBounds]:
             by_partition = {directory.topic_partition: directory for directory in directories}
-            looked_up = look_at_each(
+            looked_up = use_logs(
                 directories,
                 lambda log: self._bounds_of(log, by_partition[log.topic_partition]),
                 self._read,
-                looks=self._looks,
+                pool=self._pool,
             )
             return {log_bounds.directory.topic_partition: log_bounds for log_bounds in looked_up}
 
         bounds = selected_partitions(self._read, find)
-        self._looks.keep_only({log_bounds.directory.path for log_bounds in bounds.values()})
+        self._pool.keep_only({log_bounds.directory.path for log_bounds in bounds.values()})
         return bounds
 
     def tasks(
@@ -100,7 +100,7 @@ class StreamLogs:
     ) -> list[ScanPartition]:
         """Return the tasks that read from one position to another.
 
-        Args: bounds: those of a look, which is repeated if the partitions of `end` are not all among them.
+        Args: bounds: from bounds(), which is called again if they lack partitions of `end`.
         Raises: OffsetOutOfRangeError, with failOnDataLoss, if offsets are not there any more; without it, a warning
             says so.
         """
@@ -115,7 +115,7 @@ class StreamLogs:
                     [log_bounds.directory for log_bounds in bounds.values()],
                     self._read,
                     max_partition_bytes=max_partition_bytes,
-                    looks=self._looks,
+                    pool=self._pool,
                 )
             except LogNotFoundError:
                 if not plans_left:
@@ -126,7 +126,7 @@ class StreamLogs:
         """Source: Spark KafkaOffsetReader.getOffsetRangesFromResolvedOffsets."""
         gone = sorted({*start, *end} - {*bounds} | (start.keys() - end.keys()))
         if gone:
-            self._lose(f"partitions {named(gone)} are gone")
+            self._report_loss(f"partitions {named(gone)} are gone")
         ranges = []
         for partition, end_offset in sorted(end.items()):
             if partition not in bounds:
@@ -135,16 +135,16 @@ class StreamLogs:
             if start_offset is None:
                 start_offset = bounds[partition].start
                 if start_offset:
-                    self._lose(
+                    self._report_loss(
                         f"the new partition {partition} starts at offset {start_offset} instead of 0", start_offset
                     )
             if end_offset < start_offset:
                 changed = f"the end of {partition} was at offset {start_offset} or above, and is at {end_offset} now"
-                self._lose(changed, start_offset)
+                self._report_loss(changed, start_offset)
             ranges.append(OffsetRange(partition, start_offset, max(start_offset, end_offset)))
         return ranges
 
-    def _lose(self, what: str, offset: int = 0) -> None:
+    def _report_loss(self, what: str, offset: int = 0) -> None:
         if self._read.fail_on_data_loss:
             raise OffsetOutOfRangeError(
                 f"Some data may have been lost because they are not available any more: {what}; to go on with what is "
@@ -160,7 +160,9 @@ class StreamLogs:
         held = min(max(asked, log.log_start_offset), bounds[1])
         if held != asked:
             range_held = f"[{log.log_start_offset}, {bounds[1]}]"
-            self._lose(f"{log.topic_partition} was to be read from offset {asked}, the log holds {range_held}", asked)
+            self._report_loss(
+                f"{log.topic_partition} was to be read from offset {asked}, the log holds {range_held}", asked
+            )
         return held
 
     def _bounds_of(self, log: Log, directory: PartitionDirectory) -> LogBounds:
