@@ -34,8 +34,8 @@ class Part(NamedTuple):
     """One task: the records of [start_offset, end_offset) of a partition, or files of the target that are joined.
 
     size_in_bytes: to read. source_base_offset: of a segment to copy, that of its source, else -1. base_offset: that the
-    copy gets, -1 if its first batch tells. inputs: the paths of files to join; empty for a part of the source. markers:
-    of transactions that began before the part and end in it, of format "kstore".
+    copy gets, -1 for that of its first batch. inputs: the paths of files to join; empty for a part of the source.
+    markers: of transactions that began before the part and end in it, of format "kstore".
     """
 
     number: int

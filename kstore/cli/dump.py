@@ -167,7 +167,7 @@ def run(
 
 
 def sizes_of(files: Iterable[DumpFile]) -> int:
-    """Return the size of all files together in bytes. One that can't be looked at counts as 0."""
+    """Return the size of all files together in bytes. A file whose size can't be read counts as 0."""
     total = 0
     for file in files:
         with suppress(KStoreError):

@@ -215,8 +215,8 @@ class RemoteFile(ReadFile):
         in_order = self._announced_end is not None and end <= self._announced_end
         numbers = range((self._size - end) // BLOCK_BYTES, (self._size - 1 - position) // BLOCK_BYTES + 1)
         is_kept = all(number in self._kept for number in numbers)
-        goes_on = position == self._next_position and not is_kept
-        if not is_kept and (in_order or goes_on or size > BLOCK_BYTES):
+        continues = position == self._next_position and not is_kept
+        if not is_kept and (in_order or continues or size > BLOCK_BYTES):
             return self._in_order(size, position=position)
         if not is_kept:
             # One request for adjacent blocks.

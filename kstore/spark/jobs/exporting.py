@@ -72,10 +72,10 @@ def export(
 
 
 def _slots(spark: SparkSession) -> int:
-    """Return how many tasks run at a time, as far as the session tells."""
+    """Return how many tasks run at a time; 1 in Spark Connect, where that is unknown."""
     try:
         context: Any = spark.sparkContext
-    except Exception as error:  # Spark Connect has no context, and says so by an error of its own
+    except Exception as error:  # Spark Connect has no context and raises an error with its own class
         if "sparkContext" not in str(error) and "JVM_ATTRIBUTE_NOT_SUPPORTED" not in str(error):
             raise
         return 1

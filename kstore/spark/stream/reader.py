@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 class KStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads logs as Spark's Kafka source reads topics.
 
-    One object lives on the driver as long as the query runs, and answers what is new; copies of another read in the
-    tasks, and know only the partition that they get.
+    One object lives on the driver as long as the query runs, and finds the new offsets; copies of another one read in
+    the tasks, each only the partition that it gets.
     Source: Spark KafkaMicroBatchStream.
     """
 
