@@ -29,15 +29,15 @@ def run_part(work: Work, job: Job, *, threads: int = 1, on_bytes: Callable[[int]
     Args: threads: that decode; on_bytes: called with the number of source bytes processed since the last call.
     Raises: as export_columns or export_batches; ExportSourceError if the source has lost offsets of the part.
     """
-    looks_left = MOST_LOOKS
+    attempts_left = MOST_LOOKS
     while True:
-        looks_left -= 1
+        attempts_left -= 1
         try:
             result = _exported(work, job, threads=threads, on_bytes=on_bytes)
             break
         except (LogReplacedError, StorageError) as error:
             is_of_source = not work.files and str(error.path).startswith(f"{work.directory}/")
-            if not looks_left or not is_of_source or not is_change(error):
+            if not attempts_left or not is_of_source or not is_change(error):
                 raise
             work = looked_up_again(work, job.source, job.options)
     save_result(result, job.place.staging, job.place.env)
