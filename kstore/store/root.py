@@ -1,17 +1,17 @@
-"""RootLogs: the partitions of a root and its open logs, as Store and WritableStore have them."""
+"""RootLogs: the partitions of a root and its open logs, as Store and WritableStore show them; OpenLogs holds them."""
 
 from __future__ import annotations
 
 import threading
 import uuid
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from kstore._deprecated import with_old_names
 from kstore.config import LogConfig
 from kstore.env import ENOENT, Arrivals, Closing, Env, Listeners, join_path
-from kstore.errors import LogClosedError, LogNotFoundError, checked_index
+from kstore.errors import KStoreError, LogClosedError, LogNotFoundError, checked_index
 from kstore.log.files.names import PartitionDirectory, partitions_of_root
 from kstore.log.files.root_files import MetaProperties, read_meta_properties, read_partition_metadata
 from kstore.log.following.follower import Feed, Follower, checked_timeout, records_of
@@ -27,6 +27,59 @@ from kstore.types import TopicPartition
 _SomeLog = TypeVar("_SomeLog", bound=Log)
 
 
+class OpenLogs(ABC, Generic[_SomeLog]):
+    """The partitions of a root, and the logs of those that were opened.
+
+    Attributes: directories; partitions (by topic and number, replaced as a whole by publish); logs, the closed ones
+        included.
+    Threads: requires the mutex of the store; partitions may be read without it.
+    """
+
+    def __init__(self, root: str, env: Env) -> None:
+        self.root = root
+        self._env = env
+        self.logs: dict[TopicPartition, _SomeLog] = {}
+        self.directories = {directory.topic_partition: directory for directory in partitions_of_root(root, env)}
+        self.publish()
+
+    @abstractmethod
+    def open(self, directory: PartitionDirectory) -> _SomeLog:
+        """Open the log of a partition.  Raises: as open_log."""
+
+    def log(self, directory: PartitionDirectory) -> _SomeLog:
+        """Return the log of a partition, opened if it is not open."""
+        log = self.logs.get(directory.topic_partition)
+        if log is None or log.is_closed:
+            log = self.logs[directory.topic_partition] = self.open(directory)
+        return log
+
+    def replace(self, directories: dict[TopicPartition, PartitionDirectory]) -> None:
+        """Take over the partitions that there are now; the logs of those stay whose directory is the same object."""
+        self.logs = {name: log for name, log in self.logs.items() if directories.get(name) is self.directories[name]}
+        self.directories = directories
+        self.publish()
+
+    def publish(self) -> None:
+        """List in `partitions` those that have a directory now."""
+        self.partitions = tuple(sorted(self.directories))
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The names of the topics, sorted."""
+        return tuple(sorted({topic for topic, _ in self.partitions}))
+
+    def close_each(self) -> None:
+        """Close all logs, even if some of them fail.  Raises: the first error; each log has logged its own."""
+        first: KStoreError | None = None
+        for log in list(self.logs.values()):
+            try:
+                log.close()
+            except KStoreError as error:
+                first = first or error
+        if first is not None:
+            raise first
+
+
 class RootLogs(Closing, Generic[_SomeLog]):
     """The partitions of a root and its open logs; a context manager that closes them.
 
@@ -34,17 +87,15 @@ class RootLogs(Closing, Generic[_SomeLog]):
     Threads: thread-safe.
     """
 
-    def __init__(self, root: str, config: LogConfig, *, env: Env) -> None:
-        self.root = root
+    def __init__(self, logs: OpenLogs[_SomeLog], config: LogConfig, *, env: Env) -> None:
+        self.root = logs.root
         self._config = config
-        self.meta_properties: MetaProperties | None = read_meta_properties(root, env)
+        self.meta_properties: MetaProperties | None = read_meta_properties(self.root, env)
         self._env = env
         self._mutex = threading.RLock()
         # After an interrupt of close() only the first is set: the store can only be closed then.
         self._is_ended = self._is_closed = False
-        self._directories = {directory.topic_partition: directory for directory in partitions_of_root(root, env)}
-        self._partitions = tuple(sorted(self._directories))
-        self._logs: dict[TopicPartition, _SomeLog] = {}
+        self._logs = logs
         self._listeners = Listeners()
 
     def __repr__(self) -> str:
@@ -57,12 +108,12 @@ class RootLogs(Closing, Generic[_SomeLog]):
     @property
     def topics(self) -> tuple[str, ...]:
         """The names of the topics, sorted."""
-        return tuple(sorted({topic for topic, _ in self.partitions}))
+        return self._logs.topics
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
         """The partitions, by topic and number."""
-        return self._partitions
+        return self._logs.partitions
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
         """Return the topic's id from partition.metadata, None if no partition of it has one (before Kafka 2.8).
@@ -71,11 +122,11 @@ class RootLogs(Closing, Generic[_SomeLog]):
         """
         numbers = [partition for name, partition in self.partitions if name == topic]
         if not numbers:
-            raise no_such_log(join_path(self.root, topic), f"no topic {topic!r} in {self.root}")
+            raise no_such_topic(self.root, topic)
         for number in numbers:
-            found = read_partition_metadata(self._directory(TopicPartition(topic, number)).path, self._env)
-            if found is not None:
-                return found
+            topic_id = read_partition_metadata(self._directory(TopicPartition(topic, number)).path, self._env)
+            if topic_id is not None:
+                return topic_id
         return None
 
     def log(self, topic: str, partition: int = 0) -> _SomeLog:
@@ -85,25 +136,19 @@ class RootLogs(Closing, Generic[_SomeLog]):
         """
         with self._mutex:
             self._check_open()
-            topic_partition = TopicPartition(topic, checked_index("partition", partition))
-            directory = self._directory(topic_partition)
-            log = self._logs.get(topic_partition)
-            if log is None or log.is_closed:
-                log = self._logs[topic_partition] = self._open(directory)
-            return log
+            return self._logs.log(self._directory(TopicPartition(topic, checked_index("partition", partition))))
 
     def incarnation(self, topic: str, partition: int) -> PartitionDirectory | None:
         """Return the partition's identity token, None if it does not exist; a re-created partition gets a new one."""
         with self._mutex:
-            return self._directories.get(TopicPartition(topic, partition))
+            return self._logs.directories.get(TopicPartition(topic, partition))
 
     def close(self) -> None:
         """Close every log; a second call does nothing."""
         with self._mutex:
             if not self._is_closed:
                 self._is_ended = True
-                for log in list(self._logs.values()):
-                    log.close()
+                self._logs.close_each()
                 self._is_closed = True
                 self._listeners.report(self.root)
 
@@ -141,9 +186,9 @@ class RootLogs(Closing, Generic[_SomeLog]):
 
         def find() -> dict[TopicPartition, PartitionDirectory]:
             return {
-                one: directory
-                for one, directory in self._partitions_now().items()
-                if (chosen is None or one.topic in chosen) and (named is None or one in named)
+                partition: directory
+                for partition, directory in self._partitions_now().items()
+                if (chosen is None or partition.topic in chosen) and (named is None or partition in named)
             }
 
         def open_tail(directory: PartitionDirectory, offset: int | None) -> LogTail:
@@ -181,16 +226,15 @@ class RootLogs(Closing, Generic[_SomeLog]):
     def _followed_log(self, directory: PartitionDirectory) -> Log:
         """Return a log to follow."""
 
-    @abstractmethod
-    def _open(self, directory: PartitionDirectory) -> _SomeLog:
-        """Open the log of a partition. Requires the mutex."""
-
     def _directory(self, topic_partition: TopicPartition) -> PartitionDirectory:
         with self._mutex:
-            directory = self._directories.get(topic_partition)
+            directory = self._logs.directories.get(topic_partition)
         if directory is None:
-            path = join_path(self.root, str(topic_partition))
-            raise no_such_log(path, f"no partition {topic_partition} in {self.root}")
+            raise LogNotFoundError(
+                f"no partition {topic_partition} in {self.root}",
+                path=join_path(self.root, str(topic_partition)),
+                errno=ENOENT,
+            )
         return directory
 
     def _check_open(self) -> None:
@@ -198,6 +242,6 @@ class RootLogs(Closing, Generic[_SomeLog]):
             raise LogClosedError(f"the store of {self.root} was closed", path=self.root)
 
 
-def no_such_log(path: str, message: str) -> LogNotFoundError:
-    """Return the error of a topic or partition that does not exist."""
-    return LogNotFoundError(message, path=path, errno=ENOENT)
+def no_such_topic(root: str, topic: str) -> LogNotFoundError:
+    """Return the error of a topic that does not exist."""
+    return LogNotFoundError(f"no topic {topic!r} in {root}", path=join_path(root, topic), errno=ENOENT)

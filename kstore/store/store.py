@@ -13,67 +13,44 @@ import uuid
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Literal, overload
 
 from kstore.config import LogConfig, config_or_default
-from kstore.coordinator.group.offsets import forget_offsets
-from kstore.env import Arrivals, Env, LiveArrivals, StrPath, join_path, locate, split_path, writers_limit
+from kstore.env import Arrivals, Env, LiveArrivals, StrPath, locate, split_path, writers_limit
 from kstore.errors import (
     CorruptCheckpointError,
-    CorruptLogError,
-    InvalidTopicError,
     KStoreError,
-    StorageError,
-    TopicExistsError,
-    TopicSettingsError,
     checked_int,
 )
 from kstore.log.directory_source import DirectorySource
-from kstore.log.files.checkpoints import (
-    PartitionMarks,
-    forget_partitions,
-    replace_malformed_checkpoints,
-    save_marks,
-)
-from kstore.log.files.durable_point import remove_durable_point
 from kstore.log.files.lock import PartitionLock, disown_in_child
 from kstore.log.files.names import (
-    CLUSTER_METADATA_TOPIC,
     MAX_PARTITION,
     PartitionDirectory,
-    has_future_logs,
-    is_topic_name,
     partitions_of_root,
 )
 from kstore.log.files.root_files import (
-    CleanShutdown,
     MetaProperties,
     id_text,
     parse_id,
     random_id,
-    read_clean_shutdown,
     read_meta_properties,
-    remove_clean_shutdown,
-    write_clean_shutdown,
     write_meta_properties,
-    write_partition_metadata,
 )
 from kstore.log.log import Log
-from kstore.log.recovery.context import RecoveryMode, RecoveryReport, check_recovery
-from kstore.log.write.open_writers import OpenWriters
+from kstore.log.recovery.context import RecoveryMode, check_recovery
 from kstore.log.write.writable_log import WritableLog
-from kstore.store.root import RootLogs, no_such_log
+from kstore.store.logs import WriterLogs
+from kstore.store.root import OpenLogs, RootLogs
 from kstore.store.settings.known import note_creation
 from kstore.store.settings.topics import TopicSettings
+from kstore.store.topics import StoreTopics, check_topic_name
 from kstore.store.upkeep.dependents import Dependent, Dependents
 from kstore.store.upkeep.maintenance import Maintenance, MaintenanceIntervals, MaintenanceReport
 from kstore.store.upkeep.metrics import Metric, StoreMetrics
-from kstore.store.upkeep.removal import DeletedDirectories, directories_of_topic, removed
+from kstore.store.upkeep.removal import removed
 from kstore.store.upkeep.root_listing import RootListing
-from kstore.store.upkeep.topic_ids import TopicIds
 from kstore.types import ZERO_UUID, TopicPartition
-from kstore.waiting import results_in_threads
 
 _DEFAULT_NODE_ID = 1
 _MOST_THREADS = 256
@@ -172,6 +149,19 @@ def open_store(
         raise
 
 
+class _ReadLogs(OpenLogs[Log]):
+    """The partitions of a root that is read, and their logs."""
+
+    def __init__(self, root: str, config: LogConfig, topic_configs: Mapping[str, LogConfig], *, env: Env) -> None:
+        super().__init__(root, env)
+        self._config = config
+        self._topic_configs = dict(topic_configs)
+
+    def open(self, directory: PartitionDirectory) -> Log:
+        config = self._topic_configs.get(directory.topic_partition.topic, self._config)
+        return Log(DirectorySource(directory, config=config))
+
+
 class Store(RootLogs[Log]):
     """A log.dirs root opened for reading. Takes no lock and writes nothing; each Log is a snapshot of the time of the
     first log() call for it.
@@ -181,8 +171,7 @@ class Store(RootLogs[Log]):
     """
 
     def __init__(self, root: str, config: LogConfig, topic_configs: Mapping[str, LogConfig], *, env: Env) -> None:
-        super().__init__(root, config, env=env)
-        self._topic_configs = dict(topic_configs)
+        super().__init__(_ReadLogs(root, config, topic_configs, env=env), config, env=env)
         self._listing = RootListing(root, env)
 
     def look_again(self) -> None:
@@ -193,10 +182,9 @@ class Store(RootLogs[Log]):
         """
         with self._mutex:
             self._check_open()
-            found = self._listing.changed(self._directories)
-            if found is not None:
-                self._logs = {one: log for one, log in self._logs.items() if found.get(one) is self._directories[one]}
-                self._directories, self._partitions = found, tuple(sorted(found))
+            directories = self._listing.changed(self._logs.directories)
+            if directories is not None:
+                self._logs.replace(directories)
 
     def incarnation(self, topic: str, partition: int) -> PartitionDirectory | None:
         with self._mutex:
@@ -204,10 +192,6 @@ class Store(RootLogs[Log]):
             if directory is not None:
                 self._listing.note(directory)
             return directory
-
-    def _open(self, directory: PartitionDirectory) -> Log:
-        config = self._topic_configs.get(directory.topic_partition.topic, self._config)
-        return Log(DirectorySource(directory, config=config))
 
     def _made_arrivals(self) -> Arrivals:
         return self._env.watch()
@@ -218,7 +202,7 @@ class Store(RootLogs[Log]):
         return {directory.topic_partition: directory for directory in partitions_of_root(self.root, self._env)}
 
     def _followed_log(self, directory: PartitionDirectory) -> Log:
-        return self._open(directory)
+        return self._logs.open(directory)
 
 
 class WritableStore(RootLogs[WritableLog]):
@@ -232,6 +216,7 @@ class WritableStore(RootLogs[WritableLog]):
     """
 
     meta_properties: MetaProperties
+    _logs: WriterLogs
 
     def __init__(
         self,
@@ -247,46 +232,34 @@ class WritableStore(RootLogs[WritableLog]):
         recovery_threads: int,
         env: Env,
     ) -> None:
-        self._configs = TopicSettings(config, topic_configs, root=root, env=env)
-        config = self._configs.default
-        super().__init__(root, config, env=env)
+        settings = TopicSettings(config, topic_configs, root=root, env=env)
+        self._metrics = StoreMetrics(env)
+        logs = WriterLogs(
+            root,
+            lock=lock,
+            settings=settings,
+            metrics=self._metrics,
+            recovery=recovery,
+            trusts_recovery_point=trusts_recovery_point,
+            threads=recovery_threads,
+            max_open_files=writers_limit() if max_open_files is None else max_open_files,
+            env=env,
+        )
+        super().__init__(logs, settings.default, env=env)
         self.meta_properties = owner
-        self.recovery_reports: dict[TopicPartition, RecoveryReport] = {}
-        self.refused: dict[TopicPartition, CorruptLogError] = {}
-        self._directories = {
-            topic_partition: directory
-            for topic_partition, directory in self._directories.items()
-            if topic_partition.topic != CLUSTER_METADATA_TOPIC
-        }
-        self._partitions = tuple(sorted(self._directories))
+        self.recovery_reports = logs.recovery_reports
+        self.refused = logs.refused
         self._lock = lock
         self._is_closing = False
-        self._recovery = recovery
-        self._trusts_recovery_point = trusts_recovery_point
-        self._writers = OpenWriters(writers_limit() if max_open_files is None else max_open_files)
-        self._unclean: set[TopicPartition] = set()
-        # Partitions of topics whose deletion has begun and not ended: a crash may still bring them back.
-        self._leaving: set[TopicPartition] = set()
-        self._deleted = DeletedDirectories(root, delay_ms=config.file_delete_delay_ms, env=env)
-        self._metrics = StoreMetrics(env)
         self._dependents = Dependents(root)
         self._maintenance = Maintenance(self, env)
+        self._topics = StoreTopics(
+            logs, settings=settings, maintenance=self._maintenance, listeners=self._listeners, env=env
+        )
         disown_in_child(self)
-        for topic in self._configs.deleting:
-            self._withdraw(topic)
-            self._take_directories(topic)
-        found = read_clean_shutdown(root, env)
-        self._clean_shutdown = found or CleanShutdown()
-        self._unclean = set() if found is not None else set(self._directories)
-        # Only a broker recovers these, and the marker would say that they need not be.
-        self._has_unrecovered_copies = found is None and has_future_logs(root, env)
-        self._topic_ids = TopicIds(root, env)
-        remove_clean_shutdown(root, env)
-        if found is None:
-            replace_malformed_checkpoints(root, env)
-        self._threads = recovery_threads
-        self._recover()
-        self._finish_deletions()
+        self._topics.resume_deletions()
+        logs.begin()
+        self._topics.finish_deletions(self)
         self._dropping = weakref.finalize(self, _drop, root, lock)
         self._dropping.atexit = False
 
@@ -308,27 +281,14 @@ class WritableStore(RootLogs[WritableLog]):
             invalid id or settings; StorageError, with the partitions created up to then, and without the settings if
             there is none; CorruptCheckpointError, see change_topic_config.
         """
-        if not is_topic_name(name) or name == CLUSTER_METADATA_TOPIC:
-            raise InvalidTopicError(
-                f"a topic name has 1 to 249 of a-z A-Z 0-9 . _ - and is not KRaft's own, got {name!r}", path=self.root
-            )
+        check_topic_name(name, self.root)
         partitions = checked_int("partitions", partitions, least=1, greatest=MAX_PARTITION)
         made_id = _as_id(topic_id)
         with self._mutex:
             self._check_writable()
-            if name in self.topics:
-                if exist_ok:
-                    return self.topic_id(name) or ZERO_UUID
-                raise TopicExistsError(f"topic {name!r} already exists in {self.root}", path=self.root)
-            if name in self._configs.deleting:
-                self._finish_deletion(name)
-            self._configs.begin_creation(name, config)
-            try:
-                self._create_partitions(name, range(partitions), made_id)
-            except BaseException:
-                if name not in self.topics:
-                    self._configs.withdraw_creation(name)
-                raise
+            if exist_ok and name in self.topics:
+                return self.topic_id(name) or ZERO_UUID
+            self._topics.create(name, partitions, made_id, config=config, store=self)
         return made_id
 
     def create_partitions(self, topic: str, partitions: int) -> None:
@@ -338,11 +298,7 @@ class WritableStore(RootLogs[WritableLog]):
         """
         with self._mutex:
             self._check_writable()
-            topic_id = self.topic_id(topic)
-            count = 1 + max(number for name, number in self.partitions if name == topic)
-            partitions = checked_int(f"partitions of {topic!r}", partitions, least=count, greatest=MAX_PARTITION)
-            missing = [one for one in range(partitions) if TopicPartition(topic, one) not in self._directories]
-            self._create_partitions(topic, missing, topic_id)
+            self._topics.grow(topic, partitions, self.topic_id(topic))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with its records, settings and the offsets that groups committed for it. Its logs are closed,
@@ -358,20 +314,13 @@ class WritableStore(RootLogs[WritableLog]):
         """
         with self._mutex:
             self._check_writable()
-            if name not in self.topics and name not in self._configs.deleting:
-                raise no_such_log(join_path(self.root, name), f"no topic {name!r} in {self.root}")
-            try:
-                self._configs.begin_deletion(name)
-            finally:
-                if name in self._configs.deleting:
-                    self._withdraw(name)
-            self._finish_deletion(name)
+            self._topics.delete(name, self)
 
     def topic_config(self, topic: str) -> LogConfig:
         """Return the configuration of a topic.  Raises: LogNotFoundError if the topic does not exist."""
         with self._mutex:
-            self._check_topic(topic)
-            return self._configs.of(topic)
+            self._check_open()
+            return self._topics.config(topic)
 
     def change_topic_config(self, topic: str, changes: Mapping[str, object], *, reset: Iterable[str] = ()) -> LogConfig:
         """Change settings of a topic, take those named in `reset` back to the store's config, and return the new
@@ -386,17 +335,11 @@ class WritableStore(RootLogs[WritableLog]):
         """
         with self._mutex:
             self._check_writable()
-            self._check_topic(topic)
-            config = self._configs.change(topic, changes, reset)
-            for topic_partition, log in self._logs.items():
-                if topic_partition.topic == topic and not log.is_closed and not log.has_failed:
-                    log.update_config(config)
-                    self._maintenance.uncleanable.pop(topic_partition, None)
-            return config
+            return self._topics.change_config(topic, changes, reset)
 
     def settings_damage(self, topic: str) -> CorruptCheckpointError | None:
         """Return why the settings of a topic are unknown, None if they are known."""
-        return None if self._configs.is_known(topic) else self._configs.damage
+        return self._topics.settings_damage(topic)
 
     def run_maintenance(
         self,
@@ -447,10 +390,10 @@ class WritableStore(RootLogs[WritableLog]):
         with self._mutex:
             self._check_open()
             return self._metrics.taken(
-                self._partitions,
-                list(self._logs.values()),
+                self.partitions,
+                list(self._logs.logs.values()),
                 self._maintenance,
-                deleted_directories=len(self._deleted),
+                deleted_directories=len(self._topics.deleted),
                 refused=len(self.refused),
             )
 
@@ -461,16 +404,16 @@ class WritableStore(RootLogs[WritableLog]):
     def open_logs(self) -> list[WritableLog]:
         """Return the logs that are open."""
         with self._mutex:
-            return [log for log in self._logs.values() if not log.is_closed]
+            return [log for log in self._logs.logs.values() if not log.is_closed]
 
     def remove_deleted(self) -> list[str]:
         """Remove the directories of deleted partitions that are due, and return their paths."""
         with self._mutex:
             self._check_writable()
-            due = self._deleted.taken()
+            due = self._topics.deleted.taken()
         gone, left = removed(due, self._env)
         with self._mutex:
-            self._deleted.keep(left)
+            self._topics.deleted.keep(left)
         return gone
 
     def add_dependent(self, dependent: Dependent) -> None:
@@ -489,7 +432,7 @@ class WritableStore(RootLogs[WritableLog]):
         """
         with self._mutex:
             self._check_writable()
-            self._write_checkpoints()
+            self._logs.checkpoint()
 
     def close(self) -> None:
         """Close every log and leave the root as a clean shutdown does; a second call does nothing.
@@ -524,8 +467,8 @@ class WritableStore(RootLogs[WritableLog]):
         try:
             if not self._lock.is_released:
                 self._lock.check_owner()
-                removed(self._deleted.taken(is_due=False), self._env)
-                self._close_logs()
+                removed(self._topics.deleted.taken(is_due=False), self._env)
+                self._logs.close()
                 self._lock.release()
         except KStoreError:
             self._lock.release()
@@ -549,178 +492,10 @@ class WritableStore(RootLogs[WritableLog]):
     def _partitions_now(self) -> dict[TopicPartition, PartitionDirectory]:
         with self._mutex:
             self._check_open()
-            return dict(self._directories)
+            return dict(self._logs.directories)
 
     def _followed_log(self, directory: PartitionDirectory) -> Log:
         return self.log(*directory.topic_partition)
-
-    def _close_logs(self) -> None:
-        try:
-            self._close_each_log()
-        except KStoreError:
-            # An error raised here has the one above as its context.
-            self._save_closed_logs()
-            raise
-        self._save_closed_logs()
-        if not self._unclean and not self._has_unrecovered_copies:
-            write_clean_shutdown(self.root, self._clean_shutdown, self._env)
-
-    def _close_each_log(self) -> None:
-        """Close all logs, even if some of them fail.
-
-        Raises: the first error; each log has logged its own.
-        """
-        first: KStoreError | None = None
-        for topic_partition, log in self._logs.items():
-            try:
-                log.close()
-            except KStoreError as error:
-                first = first or error
-            if log.has_failed:
-                self._unclean.add(topic_partition)
-        if first is not None:
-            raise first
-
-    def _save_closed_logs(self) -> None:
-        """Write the checkpoints, and then remove the durable points, which they replace."""
-        self._lock.check_held()
-        self._write_checkpoints()
-        for log in self._logs.values():
-            if not log.has_failed:
-                remove_durable_point(log.path, self._env)
-
-    def _recover(self) -> None:
-        """Recover and close each log of a root that was not closed cleanly."""
-        unclean = sorted(self._unclean)
-        logs = results_in_threads(self._recovered, unclean, threads=self._threads, name=_THREADS)
-        for topic_partition, log in zip(unclean, logs, strict=True):
-            if isinstance(log, CorruptLogError):
-                self.refused[topic_partition] = log
-            elif log is not None:
-                self.recovery_reports[topic_partition] = log.recovery_report
-                self._logs[topic_partition] = log
-
-    def _recovered(self, topic_partition: TopicPartition) -> WritableLog | CorruptLogError | None:
-        directory = self._directories[topic_partition]
-        try:
-            log = self._open(directory)
-        except (CorruptCheckpointError, TopicSettingsError, StorageError) as error:
-            if isinstance(error, StorageError) and directory.can_be_listed():
-                raise
-            # The log is recovered when it is opened with other settings, with an id, or when it can be read.
-            _logger.error("%s was not recovered: %s", topic_partition, error)
-            return None
-        except CorruptLogError as error:
-            _logger.error("%s was not recovered: %s", topic_partition, error)
-            return error
-        log.close()
-        _logger.info("recovered %s: its log ends at offset %d", topic_partition, log.recovery_report.log_end_offset)
-        return log
-
-    def _withdraw(self, topic: str) -> None:
-        """Close the logs of a topic whose deletion has begun, and know it no more. Requires the mutex."""
-        for topic_partition in [one for one in self._directories if one.topic == topic]:
-            self._leaving.add(topic_partition)
-            del self._directories[topic_partition]
-            log = self._logs.pop(topic_partition, None)
-            self.refused.pop(topic_partition, None)
-            self._maintenance.uncleanable.pop(topic_partition, None)
-            if log is not None:
-                self._let_go(log)
-        self._partitions = tuple(sorted(self._directories))
-
-    def _finish_deletions(self) -> None:
-        """Carry out the deletions that an earlier opening began; one that fails is left for a later call."""
-        for topic in self._configs.deleting:
-            try:
-                self._finish_deletion(topic)
-            except KStoreError as error:
-                _logger.error("topic %s is deleted, and offsets of groups in it may be left: %s", topic, error)
-
-    def _finish_deletion(self, topic: str) -> None:
-        """Carry out what begin_deletion noted, after _withdraw. Requires the mutex."""
-        self._take_directories(topic)
-        forget_offsets(self, topic, clock=self._env)
-        self._configs.end_deletion(topic)
-        self._leaving = {one for one in self._leaving if one.topic != topic}
-        self._unclean = {one for one in self._unclean if one.topic != topic}
-
-    def _take_directories(self, topic: str) -> None:
-        directories = directories_of_topic(self.root, topic, self._env)
-        self._deleted.take(directories)
-        forget_partitions(self.root, frozenset(one.topic_partition for one in directories), self._env)
-
-    def _let_go(self, log: WritableLog) -> None:
-        """Close a log that is about to be deleted."""
-        try:
-            log.close()
-        except KStoreError as error:
-            _logger.warning("closing %s before its deletion: %s", log.topic_partition, error)
-        if log.has_failed:
-            self._unclean.add(log.topic_partition)
-        self._metrics.keep(log)
-
-    def _check_topic(self, topic: str) -> None:
-        self._check_open()
-        if topic not in self.topics:
-            raise no_such_log(join_path(self.root, topic), f"no topic {topic!r} in {self.root}")
-
-    def _open(self, directory: PartitionDirectory) -> WritableLog:
-        topic_partition = directory.topic_partition
-        self._check_writable()
-        earlier = self._logs.get(topic_partition)
-        if earlier is not None:
-            # Does something only if a call was interrupted.
-            earlier.close()
-            if earlier.has_failed:
-                self._unclean.add(topic_partition)
-            self._metrics.keep(earlier)
-        if topic_partition in self._unclean:
-            self._topic_ids.settle(directory)
-        log = WritableLog.open(
-            directory,
-            config=self._configs.of(topic_partition.topic),
-            recovery=self._recovery,
-            trusts_recovery_point=self._trusts_recovery_point,
-            lock=self._lock.share(str(topic_partition)),
-            is_clean=topic_partition not in self._unclean,
-            env=self._env,
-            writers=self._writers,
-        )
-        self._unclean.discard(topic_partition)
-        return log
-
-    def _create_partitions(self, topic: str, numbers: Iterable[int], topic_id: uuid.UUID | None) -> None:
-        made = [TopicPartition(topic, number) for number in numbers]
-        forget_partitions(self.root, frozenset(made), self._env)
-        try:
-            for topic_partition in made:
-                path = join_path(self.root, str(topic_partition))
-                self._env.make_directory(path)
-                self._directories[topic_partition] = PartitionDirectory(topic_partition, path, self.root, self._env)
-            self._env.sync_directory(self.root)
-            create = partial(self._created, topic_id=topic_id)
-            logs = results_in_threads(create, made, threads=self._threads, name=_THREADS)
-            for topic_partition, log in zip(made, logs, strict=True):
-                self._logs[topic_partition] = log
-        finally:
-            self._partitions = tuple(sorted(self._directories))
-            self._listeners.report(self.root)
-
-    def _created(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None) -> WritableLog:
-        """Fill the new directory of a partition, and return its log, closed."""
-        directory = self._directories[topic_partition]
-        if topic_id is not None:
-            write_partition_metadata(directory.path, topic_id, self._env)
-        log = self._open(directory)
-        log.close()
-        return log
-
-    def _write_checkpoints(self) -> None:
-        def take_marks() -> dict[TopicPartition, PartitionMarks]:
-            return {topic_partition: log.marks() for topic_partition, log in self._logs.items()}
-
-        save_marks(self.root, take_marks, self._env, kept={*self._directories, *self._leaving})
 
     def _check_writable(self) -> None:
         self._check_open()

@@ -193,7 +193,7 @@ def opened(disk: SimulatedDisk, rng: random.Random) -> WritableStore:
 
 def abandon(store: WritableStore) -> None:
     """Let go of a store as a process does that dies."""
-    for log in store._logs.values():
+    for log in store.open_logs():
         log._dropping()
     store._dropping()
 

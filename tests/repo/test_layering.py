@@ -59,7 +59,7 @@ WINGS = {
         "cluster, store < partitioner < batches < interceptors, metrics, sink < append_columns < config < transactions"
         " < sending < producer"
     ),
-    "store": "settings < upkeep < opening, root < store < checks",
+    "store": "settings < upkeep < opening, root < logs < topics < store < checks",
     "arrow": "columns, frames < assembler < decoding < scans, packing",
     "consumer": "consumer, groups",
     "staging": "area < sink, committed < commit",

@@ -236,7 +236,7 @@ def test_lock_whose_taking_is_interrupted_anywhere_is_held_by_nobody(tmp_path: P
 def test_interrupt_anywhere_as_a_log_gives_its_descriptor_up_blocks_no_append(store: WritableStore) -> None:
     log = store.log("t", 0)
     append(log)
-    slot = next(slot for slot in store._writers._slots if slot._local() is log._local)
+    slot = next(slot for slot in store._logs.writers._slots if slot._local() is log._local)
     watched = ("/kstore/log/write/open_writers.py",)
     tracer = Tracer(watched=watched)
     traced(slot.try_park, tracer)
@@ -244,7 +244,7 @@ def test_interrupt_anywhere_as_a_log_gives_its_descriptor_up_blocks_no_append(st
         append(log)
         traced(slot.try_park, Tracer(place, watched=watched))
         assert bounded(lambda: append(log)) is None, place
-    assert isinstance(store._writers, OpenWriters)
+    assert isinstance(store._logs.writers, OpenWriters)
     store.close()
 
 
