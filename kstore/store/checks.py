@@ -73,7 +73,7 @@ def verify(
             if not directory.was_deleted():
                 raise
     roots = {directory.root: directory.env for directory in directories}
-    found = (one for root in sorted(roots) for one in verify_checkpoints(root, roots[root]))
+    root_damage = (damage for root in sorted(roots) for damage in verify_checkpoints(root, roots[root]))
     _, absolute = locate(path, env)
     wanted = {topics} if isinstance(topics, str) else set(topics or ())
     listed = {directory.topic_partition for directory in directories}
@@ -82,7 +82,7 @@ def verify(
         return partition not in listed and (topics is None or partition.topic in wanted)
 
     lost = () if absolute not in roots else losses_of_root(absolute, roots[absolute], is_wanted=is_wanted)
-    return VerificationReport(tuple(verified), tuple(found), tuple(lost))
+    return VerificationReport(tuple(verified), tuple(root_damage), tuple(lost))
 
 
 @with_old_names
@@ -133,10 +133,10 @@ def recover(
 def _selected(path: StrPath, topics: str | Iterable[str] | None, env: Env | None) -> list[PartitionDirectory]:
     """Return the partitions at a path, by topic and number."""
     wanted = None if topics is None else {topics} if isinstance(topics, str) else set(topics)
-    found = find_partitions(path, env, is_wanted=lambda one: wanted is None or one.topic in wanted)
+    directories = find_partitions(path, env, is_wanted=lambda partition: wanted is None or partition.topic in wanted)
     if wanted is None:
-        return found
-    missing = wanted - {directory.topic_partition.topic for directory in found}
+        return directories
+    missing = wanted - {directory.topic_partition.topic for directory in directories}
     if missing:
         raise ValueError(f"topics not found: {', '.join(sorted(missing))}")
-    return [directory for directory in found if directory.topic_partition.topic in wanted]
+    return [directory for directory in directories if directory.topic_partition.topic in wanted]

@@ -516,8 +516,8 @@ def _claim(root: str, *, cluster_id: str | None, node_id: int | None, env: Env) 
 
     Raises: ValueError if the root belongs to another cluster or node.
     """
-    found = read_meta_properties(root, env)
-    if found is None:
+    known = read_meta_properties(root, env)
+    if known is None:
         made = MetaProperties(
             version=1,
             cluster_id=id_text(random_id()) if cluster_id is None else cluster_id,
@@ -526,10 +526,10 @@ def _claim(root: str, *, cluster_id: str | None, node_id: int | None, env: Env) 
         )
         write_meta_properties(root, made, env)
         return made
-    for name, wanted, there in (("cluster_id", cluster_id, found.cluster_id), ("node_id", node_id, found.node_id)):
+    for name, wanted, there in (("cluster_id", cluster_id, known.cluster_id), ("node_id", node_id, known.node_id)):
         if wanted is not None and wanted != there:
             raise ValueError(f"{root} belongs to another cluster or node: expected {name} {wanted!r}, found {there!r}")
-    return found
+    return known
 
 
 def _as_id(topic_id: uuid.UUID | str | None) -> uuid.UUID:

@@ -123,7 +123,7 @@ class LogCompaction:
         self._env = env
         self._running = threading.RLock()
         self._is_running = False
-        # The count of truncations when what is cleaned was found.
+        # The count of truncations when the round began.
         self._truncations = 0
 
     def change_config(self, config: LogConfig) -> None:
@@ -157,19 +157,20 @@ class LogCompaction:
         totals = CleanerTotals()
         before = self._size()
         self._replace_impossible_checkpoint()
-        found = self._found(now_ms)
-        start, end, rounds, replaced, is_stopped = found.first_dirty_offset, found.first_dirty_offset, 0, 0, False
-        while found.is_due(self._config) or (is_forced and found.cleanable_bytes):
+        cleanable = self._begin_round(now_ms)
+        start = end = cleanable.first_dirty_offset
+        rounds, replaced, is_stopped = 0, 0, False
+        while cleanable.is_due(self._config) or (is_forced and cleanable.cleanable_bytes):
             rounds += 1
             try:
-                end, count = self._round(found, now_ms, throttle, totals, drops_keyless=drops_keyless)
+                end, count = self._round(cleanable, now_ms, throttle, totals, drops_keyless=drops_keyless)
             except CleaningStoppedError:
                 is_stopped = True
                 break
             replaced += count
-            if end <= found.first_dirty_offset:
+            if end <= cleanable.first_dirty_offset:
                 break
-            found = self._found(now_ms)
+            cleanable = self._begin_round(now_ms)
         with self._gate.append_lock:
             if self._gate.failure is None:
                 self._local.deleted.remove_due()
@@ -208,15 +209,15 @@ class LogCompaction:
             local.log_start_offset, local.log_end_offset, local.last_stable_offset, self._files.cleaned_offset()
         )
 
-    def _found(self, now_ms: int) -> CleanableLog:
+    def _begin_round(self, now_ms: int) -> CleanableLog:
         self._truncations = self._live.truncations.count
         return self.cleanable(now_ms=now_ms)
 
     def _size(self) -> int:
-        return sum(one.size_in_bytes for one in self._local.segments)
+        return sum(segment.size_in_bytes for segment in self._local.segments)
 
     def _round(
-        self, found: CleanableLog, now_ms: int, throttle: Throttle, totals: CleanerTotals, *, drops_keyless: bool
+        self, cleanable: CleanableLog, now_ms: int, throttle: Throttle, totals: CleanerTotals, *, drops_keyless: bool
     ) -> tuple[int, int]:
         """Clean the log once, and return the offset below which it is clean then, and how many segments made way."""
         # What was found of transactions and newer records must not be lost where older ones are removed for it.
@@ -226,7 +227,7 @@ class LogCompaction:
             CleanerInput(
                 directory=self._live.context.directory,
                 segments=segments,
-                cleanable=found,
+                cleanable=cleanable,
                 high_watermark=self._local.high_watermark,
                 aborted=self._live.settled().transactions.aborted,
                 entries=self._aborted_entries(segments),
@@ -299,16 +300,21 @@ class LogCompaction:
     def _last_records(self) -> Iterable[tuple[int, int, int]]:
         """Return (id, offset of the last data batch or -1, epoch) of each producer."""
         with self._gate.append_lock:
-            entries = list(self._producers.active_producers.values())
+            producers = list(self._producers.active_producers.values())
         return [
-            (one.producer_id, one.batches[-1].last_offset if one.batches else -1, one.producer_epoch) for one in entries
+            (
+                producer.producer_id,
+                producer.batches[-1].last_offset if producer.batches else -1,
+                producer.producer_epoch,
+            )
+            for producer in producers
         ]
 
     def _aborted_entries(self, segments: Sequence[LogSegment]) -> dict[tuple[int, int], AbortedTxn]:
         """Return the entries of the transaction indexes. They decide nothing: without one, a new entry has what the
         batches show.
         """
-        found: dict[tuple[int, int], AbortedTxn] = {}
+        all_entries: dict[tuple[int, int], AbortedTxn] = {}
         for segment in segments:
             path = segment_path(segment.directory, segment.base_offset, suffix=TRANSACTION_INDEX_SUFFIX)
             if self._env.stat(path) is None:
@@ -323,5 +329,5 @@ class LogCompaction:
                 if error.errno != ENOENT:
                     raise
                 continue
-            found |= {(one.producer_id, one.last_offset): one for one in entries}
-        return found
+            all_entries |= {(entry.producer_id, entry.last_offset): entry for entry in entries}
+        return all_entries

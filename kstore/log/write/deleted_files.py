@@ -62,22 +62,22 @@ class DeletedFiles:
         now_ms = self._env.monotonic_ms()
         waiting, self._waiting = self._waiting, []
         removed = 0
-        for one in waiting:
-            if one.due_ms > now_ms or any(use() is not None for use in one.uses):
-                self._waiting.append(one)
+        for deleted in waiting:
+            if deleted.due_ms > now_ms or any(use() is not None for use in deleted.uses):
+                self._waiting.append(deleted)
             else:
-                removed += self._unlink(one)
+                removed += self._unlink(deleted)
         return removed
 
     def remove_all(self) -> None:
         """Unlink everything, before the log is closed."""
         waiting, self._waiting = self._waiting, []
-        for one in waiting:
-            self._unlink(one)
+        for deleted in waiting:
+            self._unlink(deleted)
 
     def _unlink(self, deleted: _Deleted) -> int:
         # A later deletion may have given a file of the same name to the others.
-        others = {path for one in self._waiting for path in one.paths}
+        others = {path for other in self._waiting for path in other.paths}
         paths = [path for path in deleted.paths if path not in others]
         for path in paths:
             self._context.files.forget(path)

@@ -162,9 +162,9 @@ class LiveSource:
     def _find_aborted(self) -> tuple[AbortedTransaction, ...]:
         """Return the aborted transactions of the published log, or of a later state of it."""
         state = self._local.published
-        found = self._aborted_state
-        if found is not None and found[0] is state:
-            return found[1]
+        earlier = self._aborted_state
+        if earlier is not None and earlier[0] is state:
+            return earlier[1]
         known, replaced = self.truncations.count, self.replaced_count
         walked_count, walked = self._walked
         if walked_count != known:
@@ -180,7 +180,7 @@ class LiveSource:
         while True:
             known, replaced = self.truncations.count, self.replaced_count
             try:
-                found = read()
+                answer = read()
             except ERRORS_OF_A_CHANGE:
                 has_changed = self.truncations.may_have_changed(known) or self.replaced_count != replaced
                 if self.is_closed or not has_changed:
@@ -191,7 +191,7 @@ class LiveSource:
             # A truncation that was running all the time has only shortened files. Other bytes can follow only after it,
             # when the counter moves again.
             if self.truncations.count == known:
-                return found
+                return answer
 
     def watch(self) -> Watch:
         return partial(self._watched, known=self.truncations.count)
@@ -211,16 +211,16 @@ class LiveSource:
         return self._until_truncated(find(), start_offset, reached_by, known=known)
 
     def _until_truncated(
-        self, found: Iterator[Found], start_offset: int, reached_by: Callable[[Found], int], *, known: int
+        self, items: Iterator[Found], start_offset: int, reached_by: Callable[[Found], int], *, known: int
     ) -> Iterator[Found]:
         reached = start_offset
         try:
-            for one in found:
-                reached = reached_by(one)
+            for item in items:
+                reached = reached_by(item)
                 truncations = self.truncations
                 if truncations.count > known and reached >= (truncations.lowest_since(known) or 0):
                     raise self._truncated_under(reached)
-                yield one
+                yield item
         except ERRORS_OF_A_CHANGE as error:
             if self.is_closed or not self.truncations.may_have_changed(known):
                 raise

@@ -136,8 +136,8 @@ class LocalLog:
     @property
     def published(self) -> Published:
         """What readers see; replaced in one step."""
-        found: Published = self.appender.published
-        return found
+        published: Published = self.appender.published
+        return published
 
     @property
     def is_published(self) -> bool:
@@ -302,15 +302,16 @@ class LocalLog:
         Their files are renamed to .deleted and unlinked later, so that readers can continue.
         Raises: StorageError, with some possibly removed.
         """
-        gone = [one for one in self.sealed if one.next_base_offset and one.next_base_offset <= offset]
+        gone = [segment for segment in self.sealed if segment.next_base_offset and segment.next_base_offset <= offset]
         self._note_files(gone)
         self.sealed = self.sealed[len(gone) :]
-        self._close_unflushed([one.base_offset for one in gone])
+        base_offsets = [segment.base_offset for segment in gone]
+        self._close_unflushed(base_offsets)
         self.publish(self.log_end_offset)
-        renamed = [path for one in gone for path in self.deleted.rename(self._paths_of(one.base_offset))]
+        renamed = [path for base in base_offsets for path in self.deleted.rename(self._paths_of(base))]
         self._env.sync_directory(self._context.directory)
         self._let_go(gone, renamed)
-        return [one.base_offset for one in gone]
+        return base_offsets
 
     def has_all(self, segments: Sequence[LogSegment]) -> bool:
         """Whether these segments are still sealed segments of the log, one after the other."""
@@ -332,7 +333,7 @@ class LocalLog:
         Raises: StorageError, with part of it possibly done; the next opening completes it.
         """
         base_offset, directory = cleaned.base_offset, self._context.directory
-        self._close_unflushed([one.base_offset for one in old])
+        self._close_unflushed([segment.base_offset for segment in old])
         self._note_files(old)
         for path in self._paths_of(base_offset, _INDEXES_FIRST):
             if self._env.stat(path + CLEANED_STATE) is not None:
@@ -340,12 +341,12 @@ class LocalLog:
         self._env.sync_directory(directory)
         renamed: list[str] = []
         # Recovery itself removes the old segments that begin below the end of the new one.
-        for beyond in (one for one in old if one.base_offset >= max(cleaned.next_offset, base_offset + 1)):
+        for beyond in (segment for segment in old if segment.base_offset >= max(cleaned.next_offset, base_offset + 1)):
             for suffixes in (_INDEXES_FIRST[:-1], _INDEXES_FIRST[-1:]):
                 renamed += self.deleted.rename(self._paths_of(beyond.base_offset, suffixes))
                 self._env.sync_directory(directory)
-        for one in old:
-            renamed += self.deleted.rename(self._paths_of(one.base_offset, _INDEXES_FIRST))
+        for segment in old:
+            renamed += self.deleted.rename(self._paths_of(segment.base_offset, _INDEXES_FIRST))
         self._env.sync_directory(directory)
         for path in self._paths_of(base_offset, _INDEXES_FIRST):
             if self._env.stat(path + SWAP_STATE) is not None:
@@ -395,7 +396,8 @@ class LocalLog:
         if base_offset is None or self.active.base_offset > base_offset:
             self.active.close_handlers()
             self._remove([self.active.base_offset])
-        later = [one.base_offset for one in self.sealed if base_offset is None or one.base_offset > base_offset]
+        sealed = [segment.base_offset for segment in self.sealed]
+        later = [sealed_offset for sealed_offset in sealed if base_offset is None or sealed_offset > base_offset]
         self._close_unflushed(later)
         for removed in reversed(later):
             self._remove([removed])

@@ -93,7 +93,7 @@ class OpenWriters:
         with self._mutex:
             self._make_room()
             if len(self._slots) >= self._forgets_at:
-                self._slots = deque(one for one in self._slots if not one.is_gone)
+                self._slots = deque(slot for slot in self._slots if not slot.is_gone)
                 self._forgets_at = 2 * len(self._slots) + _MOST_GONE
             self._slots.append(slot)
 

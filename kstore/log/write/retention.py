@@ -124,11 +124,11 @@ class LogRetention:
 
     def hold_from(self, offset: int) -> RetentionHold:
         """Return a hold on the records from `offset` on."""
-        return RetentionHold(self._holds, offset)
+        return RetentionHold(self._holds, checked_int("offset", offset, least=0))
 
     def plan(self, now_ms: int | None) -> list[DueSegment]:
         """Return what delete_old_segments would remove now."""
-        now_ms = self._clock.now_ms() if now_ms is None else now_ms
+        now_ms = self._clock.now_ms() if now_ms is None else checked_int("now_ms", now_ms)
         self._gate.check()
         return plan_retention(self._local.segments, self._bounds(), now_ms=now_ms, config=self._config, env=self._env)
 
@@ -162,6 +162,7 @@ class LogRetention:
 
     def delete_records(self, before_offset: int) -> int:
         """Durably raise the log start offset to at least `before_offset`, and return it."""
+        before_offset = checked_int("before_offset", before_offset, least=0)
         local = self._local
         if before_offset <= local.high_watermark:
             # A log start offset above the end that the files show after a power cut would call for their removal.

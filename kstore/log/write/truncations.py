@@ -40,7 +40,7 @@ class Truncations:
 
     def note(self, offset: int) -> None:
         """Count a truncation to `offset`."""
-        below = tuple(one for one in self.lowest if one[1] < offset)
+        below = tuple(truncation for truncation in self.lowest if truncation[1] < offset)
         # Publish the offset before the counter: a reader that sees the counter must find the offset.
         self.lowest = (*below, (self.count, offset))
         self.count += 1

@@ -314,8 +314,8 @@ class WritableLog(Log):
         Raises: LogClosedError, LogFailedError before anything is written.
         """
         check_ack(ack)
-        for one in batches:
-            check_memory_records(one)
+        for batch in batches:
+            check_memory_records(batch)
         gate = self._gate
         with gate.append_lock:
             if not gate.is_open:
@@ -330,7 +330,7 @@ class WritableLog(Log):
         try:
             self._durability.flush_for_ack(max(info.last_offset for info in appended), ack)
         except KStoreError as error:
-            return [one if isinstance(one, KStoreError) else error for one in done]
+            return [result if isinstance(result, KStoreError) else error for result in done]
         return done
 
     def append_as_follower(self, records: MemoryRecords, *, ack: Ack = "written") -> LogAppendInfo:
@@ -478,17 +478,19 @@ class WritableLog(Log):
         with self._gate.failing_unless_undone(self._local):
             local.active.append(survey)
             if prepared is not None:
-                for one in self.producer_state.commit(prepared):
-                    if one.is_aborted:
-                        aborted = AbortedTxn(one.producer_id, one.first_offset, one.last_offset, one.last_stable_offset)
-                        local.active.transaction_index.append(aborted)
+                for done in self.producer_state.commit(prepared):
+                    if done.is_aborted:
+                        entry = AbortedTxn(
+                            done.producer_id, done.first_offset, done.last_offset, done.last_stable_offset
+                        )
+                        local.active.transaction_index.append(entry)
             local.publish(survey.last_offset + 1)
 
-    def _info_of_duplicate(self, found: BatchMetadata) -> LogAppendInfo:
-        append_time_ms = found.timestamp_ms if self._rules.is_append_time else NO_TIMESTAMP
-        offsets = found.first_offset, found.last_offset
+    def _info_of_duplicate(self, first: BatchMetadata) -> LogAppendInfo:
+        append_time_ms = first.timestamp_ms if self._rules.is_append_time else NO_TIMESTAMP
+        offsets = first.first_offset, first.last_offset
         start = self._local.log_start_offset
-        return LogAppendInfo(*offsets, found.timestamp_ms, append_time_ms, start, 0, is_duplicate=True)
+        return LogAppendInfo(*offsets, first.timestamp_ms, append_time_ms, start, 0, is_duplicate=True)
 
     @contextmanager
     def _restoring_epochs(self) -> Iterator[None]:
@@ -599,7 +601,7 @@ class WritableLog(Log):
         Raises: OffsetOutOfRangeError above the high watermark; ValueError as truncate_to.
         Source: Kafka UnifiedLog.maybeIncrementLogStartOffset.
         """
-        return self._retention.delete_records(checked_int("before_offset", before_offset, least=0))
+        return self._retention.delete_records(before_offset)
 
     # Retention and compaction
 
@@ -617,11 +619,11 @@ class WritableLog(Log):
         Cost: a read or two if nothing is due; of each segment that goes by time, all of it.
         Source: Kafka UnifiedLog.deleteOldSegments.
         """
-        return self._retention.delete_old_segments(None if now_ms is None else checked_int("now_ms", now_ms))
+        return self._retention.delete_old_segments(now_ms)
 
     def plan_retention(self, now_ms: int | None = None) -> list[DueSegment]:
         """Return what delete_old_segments would remove now."""
-        return self._retention.plan(None if now_ms is None else checked_int("now_ms", now_ms))
+        return self._retention.plan(now_ms)
 
     def hold_from(self, offset: int) -> RetentionHold:
         """Keep retention from removing the record at `offset` or a later one until the hold is released, for a follower
@@ -629,7 +631,7 @@ class WritableLog(Log):
 
         Raises: ValueError for a negative offset.
         """
-        return self._retention.hold_from(checked_int("offset", offset, least=0))
+        return self._retention.hold_from(offset)
 
     def compact(
         self,
@@ -713,12 +715,14 @@ class WritableLog(Log):
         segments = self._local.segments
         self.producer_state.rebuild(
             (
-                SegmentReplay(one.base_offset, one.next_base_offset or end_offset, partial(producer_batches_of, one))
-                for one in segments
+                SegmentReplay(
+                    segment.base_offset, segment.next_base_offset or end_offset, partial(producer_batches_of, segment)
+                )
+                for segment in segments
             ),
             log_start_offset=self._local.log_start_offset,
             log_end_offset=end_offset,
-            snapshot_offsets={one.base_offset for one in segments[-2:]},
+            snapshot_offsets={segment.base_offset for segment in segments[-2:]},
             now_ms=self._env.wall_clock_ms(),
         )
 
