@@ -136,8 +136,8 @@ class DirectorySource:
         self.context.close()
         with self._renewing:
             followers = list(self._followers)
-        for one in followers:
-            one.close()
+        for follower in followers:
+            follower.close()
         self._listeners.report(self.context.directory)
 
     def notify(self, arrivals: Arrivals) -> None:
@@ -254,9 +254,9 @@ class DirectorySource:
         while True:
             listing = self._listing
             try:
-                for one in found:
+                for item in found:
                     attempts_left = 0
-                    yield one
+                    yield item
                 return
             except ERRORS_OF_A_CHANGE as error:
                 attempts_left -= 1
@@ -289,7 +289,7 @@ class DirectorySource:
 
     def _change_that_caused(self, error: KStoreError) -> LogReplacedError | None:
         """Return the change of a listed file that caused an error, None if the error means what it says."""
-        listed = next((one.listed for one in self.segments if one.path == error.path), None)
+        listed = next((segment.listed for segment in self.segments if segment.path == error.path), None)
         if listed is None and isinstance(error, CorruptionError | UnsupportedError):
             return LogReplacedError(f"{error.path} was removed while it was read: open the log again", path=error.path)
         return change_that_caused(error, listed, config=self.context.config, env=self.env)

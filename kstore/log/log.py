@@ -402,8 +402,8 @@ class Log(Closing):
         last = self._source.last_batch()
         if last is None and self._env.is_mutable:
             last = last_batch(self.segments)
-        ranges = [one if one.last_batch is not None else replace(one, last_batch=last) for one in found]
-        for place in {one.last_batch for one in ranges if one.last_batch is not None}:
+        ranges = [planned if planned.last_batch is not None else replace(planned, last_batch=last) for planned in found]
+        for place in {scan_range.last_batch for scan_range in ranges if scan_range.last_batch is not None}:
             self.segments[-1].records.check_anchor(place)
         return ranges
 

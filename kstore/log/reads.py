@@ -383,10 +383,10 @@ def settled_ranges(
     ranges: Iterable[ScanRange], settled: SettledLog | None, last: BatchPlace | None
 ) -> Iterator[ScanRange]:
     """Yield ranges with the transactions that their readers leave out, and the last batch of the log."""
-    for one in ranges:
-        bounds = {"start_offset": one.start_offset, "end_offset": one.end_offset}
+    for scan_range in ranges:
+        bounds = {"start_offset": scan_range.start_offset, "end_offset": scan_range.end_offset}
         aborted = () if settled is None else settled.transactions.aborted_between(**bounds)
-        yield replace(one, aborted=aborted, last_batch=last)
+        yield replace(scan_range, aborted=aborted, last_batch=last)
 
 
 def ordered(start: int, *, end: int) -> tuple[int, int]:

@@ -247,41 +247,41 @@ class SideFileCheck:
             return None
 
     def _compare_aborted(self, path: str, found: list[AbortedTxn]) -> Iterator[Damage]:
-        known = {one.last_offset: one for one in found}
-        for slot, one in enumerate(found):
+        known = {transaction.last_offset: transaction for transaction in found}
+        for slot, entry in enumerate(found):
             reason, is_above = None, False
-            if one.last_offset in self._others:
-                reason = f"entry of {self._others[one.last_offset]} at offset {one.last_offset}"
-            elif one.last_offset > self._last_offset and not self._has_grown():
-                reason, is_above = f"entry of offset {one.last_offset}, which is after the last batch", True
-            elif one.first_offset > one.last_offset:
-                reason = f"first offset {one.first_offset} above the marker"
-            elif one.last_stable_offset > self._log.log_end_offset and not self._has_grown():
+            if entry.last_offset in self._others:
+                reason = f"entry of {self._others[entry.last_offset]} at offset {entry.last_offset}"
+            elif entry.last_offset > self._last_offset and not self._has_grown():
+                reason, is_above = f"entry of offset {entry.last_offset}, which is after the last batch", True
+            elif entry.first_offset > entry.last_offset:
+                reason = f"first offset {entry.first_offset} above the marker"
+            elif entry.last_stable_offset > self._log.log_end_offset and not self._has_grown():
                 # It may be above the marker: a follower that appends several batches at once already knows of
                 # transactions that begin after it.
-                reason, is_above = f"last stable offset {one.last_stable_offset} above the log end offset", True
+                reason, is_above = f"last stable offset {entry.last_stable_offset} above the log end offset", True
             if reason is not None:
                 damage = Damage(path, slot * TRANSACTION_INDEX_ENTRY_SIZE, TRANSACTION_INDEX_ENTRY_SIZE, reason)
                 if is_above:
                     self.unwritten.add(damage)
                 yield damage
         last_known = max(known, default=-1)
-        for one in self._aborted:
-            entry = known.get(one.last_offset)
-            if entry is None:
+        for transaction in self._aborted:
+            stored = known.get(transaction.last_offset)
+            if stored is None:
                 reason = (
-                    f"no entry of the transaction of producer {one.producer_id} "
-                    f"that was aborted at offset {one.last_offset}"
+                    f"no entry of the transaction of producer {transaction.producer_id} "
+                    f"that was aborted at offset {transaction.last_offset}"
                 )
                 damage = Damage(path, 0, self._size_of(path), reason)
-                if one.last_offset > last_known:
+                if transaction.last_offset > last_known:
                     self.unwritten.add(damage)
                 yield damage
-            elif entry.producer_id != one.producer_id or entry.first_offset > one.first_offset:
-                expected = f"producer {one.producer_id} from offset {one.first_offset} or below"
-                reason = f"expected {expected}, found producer {entry.producer_id} from offset {entry.first_offset}"
+            elif stored.producer_id != transaction.producer_id or stored.first_offset > transaction.first_offset:
+                expected = f"producer {transaction.producer_id} from offset {transaction.first_offset} or below"
+                reason = f"expected {expected}, found producer {stored.producer_id} from offset {stored.first_offset}"
                 yield Damage(
-                    path, found.index(entry) * TRANSACTION_INDEX_ENTRY_SIZE, TRANSACTION_INDEX_ENTRY_SIZE, reason
+                    path, found.index(stored) * TRANSACTION_INDEX_ENTRY_SIZE, TRANSACTION_INDEX_ENTRY_SIZE, reason
                 )
 
     def _read_aborted(self, path: str, segment: LogSegment, *, into: list[AbortedTxn]) -> None:
@@ -406,7 +406,7 @@ class Verification:
     def _damages(self) -> Iterator[Damage]:
         self.batch_count = self.record_count = self.verified_bytes = self._verified_before = 0
         self._ends = {}
-        self._first_listed = {one.path: one.listed for one in self._log.segments}
+        self._first_listed = {listed.path: listed.listed for listed in self._log.segments}
         side_files, early = None, False
         if self._is_deep:
             side_files = SideFileCheck(self._log, has_grown=self._has_changed, env=self._env)
@@ -432,16 +432,17 @@ class Verification:
                     side_files.restore(state)
                 self._log._relist_or_raise(error, attempts_left=attempts_left)
                 continue
-            if any(one.path == segment.path for one in damage):
+            if any(damaged.path == segment.path for damaged in damage):
                 self._ends[segment.base_offset] = self._ends[segment.base_offset]._replace(is_damaged=True)
             yield from damage
             following = segment.next_base_offset
             self._verified_before = self.verified_bytes
         if early:
             again = {
-                one.path: one for one in SideFileCheck(self._log, has_grown=self._has_changed, env=self._env).start()
+                damaged.path: damaged
+                for damaged in SideFileCheck(self._log, has_grown=self._has_changed, env=self._env).start()
             }
-            yield from (again[one.path] for one in found if one.path in again)
+            yield from (again[damaged.path] for damaged in found if damaged.path in again)
         if side_files is not None:
             yield from self._damage_above_the_end(side_files)
 
@@ -461,9 +462,9 @@ class Verification:
 
         Raises: LogReplacedError if there is none.
         """
-        for one in self._log.segments:
-            if one.next_base_offset is None or one.next_base_offset > offset:
-                return one
+        for segment in self._log.segments:
+            if segment.next_base_offset is None or segment.next_base_offset > offset:
+                return segment
         raise _removed(self._log.path)
 
     def _confirmed(self, segment: LogSegment, side_files: SideFileCheck | None) -> list[Damage]:
@@ -478,7 +479,7 @@ class Verification:
         for number in range(1, MOST_PASSES):
             if not damage or (number > 1 and not self._is_written()):
                 break
-            found = {(one.path, one.position) for one in damage}
+            found = {(damaged.path, damaged.position) for damaged in damage}
             self._log.refresh(keeps_known=False)
             self.batch_count, self.record_count = counts
             again = self._segment_of(segment.base_offset)
@@ -487,19 +488,27 @@ class Verification:
             if side_files is not None and state is not None:
                 # If a cleaner processed the segments before, their transaction indexes no longer list what they held.
                 side_files.restore(state._replace(open={}) if self._has_moved_before(again) else state)
-            damage = [one for one in self._verify_segment(again, side_files) if (one.path, one.position) in found]
+            damage = [
+                damaged
+                for damaged in self._verify_segment(again, side_files)
+                if (damaged.path, damaged.position) in found
+            ]
             if again.is_last and damage and self._is_written():
                 unwritten = set[Damage]() if side_files is None else side_files.unwritten
-                damage = [one for one in damage if one not in unwritten and not self._is_at_the_end(one, again)]
+                damage = [
+                    damaged
+                    for damaged in damage
+                    if damaged not in unwritten and not self._is_at_the_end(damaged, again)
+                ]
         return damage
 
     def _has_moved_before(self, segment: LogSegment) -> bool:
         """Whether the segments before this one are different files than when the log was first listed."""
-        before = [one for one in self._log.segments if one.base_offset < segment.base_offset]
+        before = [earlier for earlier in self._log.segments if earlier.base_offset < segment.base_offset]
         first = [path for path in self._first_listed if path < segment.path]
-        if first != [one.path for one in before]:
+        if first != [earlier.path for earlier in before]:
             return True
-        pairs = ((one.listed, self._first_listed[one.path]) for one in before)
+        pairs = ((earlier.listed, self._first_listed[earlier.path]) for earlier in before)
         return any(now is not None and then is not None and now.identity != then.identity for now, then in pairs)
 
     def _is_at_the_end(self, damage: Damage, segment: LogSegment) -> bool:
@@ -512,7 +521,7 @@ class Verification:
 
     def _has_changed(self) -> bool:
         """Whether the log was appended to, or its segments changed, since it was listed."""
-        listed = [(one.path, one.size_in_bytes) for one in self._log.segments]
+        listed = [(segment.path, segment.size_in_bytes) for segment in self._log.segments]
         found = ((path, self._env.stat(path)) for path, _ in listed)
         now = [(path, None if status is None else status.size_in_bytes) for path, status in found]
         logs = [name for name in self._env.listdir(self._log.path) if name.endswith(LOG_SUFFIX)]

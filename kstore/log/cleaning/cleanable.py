@@ -71,15 +71,15 @@ def find_cleanable(
         limit = min([limit, *_young_offsets(dirty_segments, env, youngest_ms=now_ms - config.min_compaction_lag_ms)])
     limit = max(dirty, limit)
     uncleanable = next(
-        (one.base_offset for one in _between(segments, start_offset=limit, end_offset=active)),
+        (dirty_segment.base_offset for dirty_segment in _between(segments, start_offset=limit, end_offset=active)),
         active,
     )
     cleanable = _between(segments, start_offset=min(dirty, uncleanable), end_offset=uncleanable)
     return CleanableLog(
         dirty,
         uncleanable,
-        sum(one.size_in_bytes for one in segments if one.base_offset < dirty),
-        sum(one.size_in_bytes for one in cleanable),
+        sum(segment.size_in_bytes for segment in segments if segment.base_offset < dirty),
+        sum(segment.size_in_bytes for segment in cleanable),
         _is_overdue(dirty_segments, now_ms, config),
     )
 
@@ -99,8 +99,8 @@ def _between(segments: Sequence[LogSegment], *, start_offset: int, end_offset: i
     """Return the segments from the one that holds start_offset on, with base offsets below end_offset."""
     if start_offset >= end_offset:
         return []
-    first = max((slot for slot, one in enumerate(segments) if one.base_offset <= start_offset), default=0)
-    return [one for one in segments[first:] if one.base_offset < end_offset]
+    first = max((slot for slot, segment in enumerate(segments) if segment.base_offset <= start_offset), default=0)
+    return [segment for segment in segments[first:] if segment.base_offset < end_offset]
 
 
 def _young_offsets(segments: Sequence[LogSegment], env: Env, *, youngest_ms: int) -> Iterator[int]:
@@ -123,8 +123,8 @@ def modified_ms(segment: LogSegment, env: Env) -> int:
 def _is_overdue(segments: Sequence[LogSegment], now_ms: int, config: LogConfig) -> bool:
     if config.max_compaction_lag_ms == MAX_INT64:
         return False
-    firsts = (one.first_timestamp_ms() for one in segments if one.size_in_bytes)
-    earliest = min((one for one in firsts if one > 0), default=MAX_INT64)
+    firsts = (segment.first_timestamp_ms() for segment in segments if segment.size_in_bytes)
+    earliest = min((first_ms for first_ms in firsts if first_ms > 0), default=MAX_INT64)
     return earliest < now_ms - config.max_compaction_lag_ms
 
 
@@ -142,8 +142,8 @@ def group_segments(
     for slot, segment in enumerate(segments):
         added = (segment.size_in_bytes, *_index_sizes(segment, env))
         following = segments[slot + 1].base_offset if slot + 1 < len(segments) else first_uncleanable_offset
-        joined = tuple(one + two for one, two in zip(sizes or (0, 0, 0), added, strict=True))
-        fits = all(one <= limit for one, limit in zip(joined, limits, strict=True))
+        joined = tuple(before + more for before, more in zip(sizes or (0, 0, 0), added, strict=True))
+        fits = all(size <= limit for size, limit in zip(joined, limits, strict=True))
         spans = segment.size_in_bytes > 0 and bool(groups) and following - 1 - groups[-1][0].base_offset > MAX_INT32
         if groups and fits and not spans:
             groups[-1].append(segment)

@@ -154,7 +154,7 @@ class Cleaner:
 
     def _check_keyless(self, passes: Iterable[CompactionPass]) -> None:
         """Raise KeylessRecordsError if passes met records without a key, unless these may go."""
-        met = [one.keyless for one in passes if one.keyless[0]]
+        met = [mapped.keyless for mapped in passes if mapped.keyless[0]]
         if met and not self._given.drops_keyless:
             count, first = sum(count for count, _ in met), met[0][1]
             raise KeylessRecordsError(
@@ -167,7 +167,7 @@ class Cleaner:
 
     def groups(self) -> list[list[LogSegment]]:
         """Return the segments to be written again, in groups that become one segment each."""
-        below = [one for one in self._given.segments if one.base_offset < self.end_offset]
+        below = [segment for segment in self._given.segments if segment.base_offset < self.end_offset]
         return group_segments(
             below,
             first_uncleanable_offset=self._given.cleanable.first_uncleanable_offset,
@@ -207,7 +207,7 @@ class Cleaner:
             if not is_changed:
                 return None
             target.finish(
-                [self._entry(producer_id=one, last_offset=offset) for one, offset in aborted],
+                [self._entry(producer_id=producer_id, last_offset=offset) for producer_id, offset in aborted],
                 modified_like=group[-1].path,
             )
             undoing.pop_all()
@@ -249,7 +249,10 @@ class Cleaner:
     def _made_pass(self, start_offset: int, *, only_looks: bool = False) -> CompactionPass:
         return CompactionPass(
             self._map,
-            aborted=[(one.producer_id, one.first_offset, one.last_offset) for one in self._given.aborted],
+            aborted=[
+                (transaction.producer_id, transaction.first_offset, transaction.last_offset)
+                for transaction in self._given.aborted
+            ],
             decompress=decompress,
             compress=_compress,
             now_ms=self._given.now_ms,
@@ -316,7 +319,11 @@ class Cleaner:
 
     def _oldest_tombstones_ms(self) -> int:
         """Return the time of the file at or below which tombstones of magic 0 and 1 go: they have no horizon."""
-        clean = [one for one in self._given.segments if one.base_offset < self._given.cleanable.first_dirty_offset]
+        clean = [
+            segment
+            for segment in self._given.segments
+            if segment.base_offset < self._given.cleanable.first_dirty_offset
+        ]
         return modified_ms(clean[-1], self._given.env) - self._config.delete_retention_ms if clean else 0
 
     def _entry(self, *, producer_id: int, last_offset: int) -> AbortedTxn:
@@ -325,7 +332,11 @@ class Cleaner:
         if found is not None:
             return found
         first_offset = next(
-            (one.first_offset for one in self._given.aborted if one[0] == producer_id and one[2] == last_offset),
+            (
+                transaction.first_offset
+                for transaction in self._given.aborted
+                if transaction[0] == producer_id and transaction[2] == last_offset
+            ),
             last_offset,
         )
         return AbortedTxn(producer_id, first_offset, last_offset, last_offset + 1)
@@ -344,7 +355,11 @@ def without_records_below(
     Raises: CorruptRecordError, UnsupportedError.
     """
     batch = RecordBatch(data, path=path, config=config)
-    keys = [bytes(one.key) for one in batch.records(headers=False) if one.key is not None and one.offset < offset]
+    keys = [
+        bytes(record.key)
+        for record in batch.records(headers=False)
+        if record.key is not None and record.offset < offset
+    ]
     # As if each of them had a newer record at `offset`; records above latest_offset are kept.
     newer = OffsetMap(
         memory_bytes=_MAP_BYTES_OF_A_KEY * (len(keys) + 1), load_factor=0.5, secret=secrets.token_bytes(_SECRET_BYTES)

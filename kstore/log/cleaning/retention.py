@@ -132,9 +132,9 @@ class _Plan:
         that has any: what was appended before it is at least as old. The time of a file never counts.
         """
         at = self._segments.index(segment)
-        for one in self._segments[at:]:
+        for later in self._segments[at:]:
             try:
-                timestamp_ms = self._largest_of(one)
+                timestamp_ms = self._largest_of(later)
             except (CorruptionError, UnsupportedError) as error:
                 _logger.warning("%s stays: its timestamps cannot be read: %s", segment.path, error)
                 return None

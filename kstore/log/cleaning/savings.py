@@ -68,7 +68,7 @@ def plan_compaction(
     found = find_cleanable(segments, bounds, now_ms=now_ms, config=config, env=env, rolls=rolls)
     if not (found.is_due(config) or (is_forced and found.cleanable_bytes)):
         return PlannedCompaction(found.first_dirty_offset, found.first_dirty_offset)
-    due = [one for one in segments if one.base_offset < found.first_uncleanable_offset]
+    due = [segment for segment in segments if segment.base_offset < found.first_uncleanable_offset]
     totals = CleanerTotals()
     cleaner = Cleaner(
         CleanerInput(
@@ -90,7 +90,7 @@ def plan_compaction(
     with closing(cleaner):
         cleaner.build_map()
         groups = cleaner.groups()
-        sizes = [(sum(one.valid_end_position for one in group), cleaner.measure(group)) for group in groups]
+        sizes = [(sum(segment.valid_end_position for segment in group), cleaner.measure(group)) for group in groups]
     return PlannedCompaction(
         found.first_dirty_offset,
         cleaner.end_offset,
@@ -121,11 +121,11 @@ def compaction_savings(
     Raises: CorruptRecordError and other errors for damage; StorageError.
     Cost: two passes, the second of which compresses what remains of batches that lose records.
     """
-    ends = [*(one.base_offset for one in segments[1:]), None]
-    cleaned = [one for one, end in zip(segments, ends, strict=True) if end is None or end <= end_offset]
+    ends = [*(segment.base_offset for segment in segments[1:]), None]
+    cleaned = [segment for segment, end in zip(segments, ends, strict=True) if end is None or end <= end_offset]
     if cleaned and cleaned[-1].is_last and not _is_decided(cleaned[-1], end_offset):
         cleaned.pop()
-    size = sum(one.valid_end_position for one in cleaned)
+    size = sum(segment.valid_end_position for segment in cleaned)
     if not cleaned or size == 0:
         return CompactionSavings(0, 0, 0, 0, 0, is_whole=True)
     limit = end_offset if cleaned[-1].next_base_offset is None else cleaned[-1].next_base_offset
@@ -150,7 +150,7 @@ def compaction_savings(
         cleaner.build_map()
         is_whole = cleaner.end_offset >= limit
         groups = cleaner.groups()
-        rest = sum(one.valid_end_position for one in cleaned[sum(map(len, groups)) :])
+        rest = sum(segment.valid_end_position for segment in cleaned[sum(map(len, groups)) :])
         after = sum(map(cleaner.measure, groups)) + rest
     totals = cleaner.totals
     return CompactionSavings(

@@ -120,7 +120,7 @@ class SegmentCheck:
         """Continue the walk over a part of the file at its first fault."""
         with self._records.borrow() as file:
             found = find_sound_batches(file, part, index=self._find_index(), config=self._config)
-        ranges = [(one, False) for one in found.damage]
+        ranges = [(damaged, False) for damaged in found.damage]
         ranges += [
             (self._damage(batch.position, size_in_bytes=batch.size_in_bytes, reason=""), True)
             for batch, _ in found.unsound

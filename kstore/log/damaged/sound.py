@@ -124,7 +124,7 @@ def sound_parts(
         return SoundParts([run] if part.start_position < end else [], None)
     found = find_sound_batches(file, part, index=find_index(), config=config)
     parts = _Parts(file, part, found, config).all()
-    first = next((one for one in parts if isinstance(one, DamagedPart)), None)
+    first = next((damaged for damaged in parts if isinstance(damaged, DamagedPart)), None)
     return SoundParts(parts, None if first is None else fault or first.error(part.path))
 
 
@@ -278,8 +278,8 @@ class _Parts:
         hardly anywhere else where a batch of a value ends.
         """
         return self._part.end_position % PAGE_BYTES != 0 and any(
-            one.position > position and self._walk(one.position, next_offset=next_offset).status == "end"
-            for one in self._found.damage
+            damaged.position > position and self._walk(damaged.position, next_offset=next_offset).status == "end"
+            for damaged in self._found.damage
         )
 
     def _walk(self, position: int, *, next_offset: int) -> HeaderScan:

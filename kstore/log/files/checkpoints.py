@@ -313,7 +313,7 @@ def forget_partitions(root: str, gone: Collection[TopicPartition], env: Env) -> 
     with _mutex:
         for name in ROOT_CHECKPOINTS:
             found = read_checkpoint(root, name, env)
-            kept = {one: offset for one, offset in found.items() if one not in gone}
+            kept = {item: offset for item, offset in found.items() if item not in gone}
             if len(kept) < len(found):
                 write_offset_checkpoint(join_path(root, name), kept, env)
 
@@ -334,15 +334,17 @@ def save_marks(
     """
     with _mutex:
         marks = take_marks()
-        recovery_points = {topic_partition: one.recovery_point for topic_partition, one in marks.items()}
-        high_watermarks = {topic_partition: one.high_watermark for topic_partition, one in marks.items()}
+        recovery_points = {topic_partition: item.recovery_point for topic_partition, item in marks.items()}
+        high_watermarks = {topic_partition: item.high_watermark for topic_partition, item in marks.items()}
         _merge(root, RECOVERY_POINT_CHECKPOINT, recovery_points, env, kept=kept)
         _merge(root, HIGH_WATERMARK_CHECKPOINT, high_watermarks, env, kept=kept)
         saved = read_checkpoint(root, LOG_START_OFFSET_CHECKPOINT, env)
-        starts = {one: _start(found, saved.get(one)) for one, found in marks.items()}
+        starts = {item: _start(found, saved.get(item)) for item, found in marks.items()}
         # As in a broker's checkpoint, only logs from which records were deleted have an entry.
-        others = {one for one in saved if one in kept and one not in starts}
-        starts = {one: start for one, start in starts.items() if start or one in saved}
+        others = {
+            saved_partition for saved_partition in saved if saved_partition in kept and saved_partition not in starts
+        }
+        starts = {item: start for item, start in starts.items() if start or item in saved}
         _merge(root, LOG_START_OFFSET_CHECKPOINT, starts, env, kept=others)
 
 
@@ -359,6 +361,6 @@ def _merge(
     root: str, name: str, offsets: Mapping[TopicPartition, int], env: Env, *, kept: Container[TopicPartition]
 ) -> None:
     found = read_checkpoint(root, name, env)
-    merged = {**{one: offset for one, offset in found.items() if one in kept}, **offsets}
+    merged = {**{item: offset for item, offset in found.items() if item in kept}, **offsets}
     if merged != found:
         write_offset_checkpoint(join_path(root, name), merged, env)

@@ -110,7 +110,9 @@ def check_relative_path(field: str, path: str, *, most_components: int) -> None:
     .., no backslash, colon (as of a drive) or NUL.
     """
     names = path.split("/")
-    if len(names) > most_components or not all(_COMPONENT.fullmatch(one) and one not in (".", "..") for one in names):
+    if len(names) > most_components or not all(
+        _COMPONENT.fullmatch(name) and name not in (".", "..") for name in names
+    ):
         what = "a name" if most_components == 1 else f"a path of at most {most_components} names"
         raise FieldError(field, f"{what} below the directory", path)
 

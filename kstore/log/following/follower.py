@@ -240,7 +240,7 @@ class Feed:
         import asyncio
 
         arrivals, loop, woken = self._arrivals, asyncio.get_running_loop(), asyncio.Event()
-        bounds = [one for one in (timeout_s, arrivals.poll_s(self._idle_s())) if one is not None]
+        bounds = [bound for bound in (timeout_s, arrivals.poll_s(self._idle_s())) if bound is not None]
 
         def wake() -> None:
             # A writer must not fail because a loop has ended.
@@ -435,7 +435,7 @@ def records_of(key_deserializer: Deserializer | None, value_deserializer: Deseri
 
     def records_from(part: PendingBatch) -> Iterator[Record]:
         batch, start = part
-        records = iter(batch) if batch.base_offset >= start else (one for one in batch if one.offset >= start)
+        records = iter(batch) if batch.base_offset >= start else (record for record in batch if record.offset >= start)
         if not is_decoded or batch.topic_partition is None:
             return records
         return decoded_records(

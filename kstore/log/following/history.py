@@ -68,7 +68,9 @@ class DirectoryHistory:
             # The last batch first: while it stands, what is compared now and read later is of one history.
             last = source.last_batch()
             look = self._grown(position) or self._compared(position)
-            identities = {one.path: one.listed.identity for one in source.segments if one.listed is not None}
+            identities = {
+                segment.path: segment.listed.identity for segment in source.segments if segment.listed is not None
+            }
             return source.listing_number, last, look, identities
 
         self._number, self._last, found, self._identities = source.answer(find)
@@ -112,7 +114,7 @@ class DirectoryHistory:
 
     def _is_in_place(self, place: BatchPlace) -> bool:
         """Whether a batch is where it was."""
-        segment = next((one for one in self._source.segments if one.path == place.path), None)
+        segment = next((listed for listed in self._source.segments if listed.path == place.path), None)
         if segment is None or not self._source.env.is_mutable:
             return False
         try:
@@ -192,7 +194,7 @@ def _last_below(segment: LogSegment, position: int) -> BatchHeader | None:
 
 def _from(segments: Sequence[LogSegment], offset: int) -> Sequence[LogSegment]:
     """Return the segments that may hold an offset or a later one."""
-    at = next((n for n, one in enumerate(segments) if one.base_offset > offset), len(segments))
+    at = next((slot for slot, segment in enumerate(segments) if segment.base_offset > offset), len(segments))
     return segments[max(at - 1, 0) :]
 
 

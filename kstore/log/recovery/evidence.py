@@ -231,10 +231,10 @@ class _HeldLog:
         if any(name.endswith(DELETED_STATE) for name in context.env.listdir(context.path)):
             return
         start = context.log_start_offset
-        witnesses = [one for one in self._marks_above(start) if one.end_offset is not None]
+        witnesses = [mark for mark in self._marks_above(start) if mark.end_offset is not None]
         if not witnesses:
             return
-        proofs = [one for one in witnesses if one.is_proof or one.end_offset == self.marks.point]
+        proofs = [witness for witness in witnesses if witness.is_proof or witness.end_offset == self.marks.point]
         chosen = max(proofs or witnesses, key=lambda one: one.end_offset or 0)
         yield SuspectedLoss(
             context.topic_partition,
@@ -279,7 +279,7 @@ class _HeldLog:
         if following.is_split_off:
             text = f"offsets jump: expected {segment.next_offset}, found {following.base_offset}"
             return _Witness(self._log_path(segment), None, is_proof=True, text=text)
-        bases = {one.base_offset for one in self.segments}
+        bases = {listed.base_offset for listed in self.segments}
         names = {offset: PRODUCER_SNAPSHOT_SUFFIX for offset in self.snapshot_offsets if offset not in bases}
         names = {name.base_offset: name.suffix for name in self.orphans} | names
         missing = max((offset for offset in names if offset in hole), default=None)
@@ -311,14 +311,14 @@ class _HeldLog:
     def _lost_at_end(self, last: HeldSegment) -> Iterator[SuspectedLoss]:
         """Yield what is missing after the last batch: one loss, by the files that prove it, or make it likely."""
         witnesses = list(self._witnesses_of_end(last))
-        proofs = [one for one in witnesses if one.is_proof]
+        proofs = [witness for witness in witnesses if witness.is_proof]
         chosen = proofs or witnesses
         if not chosen:
             return
-        ends = [one.end_offset for one in chosen if one.end_offset is not None]
+        ends = [choice.end_offset for choice in chosen if choice.end_offset is not None]
         if self.marks.point > last.next_offset:
             ends.append(self.marks.point)
-        text = " and ".join(one.text for one in chosen)
+        text = " and ".join(choice.text for choice in chosen)
         witness = _Witness(chosen[0].path, None, is_proof=bool(proofs), text=text)
         yield self._loss(last, witness, end_offset=max(ends, default=None))
 
@@ -489,7 +489,7 @@ def losses_of_root(
         linked, path = parse_partition_directory_name(name), join_path(root, name)
         if linked is None or not is_wanted(linked) or not _leads_nowhere(path, env):
             continue
-        offset = max(_offsets(root, one, env).get(linked, 0) for one in _CHECKPOINTS_OF_ENDS)
+        offset = max(_offsets(root, name, env).get(linked, 0) for name in _CHECKPOINTS_OF_ENDS)
         losses[linked] = SuspectedLoss(
             linked,
             starts.get(linked, 0),

@@ -107,21 +107,23 @@ def list_partition(path: str, *, env: Env, end_offset_of: Callable[[str, int], i
     names = _Names(name for name in listed if sizes.get(name, 0) is not None)
     swaps, cleaned = names.in_state[SWAP_STATE], names.in_state[CLEANED_STATE]
     # A swap at or above a .cleaned file belongs to the same unfinished cleaning round, which the cleaner will repeat.
-    least_cleaned = min((one.base_offset for one in cleaned.values()), default=None)
-    unfinished = {name for name, one in swaps.items() if least_cleaned is not None and one.base_offset >= least_cleaned}
+    least_cleaned = min((segment.base_offset for segment in cleaned.values()), default=None)
+    unfinished = {
+        name for name, item in swaps.items() if least_cleaned is not None and item.base_offset >= least_cleaned
+    }
     replaced: set[str] = set()
-    swapped_logs = {name: one for name, one in swaps.items() if one.suffix == LOG_SUFFIX and name not in unfinished}
-    bounds = {name: end_offset_of(name, one.base_offset) for name, one in swapped_logs.items()}
+    swapped_logs = {name: item for name, item in swaps.items() if item.suffix == LOG_SUFFIX and name not in unfinished}
+    bounds = {name: end_offset_of(name, item.base_offset) for name, item in swapped_logs.items()}
     unfinished |= {
         name for name in swapped_logs if bounds[name] is None and name.removesuffix(SWAP_STATE) in names.plain
     }
     ends = [end for name, end in bounds.items() if end is not None and name not in unfinished]
     if ends:
-        bases = {one.base_offset for name, one in swapped_logs.items() if name not in unfinished}
-        replaced = {name for name, one in names.plain.items() if min(bases) <= one.base_offset < max(ends)}
+        bases = {item.base_offset for name, item in swapped_logs.items() if name not in unfinished}
+        replaced = {name for name, item in names.plain.items() if min(bases) <= item.base_offset < max(ends)}
         # Without a swap of its own, a transaction index may have its final name already. An old one has only more
         # entries than it needs.
-        final = {base_offset_file_name(one, suffix=TRANSACTION_INDEX_SUFFIX) for one in bases}
+        final = {base_offset_file_name(base, suffix=TRANSACTION_INDEX_SUFFIX) for base in bases}
         replaced -= {name for name in final if name + SWAP_STATE not in swaps}
     renamed = sorted((name, name.removesuffix(SWAP_STATE)) for name in swaps if name not in unfinished)
     renamed.sort(key=lambda pair: pair[1].endswith(LOG_SUFFIX))
@@ -131,7 +133,7 @@ def list_partition(path: str, *, env: Env, end_offset_of: Callable[[str, int], i
     gone = {*names.in_state[DELETED_STATE], *cleaned, *names.in_state[TEMPORARY_SUFFIX], *unfinished, *replaced}
     gone |= {
         *names.leftovers,
-        *(current.pop(base_offset_file_name(one.base_offset, suffix=one.suffix)) for one in orphans),
+        *(current.pop(base_offset_file_name(orphan.base_offset, suffix=orphan.suffix)) for orphan in orphans),
     }
     return PartitionFiles(
         misplaced=tuple(name for name, size in sizes.items() if size is None),

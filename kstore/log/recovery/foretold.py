@@ -45,7 +45,7 @@ class ForetoldFiles(Env):
         return self._rewritten[path][0](file) if path in self._rewritten else file
 
     def listdir(self, path: str) -> list[str]:
-        inside = {split_path(one)[1]: place for one, place in self._places.items() if split_path(one)[0] == path}
+        inside = {split_path(item)[1]: place for item, place in self._places.items() if split_path(item)[0] == path}
         names = {name for name in self._env.listdir(path) if name not in inside}
         return sorted(names | {name for name, place in inside.items() if place is not None})
 

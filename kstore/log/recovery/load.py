@@ -157,7 +157,7 @@ class _Loading:
         settle_side_files(self._context.path, listed, self._context.env, quarantine)
         salvaged = plan_salvage(self._context, self._listed().segments, point=marks.point)
         self._losses = losses_of_salvage(self._context, listed, salvaged, marks=marks)
-        if any(one.pieces is not None or one.is_stray for one in salvaged):
+        if any(segment.pieces is not None or segment.is_stray for segment in salvaged):
             if not dry_run:
                 durable.lower(DurablePoint(0, 0, 0))
             carry_out_salvage(self._context, salvaged, quarantine=quarantine, foretold=self._foretold)
@@ -189,7 +189,7 @@ class _Loading:
         lost: then the log starts there without any record, as in the other modes.
         """
         context = self._context
-        loss = next((one for one in self._losses if is_of_log_start(one)), None)
+        loss = next(filter(is_of_log_start, self._losses), None)
         if loss is None or max(marks.point, marks.high_watermark or 0) >= context.log_start_offset:
             return
         base_offset = next(segment.files.base_offset for segment in salvaged if not segment.is_stray)
@@ -208,11 +208,11 @@ class _Loading:
     def _drop_below_log_start(self, plan: RecoveryPlan) -> None:
         """Drop all segments if the log ends below its start offset."""
         if plan.segments and plan.log_end_offset < self._context.log_start_offset:
-            loss = next((one for one in self._losses if is_of_log_start(one)), None)
+            loss = next(filter(is_of_log_start, self._losses), None)
             if loss is not None:
                 lost = DamageOutcome("removed", plan.segments[0].base_offset, plan.log_end_offset)
                 self._wrong_start = self._damage_of(loss), lost
-            kept = {one.base_offset for one in plan.segments}
+            kept = {segment.base_offset for segment in plan.segments}
             plan.dropped = [files for files in plan.files.segments if files.base_offset in kept] + plan.dropped
             plan.segments, plan.truncations = [], []
 
@@ -235,10 +235,12 @@ class _Loading:
         *,
         log_start_offset: int,
     ) -> RecoveryReport:
-        damage = [one.damage for one in [*plan.older, *plan.truncations]]
-        outcomes = [DamageOutcome(LEFT_IN_PLACE, one.offset, one.damage_end_offset) for one in plan.older]
-        outcomes += [DamageOutcome("truncated", one.offset, one.lost_end_offset) for one in plan.truncations]
-        truncated_bytes = sum(one.size_in_bytes for one in plan.truncations)
+        damage = [truncation.damage for truncation in [*plan.older, *plan.truncations]]
+        outcomes = [DamageOutcome(LEFT_IN_PLACE, older.offset, older.damage_end_offset) for older in plan.older]
+        outcomes += [
+            DamageOutcome("truncated", truncation.offset, truncation.lost_end_offset) for truncation in plan.truncations
+        ]
+        truncated_bytes = sum(truncation.size_in_bytes for truncation in plan.truncations)
         for segment in salvaged:
             damage += segment.damage
             outcomes += segment.outcomes()
@@ -250,8 +252,8 @@ class _Loading:
             if loss.is_proven and not is_of_log_start(loss):
                 damage.append(self._damage_of(loss))
                 outcomes.append(DamageOutcome("missing", loss.first_offset, loss.end_offset))
-        for one in damage:
-            _damage_logger.warning("damage at position %d of %s: %s", one.position, one.path, one.reason)
+        for damaged in damage:
+            _damage_logger.warning("damage at position %d of %s: %s", damaged.position, damaged.path, damaged.reason)
         return RecoveryReport(
             log_start_offset=log_start_offset,
             log_end_offset=plan.log_end_offset,
@@ -267,7 +269,9 @@ class _Loading:
             quarantined=tuple(quarantine.kept),
             outcomes=tuple(outcomes),
             losses=tuple(self._losses),
-            preallocated_bytes=sum(one.size_in_bytes - one.end_position for one in plan.segments if one.is_padded),
+            preallocated_bytes=sum(
+                loaded.size_in_bytes - loaded.end_position for loaded in plan.segments if loaded.is_padded
+            ),
         )
 
 
@@ -292,9 +296,9 @@ def load_producer_state(
     """
     replay, env = _Replay(context, segments, log_start_offset=log_start_offset), context.env
     manager = context.producer_state()
-    recovered = [one for one in segments if one.is_recovered]
-    last_two = {one.base_offset for one in segments[-2:]}
-    following = {one.base_offset: two.base_offset for one, two in pairwise(segments)}
+    recovered = [loaded for loaded in segments if loaded.is_recovered]
+    last_two = {loaded.base_offset for loaded in segments[-2:]}
+    following = {segment.base_offset: later.base_offset for segment, later in pairwise(segments)}
     replayed_to: int | None = None
     for segment in recovered:
         if replayed_to is not None and replayed_to <= log_start_offset:
@@ -318,10 +322,10 @@ def load_producer_state(
     if recovered:
         # Reload, so that producers which have expired by now are left out.
         manager = context.producer_state()
-    manager.remove_stray_snapshots(one.base_offset for one in segments)
+    manager.remove_stray_snapshots(loaded.base_offset for loaded in segments)
     replay.rebuild(manager, log_end_offset, snapshot_offsets={*last_two, log_end_offset})
     # Again, for the snapshot that was the last one until now: loading again must change nothing.
-    manager.remove_stray_snapshots(one.base_offset for one in segments)
+    manager.remove_stray_snapshots(loaded.base_offset for loaded in segments)
     return manager
 
 
@@ -339,9 +343,11 @@ class _Replay:
         manager.rebuild(
             (
                 SegmentReplay(
-                    one.base_offset, one.next_offset, partial(self._batches_from, segment=one, end_offset=end_offset)
+                    segment.base_offset,
+                    segment.next_offset,
+                    partial(self._batches_from, segment=segment, end_offset=end_offset),
                 )
-                for one in self._segments
+                for segment in self._segments
             ),
             log_start_offset=self._log_start_offset,
             log_end_offset=end_offset,

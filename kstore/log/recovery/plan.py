@@ -145,7 +145,7 @@ class Planner:
         With trusts_point, segments before that of the recovery point are not walked if their indexes look sound.
         """
         segments = self._plan.files.segments
-        floor = max((slot for slot, one in enumerate(segments) if one.base_offset <= self._point), default=0)
+        floor = max((slot for slot, files in enumerate(segments) if files.base_offset <= self._point), default=0)
         first = floor if trusts_point else 0
         self._take_unread(first)
         if segments:
@@ -203,7 +203,7 @@ class Planner:
             return
         # The clean shutdown marker does not hold for this segment: recover it as after a crash.
         self._plan.segments.pop()
-        self._plan.older = [one for one in self._plan.older if one.base_offset != files.base_offset]
+        self._plan.older = [kept for kept in self._plan.older if kept.base_offset != files.base_offset]
         if self._starts_without_transactions(files):
             self._transactions = OpenTransactions({}, map_end_offset=0)
         else:
@@ -284,7 +284,7 @@ class Planner:
             name = base_offset_file_name(plan.base_offset, suffix=TRANSACTION_INDEX_SUFFIX)
             content = index_content(self._context, name)
             entries = plausible_aborted_txns(content or b"", base_offset=plan.base_offset) or ()
-            if any(one.last_stable_offset > self._plan.log_end_offset for one in entries):
+            if any(entry.last_stable_offset > self._plan.log_end_offset for entry in entries):
                 plan.indexes[TRANSACTION_INDEX_SUFFIX] = aborted
                 self._plan.rebuilt.append(name)
 
@@ -324,7 +324,7 @@ class Planner:
     def _truncation_at(self, files: SegmentFiles, walk: SegmentWalk, *, start_position: int = 0) -> Truncation:
         path = self._context.path_of(files.log_name)
         position = start_position + walk.end_position
-        later = [one for one in self._plan.files.segments if one.base_offset > files.base_offset]
+        later = [segment for segment in self._plan.files.segments if segment.base_offset > files.base_offset]
         found = self._damaged_range(files, walk, position, next_base_offset=later[0].base_offset if later else None)
         damage = Damage(path, position, found.size_in_bytes, walk.reason)
         left = files.size_in_bytes - position
@@ -332,7 +332,7 @@ class Planner:
 
     def _end_before_truncation(self, truncation: Truncation, *, keeps_later: bool) -> int | None:
         """Return the offset at which the records end that go with a truncation; None if there are no whole ones."""
-        later = [one for one in self._plan.files.segments if one.base_offset > truncation.base_offset]
+        later = [segment for segment in self._plan.files.segments if segment.base_offset > truncation.base_offset]
         if not later:
             return truncation.lost_end_offset
         if keeps_later:
@@ -456,14 +456,18 @@ class OpenTransactions:
         cls, context: RecoveryContext, snapshot_offsets: Iterable[int], *, base_offset: int
     ) -> OpenTransactions:
         """Return those of the last readable snapshot at or below base_offset; none if there is no snapshot."""
-        for offset in sorted((one for one in snapshot_offsets if one <= base_offset), reverse=True):
+        for offset in sorted(
+            (snapshot_offset for snapshot_offset in snapshot_offsets if snapshot_offset <= base_offset), reverse=True
+        ):
             path = segment_path(context.path, offset, suffix=PRODUCER_SNAPSHOT_SUFFIX)
             try:
                 entries = read_snapshot(path, context.env)
             except CorruptSnapshotError:
                 continue
             open_ones = {
-                one.producer_id: one.current_txn_first_offset for one in entries if one.current_txn_first_offset >= 0
+                entry.producer_id: entry.current_txn_first_offset
+                for entry in entries
+                if entry.current_txn_first_offset >= 0
             }
             return cls(open_ones, map_end_offset=offset)
         return cls({}, map_end_offset=0)
@@ -511,7 +515,7 @@ def plausible_aborted_txns(content: bytes, *, base_offset: int) -> tuple[Aborted
         entries = decode_aborted_txns(content, base_offset=base_offset, path="")
     except CorruptIndexError:
         return None
-    return entries if all(one.first_offset <= one.last_offset for one in entries) else None
+    return entries if all(entry.first_offset <= entry.last_offset for entry in entries) else None
 
 
 def forgets_aborted(content: bytes | None, aborted: bytes, *, base_offset: int) -> bool:
@@ -525,10 +529,10 @@ def forgets_aborted(content: bytes | None, aborted: bytes, *, base_offset: int) 
     entries = plausible_aborted_txns(content, base_offset=base_offset)
     if entries is None:
         return True
-    known = {(one.producer_id, one.last_offset): one.first_offset for one in entries}
+    known = {(entry.producer_id, entry.last_offset): entry.first_offset for entry in entries}
     return any(
-        known.get((one.producer_id, one.last_offset), one.last_offset) > one.first_offset
-        for one in decode_aborted_txns(aborted, base_offset=base_offset, path="")
+        known.get((found.producer_id, found.last_offset), found.last_offset) > found.first_offset
+        for found in decode_aborted_txns(aborted, base_offset=base_offset, path="")
     )
 
 
@@ -539,8 +543,12 @@ def stated_aborted_txns(content: bytes | None, walk: SegmentWalk, *, base_offset
     entries = None if content is None else plausible_aborted_txns(content, base_offset=base_offset)
     if entries is None:
         return content
-    committed = {one.last_offset for one in walk.producers if one.marker is not None and not one.marker.is_abort}
-    kept = (one for one in entries if one.last_offset < walk.next_offset and one.last_offset not in committed)
+    committed = {
+        producer_batch.last_offset
+        for producer_batch in walk.producers
+        if producer_batch.marker is not None and not producer_batch.marker.is_abort
+    }
+    kept = (entry for entry in entries if entry.last_offset < walk.next_offset and entry.last_offset not in committed)
     return b"".join(map(encode_aborted_txn, kept))
 
 
@@ -581,7 +589,9 @@ def reaches_beyond(
     if suffix == OFFSET_INDEX_SUFFIX:
         offsets = OffsetIndex(content, base_offset=base_offset, path="")
         entries = [offsets.entry(slot) for slot in range(offsets.entry_count)]
-        rises = all(one.offset < two.offset and one.position < two.position for one, two in pairwise(entries))
+        rises = all(
+            entry.offset < later.offset and entry.position < later.position for entry, later in pairwise(entries)
+        )
         found = [entry.offset for entry in entries]
         is_beyond = bool(entries) and entries[-1].position >= end_position
     else:

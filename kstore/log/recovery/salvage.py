@@ -69,7 +69,7 @@ class SalvagedSegment(NamedTuple):
 
     def outcomes(self) -> list[DamageOutcome]:
         """Return the outcome of each damaged range, in the order of `damage`."""
-        return [self._outcome(one) for one in self.damage]
+        return [self._outcome(damaged) for damaged in self.damage]
 
     def _outcome(self, damage: Damage) -> DamageOutcome:
         pieces = self.pieces or ()
@@ -263,14 +263,14 @@ def losses_of_salvage(
     """Return what find_losses says of a log beside its damage.  Raises: StorageError."""
     segments = [
         HeldSegment(
-            one.files,
-            one.files.base_offset,
-            one.next_offset,
-            one.files.size_in_bytes - one.lost_bytes - one.preallocated_bytes,
-            is_damaged=bool(one.damage),
+            segment.files,
+            segment.files.base_offset,
+            segment.next_offset,
+            segment.files.size_in_bytes - segment.lost_bytes - segment.preallocated_bytes,
+            is_damaged=bool(segment.damage),
         )
-        for one in salvaged
-        if not one.is_stray
+        for segment in salvaged
+        if not segment.is_stray
     ]
     return find_losses(context, segments, orphans=listed.orphans, snapshot_offsets=listed.snapshot_offsets, marks=marks)
 

@@ -13,24 +13,24 @@ from kstore.log.recovery.plan import RecoveryPlan
 
 def losses_of_plan(context: RecoveryContext, plan: RecoveryPlan, *, marks: Marks) -> list[SuspectedLoss]:
     """Return what find_losses says of a log as a plan found it.  Raises: StorageError."""
-    damaged = {one.base_offset for one in (*plan.older, *plan.truncations)}
-    of_base = {one.base_offset: one for one in plan.files.segments}
-    of_name = {one.log_name: one for one in plan.files.segments}
+    damaged = {truncation.base_offset for truncation in (*plan.older, *plan.truncations)}
+    of_base = {segment.base_offset: segment for segment in plan.files.segments}
+    of_name = {segment.log_name: segment for segment in plan.files.segments}
     last = plan.segments[-1].base_offset if plan.segments else None
     segments = [
         HeldSegment(
-            of_base.get(one.base_offset) or of_name[one.log_name],
-            one.base_offset,
-            one.next_offset,
-            one.start_position + one.end_position,
-            start_position=one.start_position,
+            of_base.get(segment.base_offset) or of_name[segment.log_name],
+            segment.base_offset,
+            segment.next_offset,
+            segment.start_position + segment.end_position,
+            start_position=segment.start_position,
             # The end of the last one is known after a clean shutdown too.
-            is_read=one.is_walked or one.base_offset == last,
-            is_walked=one.is_recovered,
-            is_damaged=one.base_offset in damaged or (bool(plan.dropped) and one.base_offset == last),
-            is_split_off=one.is_split_off,
+            is_read=segment.is_walked or segment.base_offset == last,
+            is_walked=segment.is_recovered,
+            is_damaged=segment.base_offset in damaged or (bool(plan.dropped) and segment.base_offset == last),
+            is_split_off=segment.is_split_off,
         )
-        for one in plan.segments
+        for segment in plan.segments
     ]
     if not segments and plan.dropped:
         return []
@@ -46,7 +46,7 @@ def find_refusal(
 
     Args: point: the offset below which everything was durable.
     """
-    durable = plan.older + [one for one in plan.truncations if one.offset < point]
+    durable = plan.older + [truncation for truncation in plan.truncations if truncation.offset < point]
     if durable:
         first = min(durable, key=lambda one: one.offset)
         return _refused(

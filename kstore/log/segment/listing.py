@@ -32,16 +32,16 @@ def open_segments(context: LogContext, env: Env, *, lock_path: str) -> tuple[Fil
             break
     else:
         raise changes_too_often(context.directory)
-    bases = [one.base_offset for one in found]
+    bases = [file.base_offset for file in found]
     segments = tuple(
         LogSegment(
             context,
-            base_offset=one.base_offset,
+            base_offset=file.base_offset,
             next_base_offset=following,
-            size_in_bytes=one.size_in_bytes,
-            listed=one._replace(next_base_offset=following),
+            size_in_bytes=file.size_in_bytes,
+            listed=file._replace(next_base_offset=following),
         )
-        for one, following in zip_longest(found, bases[1:])
+        for file, following in zip_longest(found, bases[1:])
     )
     return before, segments
 

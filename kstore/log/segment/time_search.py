@@ -51,7 +51,7 @@ def first_with_largest_timestamp(
         if segment.base_offset < start_offset and segment.records.first_offset(first) < start_offset:
             position += first.size_in_bytes
             within = _batches(segment, position=first.position, end_position=position, config=config)
-            times = (one.timestamp_ms for batch in within for one in batch if one.offset >= start_offset)
+            times = (record.timestamp_ms for batch in within for record in batch if record.offset >= start_offset)
             largest = max(times, default=largest)
         scan = segment.records.walk(position=position, end_position=segment.scan_end_position)
         segment.records.stopped_at(scan)

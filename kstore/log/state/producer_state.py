@@ -133,7 +133,9 @@ class ProducerStateManager:
     def has_late_transaction(self, now_ms: int, *, max_transaction_timeout_ms: int) -> bool:
         """Whether a transaction has been open for longer than its coordinator would allow."""
         limit_ms = max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
-        oldest = min((self._producers[one].last_timestamp_ms for one in self._ongoing.values()), default=-1)
+        oldest = min(
+            (self._producers[producer_id].last_timestamp_ms for producer_id in self._ongoing.values()), default=-1
+        )
         return oldest > 0 and now_ms - oldest > limit_ms
 
     # Appends
@@ -196,7 +198,7 @@ class ProducerStateManager:
                 self._verifications.pop(producer_id, None)
         if not changes_transactions:
             return []
-        completed = [self._complete(one) for one in prepared.completed]
+        completed = [self._complete(completed_txn) for completed_txn in prepared.completed]
         self._publish_first_unstable_offset()
         return completed
 
@@ -235,7 +237,7 @@ class ProducerStateManager:
         new = list(self._producers)[known:]
         if len(new) > 1:
             entries = {producer_id: self._producers.pop(producer_id) for producer_id in new}
-            self._producers.update((one, entries[one]) for one in _as_kafka_takes_over(new))
+            self._producers.update((producer_id, entries[producer_id]) for producer_id in _as_kafka_takes_over(new))
 
     def update_map_end_offset(self, offset: int) -> None:
         """Set the log end offset after an append of any batches; the next snapshot is named by it."""
@@ -281,10 +283,12 @@ class ProducerStateManager:
         A producer with an open transaction is kept. The age counts from the timestamp of its last record.
         """
         limit_ms = self._config.producer_id_expiration_ms
-        expired = [one.producer_id for one in self._producers.values() if self._is_expired(one, now_ms)]
+        expired = [producer.producer_id for producer in self._producers.values() if self._is_expired(producer, now_ms)]
         for producer_id in expired:
             del self._producers[producer_id]
-        old = [one for one, verification in self._verifications.items() if now_ms - verification.started_ms >= limit_ms]
+        old = [
+            item for item, verification in self._verifications.items() if now_ms - verification.started_ms >= limit_ms
+        ]
         for producer_id in old:
             del self._verifications[producer_id]
         return len(expired)
@@ -307,7 +311,9 @@ class ProducerStateManager:
         Raises: StorageError.
         """
         least = log_start_offset if keeps_first else log_start_offset + 1
-        outside = [one for one in self._snapshots if not least <= one <= log_end_offset]
+        outside = [
+            snapshot_offset for snapshot_offset in self._snapshots if not least <= snapshot_offset <= log_end_offset
+        ]
         self._remove_snapshots(outside)
         if log_end_offset == self.map_end_offset:
             self.on_log_start_offset_incremented(log_start_offset)
@@ -423,9 +429,11 @@ class ProducerStateManager:
         it had been lost.
         Raises: StorageError.
         """
-        above = [one for one in self._snapshots if one > end_offset]
+        above = [snapshot_offset for snapshot_offset in self._snapshots if snapshot_offset > end_offset]
         if above:
-            self._last_snapshot_offset = max((one for one in self._snapshots if one <= end_offset), default=-1)
+            self._last_snapshot_offset = max(
+                (snapshot_offset for snapshot_offset in self._snapshots if snapshot_offset <= end_offset), default=-1
+            )
         self.update_map_end_offset(end_offset)
         self.take_snapshot()
         self._remove_snapshots(above)
@@ -436,7 +444,7 @@ class ProducerStateManager:
         Raises: StorageError.
         """
         bases = set(segment_base_offsets)
-        strays = [one for one in self._snapshots if one not in bases]
+        strays = [snapshot_offset for snapshot_offset in self._snapshots if snapshot_offset not in bases]
         if strays and not any(base > strays[-1] for base in bases):
             strays.pop()
         self._remove_snapshots(strays)
@@ -446,14 +454,14 @@ class ProducerStateManager:
 
         Raises: StorageError.
         """
-        self._remove_snapshots([one for one in self._snapshots if one < offset])
+        self._remove_snapshots([snapshot_offset for snapshot_offset in self._snapshots if snapshot_offset < offset])
 
     def delete_snapshots_at(self, base_offsets: Iterable[int]) -> None:
         """Remove the snapshots at the base offsets of segments that were removed.
 
         Raises: StorageError.  Source: Kafka UnifiedLog.deleteProducerSnapshots.
         """
-        self._remove_snapshots([one for one in base_offsets if one in self._snapshots])
+        self._remove_snapshots([offset for offset in base_offsets if offset in self._snapshots])
 
     def delete_snapshots_with_open(self, markers: Mapping[int, int]) -> None:
         """Remove the snapshots that have a transaction open whose marker is gone from the log.
@@ -463,7 +471,9 @@ class ProducerStateManager:
         Raises: StorageError.
         """
         if markers:
-            self._remove_snapshots([one for one in self._snapshots if self._has_open(one, markers)])
+            self._remove_snapshots(
+                [snapshot_offset for snapshot_offset in self._snapshots if self._has_open(snapshot_offset, markers)]
+            )
 
     def _has_open(self, offset: int, markers: Mapping[int, int]) -> bool:
         if offset > max(markers.values()):
@@ -472,14 +482,19 @@ class ProducerStateManager:
             entries = read_snapshot(self._snapshot_path(offset), self._env)
         except CorruptSnapshotError:
             return True
-        return any(one.current_txn_first_offset >= 0 and offset <= markers.get(one.producer_id, -1) for one in entries)
+        return any(
+            producer.current_txn_first_offset >= 0 and offset <= markers.get(producer.producer_id, -1)
+            for producer in entries
+        )
 
     def delete_snapshots_between(self, start_offset: int, *, end_offset: int) -> None:
         """Remove the snapshots in [start_offset, end_offset).
 
         Raises: StorageError.
         """
-        self._remove_snapshots([one for one in self._snapshots if start_offset <= one < end_offset])
+        self._remove_snapshots(
+            [snapshot_offset for snapshot_offset in self._snapshots if start_offset <= snapshot_offset < end_offset]
+        )
 
     # Parts
 
@@ -558,8 +573,8 @@ class ProducerStateManager:
             if not self._is_expired(entry, now_ms):
                 self._producers[entry.producer_id] = entry
         self._table_size = hash_table_size(len(self._producers), size=self._table_size)
-        opened = (one for one in self._producers.values() if one.current_txn_first_offset != NO_OFFSET)
-        self._ongoing = dict(sorted((one.current_txn_first_offset, one.producer_id) for one in opened))
+        opened = (producer for producer in self._producers.values() if producer.current_txn_first_offset != NO_OFFSET)
+        self._ongoing = dict(sorted((entry.current_txn_first_offset, entry.producer_id) for entry in opened))
 
     def _is_expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
         age_ms = now_ms - entry.last_timestamp_ms

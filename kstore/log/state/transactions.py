@@ -41,7 +41,11 @@ class Transactions(NamedTuple):
 
     def aborted_between(self, *, start_offset: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
         """Return those with data in [start_offset, end_offset)."""
-        return tuple(one for one in self.aborted if one.first_offset < end_offset and one.last_offset >= start_offset)
+        return tuple(
+            transaction
+            for transaction in self.aborted
+            if transaction.first_offset < end_offset and transaction.last_offset >= start_offset
+        )
 
     def aborted_filter(self) -> Callable[[BatchHeader], bool]:
         """Return a function that returns whether a batch is data of an aborted transaction.  Cost of a call: O(log
@@ -153,7 +157,9 @@ def producers_in(segments: Iterable[LogSegment], start_offset: int, *, end_offse
             break
         if segment.next_base_offset is None or segment.next_base_offset > start_offset:
             headers = _headers_from(segment, start_offset)
-            found |= {one.producer_id for one in headers if not one.is_control and one.base_offset < end_offset}
+            found |= {
+                header.producer_id for header in headers if not header.is_control and header.base_offset < end_offset
+            }
     return found
 
 
