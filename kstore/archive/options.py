@@ -87,10 +87,10 @@ class ExportOptions:
         if not names:
             return
         differences = {name: (described.get(name), own.get(name)) for name in names}
-        told = "; ".join(
+        listed = "; ".join(
             f"{name}: {found!r} there, {asked!r} asked for" for name, (found, asked) in differences.items()
         )
-        message = f"{path} holds an export with other options: {told}"
+        message = f"{path} holds an export with other options: {listed}"
         raise ExportOptionsError(message, differences=differences, path=path)
 
     def check_topic_ids(self, exported: Iterable[TopicPartition]) -> None:

@@ -63,16 +63,16 @@ def _exported(work: Work, job: Job, *, threads: int, on_bytes: Callable[[int], N
     )
 
 
-def _in_bytes(part: Part, tell: Callable[[int], None]) -> Callable[[int], None]:
+def _in_bytes(part: Part, on_bytes: Callable[[int], None]) -> Callable[[int], None]:
     """Return a function of the last offset reached, which reports progress in bytes of the part."""
     start, size = part.start_offset, part.size_in_bytes
-    told = 0
+    reported = 0
 
     def reached(last_offset: int) -> None:
-        nonlocal told
+        nonlocal reported
         done = size * (last_offset + 1 - start) // max(part.end_offset - start, 1)
-        if done > told:
-            tell(done - told)
-            told = done
+        if done > reported:
+            on_bytes(done - reported)
+            reported = done
 
     return reached

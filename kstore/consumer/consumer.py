@@ -421,7 +421,7 @@ class Consumer(Closing):
                 if records and is_full:
                     break
         except BaseException:
-            # An interrupt must not let a later commit pass over records that nobody got.
+            # After an interrupt, a later commit must not skip records that poll() did not return.
             for partition, position in before if records else ():
                 partition.seek(position)
             raise

@@ -1,1 +1,1 @@
-"""What Kafka's group coordinator and transaction coordinator keep in a store, which they see through two protocols."""
+"""Kafka's group coordinator and transaction coordinator over the internal topics of a store."""

@@ -36,12 +36,12 @@ class _Layout(NamedTuple):
 
 
 class CoordinatorPlaces:
-    """The partitions of names in one internal topic of a store.
+    """The partition of each name (group or transactional id) in one internal topic of a store.
 
-    A name stays where its records are. Another one is placed by the number of partitions: the default if that is how
-    many the store has, or if it has fewer and the names that are there are placed by it; else as many as the store has,
-    if they are numbered without a gap.
-    Args: default_count: how many partitions the topic has in its cluster unless the store proves otherwise.
+    A name with records stays in its partition. Another one gets its hash modulo the partition count of the topic:
+    default_count if the store has that many, or if it has fewer and all known names fit that count; else the number in
+    the store, if they are numbered without a gap.
+    Args: default_count: the partition count of the topic in its cluster, unless the store proves another one.
     Threads: safe.
     Cost: reads all of the topic once, unless the store has the default number of partitions.
     """

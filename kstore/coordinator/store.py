@@ -1,4 +1,4 @@
-"""What coordinators need of a store and its logs, as protocols: of one that is only read, and of one open for writing.
+"""The protocols through which coordinators use a store and its logs: one for reading, one for writing.
 
 kstore.store's Store and WritableStore implement them.
 """

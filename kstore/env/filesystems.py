@@ -213,10 +213,10 @@ class RemoteFileSystem:
             handle = self._filesystem.open_input_file(key)
             size = handle.size()
             try:
-                told = handle.metadata() or {}
+                metadata = handle.metadata() or {}
             except NotImplementedError:
-                told = {}
-            texts = {_text(name).lower(): _text(value) for name, value in told.items()}
+                metadata = {}
+            texts = {_text(name).lower(): _text(value) for name, value in metadata.items()}
             modified_s = _seconds(texts.get("last-modified", ""))
             if not modified_s:
                 modified_s = (self._filesystem.get_file_info(key).mtime_ns or 0) // _NS

@@ -215,7 +215,7 @@ class DirectoryWatch(Closing):
 
 
 class LiveArrivals:
-    """Reports the directories of logs that this process writes, as told by the logs after each change."""
+    """Reports the directories of logs that this process writes; the logs report each change."""
 
     descriptors: tuple[int, ...] = ()
 

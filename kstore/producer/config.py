@@ -303,6 +303,6 @@ def _check_methods(setting: str, given: object, expected: str, methods: tuple[st
 
 
 def _advice(name: str, known: Iterable[str]) -> str:
-    """Return what to say after the name of an unknown setting: the nearest one, also for Kafka's spelling with dots."""
+    """Return the text after the name of an unknown setting: the nearest known one, also for Kafka's names with dots."""
     nearest = get_close_matches(name.lower().replace(".", "_"), known, n=1)
     return f": did you mean {nearest[0]!r}?" if nearest else "; kstore.ProducerConfig lists them"

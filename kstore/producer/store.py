@@ -1,4 +1,4 @@
-"""What a producer needs of a store and its logs, as protocols, besides what the store's coordinator needs.
+"""The protocols through which a producer uses a store and its logs, besides those of coordinators.
 
 kstore.store's WritableStore and kstore.log's WritableLog implement them.
 """
@@ -33,7 +33,7 @@ class ProducerLog(CoordinatorLog, Protocol):
 
 
 class Dependent(Protocol):
-    """What holds records for a store in memory; see kstore.store.upkeep.dependents."""
+    """An object with unwritten records for a store; see kstore.store.upkeep.dependents."""
 
     def end_work(self) -> tuple[int, KStoreError | None]: ...
 

@@ -37,7 +37,7 @@ from kstore.types import SINK_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 
 _logger = logging.getLogger("kstore.staging")
 
-# What is read and stamped by one call; a larger batch is read whole.
+# How many bytes one call reads and stamps; a larger batch is read whole.
 _RUN_BYTES = 4 * MIB
 _LONGEST_PAUSE_MS = 100
 # A topic may have other limits, which a root does not show: what a producer was allowed to encode is appended.

@@ -54,7 +54,7 @@ class GroupOffset(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """How many offsets the group has to go, as of Kafka's tools: not all of them need be records."""
+        """The log end offset minus the committed offset, as Kafka's tools show it; not every offset has a record."""
         return None if self.log_end_offset is None else self.log_end_offset - self.committed.offset
 
 

@@ -168,8 +168,8 @@ def forget_offsets(store: CoordinatorStore, topic: str, *, clock: Clock = SYSTEM
     """Durably append a tombstone to `__consumer_offsets` for each committed offset of a topic that is deleted.
 
     Offsets of undecided transactions get one too: a topic of the same name that is created later has no offsets. A
-    second call finds nothing to do. A partition that is damaged is passed over with a warning, since its groups can't
-    read their offsets either.
+    second call does nothing. A damaged partition is skipped with a warning, since its groups can't read their offsets
+    either.
     Raises: StorageError, with some tombstones possibly written.
     Cost: reads all of `__consumer_offsets`.
     Source: Kafka GroupCoordinatorService.onPartitionsDeleted, OffsetMetadataManager.onPartitionsDeleted.

@@ -337,7 +337,7 @@ class Drain:
     def _take_rounds(
         self, request: DrainRequest, turn: list[PartitionQueue], counts: list[int], cluster: Cluster
     ) -> None:
-        """Fast path: move so many plain batches of each queue into a request, in round-robin order."""
+        """Fast path: move `counts` plain batches of the queues into a request, in round-robin order."""
         taken = [
             self._take_plain(request, queue, count, cluster) for queue, count in zip(turn, counts, strict=True) if count
         ]

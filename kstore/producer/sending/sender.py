@@ -417,7 +417,7 @@ class Sender:
             return [], as_kstore_error(error)
 
 
-# Those of this process whose threads run.
+# The Senders of this process with running threads.
 _running: dict[Sender, None] = {}
 
 
