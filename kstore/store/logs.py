@@ -136,10 +136,9 @@ class WriterLogs(OpenLogs[WritableLog]):
         for directory, log in zip(made, logs, strict=True):
             self.logs[directory.topic_partition] = log
 
-    def withdraw(self, topic: str) -> list[TopicPartition]:
-        """Close the logs of a topic that is about to be deleted, forget its partitions, and return these."""
-        withdrawn = [topic_partition for topic_partition in self.directories if topic_partition.topic == topic]
-        for topic_partition in withdrawn:
+    def withdraw(self, topic: str) -> None:
+        """Close the logs of a topic that is about to be deleted, and list its partitions no more."""
+        for topic_partition in [partition for partition in self.directories if partition.topic == topic]:
             self._leaving.add(topic_partition)
             del self.directories[topic_partition]
             self.refused.pop(topic_partition, None)
@@ -152,7 +151,6 @@ class WriterLogs(OpenLogs[WritableLog]):
                 _logger.warning("closing %s before its deletion: %s", topic_partition, error)
             self._let_go(topic_partition, log)
         self.publish()
-        return withdrawn
 
     def forget(self, topic: str) -> None:
         """Forget a topic whose directories are durably gone."""

@@ -153,8 +153,10 @@ class StoreTopics:
 
     def _withdraw(self, topic: str) -> None:
         """Close the logs of a topic whose deletion has begun, and list it no more."""
-        for topic_partition in self._logs.withdraw(topic):
-            self._maintenance.uncleanable.pop(topic_partition, None)
+        self._logs.withdraw(topic)
+        for topic_partition in list(self._maintenance.uncleanable):
+            if topic_partition.topic == topic:
+                self._maintenance.uncleanable.pop(topic_partition, None)
 
     def _finish_deletion(self, topic: str, store: CoordinatorStore) -> None:
         """Carry out what begin_deletion noted, after _withdraw."""

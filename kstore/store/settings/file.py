@@ -40,21 +40,21 @@ def read_settings(root: str, env: Env) -> SettingsFile:
     if text is None:
         return SettingsFile({})
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise malformed(path, f"expected JSON: {error}") from error
-    if not isinstance(found, dict) or found.get("version") != _VERSION:
+    if not isinstance(content, dict) or content.get("version") != _VERSION:
         raise malformed(path, f"expected an object of version {_VERSION}, found {text[:40]!r}")
-    changed, deleting, defaults = found.get("topics"), found.get("deleting"), found.get("defaults")
+    changed, deleting, defaults = content.get("topics"), content.get("deleting"), content.get("defaults")
     checksum = _checksum(changed, deleting, defaults)
-    if found.get("crc32c") != checksum:
-        raise malformed(path, f"expected the checksum {checksum}, found {found.get('crc32c')!r}")
+    if content.get("crc32c") != checksum:
+        raise malformed(path, f"expected the checksum {checksum}, found {content.get('crc32c')!r}")
     is_valid = (
         isinstance(changed, dict)
         and isinstance(deleting, list)
         and (defaults is None or _is_valid(defaults))
         and all(isinstance(name, str) and is_topic_name(name) for name in (*changed, *deleting))
-        and all(isinstance(one, dict) for one in changed.values())
+        and all(isinstance(settings, dict) for settings in changed.values())
     )
     if not is_valid or not isinstance(changed, dict) or not isinstance(deleting, list):
         raise malformed(path, "expected settings by topic, a list of topics, and default settings")
@@ -63,7 +63,7 @@ def read_settings(root: str, env: Env) -> SettingsFile:
 
 def write_settings(root: str, settings: SettingsFile, env: Env) -> None:
     """Durably replace a root's settings.  Raises: StorageError."""
-    changed = {name: one for name, one in sorted(settings.changed.items()) if one}
+    changed = {topic: values for topic, values in sorted(settings.changed.items()) if values}
     deleting = sorted(settings.deleting)
     noted = {} if settings.defaults is None else {"defaults": dict(settings.defaults)}
     content = {

@@ -149,7 +149,7 @@ class KnownSettings:
         """Return why the topic of the root may be another one than the cluster's of that name, None if it is not."""
         if topic not in self._directories:
             partitions = partitions_of_root(self._root, self._env)
-            self._directories = {one.topic_partition.topic: one.path for one in partitions}
+            self._directories = {partition.topic_partition.topic: partition.path for partition in partitions}
         directory = self._directories.get(topic)
         try:
             topic_id = None if directory is None else read_partition_metadata(directory, self._env)

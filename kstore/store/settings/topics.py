@@ -21,7 +21,7 @@ from kstore.log.files.names import TOPIC_SETTINGS
 from kstore.store.settings.file import SettingsFile, read_settings, write_settings
 from kstore.store.settings.known import KnownSettings
 
-_NAMES = frozenset(one.name for one in fields(LogConfig))
+_NAMES = frozenset(field.name for field in fields(LogConfig))
 _LIMITS = {"retention_ms", "retention_bytes"}
 _logger = logging.getLogger("kstore.log")
 

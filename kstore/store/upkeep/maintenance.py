@@ -147,7 +147,7 @@ class Maintenance:
         try:
             with self._running:
                 self._runner = threading.get_ident()
-                one = _Pass(
+                current = _Pass(
                     store,
                     self,
                     env=self._env,
@@ -157,7 +157,7 @@ class Maintenance:
                     should_stop=should_stop,
                 )
                 try:
-                    return one.run(tasks)
+                    return current.run(tasks)
                 finally:
                     self._runner = None
         finally:
@@ -337,7 +337,7 @@ class _Pass:
     def _compact(self) -> None:
         candidates = self._candidates()
         # The dirtiest first, as Kafka's cleaner picks them.
-        candidates.sort(key=lambda one: one[1].dirty_ratio, reverse=True)
+        candidates.sort(key=lambda candidate: candidate[1].dirty_ratio, reverse=True)
         longest_ms = 0
         for log, _ in candidates:
             if self._is_over():
@@ -355,7 +355,7 @@ class _Pass:
 
     def _candidates(self) -> list[tuple[WritableLog, CleanableLog]]:
         """Return the logs that are due for compaction, with what is dirty of them."""
-        found = []
+        candidates = []
         largest = 0.0
         for topic_partition in self._store.partitions:
             if self._is_over():
@@ -370,9 +370,9 @@ class _Pass:
                 cleanable = log.cleanable(self._now_ms)
                 largest = max(largest, cleanable.dirty_ratio)
                 if cleanable.is_due(log.config):
-                    found.append((log, cleanable))
+                    candidates.append((log, cleanable))
         self._owner.stats = self._owner.stats._replace(max_dirty_percent=int(100 * largest))
-        return found
+        return candidates
 
     @contextmanager
     def _marking(self, topic_partition: TopicPartition) -> Iterator[None]:

@@ -16,14 +16,14 @@ Metric: TypeAlias = float | Mapping[TopicPartition, float]
 _NO_COUNTS = LogCounts(0, 0, 0, 0, 0)
 
 
-def added(one: LogCounts, other: LogCounts) -> LogCounts:
+def added(first: LogCounts, second: LogCounts) -> LogCounts:
     """Return the counts of two logs together."""
     return LogCounts(
-        one.offsets_in + other.offsets_in,
-        one.bytes_in + other.bytes_in,
-        one.flushes + other.flushes,
-        one.flush_total_ms + other.flush_total_ms,
-        max(one.flush_max_ms, other.flush_max_ms),
+        first.offsets_in + second.offsets_in,
+        first.bytes_in + second.bytes_in,
+        first.flushes + second.flushes,
+        first.flush_total_ms + second.flush_total_ms,
+        max(first.flush_max_ms, second.flush_max_ms),
     )
 
 

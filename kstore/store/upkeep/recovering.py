@@ -61,7 +61,7 @@ class RecoveredPartition(NamedTuple):
 
 def recoverable(directories: Iterable[PartitionDirectory]) -> list[PartitionDirectory]:
     """Return the partitions without __cluster_metadata, which only a broker recovers."""
-    return [one for one in directories if one.topic_partition.topic != CLUSTER_METADATA_TOPIC]
+    return [directory for directory in directories if directory.topic_partition.topic != CLUSTER_METADATA_TOPIC]
 
 
 def recover_partitions(
@@ -90,7 +90,7 @@ def recover_partitions(
     if len(roots) > 1:
         raise ValueError(f"expected partitions of one root, got those of {', '.join(sorted(roots))}")
     settings = config_or_default(config)
-    env = next((one.env for one in directories), DEFAULT_ENV) if env is None else env
+    env = next((directory.env for directory in directories), DEFAULT_ENV) if env is None else env
     if not dry_run:
         for root in roots:
             env.check_writable(root)
@@ -190,11 +190,11 @@ class _Recovery:
         self._marks[directory.topic_partition] = log.marks()
 
     def _finish(self, marker: CleanShutdown) -> None:
-        there = {one.topic_partition for one in partitions_of_root(self._root, self._env)}
+        there = {directory.topic_partition for directory in partitions_of_root(self._root, self._env)}
         replace_malformed_checkpoints(self._root, self._env)
         save_marks(self._root, lambda: self._marks, self._env, kept=there)
         # KRaft's own log is loaded by the broker, and the marker does not cover it. It covers a -future directory.
         if has_future_logs(self._root, self._env):
             return
-        if self._marks.keys() >= {one for one in there if one.topic != CLUSTER_METADATA_TOPIC}:
+        if self._marks.keys() >= {partition for partition in there if partition.topic != CLUSTER_METADATA_TOPIC}:
             write_clean_shutdown(self._root, marker, self._env)

@@ -31,11 +31,11 @@ class DeletedDirectory(NamedTuple):
 
 def directories_of_topic(root: str, topic: str, env: Env) -> list[PartitionDirectory]:
     """Return what is named like a partition of a topic in a root, sorted.  Raises: StorageError."""
-    found = ((name, parse_partition_directory_name(name)) for name in env.listdir(root))
+    partitions = ((name, parse_partition_directory_name(name)) for name in env.listdir(root))
     return sorted(
-        PartitionDirectory(parsed, join_path(root, name), root, env)
-        for name, parsed in found
-        if parsed is not None and parsed.topic == topic
+        PartitionDirectory(partition, join_path(root, name), root, env)
+        for name, partition in partitions
+        if partition is not None and partition.topic == topic
     )
 
 
@@ -68,8 +68,8 @@ class DeletedDirectories:
     def taken(self, *, is_due: bool = True) -> list[DeletedDirectory]:
         """Return the directories that are due, or all of them, for removed(); they no longer wait."""
         now_ms = self._env.monotonic_ms()
-        taken = [one for one in self._waiting if not is_due or one.due_ms <= now_ms]
-        self._waiting = [one for one in self._waiting if one not in taken]
+        taken = [deleted for deleted in self._waiting if not is_due or deleted.due_ms <= now_ms]
+        self._waiting = [deleted for deleted in self._waiting if deleted not in taken]
         return taken
 
     def keep(self, left: Iterable[DeletedDirectory]) -> None:
@@ -80,15 +80,15 @@ class DeletedDirectories:
 def removed(directories: Iterable[DeletedDirectory], env: Env) -> tuple[list[str], list[DeletedDirectory]]:
     """Remove directories; return the paths of those that are gone, and the others, of which it is logged why not."""
     gone, left = [], []
-    for one in directories:
+    for directory in directories:
         try:
-            remove_tree(one.path, env)
+            remove_tree(directory.path, env)
         except StorageError as error:
-            _logger.warning("%s is left for the next removal: %s", one.path, error)
-            left.append(one)
+            _logger.warning("%s is left for the next removal: %s", directory.path, error)
+            left.append(directory)
             continue
-        _logger.info("removed %s", one.path)
-        gone.append(one.path)
+        _logger.info("removed %s", directory.path)
+        gone.append(directory.path)
     return gone, left
 
 

@@ -43,11 +43,11 @@ class RootListing:
         status = self._env.stat(self._root)
         if status is not None and status == self._status:
             return None
-        found = {one.topic_partition: one for one in partitions_of_root(self._root, self._env)}
-        kept = {one: known[one] for one in found.keys() & known.keys() if not self._is_replaced(known[one])}
-        self._opened = {one: identity for one, identity in self._opened.items() if one in kept}
+        listed = {directory.topic_partition: directory for directory in partitions_of_root(self._root, self._env)}
+        kept = {name: known[name] for name in listed.keys() & known.keys() if not self._is_replaced(known[name])}
+        self._opened = {name: identity for name, identity in self._opened.items() if name in kept}
         self._status = status if status is not None and is_settled(status, self._env) else None
-        return None if len(kept) == len(known) == len(found) else found | kept
+        return None if len(kept) == len(known) == len(listed) else listed | kept
 
     def _is_replaced(self, directory: PartitionDirectory) -> bool:
         opened = self._opened.get(directory.topic_partition)

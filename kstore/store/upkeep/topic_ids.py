@@ -75,7 +75,7 @@ class TopicIds:
         except CorruptCheckpointError as error:
             _logger.warning("continuing without the cluster's metadata: %s", error)
             return {}
-        return {name: one.topic_id for name, one in topics.items()}
+        return {name: topic.topic_id for name, topic in topics.items()}
 
     def _beside(self, topic: str) -> uuid.UUID | None:
         """Return the id that all partitions of a topic have which have one, None if they differ."""
