@@ -447,8 +447,8 @@ def serializer(name: str) -> Serializer:
 
     Raises: ValueError for another name.
     """
-    found = _LIST_NAME.fullmatch(name)
-    return ListSerializer(serializer(found[1])) if found is not None else _by_name(name, _SERIALIZERS)()
+    list_name = _LIST_NAME.fullmatch(name)
+    return ListSerializer(serializer(list_name[1])) if list_name is not None else _by_name(name, _SERIALIZERS)()
 
 
 def deserializer(name: str) -> Deserializer:
@@ -456,8 +456,8 @@ def deserializer(name: str) -> Deserializer:
 
     Raises: ValueError for another name.
     """
-    found = _LIST_NAME.fullmatch(name)
-    return ListDeserializer(deserializer(found[1])) if found is not None else _by_name(name, _DESERIALIZERS)()
+    list_name = _LIST_NAME.fullmatch(name)
+    return ListDeserializer(deserializer(list_name[1])) if list_name is not None else _by_name(name, _DESERIALIZERS)()
 
 
 Made = TypeVar("Made")

@@ -201,8 +201,8 @@ class DirectorySource:
     def settled(self) -> SettledLog:
         """Return the transactions, by a header walk over the whole log, once."""
         self._check_open()
-        found = self._listing.settled
-        return self.answer(self._find_settled) if found is None else found
+        settled = self._listing.settled
+        return self.answer(self._find_settled) if settled is None else settled
 
     def last_batch(self) -> BatchPlace | None:
         """Return the last batch of the listing, found once; None if no file can be rewritten in place."""
@@ -231,12 +231,12 @@ class DirectorySource:
             listing = self._listing
             attempts_left -= 1
             try:
-                found = read()
+                answer = read()
             except ERRORS_OF_A_CHANGE as error:
                 self._relist_or_raise(error, listing, attempts_left=attempts_left)
                 continue
             if self._listing is listing:
-                return found
+                return answer
             if attempts_left <= 0:
                 raise changes_too_often(self.context.directory)
 
@@ -249,19 +249,19 @@ class DirectorySource:
         """Yield what `find` finds, in a new listing if files changed before anything was yielded."""
         return self._renewed(find(), find)
 
-    def _renewed(self, found: Iterator[Found], find_again: Callable[[], Iterator[Found]]) -> Iterator[Found]:
+    def _renewed(self, items: Iterator[Found], find_again: Callable[[], Iterator[Found]]) -> Iterator[Found]:
         attempts_left = MOST_LOOKS
         while True:
             listing = self._listing
             try:
-                for item in found:
+                for item in items:
                     attempts_left = 0
                     yield item
                 return
             except ERRORS_OF_A_CHANGE as error:
                 attempts_left -= 1
                 self._relist_or_raise(error, listing, attempts_left=attempts_left)
-            found = find_again()
+            items = find_again()
 
     def raise_change(self, error: KStoreError) -> None:
         change = self._change_that_caused(error)
@@ -432,10 +432,10 @@ class DirectorySource:
         listing.walked = settled = settle_transactions(
             listing.segments, after=listing.walked, config=self.context.config
         )
-        found = settled.transactions(log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
+        transactions = settled.transactions(log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
         if last is not None:
             listing.segments[-1].records.check_anchor(last)
-        listing.settled = result = SettledLog(found, last)
+        listing.settled = result = SettledLog(transactions, last)
         return result
 
     def _checkpoint(self, name: str) -> int | None:

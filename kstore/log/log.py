@@ -397,12 +397,15 @@ class Log(Closing):
             )
         )
 
-    def _planned(self, found: Iterator[ScanRange]) -> list[ScanRange]:
+    def _planned(self, ranges_of_plan: Iterator[ScanRange]) -> list[ScanRange]:
         """Return the ranges with a batch that shows to other processes whether the log was truncated since."""
         last = self._source.last_batch()
         if last is None and self._env.is_mutable:
             last = last_batch(self.segments)
-        ranges = [planned if planned.last_batch is not None else replace(planned, last_batch=last) for planned in found]
+        ranges = [
+            planned if planned.last_batch is not None else replace(planned, last_batch=last)
+            for planned in ranges_of_plan
+        ]
         for place in {scan_range.last_batch for scan_range in ranges if scan_range.last_batch is not None}:
             self.segments[-1].records.check_anchor(place)
         return ranges

@@ -407,13 +407,13 @@ def _walk_starts(segment: LogSegment, *, position: int, target: int, end_positio
     yield position
 
 
-def batches_of(found: Iterable[Extent], *, checks_crc: bool, anchor: BatchPlace | None) -> Iterator[RawBatch]:
+def batches_of(parts: Iterable[Extent], *, checks_crc: bool, anchor: BatchPlace | None) -> Iterator[RawBatch]:
     """Iterate the batches of extents.
 
     Args: anchor: the batch that must be in its file after each read.
     Raises: CorruptRecordError, UnsupportedMagicError; LogReplacedError; StorageError.
     """
-    for segment, position, end_position, *_ in found:
+    for segment, position, end_position, *_ in parts:
         batches = segment.records.read_batches(position=position, end_position=end_position, anchor=anchor)
         for header, data in batches:
             if checks_crc:

@@ -152,15 +152,15 @@ class Reads:
         self, start_offset: int | None, end_offset: int | None, *, isolation: Isolation, max_bytes: int | None = None
     ) -> Iterator[RecordBatch]:
         """Iterate the batches that hold offsets of [start_offset, end_offset), with checked CRC; see Log.batches."""
-        found, part = self._watched(start_offset, end_offset, isolation, checks_crc=False, checks_control=True)
-        return self._record_batches(found, part, max_bytes=max_bytes)
+        batches, part = self._watched(start_offset, end_offset, isolation, checks_crc=False, checks_control=True)
+        return self._record_batches(batches, part, max_bytes=max_bytes)
 
     def records(
         self, start_offset: int | None, end_offset: int | None, *, isolation: Isolation, checks_crc: bool
     ) -> Iterator[Record]:
         """Iterate the records of [start_offset, end_offset); see Log.read."""
-        found, part = self._watched(start_offset, end_offset, isolation, checks_crc=checks_crc, checks_control=False)
-        return self._records(found, part, checks_crc=checks_crc)
+        batches, part = self._watched(start_offset, end_offset, isolation, checks_crc=checks_crc, checks_control=False)
+        return self._records(batches, part, checks_crc=checks_crc)
 
     def _watched(
         self,
@@ -173,12 +173,12 @@ class Reads:
     ) -> tuple[Iterator[RawBatch], SourcePart]:
         watch = self.source.watch()
         part = SourcePart(self.source, lambda: self._part(start_offset, end_offset, isolation))
-        found = watch(
+        batches = watch(
             lambda: self._raw_batches(part, checks_crc=checks_crc, checks_control=checks_control),
             part.start_offset,
             lambda raw: raw[1].last_offset,
         )
-        return found, part
+        return batches, part
 
     def _part(
         self, start_offset: int | None, end_offset: int | None, isolation: Isolation
@@ -211,12 +211,12 @@ class Reads:
         return batches_of(self.source.answer(find), checks_crc=checks_crc, anchor=part.last_batch)
 
     def _record_batches(
-        self, found: Iterator[RawBatch], part: SourcePart, *, max_bytes: int | None
+        self, batches: Iterator[RawBatch], part: SourcePart, *, max_bytes: int | None
     ) -> Iterator[RecordBatch]:
         context = self.source.context
         size_in_bytes = 0
         try:
-            for segment, header, data in found:
+            for segment, header, data in batches:
                 is_aborted = part.is_aborted is not None and part.is_aborted(header)
                 size_in_bytes += 0 if is_aborted else header.size_in_bytes
                 if max_bytes is not None and header.size_in_bytes < size_in_bytes > max_bytes:
@@ -236,11 +236,11 @@ class Reads:
             self.source.raise_change(error)
             raise
 
-    def _records(self, found: Iterator[RawBatch], part: SourcePart, *, checks_crc: bool) -> Iterator[Record]:
+    def _records(self, batches: Iterator[RawBatch], part: SourcePart, *, checks_crc: bool) -> Iterator[Record]:
         context = self.source.context
         read_segment, least_offset = None, 0
         try:
-            for segment, header, data in found:
+            for segment, header, data in batches:
                 first_least = segment.base_offset if segment is not read_segment else least_offset
                 read_segment, least_offset = segment, header.last_offset + 1
                 if header.is_control or (part.is_aborted is not None and part.is_aborted(header)):

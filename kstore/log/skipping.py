@@ -210,7 +210,7 @@ def settled_around(source: LogSource) -> SettledAround:
     # its file after the walk shows that the walk read what is before it.
     last_stable_offset, last = source.last_stable_offset, source.last_batch()
     context = source.context
-    found = settle_around_damage(
+    around = settle_around_damage(
         source.segments,
         topic_partition=context.topic_partition,
         check_unchanged=source.raise_change,
@@ -219,9 +219,9 @@ def settled_around(source: LogSource) -> SettledAround:
     if last is not None:
         source.segments[-1].records.check_anchor(last)
     if last_stable_offset is None:
-        first_open = min((first_offset for _, first_offset in found.open), default=end_of(source).read_end_offset)
+        first_open = min((first_offset for _, first_offset in around.open), default=end_of(source).read_end_offset)
         last_stable_offset = max(first_open, source.log_start_offset)
-    return SettledAround(SettledLog(Transactions(found.aborted, last_stable_offset), last), found.doubtful)
+    return SettledAround(SettledLog(Transactions(around.aborted, last_stable_offset), last), around.doubtful)
 
 
 def sound_batches(

@@ -239,8 +239,8 @@ class SourcePart:
         """Find the bounds, unless they were found in the current listing."""
         if self._found_in == self._source.listing_number:
             return
-        self._found_in, found = self._source.answer(lambda: (self._source.listing_number, self._find()))
-        self.start_offset, self.end_offset, self.last_batch, settled, self.skipped = found
+        self._found_in, values = self._source.answer(lambda: (self._source.listing_number, self._find()))
+        self.start_offset, self.end_offset, self.last_batch, settled, self.skipped = values
         if settled is not None:
             self.end_offset = min(self.end_offset, settled.transactions.last_stable_offset)
             self.is_aborted, self.last_batch = settled.transactions.aborted_filter(), settled.last_batch

@@ -160,14 +160,14 @@ class SideFileCheck:
         """Check the transaction index of a segment after step was called for all of its batches."""
         yield from self._flush_wrong_epochs()
         path = segment_path(self._log.path, segment.base_offset, suffix=TRANSACTION_INDEX_SUFFIX)
-        found: list[AbortedTxn] = []
+        entries: list[AbortedTxn] = []
         is_readable = True
-        read = partial(self._read_aborted, path, segment, into=found)
+        read = partial(self._read_aborted, path, segment, into=entries)
         for damage in damage_of_file(path, read, env=self._env, entry_size=TRANSACTION_INDEX_ENTRY_SIZE):
             is_readable = False
             yield damage
         if is_readable and not self._is_damaged:
-            yield from self._compare_aborted(path, found)
+            yield from self._compare_aborted(path, entries)
         self._aborted, self._others = [], {}
 
     def finish(self) -> Iterator[Damage]:
@@ -246,9 +246,9 @@ class SideFileCheck:
             self._is_damaged = True
             return None
 
-    def _compare_aborted(self, path: str, found: list[AbortedTxn]) -> Iterator[Damage]:
-        known = {transaction.last_offset: transaction for transaction in found}
-        for slot, entry in enumerate(found):
+    def _compare_aborted(self, path: str, entries: list[AbortedTxn]) -> Iterator[Damage]:
+        known = {transaction.last_offset: transaction for transaction in entries}
+        for slot, entry in enumerate(entries):
             reason, is_above = None, False
             if entry.last_offset in self._others:
                 reason = f"entry of {self._others[entry.last_offset]} at offset {entry.last_offset}"
@@ -281,7 +281,7 @@ class SideFileCheck:
                 expected = f"producer {transaction.producer_id} from offset {transaction.first_offset} or below"
                 reason = f"expected {expected}, found producer {stored.producer_id} from offset {stored.first_offset}"
                 yield Damage(
-                    path, found.index(stored) * TRANSACTION_INDEX_ENTRY_SIZE, TRANSACTION_INDEX_ENTRY_SIZE, reason
+                    path, entries.index(stored) * TRANSACTION_INDEX_ENTRY_SIZE, TRANSACTION_INDEX_ENTRY_SIZE, reason
                 )
 
     def _read_aborted(self, path: str, segment: LogSegment, *, into: list[AbortedTxn]) -> None:
@@ -410,10 +410,10 @@ class Verification:
         side_files, early = None, False
         if self._is_deep:
             side_files = SideFileCheck(self._log, has_grown=self._has_changed, env=self._env)
-            found = list(side_files.start())
+            damage_of_side_files = list(side_files.start())
             # A broker writes a snapshot in place, so a damaged one is checked again at the end.
-            early = bool(found) and self._is_written()
-            yield from () if early else found
+            early = bool(damage_of_side_files) and self._is_written()
+            yield from () if early else damage_of_side_files
         else:
             path = join_path(self._log.path, LEADER_EPOCH_CHECKPOINT)
             yield from damage_of_file(path, partial(read_leader_epoch_checkpoint, path, self._env), env=self._env)
@@ -442,20 +442,20 @@ class Verification:
                 damaged.path: damaged
                 for damaged in SideFileCheck(self._log, has_grown=self._has_changed, env=self._env).start()
             }
-            yield from (again[damaged.path] for damaged in found if damaged.path in again)
+            yield from (again[damaged.path] for damaged in damage_of_side_files if damaged.path in again)
         if side_files is not None:
             yield from self._damage_above_the_end(side_files)
 
     def _damage_above_the_end(self, side_files: SideFileCheck) -> Iterator[Damage]:
         """Yield what refers to offsets above the log end, unless a writer may be at work there."""
-        found = list(side_files.finish())
-        if found and not self._is_written():
+        damage = list(side_files.finish())
+        if damage and not self._is_written():
             # A writer may have changed and closed the log since it was listed.
             self._log.refresh(keeps_known=False)
             side_files.restore(side_files.state())
-            found = list(side_files.finish())
+            damage = list(side_files.finish())
         if not self._is_written():
-            yield from found
+            yield from damage
 
     def _segment_of(self, offset: int) -> LogSegment:
         """Return the segment that holds an offset, or the next one if it is gone.
@@ -479,7 +479,7 @@ class Verification:
         for number in range(1, MOST_PASSES):
             if not damage or (number > 1 and not self._is_written()):
                 break
-            found = {(damaged.path, damaged.position) for damaged in damage}
+            places = {(damaged.path, damaged.position) for damaged in damage}
             self._log.refresh(keeps_known=False)
             self.batch_count, self.record_count = counts
             again = self._segment_of(segment.base_offset)
@@ -491,7 +491,7 @@ class Verification:
             damage = [
                 damaged
                 for damaged in self._verify_segment(again, side_files)
-                if (damaged.path, damaged.position) in found
+                if (damaged.path, damaged.position) in places
             ]
             if again.is_last and damage and self._is_written():
                 unwritten = set[Damage]() if side_files is None else side_files.unwritten
@@ -522,8 +522,8 @@ class Verification:
     def _has_changed(self) -> bool:
         """Whether the log was appended to, or its segments changed, since it was listed."""
         listed = [(segment.path, segment.size_in_bytes) for segment in self._log.segments]
-        found = ((path, self._env.stat(path)) for path, _ in listed)
-        now = [(path, None if status is None else status.size_in_bytes) for path, status in found]
+        statuses = ((path, self._env.stat(path)) for path, _ in listed)
+        now = [(path, None if status is None else status.size_in_bytes) for path, status in statuses]
         logs = [name for name in self._env.listdir(self._log.path) if name.endswith(LOG_SUFFIX)]
         return now != listed or len(logs) != len(listed)
 

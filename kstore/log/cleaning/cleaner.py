@@ -328,9 +328,9 @@ class Cleaner:
 
     def _entry(self, *, producer_id: int, last_offset: int) -> AbortedTxn:
         """Return the transaction index entry of an abort marker that stays."""
-        found = self._given.entries.get((producer_id, last_offset))
-        if found is not None:
-            return found
+        entry = self._given.entries.get((producer_id, last_offset))
+        if entry is not None:
+            return entry
         first_offset = next(
             (
                 transaction.first_offset

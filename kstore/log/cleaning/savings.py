@@ -65,16 +65,16 @@ def plan_compaction(
     Raises: as WritableLog.compact.
     Cost: as compaction_savings, of the part that is due.
     """
-    found = find_cleanable(segments, bounds, now_ms=now_ms, config=config, env=env, rolls=rolls)
-    if not (found.is_due(config) or (is_forced and found.cleanable_bytes)):
-        return PlannedCompaction(found.first_dirty_offset, found.first_dirty_offset)
-    due = [segment for segment in segments if segment.base_offset < found.first_uncleanable_offset]
+    cleanable = find_cleanable(segments, bounds, now_ms=now_ms, config=config, env=env, rolls=rolls)
+    if not (cleanable.is_due(config) or (is_forced and cleanable.cleanable_bytes)):
+        return PlannedCompaction(cleanable.first_dirty_offset, cleanable.first_dirty_offset)
+    due = [segment for segment in segments if segment.base_offset < cleanable.first_uncleanable_offset]
     totals = CleanerTotals()
     cleaner = Cleaner(
         CleanerInput(
             directory=segments[0].directory,
             segments=due,
-            cleanable=found,
+            cleanable=cleanable,
             high_watermark=bounds.log_end_offset,
             aborted=aborted,
             entries={},
@@ -92,7 +92,7 @@ def plan_compaction(
         groups = cleaner.groups()
         sizes = [(sum(segment.valid_end_position for segment in group), cleaner.measure(group)) for group in groups]
     return PlannedCompaction(
-        found.first_dirty_offset,
+        cleanable.first_dirty_offset,
         cleaner.end_offset,
         1,
         totals.records_read,

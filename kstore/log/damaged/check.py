@@ -119,11 +119,11 @@ class SegmentCheck:
     def _steps_around_damage(self, part: FileRange, position: int) -> Iterator[Step]:
         """Continue the walk over a part of the file at its first fault."""
         with self._records.borrow() as file:
-            found = find_sound_batches(file, part, index=self._find_index(), config=self._config)
-        ranges = [(damaged, False) for damaged in found.damage]
+            parts = find_sound_batches(file, part, index=self._find_index(), config=self._config)
+        ranges = [(damaged, False) for damaged in parts.damage]
         ranges += [
             (self._damage(batch.position, size_in_bytes=batch.size_in_bytes, reason=""), True)
-            for batch, _ in found.unsound
+            for batch, _ in parts.unsound
         ]
         ranges.sort(key=lambda entry: entry[0].position)
         later = [entry for entry in ranges if entry[0].position >= position]

@@ -240,13 +240,13 @@ class _Framing:
         streak: list[int] = []
         distance = 0
         for position, offset in self._entries:
-            found = positions.get(offset)
-            if found is None:
+            actual = positions.get(offset)
+            if actual is None:
                 continue
-            if streak and found - position == distance and self._leads_to(found, position=streak[-1]):
-                streak.append(found)
+            if streak and actual - position == distance and self._leads_to(actual, position=streak[-1]):
+                streak.append(actual)
             else:
-                streak, distance = [found], found - position
+                streak, distance = [actual], actual - position
             if len(streak) == ENTRIES_THAT_AGREE:
                 return streak[0]
         return None
@@ -265,8 +265,8 @@ class _Framing:
     def _rows_in_order(self, start: int, *, limit: int) -> list[Row]:
         before, after = self.batches[-1] if self.batches else None, self._whole_at(limit)
         self._found = list(self._search(start + 1, end_position=limit))
-        found = (batch for batch in self._found if not (_is_older(batch, before) or _is_older(after, batch)))
-        outside = self._outside_of_sizes(rows_of(found), start=start, limit=limit)
+        in_order = (batch for batch in self._found if not (_is_older(batch, before) or _is_older(after, batch)))
+        outside = self._outside_of_sizes(rows_of(in_order), start=start, limit=limit)
         rows = self._outside_of_records(outside, start=start, limit=limit)
         end_offset = self._most_offset + 1 if after is None else after.first_offset
         last = rows[-1] if rows else None

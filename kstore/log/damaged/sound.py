@@ -122,8 +122,8 @@ def sound_parts(
     if fault is None and (end == part.end_position or _is_zeros(file, end, part)):
         run = SoundRun(part.start_position, end, part.base_offset)
         return SoundParts([run] if part.start_position < end else [], None)
-    found = find_sound_batches(file, part, index=find_index(), config=config)
-    parts = _Parts(file, part, found, config).all()
+    batches = find_sound_batches(file, part, index=find_index(), config=config)
+    parts = _Parts(file, part, batches, config).all()
     first = next((damaged for damaged in parts if isinstance(damaged, DamagedPart)), None)
     return SoundParts(parts, None if first is None else fault or first.error(part.path))
 
@@ -162,16 +162,16 @@ def find_sound_batches(
     kept = slots_in_order(
         whole, range(part.base_offset, MAX_OFFSET if part.offset_limit is None else part.offset_limit)
     )
-    found = FoundBatches([], [], damage)
+    result = FoundBatches([], [], damage)
     for slot, batch in enumerate(whole):
         reason = fault_beside_crc(batch) if batch.is_mended else None
         if reason is None and slot not in kept:
             reason = f"offset {batch.first_offset}, which does not fit the batches around it"
         if reason is None:
-            found.sound.append(batch)
+            result.sound.append(batch)
         else:
-            found.unsound.append((batch, reason))
-    return found
+            result.unsound.append((batch, reason))
+    return result
 
 
 def fault_beside_crc(batch: WholeBatch) -> str:
@@ -224,10 +224,10 @@ def _is_whole(file: ReadFile, position: int, config: LogConfig) -> bool:
 class _Parts:
     """Joins the sound batches of a part into runs."""
 
-    def __init__(self, file: ReadFile, part: FileRange, found: FoundBatches, config: LogConfig) -> None:
+    def __init__(self, file: ReadFile, part: FileRange, batches: FoundBatches, config: LogConfig) -> None:
         self._file = file
         self._part = part
-        self._found = found
+        self._found = batches
         self._config = config
 
     def all(self) -> list[SoundRun | DamagedPart]:

@@ -170,8 +170,8 @@ _OF_ENV: WeakKeyDictionary[Env, OffsetCheckpoints] = WeakKeyDictionary()
 
 def checkpoints_of(env: Env) -> OffsetCheckpoints:
     """Return the cache of the checkpoints that an Env reads."""
-    found = _OF_ENV.get(env)
-    return _OF_ENV.setdefault(env, OffsetCheckpoints(env)) if found is None else found
+    checkpoints = _OF_ENV.get(env)
+    return _OF_ENV.setdefault(env, OffsetCheckpoints(env)) if checkpoints is None else checkpoints
 
 
 def read_leader_epoch_checkpoint(path: str, env: Env = DEFAULT_ENV) -> list[EpochEntry] | None:
@@ -300,8 +300,8 @@ def lower_offset(root: str, name: str, topic_partition: TopicPartition, offset: 
 
     Raises: StorageError.
     """
-    found = read_checkpoint(root, name, env).get(topic_partition)
-    if found is not None and found > offset:
+    stored = read_checkpoint(root, name, env).get(topic_partition)
+    if stored is not None and stored > offset:
         save_offset(root, name, topic_partition, offset, env)
 
 
@@ -312,9 +312,9 @@ def forget_partitions(root: str, gone: Collection[TopicPartition], env: Env) -> 
     """
     with _mutex:
         for name in ROOT_CHECKPOINTS:
-            found = read_checkpoint(root, name, env)
-            kept = {item: offset for item, offset in found.items() if item not in gone}
-            if len(kept) < len(found):
+            stored = read_checkpoint(root, name, env)
+            kept = {item: offset for item, offset in stored.items() if item not in gone}
+            if len(kept) < len(stored):
                 write_offset_checkpoint(join_path(root, name), kept, env)
 
 
@@ -339,7 +339,7 @@ def save_marks(
         _merge(root, RECOVERY_POINT_CHECKPOINT, recovery_points, env, kept=kept)
         _merge(root, HIGH_WATERMARK_CHECKPOINT, high_watermarks, env, kept=kept)
         saved = read_checkpoint(root, LOG_START_OFFSET_CHECKPOINT, env)
-        starts = {item: _start(found, saved.get(item)) for item, found in marks.items()}
+        starts = {item: _start(marks_of_one, saved.get(item)) for item, marks_of_one in marks.items()}
         # As in a broker's checkpoint, only logs from which records were deleted have an entry.
         others = {
             saved_partition for saved_partition in saved if saved_partition in kept and saved_partition not in starts
@@ -360,7 +360,7 @@ def _start(marks: PartitionMarks, saved: int | None) -> int:
 def _merge(
     root: str, name: str, offsets: Mapping[TopicPartition, int], env: Env, *, kept: Container[TopicPartition]
 ) -> None:
-    found = read_checkpoint(root, name, env)
-    merged = {**{item: offset for item, offset in found.items() if item in kept}, **offsets}
-    if merged != found:
+    stored = read_checkpoint(root, name, env)
+    merged = {**{item: offset for item, offset in stored.items() if item in kept}, **offsets}
+    if merged != stored:
         write_offset_checkpoint(join_path(root, name), merged, env)

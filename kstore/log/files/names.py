@@ -99,8 +99,8 @@ def parse_segment_name(name: str) -> SegmentName | None:
 
 def producer_snapshot_offsets(names: Iterable[str]) -> list[int]:
     """Return the offsets of the producer snapshots among the names of a directory, sorted."""
-    found = (parse_segment_name(name) for name in names if name.endswith(PRODUCER_SNAPSHOT_SUFFIX))
-    return sorted(name.base_offset for name in found if name is not None)
+    segment_names = (parse_segment_name(name) for name in names if name.endswith(PRODUCER_SNAPSHOT_SUFFIX))
+    return sorted(name.base_offset for name in segment_names if name is not None)
 
 
 def is_metadata_snapshot_name(name: str) -> bool:
@@ -263,15 +263,15 @@ def name_partitions(
 
 
 def _each_once(partitions: Iterable[PartitionDirectory]) -> list[PartitionDirectory]:
-    found: dict[TopicPartition, PartitionDirectory] = {}
+    directories: dict[TopicPartition, PartitionDirectory] = {}
     for partition in partitions:
-        other = found.setdefault(partition.topic_partition, partition)
+        other = directories.setdefault(partition.topic_partition, partition)
         if other.path != partition.path:
             raise StorageError(
                 f"partition {partition.topic_partition} found twice: {other.path} and {partition.path}",
                 path=partition.path,
             )
-    return [found[topic_partition] for topic_partition in sorted(found)]
+    return [directories[topic_partition] for topic_partition in sorted(directories)]
 
 
 def _named_at(path: str, among: Collection[TopicPartition] | None, env: Env) -> list[PartitionDirectory]:

@@ -71,16 +71,16 @@ class Selection:
         Raises: ValueError if one that is named is not among them.
         """
         topics, numbers = self.topics, self.partitions
-        if topics is not None and (missing := topics - {found.topic_partition.topic for found in directories}):
+        if topics is not None and (missing := topics - {directory.topic_partition.topic for directory in directories}):
             raise ValueError(f"topics not found: {', '.join(sorted(missing))}")
         selected = [
-            found
-            for found in directories
-            for topic, number in (found.topic_partition,)
+            directory
+            for directory in directories
+            for topic, number in (directory.topic_partition,)
             if (topic in topics if topics is not None else topic not in INTERNAL_TOPICS or len(directories) == 1)
             and (numbers is None or number in numbers)
         ]
-        found_here = {found.topic_partition for found in selected}
+        found_here = {directory.topic_partition for directory in selected}
         if numbers is not None and (gone := numbers - {number for _, number in found_here}):
             raise ValueError(f"partitions not found: {', '.join(map(str, sorted(gone)))}")
         for name, bound in (("start_offset", self.start), ("end_offset", self.end)):

@@ -449,11 +449,11 @@ def records_of(key_deserializer: Deserializer | None, value_deserializer: Deseri
         part = parts[0]
         if part.batch.is_control:
             return Made((), 1)
-        found: list[Record] = []
+        records: list[Record] = []
         try:
-            found.extend(records_from(part))
+            records.extend(records_from(part))
         except Exception as error:  # noqa: BLE001 - a deserializer of the user raises what it likes
-            return Made(found, 0, error, found[-1].offset + 1 if found else part.start_offset)
-        return Made(found, 1)
+            return Made(records, 0, error, records[-1].offset + 1 if records else part.start_offset)
+        return Made(records, 1)
 
     return convert

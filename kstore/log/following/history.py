@@ -73,12 +73,12 @@ class DirectoryHistory:
             }
             return source.listing_number, last, look, identities
 
-        self._number, self._last, found, self._identities = source.answer(find)
-        if found.is_truncated:
-            kept = found.truncated_to or 0
+        self._number, self._last, comparison, self._identities = source.answer(find)
+        if comparison.is_truncated:
+            kept = comparison.truncated_to or 0
             while self._given and self._given[-1].header.last_offset >= kept:
                 self._given.pop()
-        return found
+        return comparison
 
     @property
     def is_current(self) -> bool:
@@ -148,10 +148,10 @@ class DirectoryHistory:
         """
         if given.header.last_offset < log_start_offset or self._is_in_place(given.place):
             return True
-        found = self._batch_at(given.header.last_offset)
-        if found is None:
+        place = self._batch_at(given.header.last_offset)
+        if place is None:
             return False
-        segment, header = found
+        segment, header = place
         if is_same_batch(header, given.header):
             return True
         if not self._is_replaced(given.place):
@@ -198,13 +198,13 @@ def _from(segments: Sequence[LogSegment], offset: int) -> Sequence[LogSegment]:
     return segments[max(at - 1, 0) :]
 
 
-def _is_cleaned(found: BatchHeader, given: BatchHeader) -> bool:
+def _is_cleaned(left: BatchHeader, given: BatchHeader) -> bool:
     """Whether a batch can be what a cleaner left of another one: with fewer records, or with a delete horizon."""
-    if found.last_offset != given.last_offset or found.magic != given.magic:
+    if left.last_offset != given.last_offset or left.magic != given.magic:
         return False
-    if found.magic < _MAGIC_WITH_COUNT:
+    if left.magic < _MAGIC_WITH_COUNT:
         return True
-    if any(getattr(found, name) != getattr(given, name) for name in KEPT_BY_CLEANERS):
+    if any(getattr(left, name) != getattr(given, name) for name in KEPT_BY_CLEANERS):
         return False
-    has_horizon = found.has_delete_horizon and not given.has_delete_horizon
-    return has_horizon or (found.record_count or 0) < (given.record_count or 0)
+    has_horizon = left.has_delete_horizon and not given.has_delete_horizon
+    return has_horizon or (left.record_count or 0) < (given.record_count or 0)

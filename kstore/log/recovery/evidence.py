@@ -384,12 +384,12 @@ class _HeldLog:
             stop_offset=point,
         )
         with self.context.env.open_read(log_path) as file:
-            found = scan_headers(file, scan, position=position, end_position=end_position).found
-            if found is None:
+            header = scan_headers(file, scan, position=position, end_position=end_position).found
+            if header is None:
                 return
-            data = file.pread(found.size_in_bytes, position=found.position)
+            data = file.pread(header.size_in_bytes, position=header.position)
         try:
-            base_offset = first_offset_in(data, found, path=log_path, config=config)
+            base_offset = first_offset_in(data, header, path=log_path, config=config)
         except (CorruptionError, UnsupportedError):
             return
         before = max(scan.last_offset + 1, last.base_offset)
@@ -405,7 +405,7 @@ class _HeldLog:
                 is_proven=True,
                 evidence=text,
                 log_path=log_path,
-                position=found.position,
+                position=header.position,
             )
 
     def _has_all_records(self, segment: HeldSegment) -> bool:

@@ -78,9 +78,9 @@ class _Names:
         self.in_state: dict[str, dict[str, SegmentName]] = {state: {} for state in _STATES}
         self.leftovers: list[str] = []
         for name in names:
-            found = parse_segment_name(name)
-            if found is not None:
-                self.plain[name] = found
+            segment_name = parse_segment_name(name)
+            if segment_name is not None:
+                self.plain[name] = segment_name
                 continue
             for state in _STATES:
                 stem = name.removesuffix(state)
@@ -88,9 +88,9 @@ class _Names:
                     # A file of the same name was still waiting for its removal.
                     while stem.endswith(DELETED_STATE):
                         stem = stem.removesuffix(DELETED_STATE)
-                found = parse_segment_name(stem) if stem != name else None
-                if found is not None:
-                    self.in_state[state][name] = found
+                segment_name = parse_segment_name(stem) if stem != name else None
+                if segment_name is not None:
+                    self.in_state[state][name] = segment_name
                 elif stem != name and state == TEMPORARY_SUFFIX and stem in _REPLACED_FILES:
                     self.leftovers.append(name)
 
@@ -163,8 +163,8 @@ def settle_side_files(path: str, files: PartitionFiles, env: Env, quarantine: Qu
 
 def _is_rebuilt(name: str) -> bool:
     """Whether a name is that of a side file which can be rebuilt from the log."""
-    found = parse_segment_name(name)
-    return name == LEADER_EPOCH_CHECKPOINT if found is None else found.suffix != LOG_SUFFIX
+    segment_name = parse_segment_name(name)
+    return name == LEADER_EPOCH_CHECKPOINT if segment_name is None else segment_name.suffix != LOG_SUFFIX
 
 
 def _side_file_size(path: str, name: str, env: Env) -> int | None:
@@ -177,14 +177,14 @@ def _side_file_size(path: str, name: str, env: Env) -> int | None:
 
 
 def _orphans(current: dict[str, str]) -> tuple[SegmentName, ...]:
-    found = []
+    orphans = []
     for final in sorted(current):
         name = parse_segment_name(final)
         if name is None or name.suffix not in SEGMENT_INDEX_SUFFIXES:
             continue
         if base_offset_file_name(name.base_offset, suffix=LOG_SUFFIX) not in current:
-            found.append(name)
-    return tuple(found)
+            orphans.append(name)
+    return tuple(orphans)
 
 
 def _segments(

@@ -259,18 +259,18 @@ class Planner:
         else:
             contents = {OFFSET_INDEX_SUFFIX: walk.offset_entries, TIME_INDEX_SUFFIX: walk.time_entries}
             for suffix, content in contents.items():
-                found = self._content(files, suffix)
-                if found != content and is_wrong_index(
-                    self._context, files, found, suffix=suffix, next_base_offset=plan.next_offset
+                content_of_file = self._content(files, suffix)
+                if content_of_file != content and is_wrong_index(
+                    self._context, files, content_of_file, suffix=suffix, next_base_offset=plan.next_offset
                 ):
                     plan.indexes[suffix] = content
-            found = self._content(files, TRANSACTION_INDEX_SUFFIX)
-            kept = stated_aborted_txns(found, walk, base_offset=files.base_offset)
+            content_of_file = self._content(files, TRANSACTION_INDEX_SUFFIX)
+            kept = stated_aborted_txns(content_of_file, walk, base_offset=files.base_offset)
             if aborted is not None:
                 self._aborted_in[files.base_offset] = aborted
             if aborted is not None and forgets_aborted(kept, aborted, base_offset=files.base_offset):
                 plan.indexes[TRANSACTION_INDEX_SUFFIX] = aborted
-            elif kept != found and kept is not None:
+            elif kept != content_of_file and kept is not None:
                 plan.indexes[TRANSACTION_INDEX_SUFFIX] = kept
         self._note_rebuilt(plan)
         self._plan.segments.append(plan)
@@ -325,10 +325,14 @@ class Planner:
         path = self._context.path_of(files.log_name)
         position = start_position + walk.end_position
         later = [segment for segment in self._plan.files.segments if segment.base_offset > files.base_offset]
-        found = self._damaged_range(files, walk, position, next_base_offset=later[0].base_offset if later else None)
-        damage = Damage(path, position, found.size_in_bytes, walk.reason)
+        damaged_range = self._damaged_range(
+            files, walk, position, next_base_offset=later[0].base_offset if later else None
+        )
+        damage = Damage(path, position, damaged_range.size_in_bytes, walk.reason)
         left = files.size_in_bytes - position
-        return Truncation(damage, files.base_offset, walk.next_offset, left, found.end_offset, found.last_end_offset)
+        return Truncation(
+            damage, files.base_offset, walk.next_offset, left, damaged_range.end_offset, damaged_range.last_end_offset
+        )
 
     def _end_before_truncation(self, truncation: Truncation, *, keeps_later: bool) -> int | None:
         """Return the offset at which the records end that go with a truncation; None if there are no whole ones."""
@@ -592,14 +596,14 @@ def reaches_beyond(
         rises = all(
             entry.offset < later.offset and entry.position < later.position for entry, later in pairwise(entries)
         )
-        found = [entry.offset for entry in entries]
+        offsets_of_entries = [entry.offset for entry in entries]
         is_beyond = bool(entries) and entries[-1].position >= end_position
     else:
         times = TimeIndex(content, base_offset=base_offset, path="")
         rises = times.is_increasing()
-        found = [times.entry(slot).offset for slot in range(times.entry_count)]
-        is_beyond = bool(found) and found[-1] >= next_offset
-    return is_beyond and rises and base_offset <= found[0] and found[-1] < least_beyond
+        offsets_of_entries = [times.entry(slot).offset for slot in range(times.entry_count)]
+        is_beyond = bool(offsets_of_entries) and offsets_of_entries[-1] >= next_offset
+    return is_beyond and rises and base_offset <= offsets_of_entries[0] and offsets_of_entries[-1] < least_beyond
 
 
 def carry_out(context: RecoveryContext, plan: RecoveryPlan, *, quarantine: Quarantine, dry_run: bool) -> None:

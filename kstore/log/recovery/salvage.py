@@ -87,21 +87,21 @@ def plan_salvage(context: RecoveryContext, segments: tuple[SegmentFiles, ...], *
     Args: point: the offset below which the log was durable: zeros after that are preallocated space.
     Raises: StorageError.  Cost: reads the log once, damaged segments twice.
     """
-    found: list[SalvagedSegment] = []
+    salvaged: list[SalvagedSegment] = []
     left = list(segments)
     while left:
         files, *left = left
         walk = _walk_whole(context, files, left[0].base_offset if left else None, point)
         while left and walk.status != "end" and (damage := _stray_in(context, files, left)) is not None:
             stray = left.pop(0)
-            found.append(SalvagedSegment(stray, stray.base_offset, damage=(damage,), is_stray=True))
+            salvaged.append(SalvagedSegment(stray, stray.base_offset, damage=(damage,), is_stray=True))
             walk = _walk_whole(context, files, left[0].base_offset if left else None, point)
         if walk.status == "end":
             space = files.size_in_bytes - walk.end_position
-            found.append(SalvagedSegment(files, walk.next_offset, preallocated_bytes=space))
+            salvaged.append(SalvagedSegment(files, walk.next_offset, preallocated_bytes=space))
         else:
-            found.append(_Salvage(context, files, left[0].base_offset if left else None).run())
-    return sorted(found, key=lambda one: one.files.base_offset)
+            salvaged.append(_Salvage(context, files, left[0].base_offset if left else None).run())
+    return sorted(salvaged, key=lambda one: one.files.base_offset)
 
 
 def _stray_in(context: RecoveryContext, files: SegmentFiles, later: list[SegmentFiles]) -> Damage | None:
@@ -303,10 +303,10 @@ class _Salvage:
 
     def _verified(self, removed: tuple[Damage, ...], gaps: list[Damage]) -> Iterator[Damage]:
         """Yield what is removed, and the gaps in it as `verify` names them, which divides them by their headers."""
-        found = set(gaps)
+        gap_set = set(gaps)
         with self._context.check_of(self._files, next_base_offset=self._next_base_offset) as check:
             for damage in removed:
-                parts = check.divided(damage) if damage in found else []
+                parts = check.divided(damage) if damage in gap_set else []
                 is_all = sum(part.size_in_bytes for part in parts) == damage.size_in_bytes
                 yield from parts if is_all else [damage]
 

@@ -83,8 +83,8 @@ def _problem_of(context: RecoveryContext, plan: RecoveryPlan, entries: list[Epoc
     for (segment, run), end_offset in zip(walked, ends, strict=True):
         places = [run.start_offset]
         if any(run.start_offset < entry.start_offset < end_offset for entry in entries):
-            found = _base_offsets(context, segment, is_in_place=not dry_run)
-            places = [offset for offset in found if run.start_offset <= offset < end_offset]
+            bases = _base_offsets(context, segment, is_in_place=not dry_run)
+            places = [offset for offset in bases if run.start_offset <= offset < end_offset]
         for offset in places:
             expected = epoch_of_offset(entries, offset)
             if run.epoch != NO_PARTITION_LEADER_EPOCH and expected not in (None, run.epoch):
@@ -113,8 +113,8 @@ def remove_wrong_snapshots(context: RecoveryContext, plan: RecoveryPlan, *, quar
         if context.env.stat(path) is None:
             continue
         try:
-            found = (contradiction_in(entry, offset) for entry in read_snapshot(path, context.env))
-            problem = next(filter(None, found), None)
+            contradictions = (contradiction_in(entry, offset) for entry in read_snapshot(path, context.env))
+            problem = next(filter(None, contradictions), None)
         except CorruptSnapshotError as error:
             problem = str(error)
         if problem is not None:

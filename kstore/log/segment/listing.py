@@ -27,12 +27,12 @@ def open_segments(context: LogContext, env: Env, *, lock_path: str) -> tuple[Fil
         if look:
             env.sleep_ms(min(look, _MOST_PAUSE_MS))
         before = env.stat(context.directory)
-        found, is_whole = _listed_files(context.directory, env, lock_path=lock_path)
+        files, is_whole = _listed_files(context.directory, env, lock_path=lock_path)
         if is_whole and env.stat(context.directory) == before:
             break
     else:
         raise changes_too_often(context.directory)
-    bases = [file.base_offset for file in found]
+    bases = [file.base_offset for file in files]
     segments = tuple(
         LogSegment(
             context,
@@ -41,14 +41,14 @@ def open_segments(context: LogContext, env: Env, *, lock_path: str) -> tuple[Fil
             size_in_bytes=file.size_in_bytes,
             listed=file._replace(next_base_offset=following),
         )
-        for file, following in zip_longest(found, bases[1:])
+        for file, following in zip_longest(files, bases[1:])
     )
     return before, segments
 
 
 def _listed_files(directory: str, env: Env, *, lock_path: str) -> tuple[list[ListedFile], bool]:
     """Return the .log files by base offset, and whether no change of the directory was seen."""
-    found: list[ListedFile] = []
+    files: list[ListedFile] = []
     names = env.listdir(directory)
     is_whole = True
     for name in names:
@@ -65,8 +65,8 @@ def _listed_files(directory: str, env: Env, *, lock_path: str) -> tuple[list[Lis
         if status is None:
             is_whole = False
             continue
-        found.append(_listed(path, segment_name.base_offset, status, env))
-    return sorted(found, key=lambda one: one.base_offset), is_whole
+        files.append(_listed(path, segment_name.base_offset, status, env))
+    return sorted(files, key=lambda one: one.base_offset), is_whole
 
 
 def _listed(path: str, base_offset: int, status: FileStatus, env: Env) -> ListedFile:

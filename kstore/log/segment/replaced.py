@@ -88,9 +88,9 @@ def change_that_caused(
     try:
         for _ in range(_MOST_WALKS):
             status = env.stat(listed.path, follow_symlinks=False)
-            found = _found_instead(listed, status, env)
-            if found is not None:
-                return _replaced(listed, found)
+            identity_now = _found_instead(listed, status, env)
+            if identity_now is not None:
+                return _replaced(listed, identity_now)
             if status is None or error.position is None or (listed.is_settled and status == listed.status):
                 return None
             if _is_sound_at(error.position, listed, size_in_bytes=status.size_in_bytes, config=config, env=env):

@@ -383,9 +383,9 @@ class LogSegment:
         Cost: O(log entries) and a header walk over one index interval; without an index, over the whole segment.
         Source: Kafka LogSegment.translateOffset.
         """
-        found = (self._lookup or self._made_lookup()).batch_of_offset(offset)
-        if found is not None:
-            return found
+        batch = (self._lookup or self._made_lookup()).batch_of_offset(offset)
+        if batch is not None:
+            return batch
         start = self._floor_batch(offset, end_position=self.scan_end_position)
         return self.records.stopped_at(self._walk_from(start, stop_offset=offset))
 
@@ -403,9 +403,9 @@ class LogSegment:
         answer = lookup.record_of_timestamp(timestamp_ms, start_offset=start_offset)
         if answer is not None:
             return answer
-        found = self._record_by_index(lookup, timestamp_ms, start_offset=start_offset)
-        if found is not None:
-            return found
+        record = self._record_by_index(lookup, timestamp_ms, start_offset=start_offset)
+        if record is not None:
+            return record
         start = self._batch_before_timestamp(timestamp_ms)
         sees_all = True
         if start_offset > self.base_offset:
@@ -440,10 +440,10 @@ class LogSegment:
         entry = index.entry(slot)
         if not 0 <= entry.position < end_position:
             return None
-        found = self.records.find_batch_at(entry.position, end_position=end_position)
-        if found is None or not self._starts_by(entry.offset, *found):
+        batch = self.records.find_batch_at(entry.position, end_position=end_position)
+        if batch is None or not self._starts_by(entry.offset, *batch):
             return None
-        return found[0] if self._is_joined(index, slot, found[0], end_position=end_position) else None
+        return batch[0] if self._is_joined(index, slot, batch[0], end_position=end_position) else None
 
     def _starts_by(self, offset: int, batch: BatchHeader, data: bytes) -> bool:
         try:
@@ -481,10 +481,10 @@ class LogSegment:
         """Return the answer of search_timestamp from an entry that was confirmed before, None if that gives no
         answer.
         """
-        found = lookup.batch_of_timestamp(timestamp_ms, start_offset=start_offset)
-        if found is None:
+        place = lookup.batch_of_timestamp(timestamp_ms, start_offset=start_offset)
+        if place is None:
             return None
-        slot, batch, data = found
+        slot, batch, data = place
         answer = self._search_batch(batch, data, timestamp_ms=timestamp_ms, start_offset=start_offset)
         if batch.magic == 2 and batch.codec == 0:
             lookup.note_checked(slot)
@@ -565,11 +565,11 @@ class LogSegment:
         """Return a batch with base offset <= offset that a verified index entry points to, or the one that an earlier
         walk reached; None if there is neither.
         """
-        found = self._indexed_batch(offset, end_position=end_position)
+        indexed = self._indexed_batch(offset, end_position=end_position)
         reached = self._reached
         if reached is None or reached.base_offset > offset or reached.position >= end_position:
-            return found
-        return reached if found is None or found.position < reached.position else found
+            return indexed
+        return reached if indexed is None or indexed.position < reached.position else indexed
 
     def _indexed_batch(self, offset: int, *, end_position: int) -> BatchHeader | None:
         index = self._index_of_large()
@@ -577,15 +577,15 @@ class LogSegment:
             return None
         slot = min(index.slot_of_offset(offset), index.slot_of_position(end_position - 1))
         is_contradicted = False
-        found = None
+        batch = None
         for candidate in range(slot, max(slot - ENTRIES_TRIED, -1), -1):
-            found = self.verified_batch(index, candidate, end_position=end_position)
-            if found is not None and (found.base_offset <= offset or index.entry(candidate).offset <= offset):
+            batch = self.verified_batch(index, candidate, end_position=end_position)
+            if batch is not None and (batch.base_offset <= offset or index.entry(candidate).offset <= offset):
                 break
-            found, is_contradicted = None, True
+            batch, is_contradicted = None, True
         if is_contradicted:
             self._count_fallback()
-        return found
+        return batch
 
     def _batch_before_timestamp(self, timestamp_ms: int) -> BatchHeader | None:
         """Return a batch, by the time index, such that no timestamp up to its end is >= timestamp_ms, or None.

@@ -66,15 +66,15 @@ def first_with_largest_timestamp(
 def _first_with_largest_of_records(
     segments: Sequence[LogSegment], start_offset: int, config: LogConfig
 ) -> OffsetAndTimestamp | None:
-    largest, found = NO_TIMESTAMP, None
+    largest, first = NO_TIMESTAMP, None
     for segment in segments:
         for batch in _batches(segment, position=0, end_position=segment.scan_end_position, config=config):
             if batch.last_offset < start_offset or batch.max_timestamp_ms <= largest:
                 continue
             for record in batch:
                 if record.offset >= start_offset and record.timestamp_ms > largest:
-                    largest, found = record.timestamp_ms, OffsetAndTimestamp(record.offset, record.timestamp_ms)
-    return found
+                    largest, first = record.timestamp_ms, OffsetAndTimestamp(record.offset, record.timestamp_ms)
+    return first
 
 
 def _batches(segment: LogSegment, *, position: int, end_position: int, config: LogConfig) -> Iterator[RecordBatch]:

@@ -359,7 +359,7 @@ def producer_batches_in(records: bytes | bytearray | memoryview, *, config: LogC
 
     Raises: CorruptRecordError, UnsupportedMagicError for an impossible header; as producer_batch.
     """
-    found = []
+    producer_batches = []
     at, size = 0, len(records)
     while at < size:
         header = read_header(records, at, position=at, max_batch_bytes=config.max_batch_bytes)
@@ -368,9 +368,9 @@ def producer_batches_in(records: bytes | bytearray | memoryview, *, config: LogC
             marker = None
             if header.is_control:
                 marker = read_marker(RecordBatch(memoryview(records)[at:end], position=at, config=config))
-            found.append(batch_of_header(header, marker))
+            producer_batches.append(batch_of_header(header, marker))
         at = end
-    return found
+    return producer_batches
 
 
 def producer_batches_of(segment: LogSegment, start_offset: int) -> Iterator[ProducerStateBatch]:

@@ -266,16 +266,16 @@ class ProducerStateManager:
         self._check_epoch(producer_id, producer_epoch=producer_epoch)
         if self._is_ongoing(producer_id, producer_epoch=producer_epoch):
             return None
-        found = self._verifications.get(producer_id)
-        if found is None:
-            found = self._verifications[producer_id] = VerificationStateEntry(
+        verification = self._verifications.get(producer_id)
+        if verification is None:
+            verification = self._verifications[producer_id] = VerificationStateEntry(
                 producer_epoch=producer_epoch,
                 lowest_sequence=sequence,
                 started_ms=now_ms,
                 supports_epoch_bump=supports_epoch_bump,
             )
-        found.note(producer_epoch=producer_epoch, sequence=sequence)
-        return found.guard
+        verification.note(producer_epoch=producer_epoch, sequence=sequence)
+        return verification.guard
 
     def remove_expired_producers(self, now_ms: int) -> int:
         """Forget producers and verifications older than producer_id_expiration_ms; return the number of producers.

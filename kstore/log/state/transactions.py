@@ -151,16 +151,16 @@ def producers_in(segments: Iterable[LogSegment], start_offset: int, *, end_offse
 
     Raises, Cost: as transactions_ending_from.
     """
-    found = set[int]()
+    producer_ids = set[int]()
     for segment in segments:
         if segment.base_offset >= end_offset:
             break
         if segment.next_base_offset is None or segment.next_base_offset > start_offset:
             headers = _headers_from(segment, start_offset)
-            found |= {
+            producer_ids |= {
                 header.producer_id for header in headers if not header.is_control and header.base_offset < end_offset
             }
-    return found
+    return producer_ids
 
 
 class SettledAroundDamage(NamedTuple):
