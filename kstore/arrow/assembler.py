@@ -84,8 +84,8 @@ class Assembler:
     def __init__(self, projection: Projection, *, topic: str | None = None, partition: int | None = None) -> None:
         self._projection = projection
         self._schema = projection.schema
+        self._selection = projection.selection
         self._names: list[str] = projection.schema.names
-        self._views = [name for name in ("key", "value") if getattr(projection.selection, name) == "view"]
         self._constants = {"topic": topic, "partition": partition}
         self._repeated: dict[str, tuple[object, _Exported]] = {}
 
@@ -104,7 +104,7 @@ class Assembler:
         if name == "timestamp":
             return rows, columns.timestamp_null_count, (columns.timestamp_validity, columns.timestamp), ()
         if name == "key" or name == "value":
-            return _variable(rows, getattr(columns, name), is_view=name in self._views)
+            return _variable(rows, getattr(columns, name), is_view=getattr(self._selection, name) == "view")
         if name == "headers":
             return _headers(rows, columns.headers)
         if name in self._constants:

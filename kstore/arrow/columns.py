@@ -44,8 +44,7 @@ def schema(columns: Sequence[str] | None = None, *, binary: Binary = "copy", str
     Raises: ValueError for an unknown or repeated column, no column, or an invalid `binary` or `strings`.
     """
     names = list(DEFAULT_COLUMNS if columns is None else columns)
-    unknown = [name for name in names if name not in TYPES]
-    if unknown or not names or len(set(names)) != len(names):
+    if not names or not TYPES.keys() >= set(names) or len(set(names)) != len(names):
         raise ValueError(f"columns must be some of {', '.join(TYPES)}, each once; got {names}")
     if binary not in ("copy", "view"):
         raise ValueError(f'binary must be "copy" or "view", got {binary!r}')
@@ -55,4 +54,4 @@ def schema(columns: Sequence[str] | None = None, *, binary: Binary = "copy", str
     types = dict(TYPES)
     for name in ("key", "value"):
         types[name] = pa.string() if name in as_text else pa.binary_view() if binary == "view" else pa.binary()
-    return pa.schema([pa.field(name, types[name]) for name in names])
+    return pa.schema(list(zip(names, map(types.__getitem__, names), strict=True)))

@@ -118,15 +118,14 @@ def record_batches(
         on_error=on_error,
         on_skip=on_skip,
     )
-    return decode_ranges(ranges, options)
+    return decode_ranges(ranges, options, options.schema())
 
 
-def decode_ranges(ranges: Iterable[ScanRange], options: ScanOptions) -> Iterator[pa.RecordBatch]:
-    """Decode ranges as record_batches does.
-
-    Raises: ValueError for columns that do not exist.
-    """
-    projection = Projection(options.schema(), verify_crc=options.verify_crc)
+def decode_ranges(
+    ranges: Iterable[ScanRange], options: ScanOptions, arrow_schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Decode ranges as record_batches does. Args: arrow_schema: that of the options."""
+    projection = Projection(arrow_schema, verify_crc=options.verify_crc)
     scan = partial(
         scan_around_damage if skips_damage(options.on_error) else scan_columns,
         selection=projection.selection,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -82,9 +82,9 @@ class Scan:
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         times, names = self._times, self.schema.names
         if times is None:
-            return decode_ranges(self.ranges, self._options)
-        decoded = names if "timestamp" in names else [*names, "timestamp"]
-        batches = decode_ranges(self.ranges, replace(self._options, columns=decoded))
+            return decode_ranges(self.ranges, self._options, self.schema)
+        options = replace(self._options, columns=names if "timestamp" in names else [*names, "timestamp"])
+        batches = decode_ranges(self.ranges, options, options.schema())
         return (part.select(names) for batch in batches for part in times.rows_in(batch))
 
     def __repr__(self) -> str:
@@ -273,7 +273,6 @@ def scan(
     Cost: with since a lookup by time in each partition, with "read_committed" a header walk over each.
     """
     since_ms, until_ms = time_ms("since", since), time_ms("until", until)
-    config = config_or_default(config)
     selection = Selection.of(topics=topics, partitions=partitions, start_offset=start_offset, end_offset=end_offset)
     wanted = _Part(selection=selection, since_ms=since_ms, isolation=isolation)
     items = list(source) if isinstance(source, Iterable) and not isinstance(source, (str, bytes)) else [source]
@@ -318,7 +317,7 @@ class _Part:
 
 
 def _ranges_of(
-    paths: Sequence[StrPath], wanted: _Part, *, threads: int, config: LogConfig, on_error: OnError
+    paths: Sequence[StrPath], wanted: _Part, *, threads: int, config: LogConfig | None, on_error: OnError
 ) -> Iterator[ScanRange]:
     size = _range_bytes(threads)
 
@@ -337,8 +336,7 @@ def _ranges_of(
                 )
             )
 
-    for ranges in look_into(wanted.selection.find(paths), ranges_of):
-        yield from ranges
+    return chain.from_iterable(look_into(wanted.selection.find(paths), ranges_of))
 
 
 def _range_bytes(threads: int) -> int | None:

@@ -77,13 +77,15 @@ class SharedCache(Generic[T]):
             leaving = self._evicted()
             if loan.is_released and loan.users == 0:
                 leaving.append(loan)
-        self._drop_all(leaving)
+        for entry in leaving:
+            self._drop(entry.value)
 
     def release(self, owner: object) -> None:
         """Drop all values of an owner; those in use are dropped when they are given back."""
         with self._lock:
             leaving = self._released(owner)
-        self._drop_all(leaving)
+        for entry in leaving:
+            self._drop(entry.value)
 
     def release_soon(self, owner: object) -> None:
         """Release an owner now, or, while a thread is in this cache, with the next value that is added.
@@ -99,7 +101,8 @@ class SharedCache(Generic[T]):
                 if not is_free:
                     return
                 leaving = self._released(self._released_soon.popleft()) if self._released_soon else []
-            self._drop_all(leaving)
+            for entry in leaving:
+                self._drop(entry.value)
 
     def release_one(self, owner: object, path: str) -> None:
         """Drop one value of an owner, if it is cached, as soon as it is not in use."""
@@ -109,14 +112,16 @@ class SharedCache(Generic[T]):
                 return
             loan = self._remove((owner, path))
             loan.is_released = True
-            leaving = [loan] if loan.users == 0 else []
-        self._drop_all(leaving)
+            is_idle = loan.users == 0
+        if is_idle:
+            self._drop(loan.value)
 
     def drop_idle(self) -> bool:
         """Drop every value that is not in use; return whether there was any."""
         with self._lock:
             leaving = [self._remove(key) for key, entry in list(self._entries.items()) if entry.users == 0]
-        self._drop_all(leaving)
+        for entry in leaving:
+            self._drop(entry.value)
         return bool(leaving)
 
     def _added(self, key: tuple[object, str], value: T, *, releases: int) -> Loan[T] | None:
@@ -134,17 +139,21 @@ class SharedCache(Generic[T]):
                 kept.users += 1
         if kept is not entry:
             self._drop(value)
-        self._release_waiting()
+        if self._released_soon:
+            self._release_waiting()
         return kept
 
     def _released(self, owner: object) -> list[Loan[T]]:
         """Remove the values of an owner; return those that are not in use."""
         self._releases += 1
-        keys = [key for key in self._entries if key[0] is owner]
-        entries = [self._remove(key) for key in keys]
-        for entry in entries:
-            entry.is_released = True
-        return [entry for entry in entries if entry.users == 0]
+        idle: list[Loan[T]] = []
+        for key in tuple(self._entries):
+            if key[0] is owner:
+                entry = self._remove(key)
+                entry.is_released = True
+                if entry.users == 0:
+                    idle.append(entry)
+        return idle
 
     def _evicted(self) -> list[Loan[T]]:
         """Remove idle entries, least recently used first, until the limit is met."""
@@ -161,7 +170,3 @@ class SharedCache(Generic[T]):
         entry = self._entries.pop(key)
         self._weight -= entry.weight
         return entry
-
-    def _drop_all(self, entries: list[Loan[T]]) -> None:
-        for entry in entries:
-            self._drop(entry.value)

@@ -10,7 +10,7 @@ import socket
 import struct
 from collections.abc import Callable
 from functools import cache
-from types import TracebackType
+from operator import methodcaller
 from typing import TYPE_CHECKING
 
 from kstore._core import PositionedFile, PositionedWriteFile
@@ -62,13 +62,19 @@ class LocalFile(PositionedFile, ReadFile):
 
     def size(self) -> int:
         """Return the current size in bytes; a broker may be appending to the file or truncating it."""
-        with storage_errors("stat", self.path):
-            return os.fstat(self._open_fd()).st_size
+        fd = self._open_fd()
+        try:
+            return os.fstat(fd).st_size
+        except OSError as error:
+            raise storage_error("stat", self.path, error) from error
 
     def identity(self) -> FileIdentity:
         """Return the identity of the file."""
-        with storage_errors("stat", self.path):
-            return identity_of(os.fstat(self._open_fd()), self._fd)
+        fd = self._open_fd()
+        try:
+            return identity_of(os.fstat(fd), fd)
+        except OSError as error:
+            raise storage_error("stat", self.path, error) from error
 
     def is_listed(self, listed: Identity) -> bool:
         """Whether this is the file that had this identity in a listing.  Cost: a stat, unless the last call confirmed
@@ -88,12 +94,15 @@ class LocalFile(PositionedFile, ReadFile):
         """Fill `buffer` from `position` and return the number of bytes read; fewer only at the end of the file."""
         view = memoryview(buffer)
         done = 0
-        with storage_errors("read", self.path):
-            while done < len(view):
-                count = os.preadv(self._open_fd(), [view[done:]], position + done)
-                if count == 0:
-                    break
-                done += count
+        while done < len(view):
+            fd = self._open_fd()
+            try:
+                count = os.preadv(fd, [view[done:]], position + done)
+            except OSError as error:
+                raise storage_error("read", self.path, error) from error
+            if count == 0:
+                break
+            done += count
         return done
 
     def skip_hole(self, position: int) -> int:
@@ -164,8 +173,11 @@ class WriteFile(LocalFile, PositionedWriteFile):
         """Write what one system call takes of several adjacent buffers, and return its size in bytes."""
         if not hasattr(os, "pwritev") or len(parts) > _MOST_PARTS:
             return 0
-        with storage_errors("write", self.path):
-            return os.pwritev(self._open_fd(), parts, position)
+        fd = self._open_fd()
+        try:
+            return os.pwritev(fd, parts, position)
+        except OSError as error:
+            raise storage_error("write", self.path, error) from error
 
     def is_in_place(self) -> bool:
         """Whether the path still refers to this file."""
@@ -173,22 +185,27 @@ class WriteFile(LocalFile, PositionedWriteFile):
 
     def truncate(self, size: int) -> None:
         """Truncate the file, or extend it with a hole of zeros."""
-        with storage_errors("truncate", self.path):
-            os.ftruncate(self._open_fd(), size)
+        fd = self._open_fd()
+        try:
+            os.ftruncate(fd, size)
+        except OSError as error:
+            raise storage_error("truncate", self.path, error) from error
 
     def allocate(self, size: int, *, position: int = 0) -> None:
         """Allocate disk space for the bytes [position, size) if the OS can; new bytes are zeros.
 
         A longer file keeps its size. If this raises, any part of the space may have been allocated.
         """
-        with storage_errors("allocate", self.path):
-            fd = self._open_fd()
-            if size <= position:
-                return
+        fd = self._open_fd()
+        if size <= position:
+            return
+        try:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(fd, position, size - position)
             elif size > os.fstat(fd).st_size:
                 os.ftruncate(fd, size)
+        except OSError as error:
+            raise storage_error("allocate", self.path, error) from error
 
     def start_write_back(self, size: int, *, position: int) -> None:
         """Ask the OS to start writing the whole pages of these bytes to disk, if it can; sync waits for them."""
@@ -234,8 +251,10 @@ class LockFile:
 
     def identity(self) -> tuple[int, int]:
         """Return device and inode, which identify the file while it is open."""
-        with storage_errors("stat", self.path):
+        try:
             status = os.fstat(self._fd)
+        except OSError as error:
+            raise storage_error("stat", self.path, error) from error
         return status.st_dev, status.st_ino
 
     def close(self) -> None:
@@ -248,25 +267,26 @@ class LockFile:
             return
         try:
             if os.getpid() == self._process_id:
-                with storage_errors("unlock", self.path):
-                    self._unlock(fd)
+                self._unlock(fd)
+        except OSError as error:
+            raise storage_error("unlock", self.path, error) from error
         finally:
-            with storage_errors("close", self.path):
+            try:
                 # No call between these: an interrupt must neither leave the file open nor have it closed twice.
                 self._fd = -1
                 os.close(fd)
+            except OSError as error:
+                raise storage_error("close", self.path, error) from error
 
     def __del__(self) -> None:
         if self._fd >= 0:
             self.close()
 
 
-OPEN_FILES: SharedCache[ReadFile] = SharedCache(
-    limit=OPEN_FILES_LIMIT, weigh=lambda _: 1, drop=lambda file: file.close()
-)
+OPEN_FILES: SharedCache[ReadFile] = SharedCache(limit=OPEN_FILES_LIMIT, weigh=lambda _: 1, drop=methodcaller("close"))
 # Small files of all logs that are rewritten repeatedly, kept open up to the limit.
 REWRITTEN_FILES: SharedCache[WriteFile] = SharedCache(
-    limit=REWRITTEN_FILES_LIMIT, weigh=lambda _: 1, drop=lambda file: file.close()
+    limit=REWRITTEN_FILES_LIMIT, weigh=lambda _: 1, drop=methodcaller("close")
 )
 
 
@@ -290,20 +310,29 @@ def _sync_file_range() -> Callable[..., int] | None:
 def identity_of(status: os.stat_result, of: str | int) -> FileIdentity:
     """Return the identity of the file with this status. Args: of: its path, or a descriptor."""
     born = getattr(status, "st_birthtime_ns", None) or int(getattr(status, "st_birthtime", 0) * 10**9)
-    if not born and (call := _statx()) is not None:
-        inode, born = call(of)
-        # The path refers to another file now; with its birth time, the identity would mix two files.
-        born = born if inode in (0, status.st_ino) else -1
+    if not born and (statx := _statx()) is not None:
+        call, new_buffer = statx
+        buffer = new_buffer()
+        if isinstance(of, int):
+            failed = call(of, b"", _AT_EMPTY_PATH, _STATX_BTIME, buffer)
+        else:
+            failed = call(_AT_FDCWD, os.fsencode(of), _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, buffer)
+        mask, inode, seconds, nanoseconds = _STATX.unpack_from(buffer)
+        if not failed and inode not in (0, status.st_ino):
+            # The path refers to another file now; with its birth time, the identity would mix two files.
+            born = -1
+        elif not failed and mask & _STATX_BTIME:
+            born = seconds * 10**9 + nanoseconds
     if not born and os.major(status.st_dev) == 0:
         return UNKNOWN_FILE
     return FileIdentity(status.st_dev, status.st_ino, born)
 
 
 @cache
-def _statx() -> Callable[[str | int], tuple[int, int]] | None:
-    """Return statx, which Python does not expose: (path or descriptor) -> (inode, birth time in ns). None if missing.
+def _statx() -> tuple[Callable[..., int], Callable[[], Buffer]] | None:
+    """Return statx, which Python does not expose, and what makes its result; None if it is missing.
 
-    Both are 0 if the file does not exist, or the birth time alone if the file system has none. Links are not followed.
+    It returns 0, or another number if it failed.
     """
     import ctypes
 
@@ -312,44 +341,7 @@ def _statx() -> Callable[[str | int], tuple[int, int]] | None:
     except (AttributeError, OSError, TypeError):
         return None
     call.argtypes = ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p
-    new_buffer = ctypes.c_char * _STATX_BYTES
-
-    def ask(of: str | int) -> tuple[int, int]:
-        buffer = new_buffer()
-        if isinstance(of, int):
-            failed = call(of, b"", _AT_EMPTY_PATH, _STATX_BTIME, buffer)
-        else:
-            failed = call(_AT_FDCWD, os.fsencode(of), _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, buffer)
-        if failed:
-            return 0, 0
-        mask, inode, seconds, nanoseconds = _STATX.unpack_from(buffer)
-        return inode, seconds * 10**9 + nanoseconds if mask & _STATX_BTIME else 0
-
-    return ask
-
-
-def storage_errors(action: str, path: str) -> _StorageErrors:
-    """Context manager: convert an OSError to a StorageError that names the action and the path."""
-    return _StorageErrors(action, path)
-
-
-class _StorageErrors:
-    """The context manager of storage_errors; a generator would cost more than a stat."""
-
-    __slots__ = ("_action", "_path")
-
-    def __init__(self, action: str, path: str) -> None:
-        self._action = action
-        self._path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if isinstance(error, OSError) and not isinstance(error, StorageError):
-            raise storage_error(self._action, self._path, error) from error
+    return call, ctypes.c_char * _STATX_BYTES
 
 
 def storage_error(action: str, path: str, error: OSError) -> StorageError:
@@ -365,12 +357,12 @@ def storage_error(action: str, path: str, error: OSError) -> StorageError:
 
 def _is_named(path: str, fd: int) -> bool:
     """Whether a path refers to the file of an open descriptor, whose inode number no other file can get."""
-    with storage_errors("stat", path):
-        held = os.fstat(fd)
-        try:
-            named = os.stat(path, follow_symlinks=False)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
+    try:
+        held, named = os.fstat(fd), os.stat(path, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise storage_error("stat", path, error) from error
     return (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino)
 
 

@@ -26,7 +26,7 @@ from kstore.env.files import (
     LockFile,
     WriteFile,
     identity_of,
-    storage_errors,
+    storage_error,
 )
 from kstore.env.watching import DirectoryWatch
 from kstore.errors import StorageError
@@ -50,50 +50,61 @@ class LocalEnv(Env):
         """Does nothing: whether a path can be written shows when it is."""
 
     def open_read(self, path: str) -> LocalFile:
-        with storage_errors("open", path):
+        try:
             fd = _open_descriptor(path, _OPEN_FLAGS | os.O_RDONLY)
+        except OSError as error:
+            raise storage_error("open", path, error) from error
         _check_regular(fd, path)
         return LocalFile(fd, path=path)
 
     def open_write(self, path: str) -> WriteFile:
         flags = _OPEN_FLAGS | os.O_RDWR
-        with storage_errors("open", path):
+        try:
             try:
                 fd, is_new = _open_descriptor(path, flags | os.O_CREAT | os.O_EXCL), True
             except FileExistsError:
                 fd, is_new = _open_descriptor(path, flags), False
+        except OSError as error:
+            raise storage_error("open", path, error) from error
         _check_regular(fd, path)
         return WriteFile(fd, path=path, is_new=is_new)
 
     def lock_file(self, path: str) -> LockFile | None:
-        with storage_errors("open", path):
+        try:
             fd = _open_descriptor(path, _OPEN_FLAGS | os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise storage_error("open", path, error) from error
         _check_regular(fd, path)
         file = LockFile(fd, path=path, unlock=partial(_set_lock, lock_type=fcntl.F_UNLCK))
         try:
-            with storage_errors("lock", path):
-                _set_lock(fd, lock_type=fcntl.F_WRLCK)
-        except BaseException as error:
+            _set_lock(fd, lock_type=fcntl.F_WRLCK)
+        except OSError as error:
             _close_unlocked(file)
-            if isinstance(error, StorageError) and error.errno in (errno.EAGAIN, errno.EACCES):
+            if error.errno in (errno.EAGAIN, errno.EACCES):
                 return None
+            raise storage_error("lock", path, error) from error
+        except BaseException:
+            _close_unlocked(file)
             raise
         return file
 
     def lock_directory(self, path: str) -> LockFile | None:
-        with storage_errors("open", path):
+        try:
             fd = _open_descriptor(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+        except OSError as error:
+            raise storage_error("open", path, error) from error
         file = LockFile(fd, path=path, unlock=lambda held: fcntl.flock(held, fcntl.LOCK_UN))
         try:
-            with storage_errors("lock", path):
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BaseException as error:
-            number = error.errno if isinstance(error, StorageError) else None
-            if number in _NO_DIRECTORY_LOCK:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _NO_DIRECTORY_LOCK:
                 return file
             _close_unlocked(file)
-            if number == errno.EWOULDBLOCK:
+            if error.errno == errno.EWOULDBLOCK:
                 return None
+            raise storage_error("lock", path, error) from error
+        except BaseException:
+            _close_unlocked(file)
             raise
         return file
 
@@ -102,9 +113,8 @@ class LocalEnv(Env):
         if sys.platform != "linux":
             return False
         try:
-            with storage_errors("open", path):
-                fd = os.open(path, _OPEN_FLAGS | os.O_RDONLY)
-        except StorageError:
+            fd = os.open(path, _OPEN_FLAGS | os.O_RDONLY)
+        except OSError:
             return False
         try:
             return _is_locked(fd)
@@ -114,64 +124,68 @@ class LocalEnv(Env):
             os.close(fd)
 
     def rename(self, source: str, target: str) -> None:
-        with storage_errors("rename", source):
+        try:
             os.replace(source, target)
+        except OSError as error:
+            raise storage_error("rename", source, error) from error
 
     def copy_modification_time(self, source: str, target: str) -> None:
-        with storage_errors("set the time of", target):
+        try:
             status = os.stat(source)
             os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+        except OSError as error:
+            raise storage_error("set the time of", target, error) from error
 
     def unlink(self, path: str) -> bool:
         try:
-            with storage_errors("remove", path):
-                os.unlink(path)
-        except StorageError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                return False
-            raise
+            os.unlink(path)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise storage_error("remove", path, error) from error
         return True
 
     def make_directory(self, path: str) -> bool:
         try:
-            with storage_errors("make directory", path):
-                os.mkdir(path, _NEW_DIRECTORY_MODE)
-        except StorageError as error:
+            os.mkdir(path, _NEW_DIRECTORY_MODE)
+        except OSError as error:
             if error.errno == errno.EEXIST and os.path.isdir(path):
                 return False
-            raise
+            raise storage_error("make directory", path, error) from error
         return True
 
     def remove_directory(self, path: str) -> bool:
         try:
-            with storage_errors("remove directory", path):
-                os.rmdir(path)
-        except StorageError as error:
+            os.rmdir(path)
+        except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
                 return False
-            raise
+            raise storage_error("remove directory", path, error) from error
         return True
 
     def sync_directory(self, path: str) -> None:
-        with storage_errors("sync", path):
+        try:
             fd = _open_descriptor(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
             try:
                 os.fsync(fd)
             finally:
                 os.close(fd)
+        except OSError as error:
+            raise storage_error("sync", path, error) from error
 
     def listdir(self, path: str) -> list[str]:
-        with storage_errors("list", path):
+        try:
             return sorted(os.listdir(path))
+        except OSError as error:
+            raise storage_error("list", path, error) from error
 
     def stat(self, path: str, *, follow_symlinks: bool = True) -> FileStatus | None:
         try:
-            with storage_errors("stat", path):
-                status = os.stat(path, follow_symlinks=follow_symlinks)
-        except StorageError as error:
-            if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
-                return None
-            raise
+            status = os.stat(path, follow_symlinks=follow_symlinks)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise storage_error("stat", path, error) from error
         identity = status.st_dev, status.st_ino, status.st_mtime_ns
         if stat.S_ISREG(status.st_mode):
             return FileStatus(FileKind.FILE, status.st_size, identity, identity_of(status, path))
@@ -192,8 +206,10 @@ DEFAULT_ENV = LocalEnv()
 def open_foreign(path: str) -> Iterator[BinaryIO]:
     """Context manager: open a file that is not part of a log for reading; any kind of file, links are followed."""
     with ExitStack() as stack:
-        with storage_errors("open", path):
+        try:
             file = stack.enter_context(open(path, "rb"))
+        except OSError as error:
+            raise storage_error("open", path, error) from error
         yield file
 
 
@@ -208,8 +224,10 @@ def size_of_open(file: BinaryIO | TextIO) -> int | None:
 
 def lines_of(file: BinaryIO, path: str) -> Iterator[bytes]:
     """Yield the lines of an open file; errors name `path`.  Raises: StorageError."""
-    with storage_errors("read", path):
+    try:
         yield from file
+    except OSError as error:
+        raise storage_error("read", path, error) from error
 
 
 def absolute_path(path: StrPath) -> str:
@@ -239,13 +257,13 @@ def _open_descriptor(path: str, flags: int, *, mode: int = _NEW_FILE_MODE) -> in
 def _check_regular(fd: int, path: str) -> None:
     """Close the descriptor and raise if it is not a regular file."""
     try:
-        with storage_errors("stat", path):
-            mode = os.fstat(fd).st_mode
-        if not stat.S_ISREG(mode):
-            raise StorageError(f"cannot open {path}: expected a regular file, found {_describe(mode)}", path=path)
-    except StorageError:
+        mode = os.fstat(fd).st_mode
+    except OSError as error:
         os.close(fd)
-        raise
+        raise storage_error("stat", path, error) from error
+    if not stat.S_ISREG(mode):
+        os.close(fd)
+        raise StorageError(f"cannot open {path}: expected a regular file, found {_describe(mode)}", path=path)
 
 
 def _close_unlocked(file: LockFile) -> None:

@@ -23,13 +23,13 @@ class OpenFiles(Closing):
     def __init__(self, env: Env, cache: SharedCache[ReadFile] | None = None) -> None:
         self._env = env
         self._cache = OPEN_FILES if cache is None else cache
-        self._is_closed = False
+        self._is_closed = self._is_released = False
         # The owner in the cache, which would keep this object alive.
         self._owner = object()
 
     def __del__(self) -> None:
         # An interrupt in __init__ leaves no owner.
-        if hasattr(self, "_owner"):
+        if hasattr(self, "_owner") and not self._is_released:
             self._cache.release_soon(self._owner)
 
     @property
@@ -101,6 +101,7 @@ class OpenFiles(Closing):
         """Close every file; those in use are closed when they are returned."""
         self._is_closed = True
         self._cache.release(self._owner)
+        self._is_released = True
 
     def _opened(self, path: str, listed: Identity | None) -> ReadFile:
         if self._is_closed:

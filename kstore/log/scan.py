@@ -57,7 +57,7 @@ def scan_columns(
         fault: KStoreError | None = None
         part.start(decoder)
         try:
-            with files.open(part) as file:
+            with closing(files.open(part)) as file:
                 yield from map(all_rows, file.full_tables(decoder, end_position=part.end_position))
                 if decoder.position < part.end_position:
                     _check_end(file.content, part, files.env, position=decoder.position, config=config)
@@ -150,7 +150,7 @@ class PlannedFiles:
         self._identities = dict(scan_range.identities)
         self._is_live = scan_range.is_live
         self._last = LastBatch() if last is None else last
-        self._anchor = Anchor(scan_range.last_batch, self.env)
+        self._anchor = None if scan_range.last_batch is None else Anchor(scan_range.last_batch, self.env)
 
     def open(self, part: FileRange) -> PlannedFile:
         """Open the file of a part of the range.
@@ -177,13 +177,13 @@ class PlannedFiles:
             raise change from error
 
 
-class PlannedFile(Closing):
+class PlannedFile:
     """An open file of a range. Each chunk is checked to be of the history that was planned and read before.
 
     Attributes: content: the open file.
     """
 
-    def __init__(self, content: ReadFile, chunks: ChunkReader, last: LastBatch, anchor: Anchor) -> None:
+    def __init__(self, content: ReadFile, chunks: ChunkReader, last: LastBatch, anchor: Anchor | None) -> None:
         self.content = content
         self._chunks = chunks
         self._last = last
@@ -198,11 +198,13 @@ class PlannedFile(Closing):
         """
         yield from full_tables(decoder, partial(self._checked_chunk, end_position=end_position))
         self._note_last(decoder)
-        self._anchor.check_in_place()
+        if self._anchor is not None:
+            self._anchor.check_in_place()
 
     def close(self) -> None:
         try:
-            self._anchor.close()
+            if self._anchor is not None:
+                self._anchor.close()
         finally:
             self.content.close()
 
@@ -215,9 +217,11 @@ class PlannedFile(Closing):
         self._note_last(decoder)
         position = decoder.position
         chunk = self._chunks.read(decoder, end_position=end_position)
-        self._last.check(self.content)
-        self._anchor.check(self.content)
-        if not self._last.place.header and len(chunk) >= RECORD_BATCH_OVERHEAD:
+        if self._anchor is not None:
+            self._anchor.check(self.content)
+        if self._last.place.header:
+            check_batch(self._last.place, self.content)
+        elif len(chunk) >= RECORD_BATCH_OVERHEAD:
             # The first batch of the first chunk, so that a range that is read ahead can be checked against the one
             # before it.
             self._last.note(position, bytes(chunk[: min(entry_size(chunk[:12]), RECORD_BATCH_OVERHEAD)]))
@@ -250,9 +254,9 @@ def _opened(path: str, identity: Identity | None, env: Env, *, is_live: bool = F
 
 
 class Anchor(Closing):
-    """The batch that must be in its file while a range is read, None for none; opens the file at the first check."""
+    """The batch that must be in its file while a range is read; opens the file at the first check."""
 
-    def __init__(self, place: BatchPlace | None, env: Env) -> None:
+    def __init__(self, place: BatchPlace, env: Env) -> None:
         self._place = place
         self._env = env
         self._file: ReadFile | None = None
@@ -263,8 +267,6 @@ class Anchor(Closing):
         Cost: a pread of 61 bytes, and a stat if it is in another file than the one that is being read.
         """
         place = self._place
-        if place is None:
-            return
         if place.identity is not None and place.path == reading.path and reading.is_listed(place.identity):
             check_batch(place, reading)
         else:
@@ -277,8 +279,6 @@ class Anchor(Closing):
         Cost: a stat and a pread of 61 bytes.
         """
         place = self._place
-        if place is None:
-            return
         if self._file is None:
             self._file = _opened(place.path, place.identity, self._env)
         elif place.identity is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from functools import partial
 
 from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, ColumnDecoder, Columns, read_header
@@ -57,7 +58,7 @@ def scan_around_damage(
     )
     files = PlannedFiles(scan_range, selection, config=config, env=env, last=last)
     for part in scan_range.files:
-        with files.open(part) as file:
+        with closing(files.open(part)) as file:
             yield from _SoundScan(scan_range, part, files, file, new_decoder, config).items()
 
 

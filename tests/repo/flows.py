@@ -1,4 +1,4 @@
-"""Which files and frames of kstore five common calls enter: `python -m tests.repo.flows`.
+"""Which files and frames of kstore six common calls enter: `python -m tests.repo.flows`.
 
 A profile function counts each Python function of kstore that is called; compiled calls have no frame. A move is a call
 whose caller's frame lies in another file. Each flow runs once before it is counted, so
@@ -122,12 +122,21 @@ def open_after_a_crash(root: Path) -> Iterator[Callable[[], Any]]:
     yield opened
 
 
+@contextmanager
+def scan_to_table(root: Path) -> Iterator[Callable[[], Any]]:
+    with kstore.open_log(root / "t-0", "a") as log:
+        for number in range(10):
+            log.append([Record(offset=0, timestamp_ms=number, value=b"value" * 20)])
+    yield lambda: kstore.scan(root / "t-0").to_table()
+
+
 FLOWS = {
     "scan to Arrow": scan,
     "append": append,
     "begin, send, commit": transaction,
     "truncate": truncate,
     "open after a crash, and close": open_after_a_crash,
+    "open with a scan to a table": scan_to_table,
 }
 
 

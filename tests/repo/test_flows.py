@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.repo.flows import append, entered_by
+from tests.repo.flows import append, entered_by, scan_to_table
 
 pytestmark = pytest.mark.traces
 
@@ -17,3 +17,9 @@ def test_common_append_enters_four_frames_of_three_files(tmp_path: Path) -> None
         call()
         entered = entered_by(call)
     assert (entered.frames, entered.files) == (4, 3)
+
+
+def test_scan_to_a_table_that_opens_the_log_enters_fewer_than_three_hundred_frames(tmp_path: Path) -> None:
+    with scan_to_table(tmp_path) as call:
+        call()
+        assert entered_by(call).frames < 300

@@ -230,11 +230,11 @@ class LastBatch:
     A writer that truncates a file in place and appends other batches changes every header after the truncation, at
     least in its CRC. A reader that finds this header unchanged has therefore read everything before it, and continues
     to read, in one history.
-    Threads: one calls start and note, any number may call check.
+    Threads: one calls start and note, any number may read `place`.
     """
 
     def __init__(self) -> None:
-        # A single reference, so that a thread that checks never sees a mix of two places.
+        # A single reference, so that a thread that reads it never sees a mix of two places.
         self.place = BatchPlace("", None)
 
     def start(self, path: str, identity: Identity | None) -> None:
@@ -246,13 +246,9 @@ class LastBatch:
         """Store a batch by its first bytes, at most a header."""
         self.place = self.place._replace(position=position, header=header)
 
-    def check(self, file: ReadFile) -> None:
-        """Raise LogReplacedError if the batch is no longer in the file.  Cost: a pread of 61 bytes."""
-        check_batch(self.place, file)
-
 
 def check_batch(place: BatchPlace, file: ReadFile) -> None:
-    """Raise LogReplacedError if a batch is no longer in its file."""
+    """Raise LogReplacedError if a batch is no longer in its file.  Cost: a pread of 61 bytes."""
     if place.header and not file.holds(place.header, position=place.position):
         raise changed_batch(place.path, place.position)
 
