@@ -7,6 +7,7 @@ that imports are not. Only the calling thread is counted.
 
 from __future__ import annotations
 
+import gc
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -48,13 +49,16 @@ class Counter:
 
 
 def entered_by(call: Callable[[], Any]) -> Entered:
-    """Run a call under the profile function and return what it entered."""
+    """Run a call under the profile function and return what it entered, without finalizers of earlier objects."""
     counter = Counter()
+    gc.collect()
+    gc.disable()
     sys.setprofile(counter)
     try:
         call()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return Entered(len(counter.paths), len(set(counter.paths)), counter.moves)
 
 
