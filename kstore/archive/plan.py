@@ -1,6 +1,6 @@
 """Planning of a run: the parts of the source that the target lacks, and the small files to join.
 
-make_plan resolves offsets and times against the logs as they are now; works looks up the files that each task reads.
+make_plan resolves offsets and times against the logs as they are now; work_of yields the files that each task reads.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LEAST_PART_BYTES = 16 * MIB
 # Of the ranges of a part, so that several threads can decode it.
 _RANGE_BYTES = 8 * MIB
 # Attempts to look at a log whose files change.
-MOST_LOOKS = 10
+MOST_ATTEMPTS = 10
 
 
 _Result = TypeVar("_Result")
@@ -180,7 +180,7 @@ def with_log(source: Source, directory: PartitionDirectory, use: Callable[[Log],
 
     Raises: as use; LogNotFoundError; LogReplacedError or StorageError if the files keep changing.
     """
-    attempts_left = MOST_LOOKS
+    attempts_left = MOST_ATTEMPTS
     while True:
         attempts_left -= 1
         with source.open(directory) as log:
@@ -196,7 +196,7 @@ def with_log(source: Source, directory: PartitionDirectory, use: Callable[[Log],
                     raise
 
 
-def works(
+def work_of(
     parts: Iterable[Part],
     source: Source,
     options: ExportOptions,
@@ -221,7 +221,7 @@ def works(
             directories = {listed.topic_partition: listed for listed in source.selected(options)}
         directory = directories.get(topic_partition)
         if directory is None:
-            yield from _works_of_deleted(list(group), source)
+            yield from _work_of_deleted(list(group), source)
             continue
         todo_here = list(group)
 
@@ -233,14 +233,14 @@ def works(
         try:
             looked_up = with_log(source, directory, look_up)
         except LogNotFoundError:
-            looked_up = list(_works_of_deleted(todo_here, source))
+            looked_up = list(_work_of_deleted(todo_here, source))
         yield from looked_up
 
 
-def looked_up_again(work: Work, source: Source, options: ExportOptions) -> Work:
-    """Return a task's work looked up again, after files that it reads changed.  Raises: as works."""
+def renewed_work(work: Work, source: Source, options: ExportOptions) -> Work:
+    """Return a task's work looked up again, after files that it reads changed.  Raises: as work_of."""
     planned = () if work.exported is None else (work.exported,)
-    again = next(works((work.part,), source, options, None, planned=planned))
+    again = next(work_of((work.part,), source, options, None, planned=planned))
     return again._replace(missing=(*work.missing, *again.missing))
 
 
@@ -476,7 +476,7 @@ def damage_of(plan: Plan, manifest: Manifest | None) -> list[dict[str, Any]]:
     ]
 
 
-def _works_of_deleted(parts: Sequence[Part], source: Source) -> Iterator[Work]:
+def _work_of_deleted(parts: Sequence[Part], source: Source) -> Iterator[Work]:
     """Yield the work of a deleted partition's parts: all of their offsets are missing.
 
     Raises: ExportSourceError if data loss is an error.

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from kstore.archive.manifest import MANIFEST_FILE, ExportedFile, ExportedPartition, Manifest, SealedManifest
 from kstore.archive.options import ExportOptions
 from kstore.archive.parts import PartResult, Plan, Waiting, Work
-from kstore.archive.plan import MOST_LOOKS, Source, damage_of, make_plan, marker_lost, works
+from kstore.archive.plan import MOST_ATTEMPTS, Source, damage_of, make_plan, marker_lost, work_of
 from kstore.archive.target import Commit, PartitionNotes, Place, Target
 from kstore.archive.tasks import Job, run_part
 from kstore.config import MAX_INT32, LogConfig, config_or_default
@@ -192,7 +192,7 @@ class _Run:
 
         Args: is_sealed: whether the manifest has a checksum; one without is rewritten.
         """
-        plans_left = MOST_LOOKS
+        plans_left = MOST_ATTEMPTS
         while True:
             plans_left -= 1
             plan = make_plan(self._source, self._options, manifest, tasks=self._tasks)
@@ -214,7 +214,7 @@ class _Run:
         target, options = self._target, self._options
         results = target.results(plan)
         parts = [part for part in plan.parts if part.number not in results]
-        todo = list(works(parts, self._source, options, manifest, planned=plan.partitions))
+        todo = list(work_of(parts, self._source, options, manifest, planned=plan.partitions))
         self._on_plan(sum(work.part.size_in_bytes for work in todo))
         for result in self._execute(todo, Job(options, Place(target.path, target.env), self._source)) if todo else ():
             results[result.part] = result

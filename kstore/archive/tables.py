@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kstore.archive.manifest import ExportedPartition, Manifest
 from kstore.archive.options import COLUMNS, DELTA, ICEBERG, ExportOptions
 from kstore.archive.parts import Part, Work, described
-from kstore.archive.plan import Source, damage_of, make_plan, topic_id_of, works
+from kstore.archive.plan import Source, damage_of, make_plan, topic_id_of, work_of
 from kstore.config import LogConfig, config_or_default
 from kstore.env import Env, StrPath
 from kstore.errors import ExportError, ExportOptionsError, KStoreError
@@ -253,7 +253,7 @@ def export_to_table(
     for group in _commits(plan.parts, options.file_bytes) if plan.parts or not ends else [[]]:
         ends |= {part.topic_partition: part.end_offset for part in group}
         marks = {place: _Mark(end, opened_source.name, planned[place].topic_id) for place, end in ends.items()}
-        todo = list(works(group, opened_source, options, before, planned=plan.partitions))
+        todo = list(work_of(group, opened_source, options, before, planned=plan.partitions))
         with _failures_of(table, rows):
             opened.append(rows.reader(todo), marks)
         ends = {}

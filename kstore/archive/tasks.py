@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kstore.archive.options import ExportOptions
 from kstore.archive.parts import Part, PartResult, Work
-from kstore.archive.plan import MOST_LOOKS, Source, looked_up_again
+from kstore.archive.plan import MOST_ATTEMPTS, Source, renewed_work
 from kstore.archive.target import Place, save_result
 from kstore.errors import LogReplacedError, StorageError
 from kstore.log.segment.replaced import is_change
@@ -29,7 +29,7 @@ def run_part(work: Work, job: Job, *, threads: int = 1, on_bytes: Callable[[int]
     Args: threads: that decode; on_bytes: called with the number of source bytes processed since the last call.
     Raises: as export_columns or export_batches; ExportSourceError if the source has lost offsets of the part.
     """
-    attempts_left = MOST_LOOKS
+    attempts_left = MOST_ATTEMPTS
     while True:
         attempts_left -= 1
         try:
@@ -39,7 +39,7 @@ def run_part(work: Work, job: Job, *, threads: int = 1, on_bytes: Callable[[int]
             is_of_source = not work.files and str(error.path).startswith(f"{work.directory}/")
             if not attempts_left or not is_of_source or not is_change(error):
                 raise
-            work = looked_up_again(work, job.source, job.options)
+            work = renewed_work(work, job.source, job.options)
     save_result(result, job.place.staging, job.place.env)
     return result
 
