@@ -26,7 +26,7 @@ XERIAL_BLOCK_BYTES = 32 * 1024
 GZIP_HEADER = bytes((0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 0xFF))
 _GZIP_MAGIC = GZIP_HEADER[:3]
 _GZIP_FLAGS_AT = 3
-# Java's reader does not look at fewer bytes after a member.
+# Java's reader ignores fewer bytes after a member.
 _GZIP_LEAST_MEMBER_BYTES = 19
 _GZIP_MOST_FLAGS = 0x1F
 # Java's reader overflows its stack at some thousands.
@@ -351,7 +351,7 @@ def _compress_zstd(data: Payload, level: int, **_: int) -> bytes:
 
 
 class _Codec(NamedTuple):
-    """What this module does for a codec. payload_magic: how a payload begins; levels: None if it has none."""
+    """The functions and limits of a codec. payload_magic: the first bytes of a payload; levels: None without levels."""
 
     compress: Callable[..., Payload]
     decompress: Callable[..., Payload]
@@ -376,5 +376,5 @@ PAYLOAD_MAGIC_BYTES = max(map(len, _PAYLOAD_MAGICS))
 
 
 def is_compressed(payload: bytes) -> bool:
-    """Whether bytes begin as the payload of a codec does. PAYLOAD_MAGIC_BYTES of them tell it."""
+    """Whether bytes begin as the payload of a codec does; needs the first PAYLOAD_MAGIC_BYTES."""
     return payload.startswith(_PAYLOAD_MAGICS)

@@ -18,7 +18,7 @@ CodecName: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 TopicCompression: TypeAlias = Literal["producer", "uncompressed", CodecName]
 CleanupPolicy: TypeAlias = Literal["delete", "compact", "compact,delete", "delete,compact"]
 
-# What a key takes in the map of a cleaner.
+# The bytes of a key in a cleaner's map.
 _KEY_BYTES = 24
 # The least and greatest value of each number.
 _LIMITS = {
@@ -64,7 +64,7 @@ _CHOICES = {
 @dataclass(frozen=True, kw_only=True)
 class LogConfig:
     """Settings of one log: sizes in bytes, times in milliseconds; the defaults are Kafka's where Kafka has the setting,
-    but for retention_ms: nothing is deleted because of its age unless that is asked for.
+    except retention_ms: by default nothing is deleted because of its age.
 
     For reading:
         read_chunk_bytes: size of one pread of the .log file.

@@ -141,13 +141,13 @@ class CorruptManifestError(CorruptionError):
 
 
 class ExportError(KStoreError):
-    """An export cannot begin, or not go on. What it finished before stays as it is."""
+    """An export cannot start or continue. What it finished before is kept."""
 
 
 class ExportOptionsError(ExportError):
     """The target holds an export with other options.
 
-    Attributes: differences (by the name of the option, its value in the target and the one that was asked for).
+    Attributes: differences (by option name, its value in the target and the requested one).
     """
 
     def __init__(self, message: str, *, differences: dict[str, tuple[object, object]], path: str | None = None) -> None:
@@ -156,7 +156,7 @@ class ExportOptionsError(ExportError):
 
 
 class ExportSourceError(ExportError):
-    """The source does not hold the offset at which an export has to go on: it was deleted, truncated or replaced.
+    """The source no longer holds the offset at which an export continues: it was deleted, truncated or replaced.
 
     Attributes: topic, partition, offset (where the export ended), log_start_offset, log_end_offset.
     """
@@ -235,9 +235,9 @@ class OffsetOutOfRangeError(OffsetError):
 
 
 class LogTruncationError(OffsetOutOfRangeError):
-    """Records that a follower was given were removed from the end of the log (Kafka: LogTruncationException).
+    """Records that a follower had returned were removed from the end of the log (Kafka: LogTruncationException).
 
-    Attributes: truncated_to (the offset from which on the log differs from what was given, None if unknown).
+    Attributes: truncated_to (the first offset at which the log differs from the returned records, None if unknown).
     """
 
     def __init__(
@@ -427,9 +427,10 @@ class UnknownTopicOrPartitionError(KStoreError):
 
 
 class KeylessRecordsError(KStoreError):
-    """A compaction would remove records that have no key, and nothing was removed.
+    """A compaction would remove records without a key; nothing was removed.
 
-    Kafka accepts none in a topic that is compacted, so the topic may not be meant to be, or was not when they came.
+    Kafka accepts no such records in a compacted topic, so the topic may not be meant to be compacted, or was not
+    compacted when they were written.
     Attributes: base_offset (the offset of the first of them), record_count (in the part that would be cleaned).
     """
 

@@ -472,12 +472,12 @@ def _by_name(name: str, table: dict[str, Made]) -> Made:
     return table[plain]
 
 
-def _name(one: object) -> str:
-    return type(one).__name__
+def _name(converter: object) -> str:
+    return type(converter).__name__
 
 
-def _check_type(value: object, kind: type[object] | tuple[type[object], ...], one: object) -> None:
+def _check_type(value: object, kind: type[object] | tuple[type[object], ...], converter: object) -> None:
     if not isinstance(value, kind):
         kinds = kind if isinstance(kind, tuple) else (kind,)
         expected = " or ".join(each.__name__ for each in kinds)
-        raise SerializationError(f"{_name(one)}: expected {expected}, found {type(value).__name__}")
+        raise SerializationError(f"{_name(converter)}: expected {expected}, found {type(value).__name__}")

@@ -28,7 +28,7 @@ Ack: TypeAlias = Literal["buffered", "written", "flushed"]
 
 GROUP_OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
-# Where kstore.staging notes what it committed, in the same transaction as the records.
+# Where kstore.staging stores the versions that it committed, in the same transaction as the records.
 SINK_TOPIC: Final = "__kstore_sink"
 # Topics that brokers, or kstore, use internally. A scan of a whole root skips them unless they are named.
 INTERNAL_TOPICS = frozenset(

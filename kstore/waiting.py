@@ -82,7 +82,7 @@ class Call(Generic[_Result]):
 
     def run(self) -> None:
         """Make the call, unless it was cancelled; its error is kept for result()."""
-        # First, and last by who cancels: a call that is not waited for is not made.
+        # Set before _is_cancelled is read, and read by wait_if_begun() after cancel(): no call runs unawaited.
         self._has_begun = True
         try:
             if not self._is_cancelled:
@@ -160,8 +160,8 @@ class Workers:
     def close(self, *, waits: bool = True) -> None:
         """Cancel the calls that have not begun and end the threads; wait for the calls that run, unless told not to.
 
-        One of the threads, as in a collection of garbage, does not wait for itself and the others; nor does the
-        interpreter as it ends, when none of them runs any more.
+        A call from one of the threads, as by the garbage collector, does not wait; nor does one at interpreter exit,
+        when the threads no longer run.
         """
         for call in self._submitted:
             call.cancel()
@@ -187,8 +187,8 @@ def results_in_threads(
 ) -> Iterator[_Result]:
     """Yield function(item) of each item in order, from at most `threads` threads.
 
-    At most CALLS_AHEAD calls for each thread are submitted before the one whose result is next, so that few are made
-    after an error, and one that takes long stops the others late.
+    At most CALLS_AHEAD calls per thread are submitted ahead of the next result, so that few calls are made after an
+    error, while a slow call does not stop the others at once.
     With one thread, or one item, the caller's thread makes the calls. When this ends no call is running.
     """
     count = min(threads, len(items))
