@@ -33,9 +33,14 @@ class ProducerLog(CoordinatorLog, Protocol):
 
 
 class Dependent(Protocol):
-    """An object with unwritten records for a store; see kstore.store.upkeep.dependents."""
+    """An object that holds records for a store in memory, and ends before the store is closed."""
 
-    def end_work(self) -> tuple[int, KStoreError | None]: ...
+    def end_work(self) -> tuple[int, KStoreError | None]:
+        """Write the records and take no more; return how many could not be written, and the first error.
+
+        A second call does nothing, or continues an interrupted first one.
+        """
+        ...
 
 
 class ProducerStore(CoordinatorStore, Protocol):

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from kstore.config import KIB, MIB, LogConfig
 from kstore.errors import InvalidRecordError
+from kstore.log import WritableLog
 from kstore.log.files.json_state import check_number, json_object, value_as
-from kstore.log.reads import Isolation
-from kstore.record import MemoryRecordsBuilder, Record
+from kstore.record import MemoryRecordsBuilder
 
 # Of the topic `__kstore_sink`, which has small records and drops old segments.
 SINK_TOPIC_CONFIG = LogConfig(cleanup_policy="compact", compression_type="uncompressed", segment_bytes=MIB)
@@ -34,23 +34,6 @@ class _Snapshot(NamedTuple):
     committed: dict[str, int]
 
 
-class ControlLog(Protocol):
-    """The methods that are used of the log of `__kstore_sink`; see kstore.log.WritableLog."""
-
-    @property
-    def path(self) -> str: ...
-
-    @property
-    def log_start_offset(self) -> int: ...
-
-    @property
-    def log_end_offset(self) -> int: ...
-
-    def read(self, *, isolation: Isolation) -> Iterator[Record]: ...
-
-    def delete_records(self, before_offset: int) -> int: ...
-
-
 class CommittedVersions:
     """The last committed version by application, those that committed longest ago first. Immutable.
 
@@ -62,7 +45,7 @@ class CommittedVersions:
         self._offset = offset
 
     @classmethod
-    def read(cls, log: ControlLog) -> CommittedVersions:
+    def read(cls, log: WritableLog) -> CommittedVersions:
         """Return the versions of the last committed record, none for an empty log.
 
         Raises: InvalidRecordError for a record that is not a snapshot of this format; as Log.read.
@@ -99,7 +82,7 @@ class CommittedVersions:
         builder.append(timestamp_ms=timestamp_ms, key=_KEY, value=self.value)
         return bytearray(builder.build().buffer)
 
-    def delete_older(self, log: ControlLog) -> None:
+    def delete_older(self, log: WritableLog) -> None:
         """Delete the records before this snapshot if there are many of them.
 
         Raises: StorageError, as WritableLog.delete_records.

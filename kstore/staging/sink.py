@@ -14,8 +14,9 @@ from kstore.errors import KStoreError, StorageError, UnknownTopicOrPartitionErro
 from kstore.log.files.names import is_topic_name, parse_partition_directory_name
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
 from kstore.producer.sink import ProduceResponse
+from kstore.producer.store import Dependent
 from kstore.staging.area import StagedFile, StagingArea
-from kstore.store.upkeep.dependents import Dependent, Dependents
+from kstore.store.upkeep.dependents import Dependents
 from kstore.types import INTERNAL_TOPICS, NO_OFFSET, Ack, TopicPartition
 
 if TYPE_CHECKING:

@@ -40,12 +40,13 @@ from kstore.log.files.root_files import (
 from kstore.log.log import Log
 from kstore.log.recovery.context import RecoveryMode, check_recovery
 from kstore.log.write.writable_log import WritableLog
+from kstore.producer.store import Dependent
 from kstore.store.logs import WriterLogs
 from kstore.store.root import OpenLogs, RootLogs
 from kstore.store.settings.known import note_creation
 from kstore.store.settings.topics import TopicSettings
 from kstore.store.topics import StoreTopics, check_topic_name
-from kstore.store.upkeep.dependents import Dependent, Dependents
+from kstore.store.upkeep.dependents import Dependents
 from kstore.store.upkeep.maintenance import Maintenance, MaintenanceIntervals, MaintenanceReport
 from kstore.store.upkeep.metrics import Metric, StoreMetrics
 from kstore.store.upkeep.removal import removed

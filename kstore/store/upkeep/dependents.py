@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import Protocol
 from weakref import WeakValueDictionary
 
-from kstore.errors import KStoreError, LogClosedError, UnsentRecordsError
+from kstore.errors import LogClosedError, UnsentRecordsError
+from kstore.producer.store import Dependent
 
 _logger = logging.getLogger("kstore.log")
-
-
-class Dependent(Protocol):
-    """What holds records in memory that are to be written."""
-
-    def end_work(self) -> tuple[int, KStoreError | None]:
-        """Write the records and take no more; return how many could not be written, and the first error.
-
-        A second call does nothing, or continues an interrupted first one.
-        """
-        ...
 
 
 class Dependents:
