@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from kstore.env import DEFAULT_ENV, FileKind, LocalEnv, LocalFile, OpenFiles, absolute_path, path_list
+from kstore.env import DEFAULT_ENV, FileKind, LocalFile, OpenFiles, absolute_path, path_list
 from kstore.env import files as env_module
 from kstore.env import local as local_module
 from kstore.env.cache import SharedCache
 from kstore.errors import LogClosedError, StorageError
+from tests.fakes.counting import CountingEnv
 
 CONTENT = bytes(range(256)) * 4
 
@@ -184,27 +185,6 @@ def test_listdir_is_sorted(tmp_path: Path) -> None:
     for name in ("b", "a", "c"):
         (tmp_path / name).touch()
     assert DEFAULT_ENV.listdir(str(tmp_path)) == ["a", "b", "c"]
-
-
-class CountingEnv(LocalEnv):
-    """Knows which files are open."""
-
-    def __init__(self) -> None:
-        self.opened: list[LocalFile] = []
-
-    def open_read(self, path: str) -> LocalFile:
-        self.opened.append(super().open_read(path))
-        return self.opened[-1]
-
-    def open_names(self) -> list[str]:
-        names = []
-        for file in self.opened:
-            try:
-                file.size()
-            except LogClosedError:
-                continue
-            names.append(Path(file.path).name)
-        return names
 
 
 @pytest.fixture

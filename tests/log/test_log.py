@@ -14,7 +14,7 @@ from typing import Literal
 import pytest
 
 from kstore.config import LogConfig
-from kstore.env import OPEN_FILES_LIMIT, LocalEnv, LocalFile
+from kstore.env import OPEN_FILES_LIMIT, LocalEnv
 from kstore.errors import (
     CorruptRecordError,
     LogClosedError,
@@ -29,6 +29,7 @@ from kstore.log import FetchData, Log
 from kstore.record import MemoryRecords
 from kstore.store import open_log
 from kstore.types import OffsetAndTimestamp, TimestampType, TopicPartition
+from tests.fakes.counting import CountingEnv
 from tests.making.batches import (
     FIRST_TIMESTAMP_MS,
     Layout,
@@ -566,40 +567,26 @@ def test_segment_deleted_while_it_is_read_is_read_to_its_end(tmp_path: Path) -> 
         assert [r.offset for r in records] == [*range(1, 42)]
 
 
-class CountingEnv(LocalEnv):
-    """Counts descriptors."""
-
-    def __init__(self) -> None:
-        self.files: list[LocalFile] = []
-
-    def open_read(self, path: str) -> LocalFile:
-        self.files.append(super().open_read(path))
-        return self.files[-1]
-
-    def open_count(self) -> int:
-        return sum(file._fd >= 0 for file in self.files)
-
-
 def test_many_segments_and_logs_hold_few_files(tmp_path: Path) -> None:
     segments = [[batch(number)] for number in range(2 * OPEN_FILES_LIMIT)]
     directory = write_partition(tmp_path, segments)
     env = CountingEnv()
     logs = [open_log(directory, env=env) for _ in range(3)]
-    assert env.open_count() == 0
+    assert env.open_names() == []
     for log in logs:
         assert [r.offset for r in log.read()] == [*range(len(segments))]
-    assert 0 < env.open_count() <= OPEN_FILES_LIMIT
+    assert 0 < len(env.open_names()) <= OPEN_FILES_LIMIT
     for log in logs:
         log.close()
-    assert env.open_count() == 0
+    assert env.open_names() == []
 
 
 def test_opening_opens_no_file_and_finding_the_end_only_the_last_segment(directory: Path) -> None:
     env = CountingEnv()
     with open_log(directory, env=env) as log:
-        assert [file.path for file in env.files] == []
+        assert [file.path for file in env.opened] == []
         assert log.log_end_offset == END
-        assert {Path(file.path).name[:20] for file in env.files} - {"log-start-offset-che"} == {"0" * 18 + "40"}
+        assert {Path(file.path).name[:20] for file in env.opened} - {"log-start-offset-che"} == {"0" * 18 + "40"}
 
 
 def test_threads_may_share_a_log(directory: Path) -> None:

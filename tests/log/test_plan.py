@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from kstore.config import LogConfig
-from kstore.env import DEFAULT_ENV, LocalEnv, LocalFile, OpenFiles
+from kstore.env import DEFAULT_ENV, OpenFiles
 from kstore.errors import CorruptRecordError, UnsupportedMagicError
 from kstore.log import ScanRange
 from kstore.log.files.records import SegmentRecords
 from kstore.record import RecordBatch
 from kstore.store import open_log
 from kstore.types import TopicPartition
+from tests.fakes.counting import CountingEnv
 from tests.making.batches import Layout, batch, grow, record, set_bytes, write_partition
 from tests.reference.codec import Header, write_batch
 
@@ -206,57 +207,33 @@ def test_position_inside_a_record_that_holds_a_batch_is_no_cut(tmp_path: Path) -
             assert read_ranges(log.plan(max_bytes=max_bytes)) == [*range(20)]
 
 
-class CountingFile(LocalFile):
-    """A file that notes how many bytes all such files read."""
-
-    read_bytes = 0
-
-    def pread(self, size: int, *, position: int) -> bytes:
-        data = super().pread(size, position=position)
-        CountingFile.read_bytes += len(data)
-        return data
-
-
-class CountingEnv(LocalEnv):
-    def open_read(self, path: str) -> LocalFile:
-        with super().open_read(path) as opened:
-            assert opened.size() >= 0
-        file = super().open_read(path)
-        file.__class__ = CountingFile
-        return file
-
-
-@pytest.fixture
-def counting_env(monkeypatch: pytest.MonkeyPatch) -> LocalEnv:
-    monkeypatch.setattr(CountingFile, "read_bytes", 0)
-    return CountingEnv()
-
-
-def test_good_index_spares_reading_what_is_not_cut(tmp_path: Path, counting_env: LocalEnv) -> None:
+def test_good_index_spares_reading_what_is_not_cut(tmp_path: Path) -> None:
     """A plan of few ranges looks at a few places, not at every header."""
     segment = [write_batch([record(n, bytes(40_000))]) for n in range(100)]
     directory = write_partition(tmp_path, [segment])
-    with open_log(directory, env=counting_env) as log:
+    env = CountingEnv()
+    with open_log(directory, env=env) as log:
         assert len(log.plan(max_bytes=2_000_000)) == 3
-    assert 0 < CountingFile.read_bytes < 1_000_000
+    assert 0 < env.log_bytes < 1_000_000
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_first_arrow_batch_of_a_long_log_waits_for_few_cuts(
-    tmp_path: Path, counting_env: LocalEnv, monkeypatch: pytest.MonkeyPatch, threads: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
     """What a plan reads is counted; what is decoded is read by files of another env."""
     monkeypatch.setattr("kstore.log.reads.DEFAULT_PLAN_BYTES", 100_000)
     monkeypatch.setattr("kstore.log.log.THREAD_RANGE_BYTES", 100_000)
     segment = [write_batch([record(n, bytes(40_000))]) for n in range(100)]
     directory = write_partition(tmp_path, [segment])
-    with open_log(directory, env=counting_env) as log:
+    env = CountingEnv()
+    with open_log(directory, env=env) as log:
         found = log.to_arrow_batches(columns=["offset"], batch_bytes=1, threads=threads)
         assert next(found)["offset"].to_pylist() == [0]
-        at_first = CountingFile.read_bytes
+        at_first = env.log_bytes
         offsets = [0, *(offset for batch in found for offset in batch["offset"].to_pylist())]
     assert offsets == [*range(100)]
-    assert at_first < CountingFile.read_bytes / 4
+    assert at_first < env.log_bytes / 4
 
 
 TAILS = [

@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kstore.config import LogConfig
-from kstore.env import LocalEnv, WriteFile
 from kstore.record import Record
 from kstore.store import open_log
+from tests.fakes.counting import CountingEnv
 
 # An entry for almost every batch; a search by time trusts nothing below the proof bytes.
 CONFIG = LogConfig(index_interval_bytes=150, time_index_proof_bytes=400)
@@ -58,32 +57,6 @@ def test_lookups_between_appends_and_cuts_find_what_a_walk_would(todo: list[tupl
                 assert (None if found is None else tuple(found)) == expected
 
 
-class CountingEnv(LocalEnv):
-    """Counts the bytes that are read of .log files."""
-
-    def __init__(self) -> None:
-        self.bytes_read = 0
-
-    def open_write(self, path: str) -> WriteFile:
-        return self._counted(super().open_write(path), path)
-
-    def open_read(self, path: str) -> Any:
-        return self._counted(super().open_read(path), path)
-
-    def _counted(self, file: Any, path: str) -> Any:
-        if not path.endswith(".log"):
-            return file
-        pread = file.pread
-
-        def counting(size: int, *, position: int) -> bytes:
-            data: bytes = pread(size, position=position)
-            self.bytes_read += len(data)
-            return data
-
-        file.pread = counting
-        return file
-
-
 # A header, where the entry before is proven; up to the record, in a batch whose CRC is known to be right.
 @pytest.mark.parametrize(("by", "most_bytes"), [("offset", 61), ("time", 4096)])
 def test_lookup_in_a_log_that_grew_proves_nothing_anew(tmp_path: Path, by: str, most_bytes: int) -> None:
@@ -91,14 +64,14 @@ def test_lookup_in_a_log_that_grew_proves_nothing_anew(tmp_path: Path, by: str, 
     config = LogConfig(index_interval_bytes=4096, time_index_proof_bytes=4096)
 
     def look() -> int:
-        before = env.bytes_read
+        before = env.log_bytes
         if by == "offset":
             batch = log.segments[-1].translate_offset(1234)
             assert batch is not None
             assert batch.base_offset <= 1234 <= batch.last_offset
         else:
             assert log.offset_for_timestamp(FIRST_MS + 1234) == (1234, FIRST_MS + 1234)
-        return env.bytes_read - before
+        return env.log_bytes - before
 
     with open_log(tmp_path / "t-0", "a", config, env=env) as log:
         for first in range(0, 4000, 100):

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from kstore.env import LocalEnv, LocalFile
+from kstore.env import LocalEnv
 from kstore.errors import CorruptionError, LogReplacedError, OffsetOutOfRangeError
 from kstore.log import Log
 from kstore.store import open_log
 from kstore.types import MAX_TIMESTAMP
+from tests.fakes.counting import CountingEnv
 from tests.making.batches import (
     FIRST_TIMESTAMP_MS,
     Layout,
@@ -309,26 +310,6 @@ def test_damage_that_was_appended_is_found_after_a_refresh(tmp_path: Path) -> No
             list(log.read(good))
 
 
-class CountingEnv(LocalEnv):
-    """Counts the bytes that are read of .log files."""
-
-    def __init__(self) -> None:
-        self.read_bytes = 0
-
-    def open_read(self, path: str) -> LocalFile:
-        file = super().open_read(path)
-        if path.endswith(".log"):
-            pread = file.pread
-
-            def counting(size: int, *, position: int) -> bytes:
-                found = pread(size, position=position)
-                self.read_bytes += len(found)
-                return found
-
-            file.pread = counting  # type: ignore[method-assign]
-        return file
-
-
 @pytest.mark.parametrize("has_index", [True, False])
 def test_log_that_grew_is_read_from_its_known_end(tmp_path: Path, has_index: bool) -> None:
     """However long the active segment is, and whether its index has reached the disk or not."""
@@ -344,9 +325,9 @@ def test_log_that_grew_is_read_from_its_known_end(tmp_path: Path, has_index: boo
         for _ in range(5):
             start = log.log_end_offset
             directory.append_without_index()
-            before = env.read_bytes
+            before = env.log_bytes
             log.refresh()
             assert log.transactions().last_stable_offset == directory.end_offset
             (found,) = log.plan(start_offset=start, isolation="read_committed")
             assert (found.start_offset, found.end_offset) == (start, directory.end_offset)
-            assert env.read_bytes - before < 100_000
+            assert env.log_bytes - before < 100_000

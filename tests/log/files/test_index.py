@@ -13,6 +13,7 @@ from kstore.env import DEFAULT_ENV, LocalEnv
 from kstore.errors import StorageError
 from kstore.log.files import indexes as index_module
 from kstore.log.files.indexes import IndexCache, OffsetIndex, TimeIndex
+from tests.fakes.counting import CountingEnv
 
 BASE = 1000
 OFFSETS = [(5, 4100), (9, 8300), (20, 13000)]
@@ -107,15 +108,6 @@ def test_slot_without_an_entry_is_an_index_error(slot: int) -> None:
         time_index(time_bytes(TIMES)).entry(slot)
 
 
-class CountingEnv(LocalEnv):
-    def __init__(self) -> None:
-        self.reads: list[str] = []
-
-    def read_file(self, path: str, *, max_bytes: int) -> bytes:
-        self.reads.append(Path(path).name)
-        return super().read_file(path, max_bytes=max_bytes)
-
-
 def test_index_is_read_once_while_it_is_kept(tmp_path: Path) -> None:
     (tmp_path / "a.index").write_bytes(offset_bytes(OFFSETS))
     (tmp_path / "a.timeindex").write_bytes(time_bytes(TIMES))
@@ -127,10 +119,10 @@ def test_index_is_read_once_while_it_is_kept(tmp_path: Path) -> None:
         assert offsets is not None
         assert times is not None
         assert (offsets.entry_count, times.entry_count) == (3, 3)
-    assert env.reads == ["a.index", "a.timeindex"]
+    assert env.read_names == ["a.index", "a.timeindex"]
     cache.close()
     cache.offset_index(str(tmp_path / "a.index"), base_offset=BASE)
-    assert env.reads == ["a.index", "a.timeindex", "a.index"]
+    assert env.read_names == ["a.index", "a.timeindex", "a.index"]
 
 
 def test_missing_index_is_none_without_a_word(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

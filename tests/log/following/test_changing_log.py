@@ -96,7 +96,7 @@ def pairs(follower: Follower[Record]) -> list[tuple[int, bytes]]:
     return [(record.offset, record.value or b"") for record in follower]
 
 
-class CountingEnv(ChangingEnv):
+class RearmedEnv(ChangingEnv):
     def change_at(self, call: int, change: Callable[[], object]) -> None:
         """Count the calls from here on, and change the files before one of them."""
         self.calls, self._at, self._change = 0, call, change
@@ -132,7 +132,7 @@ def test_a_change_at_any_moment_of_a_look_is_followed(tmp_path: Path, change: Ch
         left = {record.offset: record.value or b"" for record in log.read()}
     for at in itertools.count():
         directory = history(tmp_path / f"at-{at}")
-        env = CountingEnv()
+        env = RearmedEnv()
         with open_log(directory, env=env) as log:
             follower = log.follow(timeout=0, auto_offset_reset="earliest")
             given = pairs(follower)

@@ -15,6 +15,7 @@ from kstore.log.state.producer_append import CompletedTransaction, ProducerState
 from kstore.log.state.producer_state import LATE_TRANSACTION_BUFFER_MS, ProducerStateManager, VerificationGuard
 from kstore.record import AppendOrigin
 from kstore.types import TopicPartition
+from tests.fakes.counting import CountingEnv
 
 TOPIC_PARTITION = TopicPartition("t", 0)
 DAY_MS = 24 * 60 * 60 * 1000
@@ -22,16 +23,10 @@ NOW_MS = 1_700_000_000_000
 CLIENT, REPLICATION = AppendOrigin.CLIENT, AppendOrigin.REPLICATION
 
 
-class CountingEnv(LocalEnv):
-    """An Env that counts the syncs of directories and can refuse to remove."""
+class RefusingEnv(CountingEnv):
+    """Can refuse to remove."""
 
-    def __init__(self) -> None:
-        self.directory_syncs = 0
-        self.is_read_only = False
-
-    def sync_directory(self, path: str) -> None:
-        self.directory_syncs += 1
-        super().sync_directory(path)
+    is_read_only = False
 
     def unlink(self, path: str) -> bool:
         if self.is_read_only:
@@ -40,12 +35,12 @@ class CountingEnv(LocalEnv):
 
 
 @pytest.fixture
-def env() -> CountingEnv:
-    return CountingEnv()
+def env() -> RefusingEnv:
+    return RefusingEnv()
 
 
 @pytest.fixture
-def manager(tmp_path: Path, env: CountingEnv) -> ProducerStateManager:
+def manager(tmp_path: Path, env: RefusingEnv) -> ProducerStateManager:
     return manager_of(tmp_path, env)
 
 
@@ -299,7 +294,7 @@ def test_open_transactions_of_a_snapshot_are_in_the_order_of_their_offsets(tmp_p
     assert completed.last_stable_offset == 7
 
 
-def test_snapshots_outside_of_the_log_are_removed_for_good(tmp_path: Path, env: CountingEnv) -> None:
+def test_snapshots_outside_of_the_log_are_removed_for_good(tmp_path: Path, env: RefusingEnv) -> None:
     empty_snapshots(tmp_path, 5, 10, 11, 20, 21)
     manager = manager_of(tmp_path, env)
     manager.truncate_and_reload(log_start_offset=10, log_end_offset=20, now_ms=NOW_MS)
@@ -415,7 +410,7 @@ def test_snapshots_with_an_open_transaction_go_whose_marker_is_gone_whichever_wa
     assert file_names(tmp_path) == []
 
 
-def test_snapshot_that_can_not_be_removed_is_still_known(tmp_path: Path, env: CountingEnv) -> None:
+def test_snapshot_that_can_not_be_removed_is_still_known(tmp_path: Path, env: RefusingEnv) -> None:
     empty_snapshots(tmp_path, 3)
     manager = manager_of(tmp_path, env)
     env.is_read_only = True

@@ -369,7 +369,7 @@ def test_parked_file_that_a_flush_and_an_append_open_at_once_is_opened_once(
 
 
 def test_log_is_flushed_before_its_descriptor_is_given_up(root: Path) -> None:
-    class CountingEnv(FaultyEnv):
+    class SyncNotingEnv(FaultyEnv):
         def __init__(self) -> None:
             super().__init__()
             self.synced: list[str] = []
@@ -379,7 +379,7 @@ def test_log_is_flushed_before_its_descriptor_is_given_up(root: Path) -> None:
                 self.synced.append(path)
             return super().check(call, path)
 
-    env = CountingEnv()
+    env = SyncNotingEnv()
     with open_store(root, "a", max_open_files=1, env=env) as store:
         store.create_topic("a", 2)
         put(store, A, 1)
