@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -34,6 +35,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Python times in the zone of the driver, and pages show what it prints.
 OTHER_ZONE, IN_UTC = "Asia/Kathmandu", ("tests/spark/", "tests/repo/", "tests/wheel/")
 
+# Tests run many short queries: compiling their code twice, for speed, costs more than it saves.
+SHORT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+os.environ["SPARK_SUBMIT_OPTS"] = os.environ["SPARK_LAUNCHER_OPTS"] = SHORT_JVM
+
 # What shares a fixture of the whole run: a Spark session, the core translated and built.
 GROUPS = {
     "tests/spark/": "spark",
@@ -41,6 +46,9 @@ GROUPS = {
     "tests/repo/test_snippets.py": "build",
     "tests/repo/test_sourcecode.py": "build",
 }
+
+# Takes more than half a minute and shares nothing with another file.
+LONG = ("tests/repo/test_bench_smoke.py", "tests/crash/", "tests/repo/test_typing.py", "tests/coordinator/group/")
 
 
 def group_of(nodeid: str) -> str:
@@ -83,7 +91,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if " at 0x" in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid}: an address in a test's name differs from worker to worker")
-    items.sort(key=lambda item: group_of(item.nodeid) not in GROUPS.values())
+    items.sort(key=lambda item: (group_of(item.nodeid) not in GROUPS.values(), not item.nodeid.startswith(LONG)))
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was collected, a million objects, out of every later collection of garbage."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """Give it back, so that modules which look at the end for what is left find nothing."""
+    gc.unfreeze()
 
 
 class Translation(NamedTuple):
