@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import SHORT_JVM
 from tests.making.installing import Environments
 from tests.repo.snippets import (
     NOT_RUN,
@@ -55,7 +56,8 @@ def variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (directory / "python3").symlink_to(base)
     dropped = ("PYTHON", "PYSPARK", "VIRTUAL_ENV", "SPARK", "KSTORE")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    return {**kept, "PATH": f"{directory}{os.pathsep}{kept['PATH']}", "SPARK_CONF_DIR": str(directory)}
+    spark = {"SPARK_CONF_DIR": str(directory), "SPARK_SUBMIT_OPTS": SHORT_JVM, "SPARK_LAUNCHER_OPTS": SHORT_JVM}
+    return {**kept, **spark, "PATH": f"{directory}{os.pathsep}{kept['PATH']}"}
 
 
 def told(wrong: Sequence[str]) -> str:
