@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -49,26 +48,27 @@ refused = [one.refusal for one in kstore.recover("root", "point_in_time", dry_ru
 """
 
 
-def mypy(path: Path, text: str) -> str:
-    path.write_text(text)
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What the type checker prints of both modules, in one run."""
+    directory = tmp_path_factory.mktemp("calls")
+    (directory / "wrong.py").write_text(HEAD + "\n".join(WRONG) + "\n")
+    (directory / "right.py").write_text(HEAD + RIGHT)
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--python-version=3.10"]
-    command += ["--no-error-summary", "--ignore-missing-imports", f"--cache-dir={path.parent / 'cache'}", str(path)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    command += ["--no-error-summary", "--ignore-missing-imports", "--cache-dir=.mypy_cache/calls"]
+    command += [str(directory / "wrong.py"), str(directory / "right.py")]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.splitlines()
 
 
-def test_type_checker_finds_each_wrong_call(tmp_path: Path) -> None:
-    lines = mypy(tmp_path / "wrong.py", HEAD + "\n".join(WRONG) + "\n").splitlines()
-    first = HEAD.count("\n") + 1
-    found = {
-        number: [line for line in lines if f"wrong.py:{number}: error" in line] for number in range(len(WRONG) + first)
-    }
+def test_type_checker_finds_each_wrong_call(lines: list[str]) -> None:
     missed = [
         call
-        for number, (call, said) in enumerate(WRONG.items(), first)
-        if not any(said in one for one in found[number])
+        for number, (call, said) in enumerate(WRONG.items(), HEAD.count("\n") + 1)
+        if not any(f"wrong.py:{number}: error" in line and said in line for line in lines)
     ]
     assert missed == [], "\n".join(lines)
 
 
-def test_type_checker_finds_nothing_in_right_calls(tmp_path: Path) -> None:
-    assert mypy(tmp_path / "right.py", HEAD + RIGHT) == ""
+def test_type_checker_finds_nothing_in_right_calls(lines: list[str]) -> None:
+    assert lines
+    assert [line for line in lines if "wrong.py" not in line] == []
