@@ -19,6 +19,7 @@ _CALLS = {
     "short": {"write"},
     "EMFILE": {"open", "open_write", "list", "sync_directory"},
 }
+_NEVER = 1 << 60
 _NUMBERS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "short": errno.ENOSPC, "EMFILE": errno.EMFILE}
 
 
@@ -40,6 +41,16 @@ class FaultyEnv(LocalEnv):
         self.calls = 0
         self.has_failed = False
         self._fault = fault
+        self._watched: list[str] = []
+
+    def watch(self, kind: FaultKind) -> None:
+        """Let nothing fail, and note which calls there are, for fault_numbers()."""
+        self.arm(Fault(_NEVER, kind, is_for_good=False))
+        self._watched = []
+
+    def fault_numbers(self, kind: FaultKind) -> list[int]:
+        """Return the numbers, from 1 since watch(), of the calls that can fail in that way, and one past the last."""
+        return [number for number, call in enumerate([*self._watched, None], 1) if call is None or call in _CALLS[kind]]
 
     def heal(self) -> None:
         """Let nothing fail from now on."""
@@ -52,6 +63,7 @@ class FaultyEnv(LocalEnv):
     def check(self, call: str, path: str) -> bool:
         """Count a call and raise if it is to fail; return whether a write is to be cut short."""
         self.calls += 1
+        self._watched.append(call)
         fault = self._fault
         if fault is None or self.calls < fault.call_number or call not in _CALLS[fault.kind]:
             return False
