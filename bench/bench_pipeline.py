@@ -49,7 +49,7 @@ COUNTING = "an Arrow sink that only counts"
 BY_HAND = "a sink that stages and joins files of the same bytes"
 # What a broker can be given some dozens of times.
 MOST_ROWS_PER_TASK = 500_000
-MICRO_BATCHES, WARM_UP_MICRO_BATCHES = 12, 3
+MICRO_BATCHES, WARM_UP_MICRO_BATCHES = 9, 3
 ROWS_PER_MICRO_BATCH = 60
 MANY_PARTITIONS, SEGMENTS_EACH = 10_000, 2
 # Targets, in ms and CPU seconds.
@@ -149,18 +149,18 @@ def permissive(spark: SparkSession, settings: Settings) -> Case:
     return case
 
 
-def micro_batch_ms(stream: DataFrame, sink: str, parent: Path, **options: str) -> float:
-    """Run a query for some micro-batches and return the median of the milliseconds that the later ones took."""
+def micro_batch_ms(stream: DataFrame, sink: str, parent: Path, count: int, **options: str) -> float:
+    """Run a query for some micro-batches and return the median of the milliseconds that the last `count` took."""
     writer = stream.writeStream.format(sink).options(**options)
     writer = writer.option("checkpointLocation", tempfile.mkdtemp(dir=parent))
     query = writer.trigger(processingTime="0 seconds").start()
     try:
-        while len(taken_ms(query)) < MICRO_BATCHES:
+        while len(taken_ms(query)) < WARM_UP_MICRO_BATCHES + count:
             error = query.exception()
             if error is not None:
                 raise error
             time.sleep(0.05)
-        return median(taken_ms(query)[WARM_UP_MICRO_BATCHES:MICRO_BATCHES])
+        return median(taken_ms(query)[WARM_UP_MICRO_BATCHES:][:count])
     finally:
         query.stop()
 
@@ -183,10 +183,11 @@ def micro_batches(spark: SparkSession, settings: Settings, parent: Path) -> Case
         return found.option("maxOffsetsPerTrigger", ROWS_PER_MICRO_BATCH).load(str(topic.directories[0]))
 
     source, sink = [], []
+    count = MICRO_BATCHES if settings.rounds > 1 else 1
     for _ in range(min(settings.rounds, 5)):
-        own = micro_batch_ms(rate(), "noop", parent)
-        source.append(micro_batch_ms(logs(), "noop", parent) - own)
-        sink.append(micro_batch_ms(rate(), "kstore", parent, path=str(new_root(parent)), topic=OUT) - own)
+        own = micro_batch_ms(rate(), "noop", parent, count)
+        source.append(micro_batch_ms(logs(), "noop", parent, count) - own)
+        sink.append(micro_batch_ms(rate(), "kstore", parent, count, path=str(new_root(parent)), topic=OUT) - own)
     case = Case(title="Spark, small micro-batches, above those of the rate source to noop", unit="", bytes_per_unit=0)
     case.bounds.append(Bound(name="kstore to noop", unit="ms", values=source, at_most=MOST_SOURCE_MS))
     case.bounds.append(Bound(name="rate source to kstore", unit="ms", values=sink, at_most=MOST_SINK_MS))

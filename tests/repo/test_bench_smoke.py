@@ -1,5 +1,6 @@
 # Goal: the benches run, compare equal outputs and notice when they differ, so that they can't rot unseen.
-# Method: each workload through the driver on tiny data; the data, digest and ratios alone. No timing is asserted.
+# Method: the workloads through the driver on tiny data, in one process as `python -m bench` runs them, those of Spark
+# in another; the data, digest and ratios alone. No timing is asserted.
 
 from __future__ import annotations
 
@@ -7,8 +8,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import crc32c
 import numpy as np
@@ -16,12 +19,15 @@ import pyarrow as pa
 import pytest
 
 from bench import bench_index, report
+from bench.__main__ import WORKLOADS as EVERY_WORKLOAD
 from bench.common import Bound, Case, OutputsDifferError, Samples, Settings, require_equal
 from bench.core_decode import columns_of, record_batch_of
 from bench.data import PartitionSpec, partition, repeated
 from bench.digest import ColumnDigest, digest_of_arrow
 from bench.limit import FileLimit, Limit, compile_limit, padded
 from kstore.store import open_log
+
+pytestmark = pytest.mark.timeout(900)
 
 ROOT = Path(__file__).parents[2]
 SMALL = PartitionSpec(name="bench-0", value_bytes=100, segment_bytes=40_000, segment_count=2)
@@ -45,43 +51,80 @@ WORKLOADS = [
 ]
 
 
-def run_driver(workload: str, results: Path) -> list[dict[str, object]]:
-    command = [sys.executable, "-m", "bench", "--tiny", "--dirty", "--only", workload, "--results", str(results)]
+BOUNDED = ("open", "follow", "memory")
+SPARK = ("udfs", "spark", "pipeline", "export")
+
+
+class Driven(NamedTuple):
+    """A run of the driver: where its results are, and how it ended."""
+
+    results: Path
+    done: subprocess.CompletedProcess[str]
+
+    def cases(self, workload: str) -> list[dict[str, Any]]:
+        assert self.done.returncode == 0, self.done.stdout + self.done.stderr
+        written = json.loads((self.results / f"{workload}.json").read_text())
+        assert {"commit", "machine", "versions", "load_average"} <= written.keys()
+        cases: list[dict[str, Any]] = written["cases"]
+        return cases
+
+
+def drive(workloads: Iterable[str], results: Path) -> Driven:
+    """Run workloads in one process, those with Spark in one JVM."""
+    only = [word for workload in workloads for word in ("--only", workload)]
+    command = [sys.executable, "-m", "bench", "--tiny", "--dirty", *only, "--results", str(results)]
     # Spark's workers must be this interpreter whatever python3 is on the PATH, and whatever ran before in this process.
     environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=240)
-    assert done.returncode == 0, done.stdout + done.stderr
-    written = json.loads((results / f"{workload}.json").read_text())
-    assert {"commit", "machine", "versions", "load_average"} <= written.keys()
-    return written["cases"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=840)
+    return Driven(results, done)
 
 
-def test_opening_is_held_against_its_bounds(tmp_path: Path) -> None:
-    (case,) = run_driver("open", tmp_path)
+@pytest.fixture(scope="module")
+def driven(tmp_path_factory: pytest.TempPathFactory) -> Driven:
+    """All workloads but those of Spark."""
+    names = [str(case.values[0]) for case in WORKLOADS if not case.marks]
+    return drive([*names, *BOUNDED], tmp_path_factory.mktemp("results"))
+
+
+@pytest.fixture(scope="module")
+def driven_spark(tmp_path_factory: pytest.TempPathFactory) -> Driven:
+    return drive(SPARK, tmp_path_factory.mktemp("results-spark"))
+
+
+def test_every_workload_but_that_of_a_whole_store_is_run_here() -> None:
+    names = {str(case.values[0]) for case in WORKLOADS}
+    assert {*names, *BOUNDED, *SPARK} == {*EVERY_WORKLOAD} - {"store"}
+
+
+def test_opening_is_held_against_its_bounds(driven: Driven) -> None:
+    (case,) = driven.cases("open")
     assert [(bound["unit"], len(bound["values"]), bound["at_most"]) for bound in case["bounds"]] == [
         ("s", 1, 2.0),
         ("files", 1, 1),
     ]
 
 
-def test_following_is_held_against_its_bounds(tmp_path: Path) -> None:
-    (case,) = run_driver("follow", tmp_path)
+def test_following_is_held_against_its_bounds(driven: Driven) -> None:
+    (case,) = driven.cases("follow")
     assert [(bound["unit"], len(bound["values"])) for bound in case["bounds"]] == [("ms", 1)] * 5
 
 
 @pytest.mark.spark
-def test_pipeline_is_held_against_its_bounds(tmp_path: Path) -> None:
-    planning, writing, permissive, micro_batches = run_driver("pipeline", tmp_path)
+def test_pipeline_is_held_against_its_bounds(driven_spark: Driven) -> None:
+    planning, writing, permissive, micro_batches = driven_spark.cases("pipeline")
     assert [bound["unit"] for bound in planning["bounds"] + micro_batches["bounds"]] == ["CPU s", "CPU s", "ms", "ms"]
     assert [ratio["target"] for ratio in writing["ratios"] + permissive["ratios"]] == [0.6, 0.8, 0.95]
 
 
 @pytest.mark.parametrize(("workload", "ratio"), WORKLOADS)
-def test_workload_compares_equal_outputs_and_writes_its_ratios(workload: str, ratio: str, tmp_path: Path) -> None:
-    cases = run_driver(workload, tmp_path)
+def test_workload_compares_equal_outputs_and_writes_its_ratios(
+    workload: str, ratio: str, request: pytest.FixtureRequest
+) -> None:
+    run: Driven = request.getfixturevalue("driven_spark" if workload in SPARK else "driven")
+    cases = run.cases(workload)
     assert all(len(samples["wall"]) == 1 and min(samples["wall"]) > 0 for c in cases for samples in c["samples"])
     assert ratio in {f"{r['of']} / {r['to']}" for r in cases[0]["ratios"]}
-    results = report.Results(tmp_path)
+    results = report.Results(run.results)
     shown = [place for place in report.places() if place.workload == workload and is_run_here(place)]
     assert [place for place in shown if results.ratio(place) is None] == []
 
@@ -91,8 +134,8 @@ def is_run_here(place: report.Place) -> bool:
     return not place.to.startswith(("Java", "Rust", "limit.c", "pread and CRC")) and "1024" not in place.case
 
 
-def test_memory_workload_measures_each_way_to_scan(tmp_path: Path) -> None:
-    cases = run_driver("memory", tmp_path)
+def test_memory_workload_measures_each_way_to_scan(driven: Driven) -> None:
+    cases = driven.cases("memory")
     names = [bound["name"] for bound in cases[0]["bounds"]]
     assert names == [
         "kstore, binary=copy, threads=1",
