@@ -120,6 +120,31 @@ def test_damaged_log_is_uncleanable_until_its_settings_change_and_stops_no_other
         assert list(store.run_maintenance(NOW_MS).failures) == [A]
 
 
+def test_topic_of_an_interrupted_deletion_is_cleaned_once_it_is_created_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def close_and_interrupt(log: WritableLog) -> None:
+        close(log)
+        raise KeyboardInterrupt
+
+    close = WritableLog.close
+    with open_store(root, "a", COMPACTED) as store:
+        store.create_topic(A.topic)
+        put(store, A, 8)
+        store.log(*A).flush()
+        flip_bit(root / "a-0" / "00000000000000000000.log", 100, bit=3)
+        assert list(store.run_maintenance(NOW_MS).failures) == [A]
+        monkeypatch.setattr(WritableLog, "close", close_and_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            store.delete_topic(A.topic)
+        monkeypatch.undo()
+        store.delete_topic(A.topic)
+        assert store.metrics()["uncleanable-partitions-count"] == 0
+        store.create_topic(A.topic)
+        put(store, A, 8)
+        assert list(store.run_maintenance(NOW_MS).compactions) == [A]
+
+
 def test_failed_log_is_reported_and_the_others_go_on(root: Path) -> None:
     env = FaultyEnv()
     with open_store(root, "a", LogConfig(segment_bytes=300, **WEEK), env=env) as store:
