@@ -84,7 +84,7 @@ def test_partitions_that_are_gone_are_read_no_more(store, monkeypatch):
     fill(store)
     with Consumer(store, topics=["t"], auto_offset_reset="earliest") as consumer:
         assert len(consumer.poll()) == 10
-        monkeypatch.setattr(store, "_partitions", tuple(one for one in store.partitions if one != T0))
+        monkeypatch.setattr(store._logs, "partitions", tuple(name for name in store.partitions if name != T0))
         assert consumer.poll() == []
         assert consumer.assignment() == (T1,)
 
