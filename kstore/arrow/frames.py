@@ -135,8 +135,8 @@ def _value_of(literal: object) -> int | str | datetime | None:
             return _time_of(ticks // _PER_MILLISECOND[unit])
         case {"Scalar": {"String": str(text)}}:
             return text
-        case {"Scalar": {**one}} | {"Dyn": {**one}}:
-            value = next(iter(one.values()), None)
+        case {"Scalar": {**typed}} | {"Dyn": {**typed}}:
+            value = next(iter(typed.values()), None)
             return value if type(value) is int else None
     return None
 
@@ -220,10 +220,10 @@ def _of_text(text: str, texts: list[str]) -> Bounds:
     parts = _parts_of(text, " and ")
     if len(parts) > 1:
         return reduce(Bounds.both, (_of_text(part, texts) for part in parts))
-    found = _COMPARISON.fullmatch(text)
-    if found is None:
+    comparison = _COMPARISON.fullmatch(text)
+    if comparison is None:
         return NO_BOUNDS
-    name, operator, literal = found.groups()
+    name, operator, literal = comparison.groups()
     return _of_comparison(name, operator, _value_of_text(literal, texts))
 
 
@@ -255,8 +255,8 @@ def _parts_of(text: str, separator: str) -> list[str]:
 
 def _value_of_text(literal: str, texts: list[str]) -> int | str | datetime | None:
     if re.fullmatch(r"#\d+", literal):
-        found = texts[int(literal[1:])]
-        return None if "\\" in found else found
+        value = texts[int(literal[1:])]
+        return None if "\\" in value else value
     if re.fullmatch(r"-?\d+", literal):
         return int(literal)
     time = _TIME.fullmatch(literal)

@@ -247,6 +247,22 @@ def test_file_that_was_being_opened_while_the_log_was_closed_is_closed_too(files
     assert env.open_names() == []
 
 
+def test_files_whose_closing_was_interrupted_are_closed_with_the_last_reference(files: list[str]) -> None:
+    class InterruptedCache(SharedCache[LocalFile]):
+        def release(self, owner: object) -> None:  # noqa: ARG002
+            raise KeyboardInterrupt
+
+    env = CountingEnv()
+    open_files = OpenFiles(env, InterruptedCache(limit=4, weigh=lambda _: 1, drop=LocalFile.close))
+    with open_files.borrow(files[0]):
+        pass
+    with pytest.raises(KeyboardInterrupt):
+        open_files.close()
+    assert env.open_names() == ["a"]
+    del open_files
+    assert env.open_names() == []
+
+
 def test_logs_sharing_a_cache_do_not_share_files(files: list[str]) -> None:
     """A later log may find another file under the same name, as compaction leaves it."""
     env, cache = CountingEnv(), small_cache(4)

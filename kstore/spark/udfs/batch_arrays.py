@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from kstore import _core
 from kstore.arrow import record_columns, schema
 from kstore.arrow.assembler import Assembler, Projection
-from kstore.compression import codec_name, decompress
+from kstore.compression import codec_name
 from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import KStoreError
+from kstore.log.files.columns import column_decoder
 from kstore.record import RecordBatch
 from kstore.record.packing import pack_groups
 from kstore.types import NO_TIMESTAMP
@@ -101,18 +102,7 @@ class Unpacker:
         return pa.StructArray.from_arrays(arrays, fields=list(self._projection.schema))
 
     def _new_decoder(self) -> _core.ColumnDecoder:
-        selection = self._projection.selection
-        return _core.ColumnDecoder(
-            key=selection.key,
-            value=selection.value,
-            offset=selection.offset,
-            timestamp=selection.timestamp,
-            headers=selection.headers,
-            batch_bytes=self._table_bytes,
-            max_batch_bytes=_CONFIG.max_batch_bytes,
-            max_decompressed_bytes=_CONFIG.max_decompressed_bytes,
-            decompress=decompress,
-        )
+        return column_decoder(self._projection.selection, batch_bytes=self._table_bytes, config=_CONFIG, start_offset=0)
 
     def _decode(self, value: memoryview) -> None:
         for position, size in batch_places(value):

@@ -1,0 +1,52 @@
+"""Goal: the one loop over a column decoder yields each full table and asks for the bytes that are missing.
+Method: two batches that are fed whole, in parts, or not at all."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from kstore._core import ColumnDecoder
+from kstore.config import LogConfig
+from kstore.log.files.columns import ColumnSelection, column_decoder, full_tables
+from tests.making.batches import record
+from tests.reference import codec as reference
+
+COUNT = 20
+LOG = b"".join(reference.write_batch([record(offset, b"v" * 100)]) for offset in range(COUNT))
+
+
+def started(*, batch_bytes: int) -> ColumnDecoder:
+    selection = ColumnSelection(offset=True, value="copy")
+    decoder = column_decoder(selection, batch_bytes=batch_bytes, config=LogConfig(), start_offset=0)
+    decoder.start_file(position=0, end_position=len(LOG), path="x.log")
+    return decoder
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 300, len(LOG)])
+def test_every_full_table_is_yielded_and_the_rows_after_the_last_one_stay_in_the_decoder(chunk_bytes: int) -> None:
+    decoder = started(batch_bytes=1000)
+
+    def read_chunk(reading: ColumnDecoder) -> bytes:
+        return LOG[reading.position : reading.position + max(reading.needed, chunk_bytes)]
+
+    tables = [*full_tables(decoder, read_chunk), decoder.take()]
+    assert [table.row_count for table in tables[:-1]] == [max(table.row_count for table in tables)] * (len(tables) - 1)
+    assert 1 < len(tables) < COUNT / 2
+    assert [row for table in tables for (row,) in struct.iter_unpack("=q", bytes(table.offset))] == [*range(COUNT)]
+
+
+def test_decoder_that_was_fed_everything_needs_no_chunk() -> None:
+    decoder = started(batch_bytes=1 << 20)
+    decoder.feed(LOG, 0)
+    assert list(full_tables(decoder)) == []
+    assert decoder.row_count == COUNT
+
+
+def test_bytes_that_nobody_fed_are_an_error_that_names_their_place() -> None:
+    decoder = started(batch_bytes=1 << 20)
+    size = len(LOG) // COUNT
+    decoder.feed(LOG[:size], 0)
+    with pytest.raises(ValueError, match=f"needs [0-9]+ bytes from position {size} on"):
+        list(full_tables(decoder))
