@@ -474,8 +474,11 @@ class Log(Closing):
         """Return how reads with these arguments are answered."""
         report = SkipReport(on_skip)
         if skips_damage(on_error):
-            return ReadsAroundDamage(self._source, report, self._kept_transactions)
-        return self._strict
+            reads: Reads = ReadsAroundDamage(self._source, report, self._kept_transactions)
+        else:
+            reads = Reads(self._source)
+        reads.log = self
+        return reads
 
     def _held_offsets(
         self,

@@ -52,6 +52,7 @@ class LogEnd(NamedTuple):
 class Reads:
     """The reads of a log that raise an error where they meet damage.
 
+    Attributes: log, which the iterators hold: one that is dropped while it is read keeps the lock of its writer.
     Raises: LogClosedError from every method after the log was closed; OffsetOutOfRangeError for offsets outside of its
         bounds, unless the method says otherwise; CorruptRecordError, UnsupportedMagicError when damage is met.
     Threads: thread-safe; each iterator belongs to one thread.
@@ -61,6 +62,7 @@ class Reads:
 
     def __init__(self, source: LogSource) -> None:
         self.source = source
+        self.log: object = None
 
     # Bounds
 
