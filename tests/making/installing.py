@@ -19,7 +19,8 @@ object= rest=()
 while [ $# -gt 0 ]; do
   case "$1" in
     -o) object=$2; shift ;;
-    -O3) rest+=(-O1) ;;
+    -O3) rest+=(-O0) ;;
+    -D_FORTIFY_SOURCE=*) ;;
     *) rest+=("$1") ;;
   esac
   shift
