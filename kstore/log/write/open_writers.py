@@ -79,9 +79,6 @@ class OpenWriters:
         self._mutex = threading.Lock()
         disown_in_child(self)
 
-    def __len__(self) -> int:
-        return len(self._slots)
-
     def watch(self, local: LocalLog, gate: WriteGate) -> None:
         """Count the file of a log that was just opened, and make room each time that it is opened again."""
         slot = WriterSlot(local, gate, self)
