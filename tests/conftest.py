@@ -35,6 +35,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Python times in the zone of the driver, and pages show what it prints.
 OTHER_ZONE, IN_UTC = "Asia/Kathmandu", ("tests/spark/", "tests/repo/", "tests/wheel/")
 
+# Hundreds of processes import the same modules, and pytest rewrites those of the tests: each would compile them.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # Tests run many short queries: compiling their code twice, for speed, costs more than it saves.
 SHORT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 os.environ["SPARK_SUBMIT_OPTS"] = os.environ["SPARK_LAUNCHER_OPTS"] = SHORT_JVM
