@@ -474,11 +474,8 @@ class Log(Closing):
         """Return how reads with these arguments are answered."""
         report = SkipReport(on_skip)
         if skips_damage(on_error):
-            reads: Reads = ReadsAroundDamage(self._source, report, self._kept_transactions)
-        else:
-            reads = Reads(self._source)
-        reads.log = self
-        return reads
+            return ReadsAroundDamage(self._source, report, self._kept_transactions, keeps=self)
+        return Reads(self._source, keeps=self)
 
     def _held_offsets(
         self,

@@ -52,7 +52,7 @@ class LogEnd(NamedTuple):
 class Reads:
     """The reads of a log that raise an error where they meet damage.
 
-    Attributes: log, which the iterators hold: one that is dropped while it is read keeps the lock of its writer.
+    Args: keeps: what the iterators keep alive: a writer whose log is dropped while it is read keeps its lock.
     Raises: LogClosedError from every method after the log was closed; OffsetOutOfRangeError for offsets outside of its
         bounds, unless the method says otherwise; CorruptRecordError, UnsupportedMagicError when damage is met.
     Threads: thread-safe; each iterator belongs to one thread.
@@ -60,9 +60,9 @@ class Reads:
 
     skips_damage = False
 
-    def __init__(self, source: LogSource) -> None:
+    def __init__(self, source: LogSource, *, keeps: object = None) -> None:
         self.source = source
-        self.log: object = None
+        self._keeps = keeps
 
     # Bounds
 

@@ -47,14 +47,15 @@ class KeptTransactions:
 class ReadsAroundDamage(Reads):
     """The reads of a log that leave damage out; see Reads.
 
-    Args: report: called with what is left out, before the records after it; kept: shared by the reads of one log.
+    Args: report: called with what is left out, before the records after it; kept: shared by the reads of one log;
+        keeps: as of Reads.
     Raises: as Reads, but no CorruptionError.
     """
 
     skips_damage = True
 
-    def __init__(self, source: LogSource, report: SkipReport, kept: KeptTransactions) -> None:
-        super().__init__(source)
+    def __init__(self, source: LogSource, report: SkipReport, kept: KeptTransactions, *, keeps: object = None) -> None:
+        super().__init__(source, keeps=keeps)
         self._report = report
         self._kept = kept
 
