@@ -346,7 +346,7 @@ class Log(Closing):
         Raises: CorruptRecordError, UnsupportedMagicError for damage in the walked range, unless on_error is "skip".
         Cost: that of log_end_offset; with "read_committed" that of transactions(), with "skip" too a read of the log.
         """
-        return self._reads(on_error).end(isolation)
+        return self._lookups(on_error).end(isolation)
 
     def offset_for_timestamp(self, timestamp_ms: int, *, on_error: OnError = "raise") -> OffsetAndTimestamp | None:
         """Return the first record in offset order whose timestamp is >= timestamp_ms; None if there is none.
@@ -368,7 +368,7 @@ class Log(Closing):
         if type(timestamp_ms) is not int or not -MAX_INT64 <= timestamp_ms <= MAX_INT64:
             timestamp_ms = max(checked_int("timestamp_ms", timestamp_ms), -MAX_INT64)
         timestamp_ms = min(timestamp_ms, MAX_OFFSET)
-        return self._reads(on_error, _tell_nobody).offset_for_timestamp(timestamp_ms)
+        return self._lookups(on_error).offset_for_timestamp(timestamp_ms)
 
     @with_old_names
     def plan(
@@ -471,11 +471,15 @@ class Log(Closing):
         self._source.relist_or_raise(error, attempts_left=attempts_left)
 
     def _reads(self, on_error: OnError, on_skip: OnSkip | None = None) -> Reads:
-        """Return how reads with these arguments are answered."""
+        """Return how the iterators of a read with these arguments are made; they keep this log."""
         report = SkipReport(on_skip)
         if skips_damage(on_error):
             return ReadsAroundDamage(self._source, report, self._kept_transactions, keeps=self)
         return Reads(self._source, keeps=self)
+
+    def _lookups(self, on_error: OnError) -> Reads:
+        """Return how a call with this argument is answered that returns no iterator."""
+        return self._reads(on_error, _tell_nobody) if skips_damage(on_error) else self._strict
 
     def _held_offsets(
         self,
@@ -494,7 +498,7 @@ class Log(Closing):
         Raises: CorruptRecordError, UnsupportedMagicError for damage in the walked range, unless on_error is "skip".
         Cost: a lookup by time; with "read_committed" that of transactions().
         """
-        return self._reads(on_error).held_offsets(start_offset, end_offset, since_ms=since_ms, isolation=isolation)
+        return self._lookups(on_error).held_offsets(start_offset, end_offset, since_ms=since_ms, isolation=isolation)
 
 
 def _tell_nobody(skipped: SkippedRange) -> None:

@@ -338,7 +338,10 @@ class Follower(Closing, Generic[Item]):
             if self.is_closed or not self._feed.unmade:
                 raise StopIteration
             self._make()
-        return self._next_item()
+        # Without a call, after which an interrupt would lose the item; of _next_item too, which costs more than this.
+        item: Item = self._ready[0]
+        del self._ready[0]
+        return item
 
     def __aiter__(self) -> Follower[Item]:
         return self
@@ -353,7 +356,7 @@ class Follower(Closing, Generic[Item]):
         return self._next_item()
 
     def _next_item(self) -> Item:
-        # Without a call, after which an interrupt would lose the item.
+        """Do as __next__ with what is ready."""
         item: Item = self._ready[0]
         del self._ready[0]
         return item
