@@ -176,7 +176,7 @@ def _plan_partition(
 
 
 def with_log(source: Source, directory: PartitionDirectory, use: Callable[[Log], _Result]) -> _Result:
-    """Open a log and return use(log); if its files change meanwhile, try again, at most 10 times in all.
+    """Open a log and return use(log); retry if its files change during the call, up to MOST_ATTEMPTS times in all.
 
     Raises: as use; LogNotFoundError; LogReplacedError or StorageError if the files keep changing.
     """

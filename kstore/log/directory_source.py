@@ -1,4 +1,4 @@
-"""DirectorySource: a directory as it was listed; the LogSource of a log that another process writes, or nobody."""
+"""DirectorySource: the LogSource of a directory as it was listed, for a log that this process does not write."""
 
 from __future__ import annotations
 

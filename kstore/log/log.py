@@ -471,15 +471,15 @@ class Log(Closing):
         self._source.relist_or_raise(error, attempts_left=attempts_left)
 
     def _reads(self, on_error: OnError, on_skip: OnSkip | None = None) -> Reads:
-        """Return how the iterators of a read with these arguments are made; they keep this log."""
+        """Return the reads for an iterator, which keeps this log alive."""
         report = SkipReport(on_skip)
         if skips_damage(on_error):
             return ReadsAroundDamage(self._source, report, self._kept_transactions, keeps=self)
         return Reads(self._source, keeps=self)
 
     def _lookups(self, on_error: OnError) -> Reads:
-        """Return how a call with this argument is answered that returns no iterator."""
-        return self._reads(on_error, _tell_nobody) if skips_damage(on_error) else self._strict
+        """Return the reads for a call that returns no iterator, and reports no damage."""
+        return self._reads(on_error, _ignore_skipped) if skips_damage(on_error) else self._strict
 
     def _held_offsets(
         self,
@@ -501,8 +501,8 @@ class Log(Closing):
         return self._lookups(on_error).held_offsets(start_offset, end_offset, since_ms=since_ms, isolation=isolation)
 
 
-def _tell_nobody(skipped: SkippedRange) -> None:
-    """Take no note of what a lookup leaves out."""
+def _ignore_skipped(skipped: SkippedRange) -> None:
+    """Do nothing: a lookup reports no damage."""
 
 
 def _position_of(segment: LogSegment, offset: int) -> int:

@@ -100,7 +100,7 @@ class Reads:
         # Negative timestamps are special values of a lookup.
         if since_ms is not None and since_ms >= 0 and log_end == self.source.log_end_offset:
             with suppress(*((CorruptionError,) if self.skips_damage else ())):
-                record = self.source.answer(lambda: self._by_timestamp(since_ms))
+                record = Reads.offset_for_timestamp(self, since_ms)
                 start = end if record is None else max(start, record.offset)
         return start, max(start, end)
 
@@ -309,8 +309,8 @@ class Reads:
         return settled_ranges(self._planned(start, end_offset=end, max_bytes=max_bytes), settled, last)
 
     def scan_bounds(self, start_offset: int | None, end_offset: int | None, *, isolation: Isolation) -> tuple[int, int]:
-        """Return the offsets of a scan by one reader; the end is MAX_OFFSET if that finds the end of the log by itself,
-        which saves a header walk.
+        """Return the offsets of a scan by one reader; the end is MAX_OFFSET if the scan finds the end of the log, which
+        saves a header walk.
         """
         start = self._start(start_offset)
         if end_offset is None and not is_committed(isolation) and self.source.answer(lambda: self.finds_end(start)):
@@ -358,7 +358,7 @@ class Reads:
         return watch(decoded, start, lambda _: end - 1)
 
     def finds_end(self, start: int) -> bool:
-        """Whether a scan from an offset should find the log's end by itself, which saves a header walk."""
+        """Whether a scan from an offset finds the end of the log, so that no header walk is needed for it."""
         self.check_open()
         source = self.source
         segments = source.segments

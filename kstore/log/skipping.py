@@ -199,7 +199,7 @@ def end_of(source: LogSource) -> LogEnd:
 
 
 class SettledAround(NamedTuple):
-    """The transactions for a read that goes on after damage; skipped: what it leaves out because their end is lost."""
+    """The transactions for a read that skips damage; skipped: what it leaves out because their end is lost."""
 
     settled: SettledLog
     skipped: tuple[SkippedRange, ...]

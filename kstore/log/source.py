@@ -1,4 +1,4 @@
-"""LogSource: what a Log reads, whoever writes the files, and the parts of it that an iterator needs.
+"""LogSource: the interface between a Log and its files; SourcePart: what one iterator reads of them.
 
 DirectorySource is a directory as it was listed, LiveSource in kstore.log.write a log that this process writes.
 """
@@ -50,7 +50,7 @@ class Watch(Protocol):
 class Comparison(NamedTuple):
     """What a look at a log found.
 
-    position: the offset to go on from; not below what is still in the log and was given; is_truncated: records that
+    position: the offset to continue from; not below what is still in the log and was given; is_truncated: records that
     were given were removed from the end of the log since: others may have their offsets; truncated_to: from which
     offset on, None if that is not known.
     """

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import shutil
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from kstore.env import FileStatus, LocalEnv, LocalFile, LockFile, WriteFile
 from kstore.errors import StorageError
+from kstore.store import open_store
 from tests.fakes.short_writes import ShortWrites
 
 FaultKind = Literal["EIO", "ENOSPC", "short", "EMFILE"]
@@ -173,3 +176,17 @@ class _FaultyWriteFile(_FaultyReads, ShortWrites):
     def sync(self) -> None:
         self._env.check("sync", self.path)
         super().sync()
+
+
+def calls_of_a_deletion(root: Path, copy: Path, kind: FaultKind, *, opens_log: bool = False) -> list[int]:
+    """Return the numbers of the calls of deleting the topic `gone` that can fail in this way, and one past the last.
+
+    Args: opens_log: whether its log is open then.
+    """
+    env = FaultyEnv()
+    with open_store(shutil.copytree(root, copy), "a", env=env) as store:
+        if opens_log:
+            store.log("gone")
+        env.watch(kind)
+        store.delete_topic("gone")
+        return env.fault_numbers(kind)

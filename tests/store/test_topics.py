@@ -31,7 +31,7 @@ from kstore.record import Record
 from kstore.store.settings.file import SettingsFile, write_settings
 from kstore.store.store import WritableStore, open_store
 from kstore.types import ZERO_UUID, TopicPartition
-from tests.fakes.faults import Fault, FaultKind, FaultyEnv
+from tests.fakes.faults import Fault, FaultKind, FaultyEnv, calls_of_a_deletion
 
 SETTINGS = "kstore-topic-settings"
 
@@ -139,16 +139,6 @@ def test_reader_of_a_deleted_log_is_told(root: Path) -> None:
             list(log.read())
 
 
-def calls_of_a_deletion(root: Path, copy: Path, kind: FaultKind) -> list[int]:
-    """Return the numbers of the calls of the deletion that can fail, and one past the last."""
-    env = FaultyEnv()
-    with open_store(shutil.copytree(root, copy), "a", env=env) as store:
-        store.log("gone")
-        env.watch(kind)
-        store.delete_topic("gone")
-        return env.fault_numbers(kind)
-
-
 @pytest.mark.parametrize("kind", ["EIO", "EMFILE"])
 def test_deletion_under_an_nth_call_that_fails_is_all_or_completed_later(
     root: Path, tmp_path: Path, kind: FaultKind
@@ -156,7 +146,7 @@ def test_deletion_under_an_nth_call_that_fails_is_all_or_completed_later(
     """Whatever call fails, the other topic is whole, and the topic either has all its records or goes completely."""
     failures = 0
     was_met = True
-    for number in calls_of_a_deletion(root, tmp_path / "watched", kind):
+    for number in calls_of_a_deletion(root, tmp_path / "watched", kind, opens_log=True):
         assert was_met, number
         copy = tmp_path / "copy"
         shutil.rmtree(copy, ignore_errors=True)

@@ -338,7 +338,7 @@ class Follower(Closing, Generic[Item]):
             if self.is_closed or not self._feed.unmade:
                 raise StopIteration
             self._make()
-        # Without a call, after which an interrupt would lose the item; of _next_item too, which costs more than this.
+        # No call here: an interrupt after it would lose the item, and one for each record costs time.
         item: Item = self._ready[0]
         del self._ready[0]
         return item

@@ -1,4 +1,4 @@
-"""open_segments: the segments of a directory at one moment, although somebody else may be changing it."""
+"""open_segments: the segments of a directory at one moment, also while another process changes the directory."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from kstore.store.settings.file import SettingsFile, write_settings
 from kstore.store.store import WritableStore, open_store
 from kstore.types import GROUP_OFFSETS_TOPIC as OFFSETS
 from kstore.types import OffsetAndMetadata, TopicPartition
-from tests.fakes.faults import Fault, FaultKind, FaultyEnv
+from tests.fakes.faults import Fault, FaultKind, FaultyEnv, calls_of_a_deletion
 from tests.making.batches import flip_bit
 
 GONE, KEPT = TopicPartition("gone", 0), TopicPartition("kept", 0)
@@ -104,15 +104,6 @@ def test_a_damaged_partition_of_offsets_does_not_keep_a_topic_from_its_deletion(
     assert f"offsets of the deleted topic gone may be left in {OFFSETS}-0" in caplog.text
     errors: list[Exception] = []
     assert {group.group_id for group in read_groups(root, on_error=errors.append)} == {"b"}
-
-
-def calls_of_a_deletion(root: Path, copy: Path, kind: FaultKind) -> list[int]:
-    """Return the numbers of the calls of the deletion that can fail, and one past the last."""
-    env = FaultyEnv()
-    with open_store(shutil.copytree(root, copy), "a", env=env) as store:
-        env.watch(kind)
-        store.delete_topic("gone")
-        return env.fault_numbers(kind)
 
 
 @pytest.mark.parametrize("kind", ["EIO", "ENOSPC", "EMFILE"])

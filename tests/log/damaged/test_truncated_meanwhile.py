@@ -1,4 +1,4 @@
-"""Goal: whoever looks for batches in a damaged file that somebody truncates meanwhile ends, with what is left or with
+"""Goal: a search for batches in a damaged file that is truncated during the search ends, with what is left or with
 LogReplacedError.
 Method: an Env that truncates the file right before the n-th call of the system, for every n, at the start of a batch,
 in one and to nothing."""
