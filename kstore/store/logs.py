@@ -137,7 +137,7 @@ class WriterLogs(OpenLogs[WritableLog]):
             self.logs[directory.topic_partition] = log
 
     def withdraw(self, topic: str) -> None:
-        """Close the logs of a topic that is about to be deleted, and list its partitions no more."""
+        """Close the logs of a topic that is about to be deleted, and remove its partitions from the list."""
         for topic_partition in [partition for partition in self.directories if partition.topic == topic]:
             self._leaving.add(topic_partition)
             del self.directories[topic_partition]

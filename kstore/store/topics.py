@@ -134,7 +134,7 @@ class StoreTopics:
             raise no_such_topic(self._root, topic)
 
     def _add_partitions(self, topic: str, numbers: Iterable[int], topic_id: uuid.UUID | None) -> None:
-        """Create partitions, each with an empty segment, and list them then."""
+        """Create partitions, each with an empty segment, and add them to the list."""
         logs, root = self._logs, self._root
         added = [TopicPartition(topic, number) for number in numbers]
         forget_partitions(root, frozenset(added), self._env)
@@ -152,7 +152,7 @@ class StoreTopics:
             self._listeners.report(root)
 
     def _withdraw(self, topic: str) -> None:
-        """Close the logs of a topic whose deletion has begun, and list it no more."""
+        """Close the logs of a topic whose deletion has begun, and remove it from the list."""
         self._logs.withdraw(topic)
         for topic_partition in list(self._maintenance.uncleanable):
             if topic_partition.topic == topic:
