@@ -433,8 +433,8 @@ cdef enum:
 cdef int64_t size_of(object part) except -1:
     cdef int64_t size = 0
     if isinstance(part, (tuple, list)):
-        for one in part:
-            size += size_of(one)
+        for inner in part:
+            size += size_of(inner)
         return size
     return 0 if part is None or isinstance(part, int) else len(part)
 

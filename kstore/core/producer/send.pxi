@@ -6,8 +6,8 @@
 
 
 # Returns: a copy of the list.  Raises: TypeError for anything but batches.
-cdef list checked_batches(list ones):
-    return [<ProducerBatchCore?>one for one in ones]
+cdef list checked_batches(list batches):
+    return [<ProducerBatchCore?>batch for batch in batches]
 
 
 def push_batches(PartitionQueue queue not None, list batches not None, Py_ssize_t count, dict incomplete not None):
