@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from kstore.errors import ExportTransactionError as ExportTransactionError
     from kstore.errors import InvalidProducerEpochError as InvalidProducerEpochError
     from kstore.errors import InvalidRecordError as InvalidRecordError
+    from kstore.errors import InvalidSchemaError as InvalidSchemaError
     from kstore.errors import InvalidTimestampError as InvalidTimestampError
     from kstore.errors import InvalidTopicError as InvalidTopicError
     from kstore.errors import InvalidTxnStateError as InvalidTxnStateError
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
     from kstore.errors import RecordErrorReason as RecordErrorReason
     from kstore.errors import RecordTooLargeError as RecordTooLargeError
     from kstore.errors import RecordValidationError as RecordValidationError
+    from kstore.errors import SchemaError as SchemaError
+    from kstore.errors import SchemaNotFoundError as SchemaNotFoundError
     from kstore.errors import SegmentTooLargeError as SegmentTooLargeError
     from kstore.errors import SerializationError as SerializationError
     from kstore.errors import SinkResponseError as SinkResponseError
@@ -132,6 +135,10 @@ if TYPE_CHECKING:
     from kstore.types import OffsetAndTimestamp as OffsetAndTimestamp
     from kstore.types import TimestampType as TimestampType
     from kstore.types import TopicPartition as TopicPartition
+    from kstore.values.formats import ValueFormat as ValueFormat
+    from kstore.values.registry import RegisteredSchema as RegisteredSchema
+    from kstore.values.registry import SchemaRegistry as SchemaRegistry
+    from kstore.values.registry import read_schemas as read_schemas
 
 _ROOMS = {
     "kstore.archive": ("ExportSummary", "export"),
@@ -157,6 +164,7 @@ _ROOMS = {
         "ExportTransactionError",
         "InvalidProducerEpochError",
         "InvalidRecordError",
+        "InvalidSchemaError",
         "InvalidTimestampError",
         "InvalidTopicError",
         "InvalidTxnStateError",
@@ -185,6 +193,8 @@ _ROOMS = {
         "RecordTooLargeError",
         "RecordValidationError",
         "SegmentTooLargeError",
+        "SchemaError",
+        "SchemaNotFoundError",
         "SerializationError",
         "SinkResponseError",
         "StorageError",
@@ -255,6 +265,8 @@ _ROOMS = {
         "TimestampType",
         "TopicPartition",
     ),
+    "kstore.values.formats": ("ValueFormat",),
+    "kstore.values.registry": ("RegisteredSchema", "SchemaRegistry", "read_schemas"),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 

@@ -527,6 +527,58 @@ class RecordBatchPacker:
 class HeldBuffer:
     def __init__(self, data: Buffer, flags: int = ...) -> None: ...
 
+VALUE_LAYOUTS: Final[dict[str, int]]
+AVRO_STEPS: Final[dict[str, int]]
+VALUE_FRAMINGS: Final[dict[str, int]]
+VALUE_STOPS: Final[dict[str, int]]
+VALUE_FAULTS: Final[tuple[str, ...]]
+
+@final
+class ValueColumns:
+    def __init__(self, layout: Sequence[tuple[int, int, int, int]], *, most_bytes: int) -> None: ...
+    most_bytes: Final[int]
+    @property
+    def row_count(self) -> int: ...
+    def take(self) -> tuple[int, int, Sequence[Any], Sequence[Any]]: ...
+
+@final
+class AvroProgram:
+    def __init__(
+        self,
+        columns: ValueColumns,
+        steps: Sequence[tuple[int, int, int, int, int, int, int]],
+        references: Sequence[int],
+        constants: bytes,
+        *,
+        root: int,
+    ) -> None: ...
+
+@final
+class AvroDecoder:
+    def __init__(
+        self,
+        columns: ValueColumns,
+        *,
+        framing: Literal["none", "confluent", "apicurio"],
+        allows_trailing: bool,
+        stops_at_fault: bool,
+    ) -> None: ...
+    columns: Final[ValueColumns]
+    schema_id: int
+    def add(self, schema_id: int, program: AvroProgram | None) -> None: ...
+    def decode(
+        self,
+        validity: Buffer | None,
+        offsets: Buffer,
+        data: Buffer | None,
+        *,
+        first: int,
+        row_count: int,
+        row: int = 0,
+        ids: Buffer | None = None,
+    ) -> tuple[int, int]: ...
+    def faults(self) -> list[tuple[int, str, int, int]]: ...
+
 @final
 class ExportedBatch:
     def __init__(self, columns: Sequence[tuple[int, int, Sequence[Any], Sequence[Any]]], *, row_count: int) -> None: ...

@@ -20,7 +20,7 @@ from cpython.weakref cimport PyWeakref_NewRef
 from libc.errno cimport EIO
 from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memmove, memset
 
 from _thread import allocate_lock
 from sys import byteorder as _byteorder
@@ -74,5 +74,8 @@ include "core/producer/batch.pxi"
 include "core/producer/stamp.pxi"
 include "core/record/pack.pxi"
 include "core/export.pxi"
+include "core/values/columns.pxi"
+include "core/values/avro.pxi"
+include "core/values/decoder.pxi"
 include "core/producer/accumulate.pxi"
 include "core/producer/send.pxi"

@@ -492,6 +492,18 @@ class UnsupportedError(KStoreError):
         self.position = position
 
 
+class SchemaError(KStoreError):
+    """A schema of keys or values cannot be used."""
+
+
+class InvalidSchemaError(SchemaError):
+    """A schema is malformed, or has a type that no column can hold."""
+
+
+class SchemaNotFoundError(SchemaError):
+    """There is no schema of this id, subject or version, or no place where it could be looked up."""
+
+
 class MemoryLimitError(UnsupportedError):
     """The bytes may be valid, but one record would exceed a memory limit of the configuration.
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 
 from kstore.arrow import frames
-from kstore.arrow.columns import Binary
+from kstore.arrow.columns import DEFAULT_COLUMNS, Binary
 from kstore.arrow.decoding import DEFAULT_BATCH_BYTES, ScanOptions, decode_ranges, strings_of
 from kstore.config import MAX_INT64, LogConfig, config_or_default
-from kstore.env import Env, StrPath, is_same_file
+from kstore.env import DEFAULT_ENV, Env, StrPath, is_same_file, split_path
 from kstore.errors import LogReplacedError
 from kstore.log.damage import OnError, OnSkip
 from kstore.log.files.names import PartitionDirectory
@@ -24,6 +24,9 @@ from kstore.log.plan import DEFAULT_PLAN_BYTES, THREAD_RANGE_BYTES, ScanRange
 from kstore.log.reads import Isolation
 from kstore.store.opening import look_into, open_found, open_log
 from kstore.types import MAX_OFFSET
+from kstore.values.formats import Origin, Partitions, SchemaSource, ValueFormat, formats_of, text_columns
+from kstore.values.registry import SchemaRegistry
+from kstore.values.typed import TypedRows, ValueMode, typed_rows
 
 if TYPE_CHECKING:
     import duckdb
@@ -60,13 +63,15 @@ class Scan:
         env: Env | None = None,
         on_error: OnError = "raise",
         on_skip: OnSkip | None = None,
+        typed: TypedRows | None = None,
     ) -> None:
         self.ranges = list(ranges)
         self._isolation = isolation
         self._bounds_ms = since_ms, until_ms
         self._times = None if since_ms is until_ms is None else _Times(since_ms, until_ms)
+        self._typed = typed
         self._options = ScanOptions(
-            columns=columns,
+            columns=columns if typed is None else typed.base_columns,
             binary=binary,
             strings=strings_of(strings),
             batch_bytes=batch_bytes,
@@ -77,12 +82,22 @@ class Scan:
             on_error=on_error,
             on_skip=on_skip,
         )
-        self.schema: pa.Schema = self._options.schema()
+        self._base = self._options.schema()
+        self.schema: pa.Schema = self._base if typed is None else typed.schema(self._base)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        times, names = self._times, self.schema.names
-        if times is None:
+        if self._typed is None and self._times is None:
             return decode_ranges(self.ranges, self._options, self.schema)
+        batches = self._timely_batches()
+        if self._typed is None:
+            return batches
+        return self._typed.batches(batches, most_bytes=self._options.config.max_decompressed_bytes)
+
+    def _timely_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows within the bounds of time; keys and values are bytes or text."""
+        times, names = self._times, self._base.names
+        if times is None:
+            return decode_ranges(self.ranges, self._options, self._base)
         options = replace(self._options, columns=names if "timestamp" in names else [*names, "timestamp"])
         batches = decode_ranges(self.ranges, options, options.schema())
         return (part.select(names) for batch in batches for part in times.rows_in(batch))
@@ -151,15 +166,19 @@ class Scan:
         Raises: LogReplacedError if a file was replaced since the scan was planned; the errors of scan.
         """
         names = [name for name in self.schema.names if name in columns] or self.schema.names[:1]
+        typed = None if self._typed is None else self._typed.narrowed(names)
+        base = names if typed is None else typed.base_columns
         options = replace(
             self._options,
-            columns=names,
-            strings=tuple(name for name in self._options.strings if name in names),
+            columns=base,
+            strings=tuple(name for name in self._options.strings if name in base),
             binary="copy" if copies else self._options.binary,
         )
         since_ms, until_ms = self._bounds_ms
         ranges = self._ranges_within(bounds)
-        return Scan(ranges, since_ms=since_ms, until_ms=until_ms, isolation=self._isolation, **vars(options))
+        return Scan(
+            ranges, since_ms=since_ms, until_ms=until_ms, isolation=self._isolation, typed=typed, **vars(options)
+        )
 
     def _ranges_within(self, bounds: frames.Bounds) -> list[ScanRange]:
         start, end = bounds.start_offset or 0, MAX_OFFSET if bounds.end_offset is None else bounds.end_offset
@@ -251,6 +270,12 @@ def scan(
     config: LogConfig | None = None,
     on_error: OnError = "raise",
     on_skip: OnSkip | None = None,
+    value: ValueFormat | str | None = None,
+    key: ValueFormat | str | None = None,
+    schema: SchemaSource | None = None,
+    schemas: StrPath | SchemaRegistry | None = None,
+    mode: ValueMode = "PERMISSIVE",
+    flatten: bool = False,
 ) -> Scan:
     """Scan partition directories, log.dirs roots, a list of these, or planned ranges, as an Arrow stream.
 
@@ -266,7 +291,10 @@ def scan(
         timestamp counts as -1 ms. isolation: "read_committed" leaves out aborted transactions and ends at the last
         stable offset. columns, binary, strings, batch_bytes, threads, on_error, on_skip: see record_batches; each
         iteration tells on_skip what it leaves out.
-        Planned ranges are read as they are, except for since and until.
+        value, key: a ValueFormat or the name of one, by which they become columns (docs/values.md); None = bytes.
+        schema, schemas: as of ValueFormat, for formats given by name; schema is that of values. mode: "FAILFAST" raises
+        an error for what cannot be decoded, "PERMISSIVE" gives null, "DROPMALFORMED" leaves the row out. flatten: make
+        columns of the fields of a record. Planned ranges are read as they are, except for since and until.
     Raises: ValueError for an invalid argument, for a topic or partition that is not found, or for offsets, partitions
         or isolation with planned ranges; LogNotFoundError, StorageError; CorruptRecordError, UnsupportedMagicError for
         damage that a bound has to be looked up in; while reading, the errors of record_batches.
@@ -275,28 +303,84 @@ def scan(
     since_ms, until_ms = time_ms("since", since), time_ms("until", until)
     selection = Selection.of(topics=topics, partitions=partitions, start_offset=start_offset, end_offset=end_offset)
     wanted = _Part(selection=selection, since_ms=since_ms, isolation=isolation)
-    items = list(source) if isinstance(source, Iterable) and not isinstance(source, (str, bytes)) else [source]
-    ranges = [item for item in items if isinstance(item, ScanRange)]
-    paths = [item for item in items if not isinstance(item, ScanRange)]
-    if ranges and (wanted.is_bounded or selection.partitions is not None):
-        raise ValueError("planned ranges have their offsets and isolation: expected paths with these arguments")
-    planned = Scan(
-        ranges,
+    is_typed = not value is key is schema is schemas is None
+    formats = formats_of(value=value, key=key, schema=schema, schemas=schemas) if is_typed else {}
+    planned = _planned(source, wanted, threads=threads, config=config, on_error=on_error)
+    return Scan(
+        planned.ranges,
         since_ms=since_ms,
         until_ms=until_ms,
-        isolation=None if ranges else isolation,
+        isolation=isolation if planned.from_paths else None,
         columns=columns,
         binary=binary,
-        strings=strings,
+        strings=text_columns(formats, strings) if formats else strings,
         batch_bytes=batch_bytes,
         threads=threads,
         config=config,
         on_error=on_error,
         on_skip=on_skip,
+        typed=planned.typed(formats, columns, mode=mode, flatten=flatten) if formats else None,
     )
-    if paths:
-        planned.ranges += _ranges_of(paths, wanted, threads=threads, config=config, on_error=on_error)
-    return planned
+
+
+class _Planned(NamedTuple):
+    """What a scan reads: ranges, and the partitions that were found for them; none if ranges were given."""
+
+    ranges: list[ScanRange]
+    directories: list[PartitionDirectory]
+    from_paths: bool
+    config: LogConfig | None
+    on_error: OnError
+
+    def typed(
+        self,
+        formats: Mapping[Origin, ValueFormat],
+        names: Sequence[str] | None,
+        *,
+        mode: ValueMode,
+        flatten: bool,
+    ) -> TypedRows:
+        """Return what makes columns of keys and values.  Args, Raises: as of typed_rows."""
+        places = self._partitions()
+        return typed_rows(formats, places, names=names, default=DEFAULT_COLUMNS, mode=mode, flatten=flatten)
+
+    def _partitions(self) -> Partitions:
+        """Return what the schemas of keys and values may depend on."""
+        topics = [
+            *(directory.topic_partition.topic for directory in self.directories),
+            *(scan_range.topic for scan_range in self.ranges),
+        ]
+
+        def first(origin: Origin) -> bytes | None:
+            for batch in Scan(self.ranges, columns=[origin], batch_bytes=1, config=self.config, on_error=self.on_error):
+                column = batch.column(0).drop_null()
+                if len(column):
+                    return cast("bytes", column[0].as_py())
+            return None
+
+        places = [(directory.root, directory.env) for directory in self.directories[:1]]
+        places += [(split_path(scan_range.path)[0], scan_range.env) for scan_range in self.ranges[:1]]
+        root, env = places[0] if places else (None, DEFAULT_ENV)
+        return Partitions(tuple(dict.fromkeys(topics)), root, env, first)
+
+
+def _planned(
+    source: StrPath | Iterable[StrPath | ScanRange],
+    wanted: _Part,
+    *,
+    threads: int,
+    config: LogConfig | None,
+    on_error: OnError,
+) -> _Planned:
+    """Plan what is wanted of the paths of a source; ranges in it are kept as they are."""
+    items = list(source) if isinstance(source, Iterable) and not isinstance(source, (str, bytes)) else [source]
+    ranges = [item for item in items if isinstance(item, ScanRange)]
+    paths = [item for item in items if not isinstance(item, ScanRange)]
+    if ranges and (wanted.is_bounded or wanted.selection.partitions is not None):
+        raise ValueError("planned ranges have their offsets and isolation: expected paths with these arguments")
+    directories = wanted.selection.find(paths) if paths else []
+    planned = _ranges_of(directories, wanted, threads=threads, config=config, on_error=on_error)
+    return _Planned([*ranges, *planned], directories, not ranges, config, on_error)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,7 +401,12 @@ class _Part:
 
 
 def _ranges_of(
-    paths: Sequence[StrPath], wanted: _Part, *, threads: int, config: LogConfig | None, on_error: OnError
+    directories: Sequence[PartitionDirectory],
+    wanted: _Part,
+    *,
+    threads: int,
+    config: LogConfig | None,
+    on_error: OnError,
 ) -> Iterator[ScanRange]:
     size = _range_bytes(threads)
 
@@ -336,7 +425,7 @@ def _ranges_of(
                 )
             )
 
-    return chain.from_iterable(look_into(wanted.selection.find(paths), ranges_of))
+    return chain.from_iterable(look_into(directories, ranges_of))
 
 
 def _range_bytes(threads: int) -> int | None:

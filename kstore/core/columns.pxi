@@ -193,25 +193,33 @@ cdef int64_t valid_utf8(const uint8_t* p, int64_t size) noexcept nogil:
     return at
 
 
+# Copies p as UTF-8, with U+FFFD for each maximal invalid subpart, to where there is room for UTF8_GROWTH times its size,
+# or for its size if it is valid. Requires: `good` bytes from p on are valid. Returns: how many bytes were stored.
+cdef int64_t copy_as_text(uint8_t* to, const uint8_t* p, int64_t size, int64_t good,
+                          const uint8_t* readable_end) noexcept nogil:
+    cdef int64_t stored = good
+    cdef int step
+    ks_copy(to, p, good, readable_end)
+    while good < size:
+        step = utf8_sequence(p + good, size - good)
+        if step > 0:
+            memcpy(to + stored, p + good, <size_t>step)
+            stored += step
+            good += step
+        else:
+            memcpy(to + stored, "\xef\xbf\xbd", 3)
+            stored += 3
+            good -= step
+    return stored
+
+
 # Appends p as UTF-8, with U+FFFD for each maximal invalid subpart. Returns: NEED_VALUE_SPACE (nothing changed) if it
 # may not fit.
 cdef Status put_text(VarColumn* c, const uint8_t* p, int64_t size, const uint8_t* readable_end) noexcept nogil:
     cdef int64_t good = valid_utf8(p, size)
-    cdef int step
     if (size if good == size else UTF8_GROWTH * size) > c.capacity - c.used:
         return NEED_VALUE_SPACE
-    ks_copy(c.data + c.used, p, good, readable_end)
-    c.used += good
-    while good < size:
-        step = utf8_sequence(p + good, size - good)
-        if step > 0:
-            memcpy(c.data + c.used, p + good, <size_t>step)
-            c.used += step
-            good += step
-        else:
-            memcpy(c.data + c.used, "\xef\xbf\xbd", 3)
-            c.used += 3
-            good -= step
+    c.used += copy_as_text(c.data + c.used, p, size, good, readable_end)
     return OK
 
 

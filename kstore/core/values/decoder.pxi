@@ -1,0 +1,425 @@
+# AvroDecoder: a column of Avro values, of any number of schemas, decoded row by row into one set of columns.
+
+# The layout and the width that a step's column must have; a width of 0 is any.
+cdef bint fits_column(const AvroStep* s, const ValueTable* t) noexcept:
+    cdef const ValueColumn* c
+    cdef const ValueColumn* child
+    if s.column == UNWANTED:
+        return s.kind != STEP_MEMBER
+    if not 0 <= s.column < t.count:
+        return False
+    c = t.columns + s.column
+    child = t.columns + c.first_child
+    if s.kind == STEP_NULL or s.kind == STEP_UNION or s.kind == STEP_DEFAULT or s.kind == STEP_UNRESOLVED:
+        return True
+    if s.kind == STEP_BOOLEAN:
+        return c.layout == LAYOUT_BIT
+    if s.kind == STEP_BYTES or s.kind == STEP_STRING or s.kind == STEP_ENUM or s.kind == STEP_UUID:
+        return c.layout == LAYOUT_VARIABLE
+    if s.kind == STEP_FIXED:
+        return c.layout == LAYOUT_VARIABLE if s.size == 0 else c.layout == LAYOUT_FIXED and c.width == s.size
+    if s.kind == STEP_DECIMAL_BYTES or s.kind == STEP_DECIMAL_FIXED:
+        return c.layout == LAYOUT_FIXED and (c.width == 16 or c.width == 32)
+    if s.kind == STEP_DURATION:
+        return c.layout == LAYOUT_STRUCT and c.child_count == 3 and child.layout == LAYOUT_FIXED and child.width == 8 \
+            and child[1].layout == LAYOUT_FIXED and child[1].width == 8 \
+            and child[2].layout == LAYOUT_FIXED and child[2].width == 8
+    if s.kind == STEP_RECORD:
+        return c.layout == LAYOUT_STRUCT
+    if s.kind == STEP_MEMBER:
+        return c.layout == LAYOUT_STRUCT and 0 <= s.size < c.child_count
+    if s.kind == STEP_ARRAY:
+        return c.layout == LAYOUT_LIST
+    if s.kind == STEP_MAP:
+        return c.layout == LAYOUT_LIST and child.layout == LAYOUT_STRUCT and child.child_count == 2 \
+            and t.columns[child.first_child].layout == LAYOUT_VARIABLE
+    if s.kind == STEP_INT or s.kind == STEP_INT_AS_FLOAT or s.kind == STEP_LONG_AS_FLOAT or s.kind == STEP_FLOAT:
+        return c.layout == LAYOUT_FIXED and c.width == 4
+    return c.layout == LAYOUT_FIXED and c.width == 8
+
+
+@cython.final
+cdef class AvroProgram:
+    """What reads values of one writer's schema into the columns of a reader.
+
+    Args: steps: for each step (kind, column, first, count, size, constant, constant_size), kind one of AVRO_STEPS,
+        column -1 for a value that is skipped; references: the numbers that `first` and `count` are parts of; constants:
+        the bytes that `constant` and the references of an enum point into; root: the number of the step of a value.
+    Raises: ValueError for a step that does not fit the columns, or refers to what is not there; MemoryError.
+    Threads: safe; nothing changes it.
+    """
+
+    cdef AvroStep* steps
+    cdef int32_t* references
+    cdef bytes constants
+    cdef int32_t root
+
+    def __cinit__(self, ValueColumns columns, steps, references, bytes constants, *, int32_t root):
+        cdef AvroStep* s
+        cdef int32_t number
+        cdef int32_t step_count = len(steps)
+        cdef int32_t reference_count = len(references)
+        if columns is None or constants is None:
+            raise TypeError("expected columns and constants, got None")
+        self.constants = constants
+        self.root = root
+        self.steps = <AvroStep*>calloc(max(step_count, 1), sizeof(AvroStep))
+        self.references = <int32_t*>calloc(max(reference_count, 1), sizeof(int32_t))
+        if self.steps == NULL or self.references == NULL:
+            raise MemoryError(f"no memory for {step_count} steps")
+        for number, reference in enumerate(references):
+            self.references[number] = reference
+        for number, (kind, column, first, count, size, constant, constant_size) in enumerate(steps):
+            s = self.steps + number
+            s.kind, s.column, s.first, s.count = kind, column, first, count
+            s.size, s.constant, s.constant_size = size, constant, constant_size
+            if not 0 <= s.kind < STEPS or not fits_column(s, &columns.table) \
+                    or not self.has_its_parts(s, step_count, reference_count):
+                raise ValueError(f"step {number} is invalid: {steps[number]}")
+        if not 0 <= root < step_count:
+            raise ValueError(f"step {root} is not there")
+
+    # Whether what a step refers to is there.
+    cdef bint has_its_parts(self, const AvroStep* s, int32_t step_count, int32_t reference_count):
+        cdef int64_t size = PyBytes_GET_SIZE(self.constants)
+        cdef int64_t per_item = 2 if s.kind == STEP_ENUM else 1
+        cdef int32_t i
+        if s.size < 0 or not 0 <= s.constant <= size or not 0 <= s.constant_size <= size - s.constant:
+            return False
+        if not 0 <= s.first <= reference_count or s.count < 0 or per_item * s.count > reference_count - s.first:
+            return False
+        if s.kind == STEP_DECIMAL_BYTES or s.kind == STEP_DECIMAL_FIXED:
+            return s.constant_size == 8 * LIMBS
+        if s.kind == STEP_ARRAY or s.kind == STEP_MAP or s.kind == STEP_MEMBER or s.kind == STEP_DEFAULT:
+            if s.count != 1:
+                return False
+        if s.kind == STEP_ENUM:
+            for i in range(s.first, s.first + 2 * s.count, 2):
+                if self.references[i] >= 0 and not 0 <= self.references[i + 1] <= size - self.references[i]:
+                    return False
+        elif s.kind >= STEP_RECORD:
+            for i in range(s.first, s.first + s.count):
+                if not 0 <= self.references[i] < step_count:
+                    return False
+        return True
+
+    def __dealloc__(self):
+        free(self.steps)
+        free(self.references)
+
+
+# A value that became a null row: its row in the table, why, where in the value it was seen, and the id of its schema.
+cdef struct FaultNote:
+    int64_t row
+    int64_t schema_id
+    int64_t position
+    ValueFault fault
+
+cdef struct KnownSchema:
+    int64_t schema_id
+    bint is_readable            # no: values of this id become null rows
+    const AvroStep* steps
+    const int32_t* references
+    const uint8_t* constants
+    int32_t root
+
+cdef enum ValueStop:
+    STOP_AT_END
+    STOP_AT_SCHEMA          # the next value has a schema id that is not known
+    STOP_AT_LIMIT           # the columns are full; the next value is not in them
+    STOP_AT_FAULT           # the next value is bad, and bad ones end the read
+    STOP_NO_MEMORY
+    STOP_BAD_ARRAY
+
+# A column of values to decode. ids: schema ids from elsewhere, -1 for a row whose value has its own; NULL for none.
+cdef struct ValueInput:
+    const uint8_t* validity
+    const int32_t* offsets
+    const uint8_t* data
+    int64_t data_size
+    int64_t first               # of the rows, among the entries of the buffers
+    int64_t rows
+    const int64_t* ids
+    ValueFraming framing
+    bint allows_trailing
+    bint stops_at_fault
+
+
+@cython.final
+cdef class AvroDecoder:
+    """Decodes values of any number of writers' schemas into the columns of one reader.
+
+    A value that cannot be decoded becomes a null row, and a note in `faults`.
+    Args: columns: where rows go; framing: what each value begins with, one of VALUE_FRAMINGS; allows_trailing: whether
+        bytes after a value are ignored, as Kafka's deserializers do; stops_at_fault: whether decode returns before a
+        value that cannot be decoded.
+    Threads: not thread-safe; decode releases the GIL.
+    """
+
+    cdef readonly ValueColumns columns
+    cdef readonly int64_t schema_id     # of the value that was read last
+    cdef dict programs
+    cdef KnownSchema* known
+    cdef int64_t known_count
+    cdef int64_t known_capacity
+    cdef KnownSchema* current           # that of schema_id, NULL if it has to be looked up
+    cdef FaultNote* notes
+    cdef int64_t note_count
+    cdef int64_t note_capacity
+    cdef ValueInput values
+    cdef AvroRun run
+
+    def __cinit__(self, ValueColumns columns, *, framing, bint allows_trailing, bint stops_at_fault):
+        if columns is None:
+            raise TypeError("expected columns, got None")
+        self.columns = columns
+        self.programs = {}
+        self.values.framing = VALUE_FRAMINGS[framing]
+        self.values.allows_trailing = allows_trailing
+        self.values.stops_at_fault = stops_at_fault
+        self.schema_id = -1
+        self.run.table = &columns.table
+
+    def __dealloc__(self):
+        free(self.known)
+        free(self.notes)
+
+    def add(self, int64_t schema_id, AvroProgram program):
+        """Have values of a schema id read by a program, or become null rows if it is None.
+
+        Args: schema_id: -1 for values without a frame.  Raises: MemoryError.
+        """
+        cdef int64_t number = self.place_of(schema_id)
+        self.current = NULL
+        if number == self.known_count or self.known[number].schema_id != schema_id:
+            if self.known_count == self.known_capacity:
+                self.grow_known()
+            memmove(self.known + number + 1, self.known + number,
+                    <size_t>(self.known_count - number) * sizeof(KnownSchema))
+            self.known_count += 1
+        self.programs[schema_id] = program
+        self.known[number].schema_id = schema_id
+        self.known[number].is_readable = program is not None
+        if program is not None:
+            self.known[number].steps = program.steps
+            self.known[number].references = program.references
+            self.known[number].constants = <const uint8_t*>PyBytes_AS_STRING(program.constants)
+            self.known[number].root = program.root
+
+    cdef int grow_known(self) except -1:
+        cdef int64_t capacity = max(2 * self.known_capacity, 16)
+        cdef void* longer = realloc(self.known, <size_t>capacity * sizeof(KnownSchema))
+        if longer == NULL:
+            raise MemoryError(f"no memory for {capacity} schemas")
+        self.known = <KnownSchema*>longer
+        self.known_capacity = capacity
+        return 0
+
+    # Returns: the number of the first known schema whose id is not below schema_id.
+    cdef int64_t place_of(self, int64_t schema_id) noexcept nogil:
+        cdef int64_t low = 0
+        cdef int64_t high = self.known_count
+        cdef int64_t middle
+        while low < high:
+            middle = (low + high) // 2
+            if self.known[middle].schema_id < schema_id:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def decode(self, validity, offsets, data, *, int64_t first, int64_t row_count, int64_t row=0, ids=None):
+        """Decode rows of an Arrow binary array from `row` on; return (the row that is next, one of VALUE_STOPS).
+
+        Args: validity, offsets, data: the buffers of the array, None for an absent one; first: the array's offset in
+            them; ids: an int64 schema id for each row, -1 where the value's frame has it, None for no such ids.
+        Raises: ValueError for buffers that are too short, or offsets that do not rise within the data; MemoryError.
+        """
+        cdef Py_buffer views[4]
+        cdef int held = 0
+        cdef int64_t sizes[4]
+        cdef int64_t next_row = row
+        cdef ValueStop stop = STOP_AT_END
+        buffers = (validity, offsets, data, ids)
+        if first < 0 or row_count < 0 or not 0 <= row <= row_count or row_count > INT32_MAX - first:
+            raise ValueError(f"rows {row} to {row_count} from {first} on are no part of an array")
+        try:
+            for number, buffer in enumerate(buffers):
+                if buffer is None:
+                    PyBuffer_FillInfo(&views[number], None, NULL, 0, True, PyBUF_SIMPLE)
+                else:
+                    PyObject_GetBuffer(buffer, &views[number], PyBUF_SIMPLE)
+                held += 1
+                sizes[number] = views[number].len
+            if sizes[1] // 4 < first + row_count + 1 or (validity is not None and 8 * sizes[0] < first + row_count) \
+                    or (ids is not None and sizes[3] // 8 < row_count):
+                raise ValueError(f"the buffers are too short for {row_count} rows from {first} on")
+            self.values.validity = NULL
+            if validity is not None:
+                self.values.validity = <const uint8_t*>views[0].buf
+            self.values.offsets = <const int32_t*>views[1].buf
+            self.values.data = <const uint8_t*>views[2].buf
+            self.values.data_size = sizes[2]
+            self.values.ids = NULL
+            if ids is not None:
+                self.values.ids = <const int64_t*>views[3].buf
+            self.values.first, self.values.rows = first, row_count
+            with nogil:
+                stop = self.decode_rows(&next_row)
+        finally:
+            for number in range(held):
+                PyBuffer_Release(&views[number])
+        if stop == STOP_NO_MEMORY:
+            raise MemoryError("no memory for decoded values")
+        if stop == STOP_BAD_ARRAY:
+            raise ValueError(f"the offsets of row {next_row} are not within {self.values.data_size} bytes of data")
+        return next_row, <int>stop
+
+    def faults(self):
+        """Return, for each null row that takes the place of a bad value, (row among those not taken, reason, position
+        in the value in bytes, schema id), and forget them.
+        """
+        cdef list reasons = []
+        cdef int64_t i
+        for i in range(self.note_count):
+            note = self.notes[i]
+            reasons.append((note.row, VALUE_FAULTS[note.fault], note.position, note.schema_id))
+        self.note_count = 0
+        return reasons
+
+    cdef ValueStop decode_rows(self, int64_t* next_row) noexcept nogil:
+        cdef ValueTable* t = &self.columns.table
+        cdef int64_t before
+        cdef ValueFault fault = VALUE_SOUND
+        cdef ValueStop stop
+        while next_row[0] < self.values.rows:
+            before = t.columns[0].rows
+            stop = self.decode_row(next_row[0], &fault)
+            if stop == STOP_AT_END and fault != VALUE_SOUND:
+                cut_rows(t, 0, before)
+                stop = self.end_bad_row(fault)
+            if stop != STOP_AT_END:
+                return stop
+            next_row[0] += 1
+        return STOP_AT_END
+
+    # Puts a null row in the place of a bad value. Requires: what was stored of it was removed.
+    cdef ValueStop end_bad_row(self, ValueFault fault) noexcept nogil:
+        cdef ValueTable* t = &self.columns.table
+        cdef int64_t row = t.columns[0].rows
+        if fault == VALUE_NO_MEMORY:
+            return STOP_NO_MEMORY
+        if fault == VALUE_TOO_LARGE:
+            if row > 0:
+                return STOP_AT_LIMIT
+            self.columns.clear()
+        if self.note_fault(row, fault) != VALUE_SOUND:
+            return STOP_NO_MEMORY
+        if self.values.stops_at_fault:
+            return STOP_AT_FAULT
+        fault = append_null(t, 0)
+        if fault == VALUE_SOUND:
+            return STOP_AT_END
+        cut_rows(t, 0, row)
+        self.note_count -= 1
+        return STOP_AT_LIMIT if fault == VALUE_TOO_LARGE and row > 0 else STOP_NO_MEMORY
+
+    cdef ValueFault note_fault(self, int64_t row, ValueFault fault) noexcept nogil:
+        cdef FaultNote* note
+        if self.note_count == self.note_capacity:
+            if regrow(<void**>&self.notes, max(2 * self.note_capacity, 16) * <int64_t>sizeof(FaultNote)) != VALUE_SOUND:
+                return VALUE_NO_MEMORY
+            self.note_capacity = max(2 * self.note_capacity, 16)
+        note = self.notes + self.note_count
+        note.row = row
+        note.fault = fault
+        note.schema_id = self.schema_id
+        note.position = self.run.at - self.run.start
+        self.note_count += 1
+        return VALUE_SOUND
+
+    cdef ValueStop decode_row(self, int64_t row, ValueFault* fault) noexcept nogil:
+        cdef AvroRun* r = &self.run
+        cdef ValueInput* v = &self.values
+        cdef int64_t at = v.first + row
+        fault[0] = VALUE_SOUND
+        if v.validity != NULL and not is_bit_set(v.validity, at):
+            fault[0] = append_null(r.table, 0)
+            return STOP_AT_END
+        if not 0 <= v.offsets[at] <= v.offsets[at + 1] <= v.data_size:
+            return STOP_BAD_ARRAY
+        r.start = r.at = v.data + v.offsets[at]
+        r.end = v.data + v.offsets[at + 1]
+        r.readable_end = v.data + v.data_size
+        r.empty_items = 0
+        if not self.take_schema(-1 if v.ids == NULL else v.ids[row]):
+            fault[0] = VALUE_NOT_FRAMED
+            return STOP_AT_END
+        if self.current == NULL:
+            return STOP_AT_SCHEMA
+        if not self.current.is_readable:
+            fault[0] = VALUE_NO_SCHEMA
+            return STOP_AT_END
+        r.steps = self.current.steps
+        r.references = self.current.references
+        r.constants = self.current.constants
+        fault[0] = read_step(r, self.current.root, 0)
+        if fault[0] == VALUE_SOUND and r.at != r.end and not v.allows_trailing:
+            fault[0] = VALUE_TRAILING_BYTES
+        return STOP_AT_END
+
+    # Finds the schema of a value, whose frame it moves past unless the id is from elsewhere. Returns: False if the
+    # value has no frame.
+    cdef bint take_schema(self, int64_t schema_id) noexcept nogil:
+        cdef AvroRun* r = &self.run
+        cdef int64_t size = r.end - r.at
+        cdef int64_t number
+        if schema_id < 0 and self.values.framing != FRAMING_NONE:
+            if self.values.framing == FRAMING_CONFLUENT:
+                if size < CONFLUENT_FRAME_SIZE or r.at[0] != 0:
+                    return False
+                schema_id = ks_get32(r.at + 1)
+                r.at += CONFLUENT_FRAME_SIZE
+            else:
+                if size < APICURIO_FRAME_SIZE or r.at[0] != 0 or r.at[1] & 0x80:
+                    return False
+                schema_id = <int64_t>ks_get64(r.at + 1)
+                r.at += APICURIO_FRAME_SIZE
+        if schema_id != self.schema_id or self.current == NULL:
+            self.schema_id = schema_id
+            number = self.place_of(schema_id)
+            self.current = NULL
+            if number < self.known_count and self.known[number].schema_id == schema_id:
+                self.current = self.known + number
+        return True
+
+
+# Why a value cannot be decoded, by ValueFault.
+VALUE_FAULTS = (
+    "",
+    "there is no memory for it",
+    "it takes too much memory as columns",
+    "it ends inside of a field",
+    "a varint has more than 10 bytes",
+    "an int does not fit 32 bits",
+    "a size is negative",
+    "a boolean is neither 0 nor 1",
+    "the branch of a union is not in the schema",
+    "the symbol of an enum is not in the schema",
+    "a block of an array or map has more items than can follow",
+    "a decimal has more digits than its precision",
+    "the reader's schema has no place for what was written",
+    "values are nested more than 1000 deep",
+    "bytes follow the value",
+    "it does not begin with the magic byte and the id of a schema",
+    "the schema of its id is not known",
+)
+
+
+VALUE_FRAMINGS = {"none": <int>FRAMING_NONE, "confluent": <int>FRAMING_CONFLUENT, "apicurio": <int>FRAMING_APICURIO}
+VALUE_STOPS = {
+    "end": <int>STOP_AT_END,
+    "schema": <int>STOP_AT_SCHEMA,
+    "limit": <int>STOP_AT_LIMIT,
+    "fault": <int>STOP_AT_FAULT,
+}

@@ -1,0 +1,1 @@
+"""Avro: schemas, and values of them as columns. May use decoded, registry."""

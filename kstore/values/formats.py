@@ -1,0 +1,236 @@
+"""Formats of keys and values: what a column of bytes becomes, and from which schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from functools import cache
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from kstore.env import Env, StrPath, locate
+from kstore.errors import InvalidSchemaError, SchemaNotFoundError
+from kstore.values.avro.columns import Wanted, columns_of
+from kstore.values.avro.reader import AvroReader, Framing
+from kstore.values.avro.schema import AvroType, parse_avro_schema
+from kstore.values.decoded import UNFRAMED, ValueReader
+from kstore.values.primitives import PRIMITIVE_TYPES, PrimitiveReader
+from kstore.values.registry import RegisteredSchema, SchemaRegistry, read_schemas
+
+Origin: TypeAlias = Literal["key", "value"]
+SchemaSource: TypeAlias = StrPath | Mapping[str, Any] | list[Any]
+FORMATS = ("avro", *PRIMITIVE_TYPES)
+_MOST_SCHEMA_BYTES = 16 << 20
+
+
+class Partitions(NamedTuple):
+    """The partitions whose keys or values are read, as far as their schema depends on it.
+
+    topics: their topics; root, env: where a registry's topic may be, root None without such a place. first: returns the
+    first of their keys or values that is not null.
+    """
+
+    topics: tuple[str, ...]
+    root: str | None
+    env: Env
+    first: Callable[[Origin], bytes | None]
+
+
+class ColumnFormat(Protocol):
+    """What a column of bytes becomes.  Threads: thread-safe; each reader belongs to one thread."""
+
+    def type(self, wanted: Wanted) -> pa.DataType:
+        """Return the Arrow type.  Args: wanted: the fields of a record that are read.  Raises: InvalidSchemaError."""
+        ...
+
+    def reader(self, wanted: Wanted, *, most_bytes: int) -> ValueReader:
+        """Return a new reader.  Args: most_bytes: the memory that decoded columns may take, and that a value may."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PrimitiveFormat:
+    """Values that one of Kafka's own serializers wrote."""
+
+    name: str
+
+    def type(self, _wanted: Wanted) -> pa.DataType:
+        return PRIMITIVE_TYPES[self.name]
+
+    def reader(self, _wanted: Wanted, *, most_bytes: int) -> ValueReader:
+        del most_bytes
+        return PrimitiveReader(self.name)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AvroFormat:
+    """Avro values.
+
+    reader_schema: what they are read as; writer_of: returns what values of a schema id were written as.
+    """
+
+    reader_schema: AvroType
+    writer_of: Callable[[int], AvroType]
+    framing: Framing
+
+    def type(self, wanted: Wanted) -> pa.DataType:
+        return columns_of(self.reader_schema, wanted).arrow_type
+
+    def reader(self, wanted: Wanted, *, most_bytes: int) -> ValueReader:
+        columns = columns_of(self.reader_schema, wanted)
+        return AvroReader(columns, self.writer_of, framing=self.framing, most_bytes=most_bytes)
+
+
+@dataclass(frozen=True)
+class ValueFormat:
+    """How keys or values are read.
+
+    Args: name: one of FORMATS. schema: an Avro schema as JSON text, as parsed JSON, or as the path of a file: what
+        records are read as. schemas: a root, a partition or a URL of one, with the topic `_schemas`, or a
+        SchemaRegistry: where schemas of framed values are looked up; None: the root of the partitions, unless
+        schema is given. schema_id: which of them records are read as; None: the newest version of the subject.
+        framing: what each value begins with; None: "confluent" with a registry, else "none".
+    """
+
+    name: str
+    _: KW_ONLY
+    schema: SchemaSource | None = None
+    schemas: StrPath | SchemaRegistry | None = None
+    schema_id: int | None = None
+    framing: Framing | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in FORMATS:
+            raise ValueError(f"expected one of the formats {', '.join(FORMATS)}, got {self.name!r}")
+        if self.framing not in (None, "none", "confluent", "apicurio"):
+            raise ValueError(f'framing must be "none", "confluent" or "apicurio", got {self.framing!r}')
+
+
+def text_columns(formats: Mapping[Origin, ValueFormat], strings: Iterable[str] = ()) -> list[str]:
+    """Return the columns that are read as text: those of `strings`, and keys or values of the format "string"."""
+    named = [strings] if isinstance(strings, str) else list(strings)
+    return [*named, *(origin for origin, each in formats.items() if each.name == "string")]
+
+
+def format_for(options: ValueFormat, origin: Origin, partitions: Partitions) -> ColumnFormat:
+    """Return the format for the keys or values of partitions.
+
+    Raises: SchemaNotFoundError, InvalidSchemaError; what reading `_schemas` raises.
+    """
+    if options.name in PRIMITIVE_TYPES:
+        return PrimitiveFormat(options.name)
+    return _avro_format(options, origin, partitions)
+
+
+def formats_of(
+    *,
+    value: ValueFormat | str | None,
+    key: ValueFormat | str | None,
+    schema: SchemaSource | None = None,
+    schemas: StrPath | SchemaRegistry | None = None,
+) -> dict[Origin, ValueFormat]:
+    """Return the formats of values and keys that are given as such or by name.
+
+    Args: schema: that of values whose format is given by name; schemas: of both.
+    Raises: ValueError for an unknown format, or a schema that no format takes.
+    """
+    if (schema is not None and not isinstance(value, str)) or (schemas is not None and value is key is None):
+        raise ValueError('schema and schemas are for a format of values that is given by its name, as value="avro"')
+    formats: dict[Origin, ValueFormat] = {}
+    if value is not None:
+        formats["value"] = ValueFormat(value, schema=schema, schemas=schemas) if isinstance(value, str) else value
+    if key is not None:
+        formats["key"] = ValueFormat(key, schemas=schemas) if isinstance(key, str) else key
+    return formats
+
+
+def _avro_format(options: ValueFormat, origin: Origin, partitions: Partitions) -> AvroFormat:
+    if options.schema is not None and options.schemas is None:
+        given = parse_avro_schema(_schema_text(options.schema))
+        return AvroFormat(given, lambda _: given, options.framing or "none")
+    schemas = _Schemas(_registry(options, origin, partitions))
+    if options.schema is not None:
+        reader_schema = parse_avro_schema(_schema_text(options.schema))
+    else:
+        reader_schema = schemas.type_of(_chosen(options, origin, partitions, schemas.registry))
+    return AvroFormat(reader_schema, schemas.writer_of(_subject(origin, partitions)), options.framing or "confluent")
+
+
+def _registry(options: ValueFormat, origin: Origin, partitions: Partitions) -> SchemaRegistry:
+    if isinstance(options.schemas, SchemaRegistry):
+        return options.schemas
+    if options.schemas is not None:
+        return read_schemas(options.schemas)
+    if partitions.root is None:
+        raise SchemaNotFoundError(
+            f"no place is known where the schemas of {origin}s are: pass schema=, or schemas= with the root of a "
+            "registry's topic"
+        )
+    return read_schemas(partitions.root, partitions.env)
+
+
+def _subject(origin: Origin, partitions: Partitions) -> str:
+    """Return the subject of the topic, as Confluent's TopicNameStrategy names it."""
+    return f"{partitions.topics[0]}-{origin}" if partitions.topics else ""
+
+
+def _chosen(options: ValueFormat, origin: Origin, partitions: Partitions, registry: SchemaRegistry) -> RegisteredSchema:
+    """Return the schema that records are read as."""
+    subjects = [f"{topic}-{origin}" for topic in partitions.topics]
+    if options.schema_id is not None:
+        return registry.by_id(options.schema_id, subjects[0] if subjects else "")
+    known = [subject for subject in subjects if subject in registry.subjects]
+    latest = {registry.latest(subject).schema_id: registry.latest(subject) for subject in known}
+    if len(latest) > 1:
+        raise SchemaNotFoundError(
+            f"the topics {', '.join(partitions.topics)} have different schemas: read them one by one, or choose one "
+            "by schema= or schema_id="
+        )
+    if latest:
+        return next(iter(latest.values()))
+    first = partitions.first(origin)
+    if first is None or len(first) < 5 or first[0] != 0:
+        raise SchemaNotFoundError(
+            f"the registry has no subject {' or '.join(subjects) or 'for these records'}, and the first {origin} has "
+            "no schema id in front: pass schema= or schema_id="
+        )
+    return registry.latest(registry.by_id(int.from_bytes(first[1:5], "big")).subject)
+
+
+class _Schemas:
+    """The schemas of a registry as Avro types, each parsed once."""
+
+    def __init__(self, registry: SchemaRegistry) -> None:
+        self.registry = registry
+        self.type_of = cache(self._parsed)
+
+    def _parsed(self, schema: RegisteredSchema) -> AvroType:
+        if schema.schema_type != "AVRO":
+            raise InvalidSchemaError(
+                f"version {schema.version} of {schema.subject!r} is a schema of type {schema.schema_type}, "
+                "expected AVRO"
+            )
+        references = [reference.text for reference in self.registry.referenced(schema)]
+        return parse_avro_schema(schema.text, references)
+
+    def writer_of(self, subject: str) -> Callable[[int], AvroType]:
+        """Return what gives the schema of an id, in the context of a subject."""
+
+        def writer(schema_id: int) -> AvroType:
+            if schema_id == UNFRAMED:
+                raise SchemaNotFoundError("the value has no schema id")
+            return self.type_of(self.registry.by_id(schema_id, subject))
+
+        return writer
+
+
+def _schema_text(schema: SchemaSource) -> str:
+    """Return the text of a schema that is given as text, as parsed JSON or as the path of a file."""
+    if isinstance(schema, (Mapping, list)):
+        return json.dumps(schema)
+    if isinstance(schema, str) and schema.lstrip()[:1] in ("{", "[", '"'):
+        return schema
+    env, path = locate(schema)
+    return env.read_file(path, max_bytes=_MOST_SCHEMA_BYTES).decode("utf-8", "replace")

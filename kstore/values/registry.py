@@ -1,0 +1,245 @@
+"""Schemas by id, subject and version: what the records of a registry's topic, `_schemas`, add up to.
+
+The records are those of Confluent's Schema Registry (KafkaSchemaRegistry), which Karapace and Redpanda write too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
+
+from kstore.env import Env, StrPath, join_path, locate
+from kstore.errors import LogNotFoundError, SchemaNotFoundError
+from kstore.log.files.names import find_partition
+from kstore.store.opening import open_found
+
+SCHEMAS_TOPIC = "_schemas"
+SchemaType: TypeAlias = Literal["AVRO", "PROTOBUF", "JSON"]
+
+_CONTEXT = ":."
+# References have no circle in a registry; a damaged one might.
+_MOST_REFERENCES = 1000
+
+
+class Reference(NamedTuple):
+    """That a schema names another one. name: what it calls it."""
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A version of a subject.
+
+    guid: the id in headers of newer serializers, None if the registry gave none. is_deleted: whether it was deleted
+    softly, so that no new record uses it; it still reads the old ones.
+    """
+
+    schema_id: int
+    subject: str
+    version: int
+    schema_type: SchemaType
+    text: str
+    references: tuple[Reference, ...] = ()
+    guid: str | None = None
+    is_deleted: bool = False
+
+
+class SchemaRegistry:
+    """The schemas of a registry. Thread-safe, as nothing changes it.
+
+    Attributes: compatibility: the level of each subject that has one of its own, by subject; "" is that of the others.
+    """
+
+    def __init__(self, schemas: Iterable[RegisteredSchema], compatibility: Mapping[str, str] | None = None) -> None:
+        self.schemas = tuple(sorted(schemas, key=lambda schema: (schema.subject, schema.version)))
+        self.compatibility = dict(compatibility or {})
+        self._versions = {(schema.subject, schema.version): schema for schema in self.schemas}
+        self._by_id: dict[tuple[str, int], RegisteredSchema] = {}
+        self._by_guid = {schema.guid: schema for schema in self.schemas if schema.guid is not None}
+        for schema in self.schemas:
+            self._by_id.setdefault((_context_of(schema.subject), schema.schema_id), schema)
+
+    def __repr__(self) -> str:
+        return f"SchemaRegistry(subjects={len(self.subjects)}, schemas={len(self.schemas)})"
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """The subjects, in order, also those of which all versions were deleted softly."""
+        return tuple(dict.fromkeys(schema.subject for schema in self.schemas))
+
+    def by_id(self, schema_id: int, subject: str = "") -> RegisteredSchema:
+        """Return the schema with an id, of the context of a subject.
+
+        Raises: SchemaNotFoundError.
+        """
+        schema = self._by_id.get((_context_of(subject), schema_id))
+        if schema is None:
+            raise SchemaNotFoundError(f"the registry has no schema of id {schema_id}")
+        return schema
+
+    def by_guid(self, guid: str) -> RegisteredSchema:
+        """Return the schema with a GUID.
+
+        Raises: SchemaNotFoundError.
+        """
+        schema = self._by_guid.get(guid)
+        if schema is None:
+            raise SchemaNotFoundError(f"the registry has no schema of GUID {guid}")
+        return schema
+
+    def versions(self, subject: str) -> tuple[RegisteredSchema, ...]:
+        """Return the versions of a subject, deleted ones too, in order; none for an unknown subject."""
+        return tuple(schema for schema in self.schemas if schema.subject == subject)
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        """Return the newest version of a subject; a deleted one only if all are deleted.
+
+        Raises: SchemaNotFoundError for an unknown subject.
+        """
+        versions = self.versions(subject)
+        if not versions:
+            raise SchemaNotFoundError(f"the registry has no subject {subject!r}")
+        return max(versions, key=lambda schema: (not schema.is_deleted, schema.version))
+
+    def referenced(self, schema: RegisteredSchema) -> list[RegisteredSchema]:
+        """Return the schemas that a schema refers to, each once and after those that it refers to itself.
+
+        Raises: SchemaNotFoundError if one is missing.
+        """
+        ordered: dict[tuple[str, int], RegisteredSchema] = {}
+        self._collect(schema, ordered, [])
+        return list(ordered.values())
+
+    def _collect(
+        self, schema: RegisteredSchema, ordered: dict[tuple[str, int], RegisteredSchema], within: list[RegisteredSchema]
+    ) -> None:
+        if schema in within or len(within) > _MOST_REFERENCES:
+            raise SchemaNotFoundError(f"version {schema.version} of {schema.subject!r} refers to itself")
+        for reference in schema.references:
+            place = reference.subject, reference.version
+            if place in ordered:
+                continue
+            target = self._versions.get(place)
+            if target is None:
+                raise SchemaNotFoundError(
+                    f"version {schema.version} of {schema.subject!r} refers to version {reference.version} of "
+                    f"{reference.subject!r}, which the registry does not have"
+                )
+            self._collect(target, ordered, [*within, schema])
+            ordered[place] = target
+
+
+def read_schemas(path: StrPath, env: Env | None = None) -> SchemaRegistry:
+    """Return what a `_schemas` topic adds up to.
+
+    Args: path: a root that has the topic, or the directory of its one partition.
+    Raises: SchemaNotFoundError if a root has no such topic; otherwise what Log.read raises.
+    Cost: reads the topic once.
+    """
+    env, place = locate(path, env)
+    try:
+        directory = find_partition(place, env)
+    except LogNotFoundError:
+        try:
+            directory = find_partition(join_path(place, f"{SCHEMAS_TOPIC}-0"), env)
+        except LogNotFoundError as error:
+            raise SchemaNotFoundError(
+                f"{place} has no topic {SCHEMAS_TOPIC}: expected a root with a registry's topic, or its partition",
+                path=place,
+            ) from error
+    with open_found(directory) as log:
+        return registry_of((record.key, record.value) for record in log.read())
+
+
+def registry_of(records: Iterable[tuple[bytes | None, bytes | None]]) -> SchemaRegistry:
+    """Return what the keys and values of a `_schemas` topic add up to, in the order of their offsets.
+
+    Keys and values that are no JSON objects, or lack what a registry writes, are passed over.
+    """
+    state = _State()
+    for key, value in records:
+        kind, fields = _object(key), _object(value)
+        if kind is not None:
+            state.apply(kind, fields)
+    return SchemaRegistry(state.schemas.values(), state.compatibility)
+
+
+def _object(data: bytes | None) -> dict[str, Any] | None:
+    if data is None:
+        return None
+    try:
+        parsed = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return parsed if isinstance(parsed, dict) else None
+
+
+class _State:
+    """The state of a registry while its records are applied, as KafkaStore does."""
+
+    def __init__(self) -> None:
+        self.schemas: dict[tuple[str, int], RegisteredSchema] = {}
+        self.compatibility: dict[str, str] = {}
+
+    def apply(self, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
+        subject = key.get("subject") or ""
+        if not isinstance(subject, str):
+            return
+        match key.get("keytype"):
+            case "SCHEMA":
+                self._apply_schema(subject, key.get("version"), value)
+            case "CONFIG":
+                level = None if value is None else value.get("compatibilityLevel")
+                self.compatibility.pop(subject, None)
+                if isinstance(level, str):
+                    self.compatibility[subject] = level
+            case "DELETE_SUBJECT" if value is not None and type(value.get("version")) is int:
+                for place, schema in self._versions(subject):
+                    if schema.version <= value["version"]:
+                        self.schemas[place] = replace(schema, is_deleted=True)
+            case "CLEAR_SUBJECT":
+                for place, _ in self._versions(subject):
+                    del self.schemas[place]
+
+    def _versions(self, subject: str) -> list[tuple[tuple[str, int], RegisteredSchema]]:
+        return [(place, schema) for place, schema in self.schemas.items() if place[0] == subject]
+
+    def _apply_schema(self, subject: str, version: object, value: Mapping[str, Any] | None) -> None:
+        if type(version) is not int:
+            return
+        if value is None:
+            self.schemas.pop((subject, version), None)
+            return
+        schema_id, text, guid = value.get("id"), value.get("schema"), value.get("guid")
+        schema_type = value.get("schemaType") or "AVRO"
+        if type(schema_id) is not int or not isinstance(text, str) or schema_type not in ("AVRO", "PROTOBUF", "JSON"):
+            return
+        self.schemas[subject, version] = RegisteredSchema(
+            schema_id,
+            subject,
+            version,
+            cast("SchemaType", schema_type),
+            text,
+            tuple(_references(value.get("references"))),
+            guid if isinstance(guid, str) else None,
+            is_deleted=value.get("deleted") is True,
+        )
+
+
+def _references(items: object) -> Iterator[Reference]:
+    for item in items if isinstance(items, list) else ():
+        match item:
+            case {"name": str(name), "subject": str(subject), "version": int(version)}:
+                yield Reference(name, subject, version)
+
+
+def _context_of(subject: str) -> str:
+    """Return the context of a subject, in which ids are unique: "" or that between `:.` and the next colon."""
+    if not subject.startswith(_CONTEXT):
+        return ""
+    return subject[len(_CONTEXT) :].partition(":")[0]

@@ -1,0 +1,144 @@
+"""Goal: a registry's topic adds up to what the registry answers.
+Method: the kinds of records that Confluent's registry writes, in the orders in which it does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kstore
+from kstore.errors import SchemaNotFoundError
+from kstore.values.registry import RegisteredSchema, SchemaRegistry, registry_of
+
+TEXT = '{"type": "record", "name": "R", "fields": []}'
+
+
+def key(kind: str, subject: str, **more: Any) -> bytes:
+    return json.dumps({"keytype": kind, "subject": subject, "magic": 1, **more}).encode()
+
+
+def schema(subject: str, version: int, schema_id: int, **more: Any) -> tuple[bytes, bytes]:
+    value = {"subject": subject, "version": version, "id": schema_id, "schema": TEXT, "deleted": False, **more}
+    return key("SCHEMA", subject, version=version), json.dumps(value).encode()
+
+
+def ids(registry: SchemaRegistry, subject: str) -> list[tuple[int, int, bool]]:
+    return [(each.version, each.schema_id, each.is_deleted) for each in registry.versions(subject)]
+
+
+def test_versions_are_those_registered_and_the_newest_is_the_latest() -> None:
+    registry = registry_of([schema("a-value", 1, 10), schema("a-value", 2, 11), schema("b-value", 1, 10)])
+    assert registry.subjects == ("a-value", "b-value")
+    assert registry.latest("a-value").schema_id == 11
+    assert registry.by_id(10).subject == "a-value"
+
+
+def test_a_version_that_was_deleted_softly_is_no_latest_and_keeps_its_id() -> None:
+    registry = registry_of([schema("a", 1, 1), schema("a", 2, 2), schema("a", 2, 2, deleted=True)])
+    assert ids(registry, "a") == [(1, 1, False), (2, 2, True)]
+    assert registry.latest("a").version == 1
+    assert registry.by_id(2).is_deleted
+
+
+def test_a_subject_of_deleted_versions_has_its_newest_as_the_latest() -> None:
+    deletion = key("DELETE_SUBJECT", "a"), json.dumps({"subject": "a", "version": 2}).encode()
+    registry = registry_of([schema("a", 1, 1), schema("a", 2, 2), deletion])
+    assert ids(registry, "a") == [(1, 1, True), (2, 2, True)]
+    assert registry.latest("a").version == 2
+
+
+def test_a_deletion_of_a_subject_leaves_later_versions() -> None:
+    deletion = key("DELETE_SUBJECT", "a"), json.dumps({"subject": "a", "version": 1}).encode()
+    registry = registry_of([schema("a", 1, 1), deletion, schema("a", 2, 2)])
+    assert ids(registry, "a") == [(1, 1, True), (2, 2, False)]
+
+
+def test_a_version_without_a_value_is_gone_and_so_is_a_subject_that_was_cleared() -> None:
+    gone = key("SCHEMA", "a", version=1), None
+    assert ids(registry_of([schema("a", 1, 1), schema("a", 2, 2), gone]), "a") == [(2, 2, False)]
+    cleared = key("CLEAR_SUBJECT", "a"), json.dumps({"subject": "a"}).encode()
+    assert registry_of([schema("a", 1, 1), cleared]).subjects == ()
+
+
+def test_the_compatibility_of_a_subject_is_the_last_that_was_set() -> None:
+    def level(subject: str, value: str | None) -> tuple[bytes, bytes | None]:
+        return key("CONFIG", subject), None if value is None else json.dumps({"compatibilityLevel": value}).encode()
+
+    registry = registry_of([level("", "FULL"), level("a", "NONE"), level("a", None), level("b", "BACKWARD")])
+    assert registry.compatibility == {"": "FULL", "b": "BACKWARD"}
+
+
+def test_references_come_after_those_that_they_refer_to() -> None:
+    def refers(*subjects: str) -> list[dict[str, Any]]:
+        return [{"name": subject, "subject": subject, "version": 1} for subject in subjects]
+
+    registry = registry_of(
+        [
+            schema("top", 1, 1, references=refers("left", "right")),
+            schema("left", 1, 2, references=refers("base")),
+            schema("right", 1, 3, references=refers("base")),
+            schema("base", 1, 4),
+        ]
+    )
+    assert [each.subject for each in registry.referenced(registry.latest("top"))] == ["base", "left", "right"]
+
+
+@pytest.mark.parametrize("to", ["itself", "nothing"])
+def test_a_reference_to_itself_or_to_nothing_is_refused(to: str) -> None:
+    subject = "a" if to == "itself" else "b"
+    registry = registry_of([schema("a", 1, 1, references=[{"name": "x", "subject": subject, "version": 1}])])
+    with pytest.raises(SchemaNotFoundError, match=to if to == "itself" else "does not have"):
+        registry.referenced(registry.latest("a"))
+
+
+def test_ids_are_those_of_the_context_of_a_subject() -> None:
+    registry = registry_of([schema("a", 1, 1), schema(":.lab:a", 1, 1, schema='"int"')])
+    assert registry.by_id(1, ":.lab:b").text == '"int"'
+    assert registry.by_id(1).text == TEXT
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        (None, b"{}"),
+        (b"\xff", b"{}"),
+        (b"[]", b"{}"),
+        (b"{" * 100_000, b"{}"),
+        (key("NOOP", ""), None),
+        (key("SCHEMA", "a"), b"{}"),
+        (key("SCHEMA", "a", version="1"), b"{}"),
+        (key("SCHEMA", "a", version=1), b"{}"),
+        (key("SCHEMA", "a", version=1), b'{"id": "1", "schema": "x"}'),
+        (key("SCHEMA", "a", version=1), b'{"id": 1, "schema": "x", "schemaType": "XML"}'),
+        (key("SCHEMA", "a", version=1), b'{"id": 1, "schema": 5}'),
+        (key("DELETE_SUBJECT", "a"), b"{}"),
+        (key("CONFIG", "a"), b'{"compatibilityLevel": 5}'),
+    ],
+    ids=str,
+)
+def test_records_that_no_registry_writes_are_passed_over(record: tuple[bytes | None, bytes | None]) -> None:
+    assert ids(registry_of([schema("b", 1, 1), record]), "b") == [(1, 1, False)]
+    assert ids(registry_of([schema("b", 1, 1), record]), "a") == []
+
+
+def test_schemas_are_read_from_a_root_or_from_the_partition(tmp_path: Path) -> None:
+    with kstore.open_store(tmp_path / "root", "a") as store:
+        store.create_topic("_schemas", partitions=1)
+        with kstore.Producer(store) as producer:
+            record_key, value = schema("a", 1, 1, references=[{"name": "x", "subject": "b", "version": 2}], guid="g")
+            producer.send("_schemas", value, key=record_key)
+    for place in (tmp_path / "root", tmp_path / "root" / "_schemas-0"):
+        registry = kstore.read_schemas(place)
+        assert registry.schemas == (
+            RegisteredSchema(1, "a", 1, "AVRO", TEXT, (("x", "b", 2),), "g"),  # type: ignore[arg-type]
+        )
+        assert registry.by_guid("g").schema_id == 1
+
+
+def test_a_root_without_schemas_says_what_was_expected(tmp_path: Path) -> None:
+    kstore.open_store(tmp_path / "root", "a").close()
+    with pytest.raises(SchemaNotFoundError, match="has no topic _schemas"):
+        kstore.read_schemas(tmp_path / "root")
