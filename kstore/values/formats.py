@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from kstore.env import Env, StrPath, locate
+from kstore.env import DEFAULT_ENV, Env, StrPath, locate
 from kstore.errors import InvalidSchemaError, SchemaNotFoundError
+from kstore.log.damage import OnError
+from kstore.log.files.names import PartitionDirectory
+from kstore.store.opening import open_found
 from kstore.values.avro.columns import Wanted, columns_of
 from kstore.values.avro.reader import AvroReader, Framing
 from kstore.values.avro.schema import AvroType, parse_avro_schema
@@ -23,6 +26,7 @@ Origin: TypeAlias = Literal["key", "value"]
 SchemaSource: TypeAlias = StrPath | Mapping[str, Any] | list[Any]
 FORMATS = ("avro", *PRIMITIVE_TYPES)
 _MOST_SCHEMA_BYTES = 16 << 20
+_KEPT_SCHEMAS = 1024
 
 
 class Partitions(NamedTuple):
@@ -37,9 +41,29 @@ class Partitions(NamedTuple):
     env: Env
     first: Callable[[Origin], bytes | None]
 
+    @classmethod
+    def of(cls, directories: Sequence[PartitionDirectory], *, on_error: OnError = "raise") -> Partitions:
+        """Return those in directories, of which the first says where the topic of a registry may be."""
+
+        def first(origin: Origin) -> bytes | None:
+            for directory in directories:
+                with open_found(directory) as log:
+                    for record in log.read(on_error=on_error):
+                        data: bytes | None = record.value if origin == "value" else record.key
+                        if data is not None:
+                            return data
+            return None
+
+        topics = dict.fromkeys(directory.topic_partition.topic for directory in directories)
+        root, env = (directories[0].root, directories[0].env) if directories else (None, DEFAULT_ENV)
+        return cls(tuple(topics), root, env, first)
+
 
 class ColumnFormat(Protocol):
-    """What a column of bytes becomes.  Threads: thread-safe; each reader belongs to one thread."""
+    """What a column of bytes becomes; with all schemas that it takes, so that a pickled copy opens no file.
+
+    Threads: thread-safe; each reader belongs to one thread.
+    """
 
     def type(self, wanted: Wanted) -> pa.DataType:
         """Return the Arrow type.  Args: wanted: the fields of a record that are read.  Raises: InvalidSchemaError."""
@@ -64,23 +88,54 @@ class PrimitiveFormat:
         return PrimitiveReader(self.name)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+class SchemaText(NamedTuple):
+    """An Avro schema as text. references: the texts of schemas that it names, each after those that it names itself."""
+
+    text: str
+    references: tuple[str, ...] = ()
+
+    def type(self) -> AvroType:
+        """Return the parsed schema, which is kept.  Raises: InvalidSchemaError."""
+        return _parsed(self)
+
+
+@lru_cache(maxsize=_KEPT_SCHEMAS)
+def _parsed(schema: SchemaText) -> AvroType:
+    return parse_avro_schema(schema.text, schema.references)
+
+
+@dataclass(frozen=True, slots=True)
 class AvroFormat:
     """Avro values.
 
-    reader_schema: what they are read as; writer_of: returns what values of a schema id were written as.
+    reader_schema: what they are read as; schema_id: its id, None if it was given as such. registry: has the schemas
+    that they were written with, in the context of subject; None: all were written with reader_schema.
     """
 
-    reader_schema: AvroType
-    writer_of: Callable[[int], AvroType]
+    reader_schema: SchemaText
+    schema_id: int | None
+    registry: SchemaRegistry | None
+    subject: str
     framing: Framing
 
+    def __reduce__(self) -> tuple[object, ...]:
+        registry = None if self.registry is None else self.registry.in_context_of(self.subject, "AVRO")
+        return AvroFormat, (self.reader_schema, self.schema_id, registry, self.subject, self.framing)
+
     def type(self, wanted: Wanted) -> pa.DataType:
-        return columns_of(self.reader_schema, wanted).arrow_type
+        return columns_of(self.reader_schema.type(), wanted).arrow_type
 
     def reader(self, wanted: Wanted, *, most_bytes: int) -> ValueReader:
-        columns = columns_of(self.reader_schema, wanted)
-        return AvroReader(columns, self.writer_of, framing=self.framing, most_bytes=most_bytes)
+        columns = columns_of(self.reader_schema.type(), wanted)
+        return AvroReader(columns, self._writer, framing=self.framing, most_bytes=most_bytes)
+
+    def _writer(self, schema_id: int) -> AvroType:
+        """Return the schema that values of an id were written with."""
+        if self.registry is None:
+            return self.reader_schema.type()
+        if schema_id == UNFRAMED:
+            raise SchemaNotFoundError("the value has no schema id")
+        return _schema_text_of(self.registry.by_id(schema_id, self.subject), self.registry).type()
 
 
 @dataclass(frozen=True)
@@ -147,15 +202,17 @@ def formats_of(
 
 
 def _avro_format(options: ValueFormat, origin: Origin, partitions: Partitions) -> AvroFormat:
-    if options.schema is not None and options.schemas is None:
-        given = parse_avro_schema(_schema_text(options.schema))
-        return AvroFormat(given, lambda _: given, options.framing or "none")
-    schemas = _Schemas(_registry(options, origin, partitions))
-    if options.schema is not None:
-        reader_schema = parse_avro_schema(_schema_text(options.schema))
-    else:
-        reader_schema = schemas.type_of(_chosen(options, origin, partitions, schemas.registry))
-    return AvroFormat(reader_schema, schemas.writer_of(_subject(origin, partitions)), options.framing or "confluent")
+    given = None if options.schema is None else SchemaText(_schema_text(options.schema))
+    if given is not None:
+        given.type()
+        if options.schemas is None:
+            return AvroFormat(given, None, None, "", options.framing or "none")
+    registry, subject = _registry(options, origin, partitions), _subject(origin, partitions)
+    framing: Framing = options.framing or "confluent"
+    if given is not None:
+        return AvroFormat(given, None, registry, subject, framing)
+    chosen = _chosen(options, origin, partitions, registry)
+    return AvroFormat(_schema_text_of(chosen, registry), chosen.schema_id, registry, subject, framing)
 
 
 def _registry(options: ValueFormat, origin: Origin, partitions: Partitions) -> SchemaRegistry:
@@ -199,31 +256,12 @@ def _chosen(options: ValueFormat, origin: Origin, partitions: Partitions, regist
     return registry.latest(registry.by_id(int.from_bytes(first[1:5], "big")).subject)
 
 
-class _Schemas:
-    """The schemas of a registry as Avro types, each parsed once."""
-
-    def __init__(self, registry: SchemaRegistry) -> None:
-        self.registry = registry
-        self.type_of = cache(self._parsed)
-
-    def _parsed(self, schema: RegisteredSchema) -> AvroType:
-        if schema.schema_type != "AVRO":
-            raise InvalidSchemaError(
-                f"version {schema.version} of {schema.subject!r} is a schema of type {schema.schema_type}, "
-                "expected AVRO"
-            )
-        references = [reference.text for reference in self.registry.referenced(schema)]
-        return parse_avro_schema(schema.text, references)
-
-    def writer_of(self, subject: str) -> Callable[[int], AvroType]:
-        """Return what gives the schema of an id, in the context of a subject."""
-
-        def writer(schema_id: int) -> AvroType:
-            if schema_id == UNFRAMED:
-                raise SchemaNotFoundError("the value has no schema id")
-            return self.type_of(self.registry.by_id(schema_id, subject))
-
-        return writer
+def _schema_text_of(schema: RegisteredSchema, registry: SchemaRegistry) -> SchemaText:
+    if schema.schema_type != "AVRO":
+        raise InvalidSchemaError(
+            f"version {schema.version} of {schema.subject!r} is a schema of type {schema.schema_type}, expected AVRO"
+        )
+    return SchemaText(schema.text, tuple(reference.text for reference in registry.referenced(schema)))
 
 
 def _schema_text(schema: SchemaSource) -> str:

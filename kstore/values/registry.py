@@ -10,9 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
-from kstore.env import Env, StrPath, join_path, locate
-from kstore.errors import LogNotFoundError, SchemaNotFoundError
+from kstore.env import Closing, Env, StrPath, join_path, locate
+from kstore.errors import LogNotFoundError, LogReplacedError, SchemaNotFoundError, StorageError
+from kstore.log import Log
 from kstore.log.files.names import find_partition
+from kstore.log.segment.replaced import is_change
 from kstore.store.opening import open_found
 
 SCHEMAS_TOPIC = "_schemas"
@@ -21,6 +23,8 @@ SchemaType: TypeAlias = Literal["AVRO", "PROTOBUF", "JSON"]
 _CONTEXT = ":."
 # References have no circle in a registry; a damaged one might.
 _MOST_REFERENCES = 1000
+# Attempts to read a topic whose files are replaced in the meantime.
+_MOST_ATTEMPTS = 10
 
 
 class Reference(NamedTuple):
@@ -63,6 +67,9 @@ class SchemaRegistry:
         self._by_guid = {schema.guid: schema for schema in self.schemas if schema.guid is not None}
         for schema in self.schemas:
             self._by_id.setdefault((_context_of(schema.subject), schema.schema_id), schema)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return SchemaRegistry, (self.schemas, self.compatibility)
 
     def __repr__(self) -> str:
         return f"SchemaRegistry(subjects={len(self.subjects)}, schemas={len(self.schemas)})"
@@ -115,6 +122,23 @@ class SchemaRegistry:
         self._collect(schema, ordered, [])
         return list(ordered.values())
 
+    def in_context_of(self, subject: str, schema_type: SchemaType) -> SchemaRegistry:
+        """Return the schemas of a type in the context of a subject, with those that they refer to."""
+        context = _context_of(subject)
+        waiting = [
+            schema
+            for schema in self.schemas
+            if schema.schema_type == schema_type and _context_of(schema.subject) == context
+        ]
+        kept: dict[tuple[str, int], RegisteredSchema] = {}
+        while waiting:
+            schema = waiting.pop()
+            if (schema.subject, schema.version) not in kept:
+                kept[schema.subject, schema.version] = schema
+                targets = (self._versions.get((other.subject, other.version)) for other in schema.references)
+                waiting += [target for target in targets if target is not None]
+        return SchemaRegistry(kept.values())
+
     def _collect(
         self, schema: RegisteredSchema, ordered: dict[tuple[str, int], RegisteredSchema], within: list[RegisteredSchema]
     ) -> None:
@@ -134,6 +158,65 @@ class SchemaRegistry:
             ordered[place] = target
 
 
+class SchemaTopic(Closing):
+    """The `_schemas` topic of a root, for reading it again as it grows.
+
+    Args: path: a root that has the topic, or the directory of its one partition.
+    Raises: SchemaNotFoundError if a root has no such topic.
+    Lifetime: until close(). Threads: not thread-safe.
+    """
+
+    def __init__(self, path: StrPath, env: Env | None = None) -> None:
+        env, place = locate(path, env)
+        try:
+            self._directory = find_partition(place, env)
+        except LogNotFoundError:
+            try:
+                self._directory = find_partition(join_path(place, f"{SCHEMAS_TOPIC}-0"), env)
+            except LogNotFoundError as error:
+                raise SchemaNotFoundError(
+                    f"{place} has no topic {SCHEMAS_TOPIC}: expected a root with a registry's topic, or its partition",
+                    path=place,
+                ) from error
+        self._log: Log | None = None
+        self._registry: SchemaRegistry | None = None
+        self._extent = 0, 0
+
+    def read(self) -> SchemaRegistry:
+        """Return what the topic adds up to now; the same object if nothing was written.
+
+        Raises: what Log.read raises.
+        Cost: two stats if nothing was written; otherwise reads the topic once.
+        """
+        attempts_left = _MOST_ATTEMPTS
+        while True:
+            attempts_left -= 1
+            try:
+                return self._read()
+            except (StorageError, LogReplacedError) as error:
+                # A broker that compacts the topic replaces its files.
+                self.close()
+                if not attempts_left or not is_change(error):
+                    raise
+
+    def _read(self) -> SchemaRegistry:
+        if self._log is None:
+            self._log = open_found(self._directory)
+        else:
+            self._log.refresh()
+        extent = self._log.log_end_offset, self._log.size_in_bytes
+        if self._registry is None or extent != self._extent:
+            self._registry = registry_of((record.key, record.value) for record in self._log.read())
+            self._extent = extent
+        return self._registry
+
+    def close(self) -> None:
+        """Close the log; the next read opens it again."""
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+
 def read_schemas(path: StrPath, env: Env | None = None) -> SchemaRegistry:
     """Return what a `_schemas` topic adds up to.
 
@@ -141,19 +224,8 @@ def read_schemas(path: StrPath, env: Env | None = None) -> SchemaRegistry:
     Raises: SchemaNotFoundError if a root has no such topic; otherwise what Log.read raises.
     Cost: reads the topic once.
     """
-    env, place = locate(path, env)
-    try:
-        directory = find_partition(place, env)
-    except LogNotFoundError:
-        try:
-            directory = find_partition(join_path(place, f"{SCHEMAS_TOPIC}-0"), env)
-        except LogNotFoundError as error:
-            raise SchemaNotFoundError(
-                f"{place} has no topic {SCHEMAS_TOPIC}: expected a root with a registry's topic, or its partition",
-                path=place,
-            ) from error
-    with open_found(directory) as log:
-        return registry_of((record.key, record.value) for record in log.read())
+    with SchemaTopic(path, env) as topic:
+        return topic.read()
 
 
 def registry_of(records: Iterable[tuple[bytes | None, bytes | None]]) -> SchemaRegistry:

@@ -4,14 +4,17 @@ Method: the kinds of records that Confluent's registry writes, in the orders in 
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kstore
+from kstore.env import DEFAULT_ENV
 from kstore.errors import SchemaNotFoundError
-from kstore.values.registry import RegisteredSchema, SchemaRegistry, registry_of
+from kstore.values.formats import AvroFormat, Partitions, ValueFormat, format_for
+from kstore.values.registry import RegisteredSchema, SchemaRegistry, SchemaTopic, registry_of
 
 TEXT = '{"type": "record", "name": "R", "fields": []}'
 
@@ -142,3 +145,42 @@ def test_a_root_without_schemas_says_what_was_expected(tmp_path: Path) -> None:
     kstore.open_store(tmp_path / "root", "a").close()
     with pytest.raises(SchemaNotFoundError, match="has no topic _schemas"):
         kstore.read_schemas(tmp_path / "root")
+
+
+def test_a_topic_is_read_again_only_after_it_grew(tmp_path: Path) -> None:
+    with kstore.open_store(tmp_path / "root", "a") as store:
+        store.create_topic("_schemas", partitions=1)
+        with kstore.Producer(store) as producer:
+            name, value = schema("a-value", 1, 1)
+            producer.send("_schemas", value, key=name)
+            producer.flush()
+            with SchemaTopic(tmp_path / "root") as topic:
+                first = topic.read()
+                assert topic.read() is first
+                name, value = schema("a-value", 2, 2)
+                producer.send("_schemas", value, key=name)
+                producer.flush()
+                assert topic.read().latest("a-value").schema_id == 2
+                assert first.latest("a-value").schema_id == 1
+
+
+def test_a_pickled_format_has_the_schemas_of_its_context_and_what_they_refer_to(tmp_path: Path) -> None:
+    name = [{"name": "Name", "subject": "name", "version": 1}]
+    registry = registry_of(
+        [
+            schema("name", 1, 1, schema=TEXT.replace('"R"', '"Name"')),
+            schema("t-value", 1, 2, references=name),
+            schema("t-value", 2, 3, references=[{"name": "X", "subject": ":.far:x", "version": 1}]),
+            schema(":.far:x", 1, 1, schema=TEXT.replace('"R"', '"X"')),
+            schema(":.far:y", 1, 9),
+            schema("other", 1, 4, schemaType="JSON"),
+        ]
+    )
+    partitions = Partitions(("t",), None, DEFAULT_ENV, lambda _: None)
+    chosen = format_for(ValueFormat("avro", schemas=registry), "value", partitions)
+    assert isinstance(chosen, AvroFormat)
+    assert chosen.schema_id == 3
+    copy = pickle.loads(pickle.dumps(chosen))
+    kept = {(each.subject, each.version) for each in copy.registry.schemas}
+    assert kept == {("name", 1), ("t-value", 1), ("t-value", 2), (":.far:x", 1)}
+    assert copy.type(None) == chosen.type(None)
