@@ -119,7 +119,7 @@ class AvroFormat:
     framing: Framing
 
     def __reduce__(self) -> tuple[object, ...]:
-        registry = None if self.registry is None else self.registry.in_context_of(self.subject, "AVRO")
+        registry = None if self.registry is None else self.registry._in_context_of(self.subject, "AVRO")
         return AvroFormat, (self.reader_schema, self.schema_id, registry, self.subject, self.framing)
 
     def type(self, wanted: Wanted) -> pa.DataType:

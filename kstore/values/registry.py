@@ -122,7 +122,7 @@ class SchemaRegistry:
         self._collect(schema, ordered, [])
         return list(ordered.values())
 
-    def in_context_of(self, subject: str, schema_type: SchemaType) -> SchemaRegistry:
+    def _in_context_of(self, subject: str, schema_type: SchemaType) -> SchemaRegistry:
         """Return the schemas of a type in the context of a subject, with those that they refer to."""
         context = _context_of(subject)
         waiting = [
