@@ -20,7 +20,7 @@ from kstore.values.avro.reader import AvroReader, Framing
 from kstore.values.avro.schema import AvroType, parse_avro_schema
 from kstore.values.decoded import UNFRAMED, ValueReader
 from kstore.values.primitives import PRIMITIVE_TYPES, PrimitiveReader
-from kstore.values.registry import RegisteredSchema, SchemaRegistry, read_schemas
+from kstore.values.registry import RegisteredSchema, SchemaRegistry, in_context_of, read_schemas
 
 Origin: TypeAlias = Literal["key", "value"]
 SchemaSource: TypeAlias = StrPath | Mapping[str, Any] | list[Any]
@@ -119,7 +119,7 @@ class AvroFormat:
     framing: Framing
 
     def __reduce__(self) -> tuple[object, ...]:
-        registry = None if self.registry is None else self.registry._in_context_of(self.subject, "AVRO")
+        registry = None if self.registry is None else in_context_of(self.registry, self.subject, "AVRO")
         return AvroFormat, (self.reader_schema, self.schema_id, registry, self.subject, self.framing)
 
     def type(self, wanted: Wanted) -> pa.DataType:

@@ -122,23 +122,6 @@ class SchemaRegistry:
         self._collect(schema, ordered, [])
         return list(ordered.values())
 
-    def _in_context_of(self, subject: str, schema_type: SchemaType) -> SchemaRegistry:
-        """Return the schemas of a type in the context of a subject, with those that they refer to."""
-        context = _context_of(subject)
-        waiting = [
-            schema
-            for schema in self.schemas
-            if schema.schema_type == schema_type and _context_of(schema.subject) == context
-        ]
-        kept: dict[tuple[str, int], RegisteredSchema] = {}
-        while waiting:
-            schema = waiting.pop()
-            if (schema.subject, schema.version) not in kept:
-                kept[schema.subject, schema.version] = schema
-                targets = (self._versions.get((other.subject, other.version)) for other in schema.references)
-                waiting += [target for target in targets if target is not None]
-        return SchemaRegistry(kept.values())
-
     def _collect(
         self, schema: RegisteredSchema, ordered: dict[tuple[str, int], RegisteredSchema], within: list[RegisteredSchema]
     ) -> None:
@@ -156,6 +139,25 @@ class SchemaRegistry:
                 )
             self._collect(target, ordered, [*within, schema])
             ordered[place] = target
+
+
+def in_context_of(registry: SchemaRegistry, subject: str, schema_type: SchemaType) -> SchemaRegistry:
+    """Return the schemas of a type in the context of a subject, with those that they refer to."""
+    versions = {(schema.subject, schema.version): schema for schema in registry.schemas}
+    context = _context_of(subject)
+    waiting = [
+        schema
+        for schema in registry.schemas
+        if schema.schema_type == schema_type and _context_of(schema.subject) == context
+    ]
+    kept: dict[tuple[str, int], RegisteredSchema] = {}
+    while waiting:
+        schema = waiting.pop()
+        if (schema.subject, schema.version) not in kept:
+            kept[schema.subject, schema.version] = schema
+            targets = (versions.get((reference.subject, reference.version)) for reference in schema.references)
+            waiting += [target for target in targets if target is not None]
+    return SchemaRegistry(kept.values())
 
 
 class SchemaTopic(Closing):
