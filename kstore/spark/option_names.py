@@ -12,7 +12,14 @@ Use: TypeAlias = Literal["read", "readStream", "write", "writeStream"]
 _CLIENT_NAMES = frozenset(
     {"groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"}
 )
+# Of keys and values that become columns. schemas and valueMode are of both.
+VALUE_NAMES: Final = tuple(
+    f"{origin}{name}" for origin in ("value", "key") for name in ("Format", "Schema", "SchemaId", "Framing")
+)
 _READ_NAMES = _CLIENT_NAMES | {
+    *VALUE_NAMES,
+    "schemas",
+    "valueMode",
     "path",
     "paths",
     "subscribe",

@@ -19,11 +19,14 @@ from kstore.env.process import set_default_variable
 from kstore.errors import StorageError
 from kstore.log.damage import OnError
 from kstore.log.reads import Isolation
-from kstore.spark.option_names import ISOLATION_LEVEL, check_names
+from kstore.spark.option_names import ISOLATION_LEVEL, VALUE_NAMES, check_names
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from kstore.values.formats import Origin, ValueFormat
+    from kstore.values.typed import ValueMode
 
 # What configure() takes and returns.
 _Spark = TypeVar("_Spark", "SparkSession", "SparkSession.Builder")
@@ -106,10 +109,23 @@ Mode: TypeAlias = Literal["FAILFAST", "PERMISSIVE"]
 
 
 @dataclass(frozen=True, kw_only=True)
+class ValueOptions:
+    """How keys and values become columns. mode: what one does that cannot be decoded."""
+
+    formats: Mapping[Origin, ValueFormat]
+    mode: ValueMode
+
+    @property
+    def corrupt_columns(self) -> list[str]:
+        """The columns that say why keys or values are null that could not be decoded."""
+        return [f"_corrupt_{origin}" for origin in self.formats] if self.mode == "PERMISSIVE" else []
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReadOptions:
     """All options of a read, validated. gives_damage: the rows are the damaged ranges, not the records.
 
-    A stream has no ending offsets.
+    values: None for keys and values as bytes. A stream has no ending offsets.
     """
 
     paths: tuple[str, ...]
@@ -126,6 +142,7 @@ class ReadOptions:
     push_filters: bool
     mode: Mode
     gives_damage: bool
+    values: ValueOptions | None = None
 
     @property
     def on_error(self) -> OnError:
@@ -207,6 +224,7 @@ def parse_read_options(options: Mapping[str, str], *, is_stream: bool = False) -
         push_filters=reader.boolean("pushFilters", default=False),
         mode=_mode(reader),
         gives_damage=_gives_damage(reader),
+        values=_value_options(reader),
     )
 
 
@@ -419,6 +437,43 @@ def _mode(reader: OptionReader) -> Mode:
     if text.upper() == "PERMISSIVE":
         return "PERMISSIVE"
     raise ValueError(f"mode must be FAILFAST or PERMISSIVE, got {text}")
+
+
+def _value_options(reader: OptionReader) -> ValueOptions | None:
+    given = [name for name in (*VALUE_NAMES, "schemas", "valueMode") if reader.text(name) is not None]
+    if not given:
+        return None
+    # Only here, since they import pyarrow.
+    from kstore.values.formats import ValueFormat
+    from kstore.values.typed import MODES
+
+    formats: dict[Origin, ValueFormat] = {}
+    schemas = reader.text("schemas")
+    origins: tuple[Origin, ...] = ("value", "key")
+    for origin in origins:
+        name = reader.text(f"{origin}Format")
+        if name is None:
+            continue
+        framing: Any = reader.text(f"{origin}Framing")
+        try:
+            formats[origin] = ValueFormat(
+                name.lower(),
+                schema=reader.text(f"{origin}Schema"),
+                schemas=None if schemas is None else checked_path(schemas),
+                schema_id=reader.integer(f"{origin}SchemaId"),
+                framing=None if framing is None else framing.lower(),
+            )
+        except ValueError as error:
+            raise ValueError(f"{origin}Format: {error}") from error
+    for name in given:
+        if not any(
+            origin in formats for origin in origins if name in ("schemas", "valueMode") or name.startswith(origin)
+        ):
+            raise ValueError(f"{name} is of no use without {'keyFormat' if name.startswith('key') else 'valueFormat'}")
+    mode: Any = (reader.text("valueMode") or "PERMISSIVE").upper()
+    if mode not in MODES:
+        raise ValueError(f"valueMode must be one of {', '.join(MODES)}, got {mode}")
+    return ValueOptions(formats=formats, mode=mode)
 
 
 def _gives_damage(reader: OptionReader) -> bool:

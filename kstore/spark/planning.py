@@ -60,9 +60,10 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class ScanPartition(InputPartition):
-    """One task: ranges to read in sequence."""
+    """One task: ranges to read in sequence. values: the plan for keys and values that have a format."""
 
     ranges: tuple[ScanRange, ...]
+    values: bytes = b""
 
 
 def plan_partitions(options: ReadOptions, constraint: Constraint, *, max_partition_bytes: int) -> list[ScanPartition]:

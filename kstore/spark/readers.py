@@ -18,7 +18,7 @@ from kstore.config import MIB
 from kstore.log import SkippedRange
 from kstore.log.damage import OnSkip
 from kstore.spark.options import ReadOptions
-from kstore.spark.planning import ScanPartition, plan_partitions
+from kstore.spark.planning import ScanPartition, plan_partitions, selected_partitions
 from kstore.spark.pushdown import Constraint, constraint_of
 from kstore.spark.retention import read_despite_changes
 from kstore.spark.schema import UserSchema
@@ -35,7 +35,8 @@ _LIGHT_TASK_BYTES = 512 * MIB
 
 def task_bytes(options: ReadOptions, schema: UserSchema) -> int:
     """Return how many bytes a task reads at most."""
-    return options.max_partition_bytes or (_LIGHT_TASK_BYTES if schema.is_light else _TASK_BYTES)
+    is_light = schema.is_light and options.values is None
+    return options.max_partition_bytes or (_LIGHT_TASK_BYTES if is_light else _TASK_BYTES)
 
 
 @cache
@@ -56,10 +57,12 @@ class KStoreReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Resolve topics and offsets and split them into tasks.
 
-        Raises: ValueError, OffsetOutOfRangeError or StorageError, before any task starts.
+        Raises: ValueError, OffsetOutOfRangeError, StorageError or SchemaError, before any task starts.
         """
-        max_partition_bytes = task_bytes(self._options, self._user_schema)
-        return list(plan_partitions(self._options, self._constraint, max_partition_bytes=max_partition_bytes))
+        options, schema = self._options, self._user_schema
+        max_partition_bytes = task_bytes(options, schema)
+        tasks = plan_partitions(options, self._constraint, max_partition_bytes=max_partition_bytes)
+        return list(with_values(tasks, options, schema))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return an iterator over Arrow batches of about 4 MiB, in offset order within each range.
@@ -78,9 +81,31 @@ def read_rows(
         return iter(())
     if TaskContext.get() is not None:
         settle_worker()
-    batches = read_partition(partition, options, columns=schema.columns, strings=schema.strings, on_skip=warn_of)
-    in_time = (constraint.rows_in_time(batch) for batch in batches)
-    return schema.conform(batch for batch in in_time if batch.num_rows)
+    columns: Sequence[str] = schema.columns
+    strings = schema.strings
+    if partition.values:
+        from kstore.spark.values.plans import base_columns, typed_batches
+
+        columns, strings = base_columns(partition.values)
+    batches = read_partition(partition, options, columns=columns, strings=strings, on_skip=warn_of)
+    rows: Iterator[pa.RecordBatch] = (constraint.rows_in_time(batch) for batch in batches)
+    if partition.values:
+        rows = typed_batches(partition.values, rows)
+    return schema.conform(batch for batch in rows if batch.num_rows)
+
+
+def with_values(tasks: list[ScanPartition], options: ReadOptions, schema: UserSchema) -> list[ScanPartition]:
+    """Return planned tasks with what they need to decode keys and values that have a format.
+
+    The schemas are looked up after the plan, so that those of all records that it has are known.
+    Raises: ValueError, SchemaNotFoundError, InvalidSchemaError; what reading `_schemas` raises.
+    """
+    if options.values is None:
+        return tasks
+    from kstore.spark.values.plans import ValuePlans
+
+    with ValuePlans(options) as plans:
+        return selected_partitions(options, lambda directories: plans.attached(tasks, schema, directories))
 
 
 def read_partition(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+
+from kstore.spark.options import ValueOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,13 +77,15 @@ class UserSchema:
     """The columns to read and how the user schema declares them.
 
     columns: kstore's names, in the order of the schema. strings: those of type string instead of binary.
-    names: the schema's names, which differ in case at most. not_null: columns declared NOT NULL.
+    names: the schema's names, which differ in case at most. not_null: columns declared NOT NULL. declared: the types of
+    keys and values that have a format, by name; whether they are right is known when their schema is.
     """
 
     columns: tuple[str, ...]
     strings: tuple[str, ...]
     names: tuple[str, ...]
     not_null: frozenset[str]
+    declared: Mapping[str, DataType] = dataclasses.field(default_factory=dict)
 
     @property
     def is_light(self) -> bool:
@@ -88,25 +93,27 @@ class UserSchema:
         return _PER_RECORD_COLUMNS.isdisjoint(self.columns)
 
     @classmethod
-    def of(cls, schema: StructType) -> UserSchema:
+    def of(cls, schema: StructType, values: ValueOptions | None = None) -> UserSchema:
         """Return the columns of a user schema, after checking it against the available columns.
 
+        Args: values: the formats of keys and values, None for bytes.
         Raises: ValueError for an unknown or repeated column or a wrong type, with the list of available columns.
         """
-        columns = [_column_of(field) for field in schema.fields]
+        typed = {} if values is None else values.formats
+        reasons = [] if values is None else values.corrupt_columns
+        columns = [_column_of(each, typed, reasons) for each in schema.fields]
         if not columns or len(set(columns)) < len(columns):
             raise ValueError(f"schema {schema.simpleString()} must name at least one column and each only once")
+        types = {column: each.dataType for column, each in zip(columns, schema.fields, strict=True)}
+        texts = [name for name in _TEXT_COLUMNS if types.get(name) == StringType() and name not in typed]
         return cls(
             columns=tuple(columns),
-            strings=tuple(
-                column
-                for column, field in zip(columns, schema.fields, strict=True)
-                if column in _TEXT_COLUMNS and field.dataType == StringType()
-            ),
+            strings=tuple(column for column in columns if column in texts),
             names=tuple(schema.names),
             not_null=frozenset(
-                column for column, field in zip(columns, schema.fields, strict=True) if not field.nullable
+                column for column, each in zip(columns, schema.fields, strict=True) if not each.nullable
             ),
+            declared={column: data_type for column, data_type in types.items() if column in typed},
         )
 
     def conform(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -130,22 +137,28 @@ class UserSchema:
         return pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
 
 
-def _column_of(field: StructField) -> str:
-    column = _BY_LOWER_NAME.get(field.name.lower())
-    allowed = {_COLUMNS[column]} if column else set()
+def _column_of(declared: StructField, typed: Collection[str], reasons: Sequence[str]) -> str:
+    name = declared.name.lower()
+    column = _BY_LOWER_NAME.get(name, name if name in reasons else None)
+    if column is not None and column in typed:
+        return column
+    allowed = {_COLUMNS.get(column, StringType())} if column else set()
     if column in _TEXT_COLUMNS:
         allowed.add(StringType())
-    if column is None or field.dataType not in allowed:
-        nested = " (NOT NULL inside it is not kept)" if field.dataType.simpleString() == _HEADERS_NAME else ""
+    if column is None or declared.dataType not in allowed:
+        nested = " (NOT NULL inside it is not kept)" if declared.dataType.simpleString() == _HEADERS_NAME else ""
+        more = "".join(f", {reason} string" for reason in reasons)
         raise ValueError(
-            f"schema: no column {field.name} of type {field.dataType.simpleString()}{nested}; "
-            f"a schema can name these: {_described_columns()}"
+            f"schema: no column {declared.name} of type {declared.dataType.simpleString()}{nested}; "
+            f"a schema can name these: {_described_columns(typed)}{more}"
         )
     return column
 
 
-def _described_columns() -> str:
+def _described_columns(typed: Collection[str]) -> str:
     return ", ".join(
-        f"{name} {data_type.simpleString()}" + (" or string" if name in _TEXT_COLUMNS else "")
+        f"{name} of its format"
+        if name in typed
+        else f"{name} {data_type.simpleString()}" + (" or string" if name in _TEXT_COLUMNS else "")
         for name, data_type in _COLUMNS.items()
     )

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from kstore.errors import UnsupportedError
-from kstore.spark.options import parse_read_options
+from kstore.spark.options import ReadOptions, parse_read_options
 from kstore.spark.readers import DamageReader, FilteringReader, KStoreReader
 from kstore.spark.schema import UserSchema, source_schema
 from kstore.spark.sink.options import parse_write_options
@@ -41,17 +41,26 @@ class KStoreDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the schema of a read without a user schema.
 
-        Raises: ValueError, when load() is called, for options that are valid neither for a batch nor for a stream.
+        Raises: ValueError, when load() is called, for options that are valid neither for a batch nor for a stream; with
+            a format of keys or values SchemaNotFoundError, InvalidSchemaError, LogNotFoundError, StorageError.
         """
+        options = self._options()
+        if options.gives_damage:
+            return DAMAGE_SCHEMA
+        if options.values is None:
+            return source_schema(include_headers=options.include_headers)
+        from kstore.spark.values.plans import inferred_schema
+
+        return inferred_schema(options)
+
+    def _options(self) -> ReadOptions:
+        """Return the options of a batch, or those that a stream has too: Spark does not say which of the two it is."""
         try:
-            options = parse_read_options(self.options)
+            return parse_read_options(self.options)
         except ValueError:
-            # Spark does not say which of the two it is.
             with suppress(ValueError):
-                stream = parse_stream_options(self.options)
-                return source_schema(include_headers=stream.read.include_headers)
+                return parse_stream_options(self.options).read
             raise
-        return DAMAGE_SCHEMA if options.gives_damage else source_schema(include_headers=options.include_headers)
 
     def reader(self, schema: StructType) -> KStoreReader | DamageReader:
         """Check the options and the schema and return a reader.
@@ -63,7 +72,7 @@ class KStoreDataSource(DataSource):
             if schema != DAMAGE_SCHEMA:
                 raise ValueError(f"schema: rows=damage has its own, {DAMAGE_SCHEMA.simpleString()}; leave it out")
             return DamageReader(options)
-        user_schema = UserSchema.of(schema)
+        user_schema = UserSchema.of(schema, options.values)
         # Only this worker process of Spark calls pushFilters; in others Spark refuses a reader that has it.
         if options.push_filters and _PUSHDOWN_WORKER in sys.modules:
             return FilteringReader(options, user_schema)
@@ -76,7 +85,8 @@ class KStoreDataSource(DataSource):
         with a Spark before 4.2: Spark would hide an error that is raised here.
         """
         try:
-            options, user_schema = parse_stream_options(self.options), UserSchema.of(schema)
+            options = parse_stream_options(self.options)
+            user_schema = UserSchema.of(schema, options.read.values)
             with _spark_with("streaming.datasource", "4.2", use="streams that read"):
                 from kstore.spark.stream.reader import KStoreStreamReader
         except (ValueError, UnsupportedError) as error:

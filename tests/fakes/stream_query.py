@@ -22,7 +22,7 @@ from kstore.spark.stream.reader import KStoreStreamReader
 # Where the driver dies: before a micro-batch's offsets are in the checkpoint, before it is read, before its commit.
 Crash: TypeAlias = Literal["before offsets", "before read", "before commit"]
 Trigger: TypeAlias = Literal["processing time", "available now", "once"]
-Row: TypeAlias = tuple[str, int, int, bytes | None]
+Row: TypeAlias = tuple[str, int, int, Any]
 SCHEMA = StructType([*source_schema(include_headers=False).fields[2:4], *record_type(["offset", "value"]).fields])
 
 
@@ -46,9 +46,13 @@ class MicroBatch(NamedTuple):
 
 
 class StreamQuery:
-    """Attributes: offsets, commits (the checkpoint), batches (what was committed), reader (of the run)."""
+    """Attributes: offsets, commits (the checkpoint), batches (what was committed), reader (of the run).
 
-    def __init__(self, path: Path, **options: str) -> None:
+    schema, options are those of the next start; the schema has the columns of SCHEMA.
+    """
+
+    def __init__(self, path: Path, *, schema: StructType = SCHEMA, **options: str) -> None:
+        self.schema = schema
         self.offsets: list[str] = []
         self.commits = 0
         self.batches: list[MicroBatch] = []
@@ -58,8 +62,8 @@ class StreamQuery:
     def start(self) -> None:
         """Start the query, again if it ran before."""
         source = pickle.loads(pickle.dumps(KStoreDataSource(CaseInsensitiveDict(self.options))))
-        self.reader: KStoreStreamReader = source.streamReader(SCHEMA)
-        self._in_tasks = pickle.loads(pickle.dumps(source.streamReader(SCHEMA)))
+        self.reader: KStoreStreamReader = source.streamReader(self.schema)
+        self._in_tasks = pickle.loads(pickle.dumps(source.streamReader(self.schema)))
         self._is_constructed = len(self.offsets) > self.commits
 
     def run(self, trigger: Trigger = "available now", *, crash: Crash | None = None) -> list[MicroBatch]:

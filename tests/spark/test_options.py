@@ -19,6 +19,7 @@ from kstore.spark.options import (
     parse_read_options,
 )
 from kstore.types import TopicPartition
+from kstore.values.formats import ValueFormat
 
 
 def parse(**options: str) -> ReadOptions:
@@ -345,7 +346,7 @@ def test_least_offsets_per_trigger_above_the_most_is_refused() -> None:
         ("startingOffset", r"unknown option startingOffset; did you mean startingOffsets\?"),
         ("FAILONDATALOS", r"unknown option FAILONDATALOS; did you mean failOnDataLoss\?"),
         ("maxOffsetPerTrigger", r"did you mean maxOffsetsPerTrigger\?"),
-        ("x", "unknown option x; read knows assign, .*, subscribe, subscribePattern$"),
+        ("x", "unknown option x; read knows assign, .*, subscribe, subscribePattern, .*, valueSchemaId$"),
         ("kafka", "unknown option kafka; "),
         ("checkpointLocation", "unknown option checkpointLocation; "),
     ],
@@ -466,3 +467,48 @@ def test_mode_is_a_word_in_any_case(word: str | None, mode: str) -> None:
 def test_bad_mode_is_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse(**options)
+
+
+def test_formats_of_keys_and_values_have_options_of_their_own() -> None:
+    values = parse(
+        valueFormat="Avro", keyFormat="long", valueSchemaId="7", schemas="/disk/", valueMode="failfast"
+    ).values
+    assert values is not None
+    assert values.formats == {
+        "value": ValueFormat("avro", schemas="/disk", schema_id=7),
+        "key": ValueFormat("long", schemas="/disk"),
+    }
+    assert (values.mode, values.corrupt_columns) == ("FAILFAST", [])
+    assert parse().values is None
+
+
+def test_the_mode_of_values_is_not_that_of_damage() -> None:
+    options = parse(valueFormat="avro", mode="PERMISSIVE", valueMode="DROPMALFORMED")
+    assert options.values is not None
+    assert (options.mode, options.values.mode) == ("PERMISSIVE", "DROPMALFORMED")
+    permissive = parse(valueFormat="avro", keyFormat="avro").values
+    assert permissive is not None
+    assert permissive.corrupt_columns == ["_corrupt_value", "_corrupt_key"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"valueFormat": "arvo"}, "valueFormat: expected one of the formats avro, "),
+        ({"valueSchema": "x"}, "valueSchema is of no use without valueFormat"),
+        ({"valueFormat": "avro", "keySchemaId": "1"}, "keySchemaId is of no use without keyFormat"),
+        ({"schemas": "/x"}, "schemas is of no use without valueFormat"),
+        ({"valueMode": "FAILFAST"}, "valueMode is of no use without valueFormat"),
+        (
+            {"valueFormat": "avro", "valueMode": "x"},
+            "valueMode must be one of FAILFAST, PERMISSIVE, DROPMALFORMED, got X",
+        ),
+        ({"valueFormat": "avro", "valueFraming": "x"}, "valueFormat: framing must be "),
+        ({"valueFormat": "avro", "valueSchemaId": "x"}, "valueSchemaId must be a whole number"),
+        ({"valueFormats": "avro"}, r"unknown option valueFormats; did you mean valueFormat\?"),
+        ({"schema": "avro"}, r"unknown option schema; did you mean schemas\?"),
+    ],
+)
+def test_wrong_options_of_formats_are_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_read_options({"path": "/data", **options})

@@ -16,53 +16,14 @@ import pytest
 import kstore
 from kstore.errors import InvalidSchemaError, RecordDeserializationError, SchemaNotFoundError
 from tests.making.avro_values import encoded
-from tests.values.test_registry import schema as registered
+from tests.making.rides import KEY, ROWS, V1, V2, framed, registered, write_rides
 from tests.values.test_resolution import record
-
-V1 = record(("id", "long"), ("carrier", "string"))
-V2 = record(("id", "long"), ("carrier", "string"), ("delay", ["null", "int"], None))
-KEY = record(("k", "int"))
-
-
-def framed(schema_id: int, schema: Any, value: Any) -> bytes:
-    return b"\0" + schema_id.to_bytes(4, "big") + encoded(schema, value)
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A root with rides of two schema versions, a tombstone, a bad value and a schema id that nobody registered."""
-    with kstore.open_store(tmp_path / "root", "a") as store:
-        store.create_topic("_schemas", partitions=1)
-        store.create_topic("rides", partitions=1)
-        with kstore.Producer(store) as producer:
-            for subject, version, number, text in (
-                ("rides-value", 1, 1, V1),
-                ("rides-value", 2, 2, V2),
-                ("rides-key", 1, 3, KEY),
-            ):
-                key, value = registered(subject, version, number, schema=json.dumps(text))
-                producer.send("_schemas", value, key=key)
-            values = [
-                framed(1, V1, {"id": 1, "carrier": "AA"}),
-                framed(2, V2, {"id": 2, "carrier": "UA", "delay": 7}),
-                None,
-                b"\0\0\0\0\2\x02",
-                framed(9, V1, {"id": 3, "carrier": "DL"}),
-                framed(1, V1, {"id": 4, "carrier": "DL"}),
-            ]
-            for number, each in enumerate(values):
-                producer.send("rides", each, key=framed(3, KEY, {"k": number}), timestamp_ms=1000 + number)
-    return tmp_path / "root"
-
-
-ROWS = [
-    {"id": 1, "carrier": "AA", "delay": None},
-    {"id": 2, "carrier": "UA", "delay": 7},
-    None,
-    None,
-    None,
-    {"id": 4, "carrier": "DL", "delay": None},
-]
+    return write_rides(tmp_path / "root")
 
 
 def test_values_are_read_as_the_newest_version_and_each_record_has_a_row(root: Path) -> None:

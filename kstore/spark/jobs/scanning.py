@@ -19,7 +19,7 @@ from kstore.spark.offsets import check_partitions_listed
 from kstore.spark.options import Assign, Bound, EveryTopic, ReadOptions, parse_read_options
 from kstore.spark.planning import PACK_ABOVE, ScanPartition, packed, plan_directories, select_partitions
 from kstore.spark.pushdown import Constraint
-from kstore.spark.readers import read_rows, settle_worker, task_bytes
+from kstore.spark.readers import read_rows, settle_worker, task_bytes, with_values
 from kstore.spark.schema import UserSchema, source_schema
 from kstore.types import TopicPartition
 
@@ -56,15 +56,17 @@ def scan(
     texts = {name: str(value) for name, value in options.items()}
     read_options = parse_read_options({**texts, "paths": json.dumps(paths)})
     _check_plannable_apart(read_options)
-    shown = source_schema(include_headers=read_options.include_headers) if schema is None else _struct_type(schema)
-    user_schema = UserSchema.of(shown)
+    shown = _inferred(read_options) if schema is None else _struct_type(schema)
+    user_schema = UserSchema.of(shown, read_options.values)
     plans = _planned(spark, read_options, max_partition_bytes=task_bytes(read_options, user_schema))
+    (with_all,) = with_values([ScanPartition(())], read_options, user_schema)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for joined in batch.column("plan").to_pylist():
                 for plan in pickle.loads(joined):
-                    partition: ScanPartition = pickle.loads(zlib.decompress(plan))
+                    planned: ScanPartition = pickle.loads(zlib.decompress(plan))
+                    partition = replace(planned, values=with_all.values)
                     yield from read_rows(partition, read_options, user_schema, Constraint())
 
     rows = spark.createDataFrame(plans)
@@ -110,6 +112,14 @@ def _check_plannable_apart(options: ReadOptions) -> None:
     for name, is_given in refused.items():
         if is_given:
             raise ValueError(f'{name}: not possible where tasks plan; use spark.read.format("kstore")')
+
+
+def _inferred(options: ReadOptions) -> StructType:
+    if options.values is None:
+        return source_schema(include_headers=options.include_headers)
+    from kstore.spark.values.plans import inferred_schema
+
+    return inferred_schema(options)
 
 
 def _struct_type(schema: StructType | str) -> StructType:

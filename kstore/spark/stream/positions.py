@@ -3,7 +3,8 @@
     {"topic": {"0": 23, "1": 7}}
 
 The offsets of the first micro-batch also say where the stream started, under a key that no topic can have, since Spark
-does not keep that: a query that is started again before its first micro-batch was committed starts there.
+does not keep that: a query that is started again before its first micro-batch was committed starts there. If keys or
+values have a format, all offsets say by the schemas of which ids they are read.
 """
 
 from __future__ import annotations
@@ -16,15 +17,21 @@ from kstore.config import MAX_INT32, MAX_INT64
 from kstore.types import TopicPartition
 
 START_KEY = "kstore:start"
+SCHEMAS_KEY = "kstore:schemas"
 
 Offsets: TypeAlias = dict[TopicPartition, int]
 
 
 class StreamPosition(NamedTuple):
-    """offsets: the next offset of each partition; start: where the stream started, in its first micro-batch."""
+    """A position of a stream.
+
+    offsets: the next offset of each partition; start: where the stream started, in its first micro-batch; schema_ids:
+    of the schemas that keys and values are read as, None if they have no format.
+    """
 
     offsets: Offsets
     start: Offsets | None = None
+    schema_ids: dict[str, int] | None = None
 
     @property
     def is_start(self) -> bool:
@@ -36,6 +43,8 @@ class StreamPosition(NamedTuple):
         fields: dict[str, Any] = _by_topic(self.offsets)
         if self.start is not None:
             fields[START_KEY] = _by_topic(self.start)
+        if self.schema_ids is not None:
+            fields[SCHEMAS_KEY] = dict(sorted(self.schema_ids.items()))
         return fields
 
     @classmethod
@@ -45,8 +54,12 @@ class StreamPosition(NamedTuple):
         Raises: ValueError if it is of another form, as in the checkpoint of another source.
         """
         topics = dict(fields)
-        start = topics.pop(START_KEY, None)
-        return cls(_offsets(topics, fields), None if start is None else _offsets(start, fields))
+        start, ids = topics.pop(START_KEY, None), topics.pop(SCHEMAS_KEY, None)
+        return cls(
+            _offsets(topics, fields),
+            None if start is None else _offsets(start, fields),
+            None if ids is None else _schema_ids(ids, fields),
+        )
 
 
 def _by_topic(offsets: Offsets) -> dict[str, dict[str, int]]:
@@ -58,18 +71,28 @@ def _by_topic(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 def _offsets(topics: Any, whole: Mapping[str, Any]) -> Offsets:
     try:
-        offsets = {
+        return {
             TopicPartition(topic, _checked(number)): _checked(offset, most=MAX_INT64)
             for topic, by_number in topics.items()
             for number, offset in by_number.items()
         }
     except (AttributeError, ValueError) as error:
-        expected = '{"topicA":{"0":23,"1":7},"topicB":{"0":4}}'
-        raise ValueError(
-            f"offsets in the checkpoint: expected the form of {expected}, found {whole}; "
-            "was the checkpoint made with another source?"
-        ) from error
-    return offsets
+        raise _unexpected(whole) from error
+
+
+def _schema_ids(ids: Any, whole: Mapping[str, Any]) -> dict[str, int]:
+    try:
+        return {origin: _checked(schema_id, most=MAX_INT64) for origin, schema_id in ids.items()}
+    except (AttributeError, ValueError) as error:
+        raise _unexpected(whole) from error
+
+
+def _unexpected(whole: Mapping[str, Any]) -> ValueError:
+    expected = '{"topicA":{"0":23,"1":7},"topicB":{"0":4}}'
+    return ValueError(
+        f"offsets in the checkpoint: expected the form of {expected}, found {whole}; "
+        "was the checkpoint made with another source?"
+    )
 
 
 def _checked(value: object, *, most: int = MAX_INT32) -> int:

@@ -17,6 +17,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from kstore.errors import InvalidSchemaError
+from kstore.log import PartitionDirectory
 from kstore.spark.pushdown import Constraint
 from kstore.spark.readers import read_rows, task_bytes
 from kstore.spark.schema import UserSchema
@@ -28,6 +30,8 @@ from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from kstore.spark.values.plans import ValuePlans
 
 
 class KStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -42,6 +46,7 @@ class KStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._user_schema = user_schema
         self._logs = StreamLogs(options)
+        self._values = _value_plans(options)
         self._start: StreamPosition | None = None
         # As of the last check; with Trigger.AvailableNow, of the only one.
         self._bounds: dict[TopicPartition, LogBounds] = {}
@@ -57,7 +62,7 @@ class KStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if self._start is None:
             offsets = self._logs.starting_offsets()
-            self._start = StreamPosition(offsets, offsets)
+            self._start = StreamPosition(offsets, offsets, self._schema_ids({}))
         return self._start.to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -71,7 +76,8 @@ class KStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = self._ends(position.offsets, limit)
         if ends == position.offsets:
             return start
-        return StreamPosition(ends, position.start if position.is_start else None).to_json()
+        schema_ids = self._schema_ids(position.schema_ids or {})
+        return StreamPosition(ends, position.start if position.is_start else None, schema_ids).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return maxOffsetsPerTrigger or minOffsetsPerTrigger. If both are set, Spark knows only of the first."""
@@ -97,12 +103,19 @@ class KStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         If `end` records where the stream started, that is used in place of `start`, which Spark looks up again when a
         query is restarted.
-        Raises: as StreamLogs.tasks.
+        Raises: as StreamLogs.tasks; SchemaError, or ValueError for other columns than those of the schemas whose ids
+            `end` records.
         """
         until = StreamPosition.of(end)
         begin = StreamPosition.of(start).offsets if until.start is None else until.start
         max_partition_bytes = task_bytes(self._options.read, self._user_schema)
-        return list(self._logs.tasks(begin, until.offsets, self._bounds, max_partition_bytes=max_partition_bytes))
+        tasks = self._logs.tasks(begin, until.offsets, self._bounds, max_partition_bytes=max_partition_bytes)
+        if self._values is None:
+            return list(tasks)
+        try:
+            return list(self._values.attached(tasks, self._user_schema, self._directories(), until.schema_ids))
+        except (ValueError, InvalidSchemaError) as error:
+            raise ValueError(_of_another_schema(error, until.schema_ids or {})) from error
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return an iterator over the Arrow batches of a task; raises as KStoreReader.read."""
@@ -111,6 +124,16 @@ class KStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Close the logs."""
         self._logs.close()
+        if self._values is not None:
+            self._values.close()
+
+    def _directories(self) -> list[PartitionDirectory]:
+        bounds = self._bounds or self._logs.bounds()
+        return [bounds[partition].directory for partition in sorted(bounds)]
+
+    def _schema_ids(self, pinned: Mapping[str, int]) -> dict[str, int] | None:
+        """Return the ids of the schemas that keys and values are read as: those of a checkpoint, if it has them."""
+        return None if self._values is None else self._values.schema_ids(self._directories(), pinned)
 
     def _ends(self, start: Offsets, limit: ReadLimit) -> Offsets:
         # An end may be below what was read before, because the options changed; the log still has those records.
@@ -126,3 +149,21 @@ class KStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._delay is not None and not self._is_pinned and self._delay.holds_back(begin, ends):
             return start
         return limited(begin, ends, most=limit.max_rows) if isinstance(limit, ReadMaxRows) else ends
+
+
+def _value_plans(options: StreamOptions) -> ValuePlans | None:
+    if options.read.values is None:
+        return None
+    from kstore.spark.values.plans import ValuePlans
+
+    return ValuePlans(options.read)
+
+
+def _of_another_schema(error: Exception, schema_ids: Mapping[str, int]) -> str:
+    if not schema_ids:
+        return str(error)
+    pinned = " and ".join(f"{origin}SchemaId={schema_id}" for origin, schema_id in sorted(schema_ids.items()))
+    return (
+        f"{error}. The query reads by the schemas that it began with, {pinned}, and newer ones have other columns: set "
+        "these options to keep its columns, or other ids to change them"
+    )

@@ -1,0 +1,81 @@
+"""Formats whose columns have other types: those that Spark and tables have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kstore.values.avro.columns import Wanted
+from kstore.values.decoded import BadValue, DecodedValues, ValueReader
+from kstore.values.formats import ColumnFormat
+
+
+@dataclass(frozen=True)
+class ConvertedFormat:
+    """A format whose columns are converted.
+
+    Args: inner: the format; wanted: the fields that are decoded; target: the type that they become. Fields of a struct
+        are those of the same name. Nanoseconds may be lost; a value that does not fit is a bad one.
+    """
+
+    inner: ColumnFormat
+    wanted: Wanted
+    target: pa.DataType
+
+    def type(self, _wanted: Wanted) -> pa.DataType:
+        return self.target
+
+    def reader(self, _wanted: Wanted, *, most_bytes: int) -> ValueReader:
+        reader = self.inner.reader(self.wanted, most_bytes=most_bytes)
+        return reader if self.inner.type(self.wanted) == self.target else _ConvertingReader(reader, self.target)
+
+
+class _ConvertingReader:
+    """Decodes as another reader does, and converts."""
+
+    def __init__(self, reader: ValueReader, target: pa.DataType) -> None:
+        self._reader = reader
+        self._target = target
+        self._options = pc.CastOptions(target, allow_time_truncate=True)
+
+    def decode(self, array: pa.BinaryArray) -> Iterator[DecodedValues]:
+        for part in self._reader.decode(array):
+            try:
+                yield part._replace(values=pc.cast(part.values, options=self._options))
+            except pa.ArrowInvalid:
+                yield self._row_by_row(part)
+
+    def _row_by_row(self, part: DecodedValues) -> DecodedValues:
+        rows, bad = [], list(part.bad)
+        for row in range(len(part.values)):
+            try:
+                rows.append(pc.cast(part.values.slice(row, 1), options=self._options))
+            except pa.ArrowInvalid as error:
+                rows.append(pa.nulls(1, self._target))
+                bad.append(BadValue(row, str(error)))
+        return DecodedValues(part.start, pa.concat_arrays(rows), sorted(bad))
+
+
+def common_type(arrow_type: pa.DataType) -> pa.DataType:
+    """Return the nearest type that Spark and tables have: no nanoseconds, times of day, or sizes of bytes."""
+    kinds = pa.types
+    if kinds.is_timestamp(arrow_type):
+        return pa.timestamp("us", arrow_type.tz)
+    if kinds.is_time32(arrow_type):
+        return pa.int32()
+    if kinds.is_time64(arrow_type):
+        return pa.int64()
+    if kinds.is_decimal256(arrow_type):
+        return pa.string()
+    if kinds.is_fixed_size_binary(arrow_type):
+        return pa.binary()
+    if kinds.is_struct(arrow_type):
+        return pa.struct([(field.name, common_type(field.type)) for field in arrow_type])
+    if kinds.is_list(arrow_type):
+        return pa.list_(pa.field("element", common_type(arrow_type.value_type)))
+    if kinds.is_map(arrow_type):
+        return pa.map_(common_type(arrow_type.key_type), common_type(arrow_type.item_type))
+    return arrow_type
