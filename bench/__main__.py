@@ -30,6 +30,7 @@ WORKLOADS = (
     "decode",
     "legacy",
     "records",
+    "values",
     "read",
     "builder",
     "append",

@@ -193,6 +193,21 @@ cdef int64_t valid_utf8(const uint8_t* p, int64_t size) noexcept nogil:
     return at
 
 
+# Whether `size` bytes have no high bit. A load may reach beyond them, but not to readable_end.
+cdef inline bint is_ascii(const uint8_t* p, int64_t size, const uint8_t* readable_end) noexcept nogil:
+    cdef uint64_t high = 0
+    while size >= 8:
+        high |= load_word(p, 8)
+        p += 8
+        size -= 8
+    if size > 0:
+        if readable_end - p >= 8:
+            high |= load_word(p, 8) << (64 - 8 * size)
+        else:
+            high |= load_word(p, size)
+    return high & HIGH_BITS == 0
+
+
 # Copies p as UTF-8, with U+FFFD for each maximal invalid subpart, to where there is room for UTF8_GROWTH times its size,
 # or for its size if it is valid. Requires: `good` bytes from p on are valid. Returns: how many bytes were stored.
 cdef int64_t copy_as_text(uint8_t* to, const uint8_t* p, int64_t size, int64_t good,

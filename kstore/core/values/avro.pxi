@@ -1,27 +1,29 @@
 # Avro values into columns: a writer's schema and what a reader wants of it, compiled into steps, run over the values of
 # a column without the GIL. A value that its schema does not explain becomes a null row with a reason.
 
+# The kinds before STEP_INT_AS_LONG are common and plain: read_plain reads them, and read_other all others.
 cdef enum AvroStepKind:
     STEP_NULL
     STEP_BOOLEAN
     STEP_INT
-    STEP_INT_AS_LONG
-    STEP_INT_AS_FLOAT
-    STEP_INT_AS_DOUBLE
     STEP_LONG
-    STEP_LONG_AS_FLOAT
-    STEP_LONG_AS_DOUBLE
     STEP_FLOAT
-    STEP_FLOAT_AS_DOUBLE
     STEP_DOUBLE
     STEP_BYTES
     STEP_STRING
+    STEP_INT_AS_LONG
+    STEP_INT_AS_FLOAT
+    STEP_INT_AS_DOUBLE
+    STEP_LONG_AS_FLOAT
+    STEP_LONG_AS_DOUBLE
+    STEP_FLOAT_AS_DOUBLE
     STEP_FIXED
     STEP_ENUM
     STEP_DECIMAL_BYTES
     STEP_DECIMAL_FIXED
     STEP_UUID
     STEP_DURATION
+    STEP_SKIP
     STEP_RECORD
     STEP_ARRAY
     STEP_MAP
@@ -30,6 +32,9 @@ cdef enum AvroStepKind:
     STEP_DEFAULT
     STEP_UNRESOLVED
     STEPS
+
+cdef extern from *:
+    int lowest_bit "__builtin_ctzll"(uint64_t bits) noexcept nogil
 
 cdef enum:
     UNWANTED = -1               # the column of a step whose value is skipped
@@ -42,6 +47,14 @@ cdef enum:
     APICURIO_FRAME_SIZE = 9
     LIMBS = 4                   # of 64 bits, in the widest decimal
 
+# What a field that nobody wants takes in a value. A union of it and null has a bit for the number of the null.
+cdef enum SkipKind:
+    SKIP_FIXED
+    SKIP_NUMBER
+    SKIP_SIZED
+    SKIP_IF_SECOND = 4      # the first branch of a union is null
+    SKIP_IF_FIRST = 8
+
 cdef enum ValueFraming:
     FRAMING_NONE
     FRAMING_CONFLUENT           # byte 0, schema id of four bytes
@@ -50,7 +63,8 @@ cdef enum ValueFraming:
 
 # What a step needs besides its kind: `first` and `count` are a part of the program's references, which are numbers of
 # steps (fields of a record in the writer's order, branches of a union, the item of an array, the value of a map, the
-# value of a default), or for an enum positions of texts in the constants, -1 for a symbol that the reader does not have.
+# value of a default), or for an enum positions of texts in the constants, -1 for a symbol that the reader does not have,
+# each followed by its size, or for a skip a SkipKind and a size for each field that is passed over.
 # `size` is the size of a fixed, the least size of an item, the number of a member among the children of its struct.
 # constant, constant_size: an encoded default; the 32 bytes of 10^precision; the sizes of an enum's texts follow them.
 cdef struct AvroStep:
@@ -74,16 +88,56 @@ cdef struct AvroRun:
     int64_t empty_items
 
 
-cdef inline ValueFault read_avro_long(AvroRun* r, int64_t* value) noexcept nogil:
-    cdef uint64_t wide
-    if r.at < r.end and r.at[0] < 0x80:
-        value[0] = unzigzag64(r.at[0])
-        r.at += 1
+# Returns: the bytes of the varint at p, 0 if that is not known from the next eight bytes, or they can't be loaded.
+cdef inline int64_t varint_bytes(const uint8_t* p, const uint8_t* readable_end, uint64_t* word) noexcept nogil:
+    cdef uint64_t ends
+    if readable_end - p < 8:
+        return 0
+    word[0] = load_word(p, 8)
+    ends = ~word[0] & HIGH_BITS
+    return 0 if ends == 0 else (lowest_bit(ends) >> 3) + 1
+
+
+# The seven low bits of each of the first `size` bytes of a word, joined.
+cdef inline uint64_t joined_bits(uint64_t word, int64_t size) noexcept nogil:
+    word &= ~HIGH_BITS & (~<uint64_t>0 >> (64 - 8 * size))
+    word = (word & 0x007F007F007F007FULL) | ((word & 0x7F007F007F007F00ULL) >> 1)
+    word = (word & 0x00003FFF00003FFFULL) | ((word & 0x3FFF00003FFF0000ULL) >> 2)
+    return (word & 0x000000000FFFFFFFULL) | ((word & 0x0FFFFFFF00000000ULL) >> 4)
+
+
+# As read_avro_long, for a number of any number of bytes.
+cdef ValueFault read_wide_number(AvroRun* r, int64_t* value) noexcept nogil:
+    cdef const uint8_t* p = r.at
+    cdef int64_t left = min(r.end - p, <int64_t>MAX_VARLONG_SIZE)
+    cdef uint64_t result = 0
+    cdef uint64_t word = 0
+    cdef int64_t i = varint_bytes(p, r.readable_end, &word)
+    if 0 < i <= left:
+        r.at = p + i
+        value[0] = unzigzag64(joined_bits(word, i))
         return VALUE_SOUND
-    if read_long_varint(&r.at, r.end, MAX_VARLONG_SIZE, &wide) != OK:
-        return VALUE_BAD_VARINT if r.end - r.at >= MAX_VARLONG_SIZE else VALUE_TRUNCATED
-    value[0] = unzigzag64(wide)
-    return VALUE_SOUND
+    for i in range(left):
+        result |= <uint64_t>(p[i] & 0x7F) << (7 * i)
+        if p[i] < 0x80:
+            r.at = p + i + 1
+            value[0] = unzigzag64(result)
+            return VALUE_SOUND
+    return VALUE_BAD_VARINT if left == MAX_VARLONG_SIZE else VALUE_TRUNCATED
+
+
+cdef inline ValueFault read_avro_long(AvroRun* r, int64_t* value) noexcept nogil:
+    cdef const uint8_t* p = r.at
+    if r.end - p >= 2:
+        if p[0] < 0x80:
+            r.at = p + 1
+            value[0] = unzigzag64(p[0])
+            return VALUE_SOUND
+        if p[1] < 0x80:
+            r.at = p + 2
+            value[0] = unzigzag64((p[0] & 0x7F) | <uint64_t>p[1] << 7)
+            return VALUE_SOUND
+    return read_wide_number(r, value)
 
 
 cdef inline ValueFault read_avro_int(AvroRun* r, int32_t* value) noexcept nogil:
@@ -111,7 +165,7 @@ cdef inline ValueFault take_sized_from_value(AvroRun* r, const uint8_t** p, int6
     return take_from_value(r, size[0], p) if fault == VALUE_SOUND else fault
 
 
-cdef inline ValueFault put_fixed(AvroRun* r, int32_t column, const void* p, int64_t width) noexcept nogil:
+cdef ValueFault put_fixed(AvroRun* r, int32_t column, const void* p, int64_t width) noexcept nogil:
     cdef ValueColumn* c = r.table.columns + column
     cdef ValueFault fault
     if column == UNWANTED:
@@ -123,16 +177,40 @@ cdef inline ValueFault put_fixed(AvroRun* r, int32_t column, const void* p, int6
     return fault
 
 
+cdef inline ValueFault put_four(AvroRun* r, int32_t column, const void* p) noexcept nogil:
+    cdef ValueColumn* c = r.table.columns + column
+    cdef ValueFault fault
+    if column == UNWANTED:
+        return VALUE_SOUND
+    fault = room_for_row(r.table, c)
+    if fault == VALUE_SOUND:
+        memcpy(c.data + c.rows * 4, p, 4)
+        end_row(c)
+    return fault
+
+
+cdef inline ValueFault put_eight(AvroRun* r, int32_t column, const void* p) noexcept nogil:
+    cdef ValueColumn* c = r.table.columns + column
+    cdef ValueFault fault
+    if column == UNWANTED:
+        return VALUE_SOUND
+    fault = room_for_row(r.table, c)
+    if fault == VALUE_SOUND:
+        memcpy(c.data + c.rows * 8, p, 8)
+        end_row(c)
+    return fault
+
+
 cdef inline ValueFault put_long(AvroRun* r, int32_t column, int64_t value) noexcept nogil:
-    return put_fixed(r, column, &value, 8)
+    return put_eight(r, column, &value)
 
 
 cdef inline ValueFault put_double(AvroRun* r, int32_t column, double value) noexcept nogil:
-    return put_fixed(r, column, &value, 8)
+    return put_eight(r, column, &value)
 
 
 cdef inline ValueFault put_float(AvroRun* r, int32_t column, float value) noexcept nogil:
-    return put_fixed(r, column, &value, 4)
+    return put_four(r, column, &value)
 
 
 cdef inline ValueFault put_value_bytes(AvroRun* r, int32_t column, const uint8_t* p, int64_t size,
@@ -157,6 +235,8 @@ cdef ValueFault put_value_text(AvroRun* r, int32_t column, const uint8_t* p, int
     cdef ValueFault fault
     if column == UNWANTED:
         return VALUE_SOUND
+    if is_ascii(p, size, r.readable_end):
+        return put_value_bytes(r, column, p, size, r.readable_end)
     good = valid_utf8(p, size)
     if good == size:
         return put_value_bytes(r, column, p, size, r.readable_end)
@@ -381,35 +461,81 @@ cdef ValueFault read_member(AvroRun* r, const AvroStep* s, int depth) noexcept n
 
 # Reads a default, which is encoded among the constants.
 cdef ValueFault read_default(AvroRun* r, const AvroStep* s, int depth) noexcept nogil:
-    cdef AvroRun inner = r[0]
+    cdef const uint8_t* at = r.at
+    cdef const uint8_t* end = r.end
+    cdef const uint8_t* readable_end = r.readable_end
     cdef ValueFault fault
-    inner.at = r.constants + s.constant
-    inner.end = inner.at + s.constant_size
-    inner.readable_end = inner.end
-    fault = read_step(&inner, r.references[s.first], depth)
-    r.empty_items = inner.empty_items
+    r.at = r.constants + s.constant
+    r.end = r.at + s.constant_size
+    r.readable_end = r.end
+    fault = read_step(r, r.references[s.first], depth)
+    r.at, r.end, r.readable_end = at, end, readable_end
     return fault
 
 
-cdef ValueFault read_compound(AvroRun* r, const AvroStep* s, int depth) noexcept nogil:
+# Reads which branch of a union follows, and goes to its step, which is no union.
+cdef inline ValueFault read_branch(AvroRun* r, const AvroStep** s) noexcept nogil:
+    cdef int64_t branch
+    cdef ValueFault fault = read_avro_long(r, &branch)
+    if fault != VALUE_SOUND:
+        return fault
+    if not 0 <= branch < s[0].count:
+        return VALUE_BAD_BRANCH
+    s[0] = r.steps + r.references[s[0].first + branch]
+    return VALUE_SOUND
+
+
+cdef inline ValueFault read_plain(AvroRun* r, const AvroStep* s) noexcept nogil:
+    cdef const uint8_t* p = NULL
+    cdef int64_t wide = 0
+    cdef int32_t narrow = 0
+    cdef ValueFault fault
+    if s.kind == STEP_LONG:
+        fault = read_avro_long(r, &wide)
+        return put_long(r, s.column, wide) if fault == VALUE_SOUND else fault
+    elif s.kind == STEP_STRING:
+        fault = take_sized_from_value(r, &p, &wide)
+        return put_value_text(r, s.column, p, wide) if fault == VALUE_SOUND else fault
+    elif s.kind == STEP_BYTES:
+        fault = take_sized_from_value(r, &p, &wide)
+        return put_value_bytes(r, s.column, p, wide, r.readable_end) if fault == VALUE_SOUND else fault
+    elif s.kind == STEP_INT:
+        fault = read_avro_int(r, &narrow)
+        return put_four(r, s.column, &narrow) if fault == VALUE_SOUND else fault
+    elif s.kind == STEP_DOUBLE:
+        fault = take_from_value(r, 8, &p)
+        return put_eight(r, s.column, p) if fault == VALUE_SOUND else fault
+    elif s.kind == STEP_FLOAT:
+        fault = take_from_value(r, 4, &p)
+        return put_four(r, s.column, p) if fault == VALUE_SOUND else fault
+    elif s.kind == STEP_NULL:
+        return VALUE_SOUND if s.column == UNWANTED else append_null(r.table, s.column)
+    return read_boolean(r, s.column)
+
+
+cdef ValueFault read_record(AvroRun* r, const AvroStep* s, int depth) noexcept nogil:
+    cdef const AvroStep* inner
     cdef ValueFault fault
     cdef int32_t i
-    cdef int64_t branch
+    for i in range(s.first, s.first + s.count):
+        inner = r.steps + r.references[i]
+        if inner.kind == STEP_UNION:
+            fault = read_branch(r, &inner)
+            if fault != VALUE_SOUND:
+                return fault
+        fault = read_plain(r, inner) if inner.kind < STEP_INT_AS_LONG else read_other(r, inner, depth)
+        if fault != VALUE_SOUND:
+            return fault
+    return end_struct(r, s.column)
+
+
+cdef ValueFault read_other(AvroRun* r, const AvroStep* s, int depth) noexcept nogil:
+    if s.kind < STEP_RECORD:
+        return read_scalar(r, s)
     if depth >= MOST_VALUE_DEPTH:
         return VALUE_TOO_DEEP
     if s.kind == STEP_RECORD:
-        for i in range(s.first, s.first + s.count):
-            fault = read_step(r, r.references[i], depth + 1)
-            if fault != VALUE_SOUND:
-                return fault
-        return end_struct(r, s.column)
-    if s.kind == STEP_UNION:
-        fault = read_avro_long(r, &branch)
-        if fault != VALUE_SOUND:
-            return fault
-        if not 0 <= branch < s.count:
-            return VALUE_BAD_BRANCH
-        return read_step(r, r.references[s.first + branch], depth + 1)
+        return read_record(r, s, depth + 1)
     if s.kind == STEP_ARRAY or s.kind == STEP_MAP:
         return read_items(r, s, depth + 1)
     if s.kind == STEP_MEMBER:
@@ -419,67 +545,124 @@ cdef ValueFault read_compound(AvroRun* r, const AvroStep* s, int depth) noexcept
     return VALUE_UNRESOLVED
 
 
-# Reads the value of a step, of whatever kind.
+# Reads the value of a step, of whatever kind; of a union, that of the branch.
 cdef ValueFault read_step(AvroRun* r, int32_t number, int depth) noexcept nogil:
     cdef const AvroStep* s = r.steps + number
-    cdef const uint8_t* p = NULL
-    cdef int64_t wide = 0
-    cdef int32_t narrow = 0
     cdef ValueFault fault
-    if s.kind == STEP_LONG or s.kind == STEP_LONG_AS_FLOAT or s.kind == STEP_LONG_AS_DOUBLE:
-        fault = read_avro_long(r, &wide)
+    if s.kind == STEP_UNION:
+        fault = read_branch(r, &s)
         if fault != VALUE_SOUND:
             return fault
-        if s.kind == STEP_LONG:
-            return put_long(r, s.column, wide)
-        return put_double(r, s.column, <double>wide) if s.kind == STEP_LONG_AS_DOUBLE \
-            else put_float(r, s.column, <float>wide)
-    if s.kind == STEP_STRING or s.kind == STEP_BYTES:
-        fault = take_sized_from_value(r, &p, &wide)
-        if fault != VALUE_SOUND:
-            return fault
-        return put_value_text(r, s.column, p, wide) if s.kind == STEP_STRING \
-            else put_value_bytes(r, s.column, p, wide, r.readable_end)
-    if STEP_INT <= s.kind <= STEP_INT_AS_DOUBLE:
-        fault = read_avro_int(r, &narrow)
-        if fault != VALUE_SOUND:
-            return fault
-        if s.kind == STEP_INT:
-            return put_fixed(r, s.column, &narrow, 4)
-        if s.kind == STEP_INT_AS_LONG:
-            return put_long(r, s.column, narrow)
-        return put_double(r, s.column, <double>narrow) if s.kind == STEP_INT_AS_DOUBLE \
-            else put_float(r, s.column, <float>narrow)
-    if s.kind == STEP_DOUBLE or s.kind == STEP_FLOAT or s.kind == STEP_FLOAT_AS_DOUBLE:
-        return read_floating(r, s)
-    if s.kind == STEP_NULL:
-        return VALUE_SOUND if s.column == UNWANTED else append_null(r.table, s.column)
-    if s.kind >= STEP_RECORD:
-        return read_compound(r, s, depth)
-    return read_scalar(r, s)
+    return read_plain(r, s) if s.kind < STEP_INT_AS_LONG else read_other(r, s, depth)
 
 
-cdef ValueFault read_floating(AvroRun* r, const AvroStep* s) noexcept nogil:
+# Reads a number that becomes a wider one.
+cdef ValueFault read_promoted(AvroRun* r, const AvroStep* s) noexcept nogil:
     cdef const uint8_t* p = NULL
-    cdef float narrow
-    cdef uint32_t bits
-    cdef int64_t wide
-    cdef ValueFault fault = take_from_value(r, 8 if s.kind == STEP_DOUBLE else 4, &p)
+    cdef float single
+    cdef int32_t narrow = 0
+    cdef int64_t wide = 0
+    cdef ValueFault fault
+    if s.kind == STEP_FLOAT_AS_DOUBLE:
+        fault = take_from_value(r, 4, &p)
+        if fault != VALUE_SOUND:
+            return fault
+        memcpy(&single, p, 4)
+        return put_double(r, s.column, single)
+    if s.kind == STEP_LONG_AS_FLOAT or s.kind == STEP_LONG_AS_DOUBLE:
+        fault = read_avro_long(r, &wide)
+    else:
+        fault = read_avro_int(r, &narrow)
+        wide = narrow
     if fault != VALUE_SOUND:
         return fault
-    if s.kind == STEP_DOUBLE:
-        wide = <int64_t>load_word(p, 8)
+    if s.kind == STEP_INT_AS_LONG:
         return put_long(r, s.column, wide)
-    bits = <uint32_t>get_le(p, 4)
-    memcpy(&narrow, &bits, 4)
-    return put_float(r, s.column, narrow) if s.kind == STEP_FLOAT else put_double(r, s.column, narrow)
+    if s.kind == STEP_INT_AS_FLOAT or s.kind == STEP_LONG_AS_FLOAT:
+        return put_float(r, s.column, <float>wide)
+    return put_double(r, s.column, <double>wide)
 
 
+# Moves past a number, of which it needs not know the value.
+cdef inline ValueFault skip_number(AvroRun* r, const uint8_t** at) noexcept nogil:
+    cdef const uint8_t* p = at[0]
+    cdef int64_t size
+    cdef uint64_t word = 0
+    cdef ValueFault fault
+    if p < r.end and p[0] < 0x80:
+        at[0] = p + 1
+        return VALUE_SOUND
+    size = varint_bytes(p, r.readable_end, &word)
+    if 0 < size <= r.end - p:
+        at[0] = p + size
+        return VALUE_SOUND
+    r.at = p
+    fault = read_wide_number(r, &size)
+    at[0] = r.at
+    return fault
+
+
+cdef inline ValueFault skip_sized(AvroRun* r, const uint8_t** at) noexcept nogil:
+    cdef const uint8_t* p = at[0]
+    cdef int64_t size
+    cdef ValueFault fault
+    if p < r.end and p[0] < 0x80:
+        size = unzigzag64(p[0])
+        p += 1
+    else:
+        r.at = p
+        fault = read_wide_number(r, &size)
+        if fault != VALUE_SOUND:
+            return fault
+        p = r.at
+    if size < 0:
+        return VALUE_BAD_SIZE
+    if size > r.end - p:
+        return VALUE_TRUNCATED
+    at[0] = p + size
+    return VALUE_SOUND
+
+
+# Passes over fields of a record that nobody wants.
+cdef ValueFault skip_fields(AvroRun* r, const AvroStep* s) noexcept nogil:
+    cdef const int32_t* fields = r.references + s.first
+    cdef const int32_t* last = fields + 2 * s.count
+    cdef const uint8_t* at = r.at
+    cdef const uint8_t* end = r.end
+    cdef int32_t kind
+    cdef bint is_null
+    cdef ValueFault fault = VALUE_SOUND
+    while fields < last and fault == VALUE_SOUND:
+        kind = fields[0]
+        if kind >= SKIP_IF_SECOND:
+            if at >= end or (at[0] != 0 and at[0] != 2):
+                fault = VALUE_TRUNCATED if at >= end else VALUE_BAD_BRANCH
+                break
+            is_null = (at[0] == 0) == (kind & SKIP_IF_SECOND != 0)
+            at += 1
+            if is_null:
+                fields += 2
+                continue
+            kind &= SKIP_IF_SECOND - 1
+        if kind == SKIP_NUMBER:
+            fault = skip_number(r, &at)
+        elif kind == SKIP_SIZED:
+            fault = skip_sized(r, &at)
+        elif fields[1] <= end - at:
+            at += fields[1]
+        else:
+            fault = VALUE_TRUNCATED
+        fields += 2
+    r.at = at
+    return fault
+
+
+# Reads what is neither common nor made of other values.
 cdef ValueFault read_scalar(AvroRun* r, const AvroStep* s) noexcept nogil:
     cdef const uint8_t* p = NULL
     cdef ValueFault fault
-    if s.kind == STEP_BOOLEAN:
-        return read_boolean(r, s.column)
+    if s.kind == STEP_SKIP:
+        return skip_fields(r, s)
     if s.kind == STEP_ENUM:
         return read_enum(r, s)
     if s.kind == STEP_FIXED:
@@ -491,7 +674,9 @@ cdef ValueFault read_scalar(AvroRun* r, const AvroStep* s) noexcept nogil:
         return read_uuid(r, s.column)
     if s.kind == STEP_DURATION:
         return read_duration(r, s.column)
-    return read_decimal(r, s)
+    if s.kind == STEP_DECIMAL_BYTES or s.kind == STEP_DECIMAL_FIXED:
+        return read_decimal(r, s)
+    return read_promoted(r, s)
 
 
 # The kinds of a step, by name.
@@ -516,6 +701,7 @@ AVRO_STEPS = {
     "decimal fixed": <int>STEP_DECIMAL_FIXED,
     "uuid": <int>STEP_UUID,
     "duration": <int>STEP_DURATION,
+    "skip": <int>STEP_SKIP,
     "record": <int>STEP_RECORD,
     "array": <int>STEP_ARRAY,
     "map": <int>STEP_MAP,
@@ -523,4 +709,11 @@ AVRO_STEPS = {
     "member": <int>STEP_MEMBER,
     "default": <int>STEP_DEFAULT,
     "unresolved": <int>STEP_UNRESOLVED,
+}
+AVRO_SKIPS = {
+    "fixed": <int>SKIP_FIXED,
+    "number": <int>SKIP_NUMBER,
+    "sized": <int>SKIP_SIZED,
+    "if second": <int>SKIP_IF_SECOND,
+    "if first": <int>SKIP_IF_FIRST,
 }

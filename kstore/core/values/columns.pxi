@@ -45,6 +45,8 @@ cdef struct ValueColumn:
     int64_t null_count
     int64_t used            # bytes of LAYOUT_VARIABLE
     int64_t capacity
+    int64_t rows_before     # of the last table, and its bytes of LAYOUT_VARIABLE: what the next one will take
+    int64_t bytes_before
     uint8_t* validity
     int32_t* offsets
     uint8_t* data
@@ -186,6 +188,13 @@ cdef void cut_rows(ValueTable* t, int32_t number, int64_t rows) noexcept nogil:
     c.rows = rows
 
 
+cdef int take_memory(void** memory, int64_t size) except -1:
+    cdef Block block
+    take_block(size, &block)
+    memory[0] = block.data
+    return 0
+
+
 # Moves a block, which regrow allocated, to a new buffer; NULL is left in its place.
 cdef object exported_block(void** data, int64_t capacity, int64_t size):
     cdef ColumnBuffer buffer = ColumnBuffer.__new__(ColumnBuffer)
@@ -258,6 +267,31 @@ cdef class ValueColumns:
         """The number of rows that the root has."""
         return self.table.columns[0].rows
 
+    # Takes memory for as many rows as the last table had. Blocks that Arrow gave back are used again; malloc would map
+    # new pages for each.
+    cdef int prepare(self) except -1:
+        cdef ValueColumn* c
+        cdef int32_t number
+        cdef int64_t bits, size
+        for number in range(self.table.count):
+            c = self.table.columns + number
+            bits = bit_bytes(c.rows_before)
+            size = c.bytes_before if c.layout == LAYOUT_VARIABLE else bytes_of_rows(c, c.rows_before)
+            if c.row_capacity > 0 or c.rows_before == 0 or bits + size + 4 * c.rows_before > self.table.room:
+                continue
+            self.table.room -= bits + size + 4 * c.rows_before
+            if c.layout != LAYOUT_NULL:
+                take_memory(<void**>&c.validity, bits)
+                memset(c.validity, 0xFF, <size_t>bits)
+            if has_offsets(c):
+                take_memory(<void**>&c.offsets, 4 * (c.rows_before + 1))
+                c.offsets[0] = 0
+            if size > 0:
+                take_memory(<void**>&c.data, size)
+            c.capacity = size if c.layout == LAYOUT_VARIABLE else 0
+            c.row_capacity = c.rows_before
+        return 0
+
     def take(self):
         """Return (length, null_count, buffers, children) of the root, as ExportedBatch takes it, and start again.
 
@@ -277,6 +311,7 @@ cdef class ValueColumns:
         cdef list buffers
         if c.row_capacity == 0 and grow_value_rows(&self.table, c) != VALUE_SOUND:
             raise MemoryError("no memory for a column")
+        c.rows_before, c.bytes_before = c.rows + c.rows // 8, c.used + c.used // 8
         for i in range(c.child_count):
             children.append(self.taken(c.first_child + i))
         if c.layout == LAYOUT_NULL:

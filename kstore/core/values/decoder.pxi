@@ -6,6 +6,8 @@ cdef bint fits_column(const AvroStep* s, const ValueTable* t) noexcept:
     cdef const ValueColumn* child
     if s.column == UNWANTED:
         return s.kind != STEP_MEMBER
+    if s.kind == STEP_SKIP:
+        return False
     if not 0 <= s.column < t.count:
         return False
     c = t.columns + s.column
@@ -76,13 +78,23 @@ cdef class AvroProgram:
             if not 0 <= s.kind < STEPS or not fits_column(s, &columns.table) \
                     or not self.has_its_parts(s, step_count, reference_count):
                 raise ValueError(f"step {number} is invalid: {steps[number]}")
+        for number in range(step_count):
+            if self.steps[number].kind == STEP_UNION and not self.has_plain_branches(self.steps + number):
+                raise ValueError(f"step {number} is a union with a union as a branch: {steps[number]}")
         if not 0 <= root < step_count:
             raise ValueError(f"step {root} is not there")
+
+    cdef bint has_plain_branches(self, const AvroStep* s) noexcept:
+        cdef int32_t i
+        for i in range(s.first, s.first + s.count):
+            if self.steps[self.references[i]].kind == STEP_UNION:
+                return False
+        return True
 
     # Whether what a step refers to is there.
     cdef bint has_its_parts(self, const AvroStep* s, int32_t step_count, int32_t reference_count):
         cdef int64_t size = PyBytes_GET_SIZE(self.constants)
-        cdef int64_t per_item = 2 if s.kind == STEP_ENUM else 1
+        cdef int64_t per_item = 2 if s.kind == STEP_ENUM or s.kind == STEP_SKIP else 1
         cdef int32_t i
         if s.size < 0 or not 0 <= s.constant <= size or not 0 <= s.constant_size <= size - s.constant:
             return False
@@ -96,6 +108,10 @@ cdef class AvroProgram:
         if s.kind == STEP_ENUM:
             for i in range(s.first, s.first + 2 * s.count, 2):
                 if self.references[i] >= 0 and not 0 <= self.references[i + 1] <= size - self.references[i]:
+                    return False
+        elif s.kind == STEP_SKIP:
+            for i in range(s.first, s.first + 2 * s.count, 2):
+                if not 0 <= self.references[i] < 2 * SKIP_IF_FIRST or self.references[i + 1] < 0:
                     return False
         elif s.kind >= STEP_RECORD:
             for i in range(s.first, s.first + s.count):
@@ -264,6 +280,7 @@ cdef class AvroDecoder:
             if ids is not None:
                 self.values.ids = <const int64_t*>views[3].buf
             self.values.first, self.values.rows = first, row_count
+            self.columns.prepare()
             with nogil:
                 stop = self.decode_rows(&next_row)
         finally:

@@ -6,7 +6,10 @@ library. A logical type is part of what a reader wants: a timestamp in milliseco
 
 from __future__ import annotations
 
-from kstore._core import AVRO_STEPS, AvroProgram, ValueColumns
+from collections.abc import Iterable
+from itertools import chain
+
+from kstore._core import AVRO_SKIPS, AVRO_STEPS, AvroProgram, ValueColumns
 from kstore.errors import InvalidSchemaError
 from kstore.values.avro.columns import Column
 from kstore.values.avro.defaults import encoded_default
@@ -166,12 +169,13 @@ class Resolution:
         return self._step("enum", reader, texts, count=len(writer.symbols), constant=bytes(constants))
 
     def _read_record(self, writer: RecordType, wanted: RecordType, reader: Column) -> int:
-        steps, written = [], set()
+        steps: list[int | AvroType] = []
+        written: set[str] = set()
         for each in writer.fields:
             target = _reader_field(each.name, wanted)
             column = None if target is None else reader.child(target.name)
             if target is None or column is None or target.name in written:
-                steps.append(self._skip(each.type))
+                steps.append(each.type)
             else:
                 steps.append(self._read_field(each, column))
             if target is not None:
@@ -188,7 +192,7 @@ class Resolution:
                 steps.append(self._step("unresolved"))
                 continue
             steps.append(self._default(target, column))
-        return self._step("record", reader, steps)
+        return self._step("record", reader, self._joined(steps))
 
     def _read_field(self, each: Field, column: Column) -> int:
         self._path.append(each.name)
@@ -216,6 +220,24 @@ class Resolution:
 
     # Skipping
 
+    def _joined(self, fields: Iterable[int | AvroType]) -> list[int]:
+        """Return the steps of fields, given as steps or as types that are passed over; types in a row become one step
+        where they can.
+        """
+        steps: list[int] = []
+        plain: list[tuple[int, int]] = []
+        for each in (*fields, None):
+            skip = None if each is None or isinstance(each, int) else _plain_skip(each)
+            if skip is not None:
+                plain += skip
+                continue
+            if plain:
+                steps.append(self._step("skip", None, list(chain.from_iterable(plain)), count=len(plain)))
+                plain = []
+            if each is not None:
+                steps.append(each if isinstance(each, int) else self._skip(each))
+        return steps
+
     def _skip(self, writer: AvroType) -> int:
         """Return the step that moves past a value; a type that contains itself has a step that refers to itself."""
         known = self._skipped.get(writer)
@@ -235,7 +257,7 @@ class Resolution:
             case MapType():
                 return self._step("map", None, [self._skip(writer.values)], size=1)
         number = self._skipped[writer] = self._step("record")
-        steps = [self._skip(each.type) for each in writer.fields]
+        steps = self._joined(each.type for each in writer.fields)
         kind, column, _, _, size, constant, constant_size = self._steps[number]
         self._steps[number] = (kind, column, len(self._references), len(steps), size, constant, constant_size)
         self._references += steps
@@ -254,6 +276,33 @@ class Resolution:
                     self._least[writer] = sum(self._least_size(each.type) for each in writer.fields)
                 return self._least[writer]
         return 1
+
+
+def _plain_skip(writer: AvroType) -> list[tuple[int, int]] | None:
+    """Return how the core passes over a value that is no array, map or record, or a union of it and null; None for
+    others.
+    """
+    match writer:
+        case Primitive():
+            if writer.name == "null":
+                return []
+            if writer.name in ("boolean", "float", "double"):
+                return [(AVRO_SKIPS["fixed"], _FIXED_BYTES[writer.name])]
+            return [(AVRO_SKIPS["sized" if writer.name in ("bytes", "string") else "number"], 0)]
+        case Fixed():
+            return [(AVRO_SKIPS["fixed"], writer.size)]
+        case EnumType():
+            return [(AVRO_SKIPS["number"], 0)]
+        case UnionType(branches=(Primitive(name="null"), other)):
+            return _optional_skip(other, "if second")
+        case UnionType(branches=(other, Primitive(name="null"))):
+            return _optional_skip(other, "if first")
+    return None
+
+
+def _optional_skip(branch: AvroType, when: str) -> list[tuple[int, int]] | None:
+    skips = _plain_skip(branch)
+    return [(kind | AVRO_SKIPS[when], size) for kind, size in skips] if skips else None
 
 
 def _reader_field(name: str, wanted: RecordType) -> Field | None:
