@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bench import bench_index, report
+from bench import bench_index, bench_values, report
 from bench.__main__ import WORKLOADS as EVERY_WORKLOAD
 from bench.common import Bound, Case, OutputsDifferError, Samples, Settings, require_equal
 from bench.core_decode import columns_of, record_batch_of
@@ -38,6 +38,7 @@ WORKLOADS = [
     pytest.param("decode", "kstore core, copied / aiokafka, four fields read", id="decode"),
     pytest.param("legacy", "kstore core, copied / aiokafka, four fields read", id="legacy"),
     pytest.param("records", "kstore, key and value / aiokafka, key and value", id="records"),
+    pytest.param("values", f"{bench_values.SCAN} / {bench_values.FASTAVRO}", id="values"),
     pytest.param("builder", "kstore, pack_columns / aiokafka, append", id="builder"),
     pytest.param("read", "preads of 1 MiB into a kept buffer / read() of the whole file", id="read"),
     pytest.param("index", f"{bench_index.MANY} / {bench_index.SEARCHSORTED}", id="index"),
