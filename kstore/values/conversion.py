@@ -25,6 +25,10 @@ class ConvertedFormat:
     wanted: Wanted
     target: pa.DataType
 
+    @property
+    def reads_headers(self) -> bool:
+        return self.inner.reads_headers
+
     def type(self, _wanted: Wanted) -> pa.DataType:
         return self.target
 
@@ -41,8 +45,8 @@ class _ConvertingReader:
         self._target = target
         self._options = pc.CastOptions(target, allow_time_truncate=True)
 
-    def decode(self, array: pa.BinaryArray) -> Iterator[DecodedValues]:
-        for part in self._reader.decode(array):
+    def decode(self, array: pa.BinaryArray, headers: pa.ListArray | None = None) -> Iterator[DecodedValues]:
+        for part in self._reader.decode(array, headers):
             try:
                 yield part._replace(values=pc.cast(part.values, options=self._options))
             except pa.ArrowInvalid:

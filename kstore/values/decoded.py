@@ -32,9 +32,10 @@ class DecodedValues(NamedTuple):
 class ValueReader(Protocol):
     """Decodes arrays of one format, in one thread."""
 
-    def decode(self, array: pa.BinaryArray) -> Iterator[DecodedValues]:
+    def decode(self, array: pa.BinaryArray, headers: pa.ListArray | None = None) -> Iterator[DecodedValues]:
         """Decode values, of which null ones stay null, in parts that are in order and have a row for each value.
 
+        Args: headers: those of their records, if the format asks for them.
         Raises: MemoryError.
         """
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from kstore.values.avro.columns import Wanted, columns_of
 from kstore.values.avro.reader import AvroReader, Framing
 from kstore.values.avro.schema import AvroType, parse_avro_schema
 from kstore.values.decoded import UNFRAMED, ValueReader
+from kstore.values.header_ids import HEADER_OF, HeaderIds
 from kstore.values.primitives import PRIMITIVE_TYPES, PrimitiveReader
 from kstore.values.registry import RegisteredSchema, SchemaRegistry, in_context_of, read_schemas
 
@@ -65,6 +66,11 @@ class ColumnFormat(Protocol):
     Threads: thread-safe; each reader belongs to one thread.
     """
 
+    @property
+    def reads_headers(self) -> bool:
+        """Whether readers take the headers of the records, where ids of schemas may be."""
+        ...
+
     def type(self, wanted: Wanted) -> pa.DataType:
         """Return the Arrow type.  Args: wanted: the fields of a record that are read.  Raises: InvalidSchemaError."""
         ...
@@ -79,6 +85,10 @@ class PrimitiveFormat:
     """Values that one of Kafka's own serializers wrote."""
 
     name: str
+
+    @property
+    def reads_headers(self) -> bool:
+        return False
 
     def type(self, _wanted: Wanted) -> pa.DataType:
         return PRIMITIVE_TYPES[self.name]
@@ -109,7 +119,8 @@ class AvroFormat:
     """Avro values.
 
     reader_schema: what they are read as; schema_id: its id, None if it was given as such. registry: has the schemas
-    that they were written with, in the context of subject; None: all were written with reader_schema.
+    that they were written with, in the context of subject; None: all were written with reader_schema. origin: in whose
+    headers ids are looked for, if the registry has GUIDs.
     """
 
     reader_schema: SchemaText
@@ -117,24 +128,34 @@ class AvroFormat:
     registry: SchemaRegistry | None
     subject: str
     framing: Framing
+    origin: Origin
 
     def __reduce__(self) -> tuple[object, ...]:
         registry = None if self.registry is None else in_context_of(self.registry, self.subject, "AVRO")
-        return AvroFormat, (self.reader_schema, self.schema_id, registry, self.subject, self.framing)
+        return AvroFormat, (self.reader_schema, self.schema_id, registry, self.subject, self.framing, self.origin)
+
+    @property
+    def reads_headers(self) -> bool:
+        return self.registry is not None and self.registry.has_guids
 
     def type(self, wanted: Wanted) -> pa.DataType:
         return columns_of(self.reader_schema.type(), wanted).arrow_type
 
     def reader(self, wanted: Wanted, *, most_bytes: int) -> ValueReader:
         columns = columns_of(self.reader_schema.type(), wanted)
-        return AvroReader(columns, self._writer, framing=self.framing, most_bytes=most_bytes)
+        header_ids = HeaderIds(HEADER_OF[self.origin]) if self.reads_headers else None
+        writer_of = partial(self._writer, header_ids)
+        return AvroReader(columns, writer_of, framing=self.framing, most_bytes=most_bytes, header_ids=header_ids)
 
-    def _writer(self, schema_id: int) -> AvroType:
+    def _writer(self, header_ids: HeaderIds | None, schema_id: int) -> AvroType:
         """Return the schema that values of an id were written with."""
         if self.registry is None:
             return self.reader_schema.type()
         if schema_id == UNFRAMED:
             raise SchemaNotFoundError("the value has no schema id")
+        guid = None if header_ids is None else header_ids.guid(schema_id)
+        if guid is not None:
+            return _schema_text_of(self.registry.by_guid(guid), self.registry).type()
         return _schema_text_of(self.registry.by_id(schema_id, self.subject), self.registry).type()
 
 
@@ -206,13 +227,13 @@ def _avro_format(options: ValueFormat, origin: Origin, partitions: Partitions) -
     if given is not None:
         given.type()
         if options.schemas is None:
-            return AvroFormat(given, None, None, "", options.framing or "none")
+            return AvroFormat(given, None, None, "", options.framing or "none", origin)
     registry, subject = _registry(options, origin, partitions), _subject(origin, partitions)
     framing: Framing = options.framing or "confluent"
     if given is not None:
-        return AvroFormat(given, None, registry, subject, framing)
+        return AvroFormat(given, None, registry, subject, framing, origin)
     chosen = _chosen(options, origin, partitions, registry)
-    return AvroFormat(_schema_text_of(chosen, registry), chosen.schema_id, registry, subject, framing)
+    return AvroFormat(_schema_text_of(chosen, registry), chosen.schema_id, registry, subject, framing, origin)
 
 
 def _registry(options: ValueFormat, origin: Origin, partitions: Partitions) -> SchemaRegistry:

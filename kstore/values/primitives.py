@@ -56,7 +56,7 @@ class PrimitiveReader:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def decode(self, array: pa.BinaryArray) -> Iterator[DecodedValues]:
+    def decode(self, array: pa.BinaryArray, _headers: pa.ListArray | None = None) -> Iterator[DecodedValues]:
         if self._name in ("bytes", "string"):
             yield DecodedValues(0, array, [])
         elif self._name in _NUMBERS:

@@ -78,7 +78,8 @@ class TypedRows:
         self._wanted = {origin: self._wanted_of(origin) for origin in self._formats if self._is_read(origin)}
         self._types = {origin: self._formats[origin].type(wanted) for origin, wanted in self._wanted.items()}
         passed_on = [output.name for output in self.outputs if output.origin is None]
-        self.base_columns = list(dict.fromkeys([*passed_on, *self._wanted, *_PLACE]))
+        headers = ["headers"] if any(self._formats[origin].reads_headers for origin in self._wanted) else []
+        self.base_columns = list(dict.fromkeys([*passed_on, *self._wanted, *headers, *_PLACE]))
 
     def narrowed(self, names: Sequence[str]) -> TypedRows:
         """Return the same with these of the columns only."""
@@ -101,6 +102,10 @@ class TypedRows:
         typing = _Typing(self, readers)
         for batch in batches:
             yield from typing.typed(batch)
+
+    def reads_headers(self, origin: Origin) -> bool:
+        """Return whether the format of keys or values takes headers."""
+        return self._formats[origin].reads_headers
 
     # Columns
 
@@ -207,7 +212,8 @@ class _Typing:
             yield batch, {}, {}
             return
         origin, *others = origins
-        for part in self._readers[origin].decode(batch.column(origin)):
+        headers = batch.column("headers") if self._rows.reads_headers(origin) else None
+        for part in self._readers[origin].decode(batch.column(origin), headers):
             rows = batch.slice(part.start, len(part.values))
             at = 0
             for inner, columns, bad in self._decoded(rows, others):

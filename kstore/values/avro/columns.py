@@ -50,6 +50,10 @@ _TIMES: dict[str, pa.DataType] = {
     "local-timestamp-nanos": pa.timestamp("ns"),
 }
 _MOST_DIGITS_OF_128_BITS = 38
+_MOST_COLUMNS = 16_384
+# Arrow imports no deeper nesting.
+_MOST_DEPTH = 60
+_MOST_FIXED_BYTES = 65_536
 # Unsigned in Avro, which Spark's tables have no type for.
 DURATION_FIELDS = ("months", "days", "milliseconds")
 _DURATION = pa.struct([(name, pa.int64()) for name in DURATION_FIELDS])
@@ -120,8 +124,24 @@ class _Columns:
 
     def __init__(self) -> None:
         self._within: list[AvroType] = []
+        self._depth = 0
+        self._count = 0
 
     def column(self, avro_type: AvroType, wanted: Wanted, path: str) -> Column:
+        """Return the column of a type, with those below it.  Raises: InvalidSchemaError."""
+        self._count += 1
+        if self._count > _MOST_COLUMNS or self._depth > _MOST_DEPTH:
+            found = f"more than {_MOST_COLUMNS} columns" if self._count > _MOST_COLUMNS else "columns in columns"
+            raise InvalidSchemaError(
+                f"field {path or 'value'!r} of the Avro schema: there may be {_MOST_COLUMNS} columns, nested "
+                f"{_MOST_DEPTH} deep, and the schema has {found}: leave some out by naming the fields to read"
+            )
+        self._depth += 2 if isinstance(avro_type, MapType) else not isinstance(avro_type, UnionType)
+        column = self._of(avro_type, wanted, path)
+        self._depth -= 2 if isinstance(avro_type, MapType) else not isinstance(avro_type, UnionType)
+        return column
+
+    def _of(self, avro_type: AvroType, wanted: Wanted, path: str) -> Column:
         match avro_type:
             case UnionType():
                 return self._union(avro_type, wanted, path)
@@ -137,6 +157,11 @@ class _Columns:
             case Fixed(logical=None):
                 if avro_type.size == 0:
                     return Column(avro_type, pa.binary(), "variable")
+                if avro_type.size > _MOST_FIXED_BYTES:
+                    raise InvalidSchemaError(
+                        f"field {path or 'value'!r} of the Avro schema is a {type_name(avro_type)}; a column has at "
+                        f"most {_MOST_FIXED_BYTES}: leave it out by naming the fields to read"
+                    )
                 return Column(avro_type, pa.binary(avro_type.size), "fixed", avro_type.size)
             case Primitive(logical=None):
                 arrow_type, layout, width = _PRIMITIVE[avro_type.name]

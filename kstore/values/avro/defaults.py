@@ -20,41 +20,62 @@ from kstore.values.avro.schema import (
 )
 
 _INT_BITS = {"int": 32, "long": 64}
+_MOST_BYTES = 1 << 20
 
 
 def encoded_default(avro_type: AvroType, default: Any) -> bytes:
     """Return a default as a value of its type.
 
-    Raises: InvalidSchemaError for a default that is no value of the type.
+    Raises: InvalidSchemaError for a default that is no value of the type, or that has more than a million parts and
+        bytes: defaults of records in records multiply.
     """
-    match avro_type, default:
-        case UnionType(), _:
-            return _of_union(avro_type, default)
-        case Primitive(), _:
-            return _of_primitive(avro_type, default)
-        case Fixed(), str() if len(default) == avro_type.size and _is_latin(default):
-            return default.encode("latin-1")
-        case EnumType(), str() if default in avro_type.symbols:
-            return _varint(avro_type.symbols.index(default))
-        case ArrayType(), list():
-            return _blocks(b"".join(encoded_default(avro_type.items, item) for item in default), len(default))
-        case MapType(), dict():
-            entries = (_sized(key.encode()) + encoded_default(avro_type.values, each) for key, each in default.items())
-            return _blocks(b"".join(entries), len(default))
-        case RecordType(), dict():
-            return b"".join(
-                encoded_default(each.type, default.get(each.name, each.default)) for each in avro_type.fields
-            )
-    raise _invalid(avro_type, default)
+    return _Encoder().encoded(avro_type, default)
 
 
-def _of_union(union: UnionType, default: Any) -> bytes:
-    for number, branch in enumerate(union.branches):
-        try:
-            return _varint(number) + encoded_default(branch, default)
-        except InvalidSchemaError:
-            continue
-    raise _invalid(union, default)
+class _Encoder:
+    """Encodes one default, within a bound."""
+
+    def __init__(self) -> None:
+        self._room = _MOST_BYTES
+
+    def encoded(self, avro_type: AvroType, default: Any) -> bytes:
+        match avro_type, default:
+            case UnionType(), _:
+                return self._of_union(avro_type, default)
+            case ArrayType(), list():
+                return _blocks(b"".join(self.encoded(avro_type.items, item) for item in default), len(default))
+            case MapType(), dict():
+                entries = (
+                    self._counted(_sized(key.encode("utf-8", "replace"))) + self.encoded(avro_type.values, each)
+                    for key, each in default.items()
+                )
+                return _blocks(b"".join(entries), len(default))
+            case RecordType(), dict():
+                self._counted(b"")
+                return b"".join(
+                    self.encoded(each.type, default.get(each.name, each.default)) for each in avro_type.fields
+                )
+            case Primitive(), _:
+                return self._counted(_of_primitive(avro_type, default))
+            case Fixed(), str() if len(default) == avro_type.size and _is_latin(default):
+                return self._counted(default.encode("latin-1"))
+            case EnumType(), str() if default in avro_type.symbols:
+                return self._counted(_varint(avro_type.symbols.index(default)))
+        raise _invalid(avro_type, default)
+
+    def _of_union(self, union: UnionType, default: Any) -> bytes:
+        for number, branch in enumerate(union.branches):
+            try:
+                return _varint(number) + self.encoded(branch, default)
+            except InvalidSchemaError:
+                continue
+        raise _invalid(union, default)
+
+    def _counted(self, data: bytes) -> bytes:
+        self._room -= 1 + len(data)
+        if self._room < 0:
+            raise InvalidSchemaError(f"a default of the Avro schema has more than {_MOST_BYTES} parts and bytes")
+        return data
 
 
 def _of_primitive(avro_type: Primitive, default: Any) -> bytes:
@@ -68,7 +89,10 @@ def _of_primitive(avro_type: Primitive, default: Any) -> bytes:
         ):
             return _varint(default)
         case "float" | "double" as name, int() | float() if not isinstance(default, bool):
-            return struct.pack("<f" if name == "float" else "<d", default)
+            try:
+                return struct.pack("<f" if name == "float" else "<d", default)
+            except OverflowError as error:
+                raise _invalid(avro_type, default) from error
         case "bytes", str() if _is_latin(default):
             return _sized(default.encode("latin-1"))
         case "string", str():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -12,9 +12,11 @@ from kstore.errors import SchemaError
 from kstore.values.avro.columns import Column, layout_of
 from kstore.values.avro.resolution import Resolution
 from kstore.values.avro.schema import AvroType
-from kstore.values.decoded import UNFRAMED, BadValue, DecodedValues
+from kstore.values.decoded import BadValue, DecodedValues
+from kstore.values.header_ids import HeaderIds, has_number
 
 Framing: TypeAlias = Literal["none", "confluent", "apicurio"]
+_MOST_PROBLEM = 1000
 _STOPS = {number: name for name, number in VALUE_STOPS.items()}
 
 
@@ -23,12 +25,19 @@ class AvroReader:
 
     Args: reader: the columns that are wanted; writer_of: returns the schema that values of an id were written with, or
         raises SchemaError; it is asked once for each id; framing: what values begin with; most_bytes: the memory that
-        the columns of an array may take before it is returned in parts, and that one value may take.
+        the columns of an array may take before it is returned in parts, and that one value may take. header_ids: finds
+        ids in the headers of records; None: only frames have them.
     Threads: not thread-safe; decoding releases the GIL.
     """
 
     def __init__(
-        self, reader: Column, writer_of: Callable[[int], AvroType], *, framing: Framing, most_bytes: int
+        self,
+        reader: Column,
+        writer_of: Callable[[int], AvroType],
+        *,
+        framing: Framing,
+        most_bytes: int,
+        header_ids: HeaderIds | None = None,
     ) -> None:
         self._reader = reader
         self._writer_of = writer_of
@@ -37,6 +46,7 @@ class AvroReader:
             self._columns, framing=framing, allows_trailing=framing != "none", stops_at_fault=False
         )
         self._schema = pa.schema([pa.field("value", reader.arrow_type)])
+        self._header_ids = header_ids
         self._problems: dict[int, str] = {}
 
     @property
@@ -44,13 +54,15 @@ class AvroReader:
         """The type of the arrays that decode returns."""
         return self._reader.arrow_type
 
-    def decode(self, array: pa.BinaryArray, ids: Any = None) -> Iterator[DecodedValues]:
+    def decode(self, array: pa.BinaryArray, headers: pa.ListArray | None = None) -> Iterator[DecodedValues]:
         """Decode values, of which null ones stay null.
 
-        Args: ids: an int64 array of schema ids, UNFRAMED where the value's frame has it; None for no such ids.
+        Args: headers: those of the records, where a value without a frame has its schema id; None: none is read.
         Raises: MemoryError.
         """
         row, start, rows = 0, 0, len(array)
+        numbers = None if headers is None or self._header_ids is None else self._header_ids.of(headers)
+        ids = None if numbers is None else numbers.data
         validity, offsets, data = array.buffers()
         while True:
             row, stop = self._decoder.decode(
@@ -68,8 +80,9 @@ class AvroReader:
         try:
             resolution = Resolution(self._writer_of(schema_id), self._reader)
             program = resolution.program(self._columns)
-        except SchemaError as error:
-            self._problems[schema_id] = str(error)
+        except (SchemaError, RecursionError) as error:
+            # Types that name types may be nested deeper than their text is.
+            self._problems[schema_id] = str(error)[:_MOST_PROBLEM]
             self._decoder.add(schema_id, None)
             return
         self._problems[schema_id] = "; ".join(resolution.problems)
@@ -85,7 +98,7 @@ class AvroReader:
         return DecodedValues(start, pa.RecordBatch._import_from_c(exported.address, self._schema).column(0), bad)
 
     def _reason(self, reason: str, position: int, *, schema_id: int) -> str:
-        of = "" if schema_id == UNFRAMED else f", of schema id {schema_id}"
+        of = f", of schema id {schema_id}" if has_number(schema_id) else ""
         problem = self._problems.get(schema_id)
         more = f" ({problem})" if problem else ""
         return f"at byte {position}{of}, {reason}{more}"

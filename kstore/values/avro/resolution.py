@@ -1,12 +1,16 @@
 """Schema resolution: how values of a writer's schema become columns of a reader's, as steps of the core.
 
-The rules are those of Avro's specification, with two exceptions. Names of records need not match, as in Avro's Java
-library. A logical type is part of what a reader wants: a timestamp in milliseconds is not read as one in microseconds.
+The rules are those of Avro's specification as its Java library applies them: names of records need not match, and the
+branch of a union is the first one of the same type (the same full name, or else the same fields), then the first that a
+number may be widened to. Four differences are on purpose. A null is read as null whatever the reader's type is, as each
+column takes one. A logical type is part of what a reader wants: a timestamp in milliseconds is not read as one in
+microseconds. Enums and fixed match by their names without namespaces, as the specification has it. A field is found by
+its name before another one has it by an alias.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from kstore._core import AVRO_SKIPS, AVRO_STEPS, AvroProgram, ValueColumns
@@ -41,6 +45,12 @@ _PROMOTIONS = {
     ("string", "bytes"): "bytes",
     ("bytes", "string"): "string",
 }
+_MOST_STEPS = 1 << 18
+_MOST_REFERENCES = 1 << 22
+_MOST_CONSTANTS = 1 << 26
+# What a reason says at most; each bad value has one.
+_MOST_PROBLEMS = 5
+_MOST_PHRASE = 300
 _FIXED_BYTES = {"boolean": 1, "int": 1, "long": 1, "float": 4, "double": 8, "bytes": 1, "string": 1}
 
 
@@ -81,6 +91,12 @@ class Resolution:
         self._references += references
         self._constants += constant
         number = _UNWANTED if column is None else column.number
+        if (
+            len(self._steps) >= _MOST_STEPS
+            or len(self._references) > _MOST_REFERENCES
+            or len(self._constants) > _MOST_CONSTANTS
+        ):
+            raise InvalidSchemaError("the Avro schema has more types in types than can be read")
         self._steps.append(
             (
                 AVRO_STEPS[kind],
@@ -100,7 +116,8 @@ class Resolution:
         return self._step("unresolved")
 
     def _problem(self, phrase: str) -> None:
-        if phrase not in self.problems:
+        phrase = phrase if len(phrase) <= _MOST_PHRASE else phrase[: _MOST_PHRASE - 3] + "..."
+        if len(self.problems) < _MOST_PROBLEMS and phrase not in self.problems:
             self.problems.append(phrase)
 
     # Reading
@@ -170,18 +187,14 @@ class Resolution:
 
     def _read_record(self, writer: RecordType, wanted: RecordType, reader: Column) -> int:
         steps: list[int | AvroType] = []
-        written: set[str] = set()
+        targets = _targets(writer, wanted)
+        columns = dict(zip(reader.names, reader.children, strict=True))
         for each in writer.fields:
-            target = _reader_field(each.name, wanted)
-            column = None if target is None else reader.child(target.name)
-            if target is None or column is None or target.name in written:
-                steps.append(each.type)
-            else:
-                steps.append(self._read_field(each, column))
-            if target is not None:
-                written.add(target.name)
+            column = columns.get(targets[each.name].name) if each.name in targets else None
+            steps.append(each.type if column is None else self._read_field(each, column))
+        written = {target.name for target in targets.values()}
         for target in wanted.fields:
-            column = reader.child(target.name)
+            column = columns.get(target.name)
             if column is None or target.name in written:
                 continue
             if target.default is NO_DEFAULT:
@@ -203,17 +216,14 @@ class Resolution:
     def _default(self, target: Field, column: Column) -> int:
         try:
             encoded = encoded_default(target.type, target.default)
-        except InvalidSchemaError as error:
+        except (InvalidSchemaError, RecursionError) as error:
             self._problem(f"field {target.name!r} was not written: {error}")
             return self._step("unresolved")
         return self._step("default", None, [self._read(target.type, column)], constant=encoded)
 
     def _read_member(self, writer: AvroType, reader: Column) -> int:
         """Return the step for a value that a union of several types has a branch for."""
-        branches = [child.avro_type for child in reader.children]
-        number = next((i for i, branch in enumerate(branches) if branch_key(branch) == branch_key(writer)), None)
-        if number is None:
-            number = next((i for i, branch in enumerate(branches) if _may_be_read_as(writer, branch)), None)
+        number = _branch_for(writer, [child.avro_type for child in reader.children])
         if number is None:
             return self._unresolved(writer, reader)
         return self._step("member", reader, [self._read(writer, reader.children[number])], size=number)
@@ -305,10 +315,16 @@ def _optional_skip(branch: AvroType, when: str) -> list[tuple[int, int]] | None:
     return [(kind | AVRO_SKIPS[when], size) for kind, size in skips] if skips else None
 
 
-def _reader_field(name: str, wanted: RecordType) -> Field | None:
-    """Return the field of a reader's record that takes the values of a written field."""
-    named = next((each for each in wanted.fields if each.name == name), None)
-    return named or next((each for each in wanted.fields if name in each.aliases), None)
+def _targets(writer: RecordType, wanted: RecordType) -> dict[str, Field]:
+    """Return the fields of a reader's record by the names of the written fields whose values they take."""
+    names = {each.name for each in writer.fields}
+    targets = {each.name: each for each in wanted.fields if each.name in names}
+    for each in wanted.fields:
+        if each.name not in names:
+            alias = next((alias for alias in each.aliases if alias in names and alias not in targets), None)
+            if alias is not None:
+                targets[alias] = each
+    return targets
 
 
 def _names_match(writer: EnumType | Fixed, wanted: EnumType | Fixed) -> bool:
@@ -326,12 +342,59 @@ def _agree(one: Logical, other: Logical) -> bool:
     return one.name == other.name and one.scale == other.scale
 
 
-def _may_be_read_as(writer: AvroType, branch: AvroType) -> bool:
+def _branch_for(writer: AvroType, branches: Sequence[AvroType]) -> int | None:
+    """Return the number of the branch of a reader's union that takes the values of a writer."""
+    alike = [number for number, branch in enumerate(branches) if type(branch) is type(writer)]
+    for number in alike:
+        if _is_the_type(writer, branches[number]):
+            return number
+    if isinstance(writer, RecordType):
+        fitting = [number for number in alike if _has_its_fields(writer, branches[number])]
+        short = [number for number in fitting if _short_name(branches[number]) == _short_name(writer)]
+        return next(iter(short or fitting), None)
+    return next((number for number, branch in enumerate(branches) if _may_be_read_as(writer, branch)), None)
+
+
+def _is_the_type(writer: AvroType, branch: AvroType) -> bool:
+    """Whether types of one kind are the same, as far as a union tells them apart."""
     match writer, branch:
-        case Primitive(), Primitive():
-            return writer.name == branch.name or (writer.name, branch.name) in _PROMOTIONS
-        case EnumType(), EnumType():
-            return _names_match(writer, branch)
-        case Fixed(), Fixed():
-            return writer.size == branch.size and _names_match(writer, branch)
-    return type(writer) is type(branch)
+        case (Primitive(), Primitive()):
+            return writer.name == branch.name
+        case (RecordType() | EnumType() | Fixed(), RecordType() | EnumType() | Fixed()):
+            return writer.name == branch.name or writer.name in branch.aliases
+    return True
+
+
+def _short_name(avro_type: AvroType) -> str:
+    return branch_key(avro_type).rpartition(".")[2]
+
+
+def _has_its_fields(writer: RecordType, branch: AvroType) -> bool:
+    """Whether a reader's record can be read: each field was written as a type that fits, or has a default."""
+    if not isinstance(branch, RecordType):
+        return False
+    written = {each.name: each.type for each in writer.fields}
+    types = {target.name: written[name] for name, target in _targets(writer, branch).items()}
+    return all(
+        _may_be_read_as(types[each.name], each.type) if each.name in types else each.default is not NO_DEFAULT
+        for each in branch.fields
+    )
+
+
+def _may_be_read_as(writer: AvroType, wanted: AvroType) -> bool:
+    """Whether values of a type can be read as another one, without a look at the types inside of them."""
+    match writer, wanted:
+        case (UnionType(), _) | (Primitive(name="null"), _):
+            return True
+        case (_, UnionType()):
+            return any(_may_be_read_as(writer, branch) for branch in wanted.branches)
+        case (Primitive(), Primitive()):
+            return writer.name == wanted.name or (writer.name, wanted.name) in _PROMOTIONS
+        case (EnumType(), EnumType()):
+            return _names_match(writer, wanted)
+        case (Fixed(), Fixed()):
+            return writer.size == wanted.size and _names_match(writer, wanted)
+        case (RecordType(), RecordType()):
+            written = {target.name for target in _targets(writer, wanted).values()}
+            return all(each.name in written or each.default is not NO_DEFAULT for each in wanted.fields)
+    return type(writer) is type(wanted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -15,6 +15,8 @@ _MOST_DEPTH = 64
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 # The digits that decimal256 of Arrow has.
 _MOST_DIGITS = 76
+# A fixed of so many bytes holds as many digits.
+_BYTES_OF_MOST_DIGITS = 33
 _DECIMAL, _UUID, _DURATION = "decimal", "uuid", "duration"
 UUID_BYTES, DURATION_BYTES = 16, 12
 _LOGICAL_OF = {
@@ -212,15 +214,14 @@ class _Parser:
         if not isinstance(fields, list):
             raise InvalidSchemaError(f"record {name} of the Avro schema has no list of fields")
         for item in fields:
-            if not isinstance(item, dict) or not isinstance(item.get("name"), str) or "type" not in item:
+            if not isinstance(item, dict) or not _is_name(item.get("name")) or "type" not in item:
                 raise InvalidSchemaError(f"record {name} of the Avro schema has an invalid field: {_shown(item)}")
             try:
                 # Some writers put the logical type of a field beside its name, where it has no meaning.
                 field_type = self._type(item["type"], inner, depth + 1)
             except InvalidSchemaError as error:
                 raise InvalidSchemaError(f"field {item['name']!r} of {name}: {error}") from error
-            aliases = tuple(alias for alias in item.get("aliases") or () if isinstance(alias, str))
-            record.fields.append(Field(item["name"], aliases, field_type, item.get("default", NO_DEFAULT)))
+            record.fields.append(Field(item["name"], _aliases(item, ""), field_type, item.get("default", NO_DEFAULT)))
         if len({each.name for each in record.fields}) != len(record.fields):
             raise InvalidSchemaError(f"record {name} of the Avro schema has two fields of one name")
         return record
@@ -261,7 +262,7 @@ def branch_key(branch: AvroType) -> str:
 def _full_name(schema: Mapping[str, Any], namespace: str) -> tuple[str, str]:
     """Return the full name of a named type, and the namespace of the names in it."""
     name, own = schema.get("name"), schema.get("namespace")
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str) or not _is_name(name):
         raise InvalidSchemaError(f"a named type of the Avro schema has no name: {_shown(schema)}")
     if "." in name:
         return name, name.rpartition(".")[0]
@@ -270,12 +271,23 @@ def _full_name(schema: Mapping[str, Any], namespace: str) -> tuple[str, str]:
 
 
 def _aliases(schema: Mapping[str, Any], namespace: str) -> tuple[str, ...]:
-    aliases: Iterable[object] = schema.get("aliases") or ()
+    aliases = schema.get("aliases")
     return tuple(
         alias if "." in alias or not namespace else f"{namespace}.{alias}"
-        for alias in aliases
+        for alias in (aliases if isinstance(aliases, list) else ())
         if isinstance(alias, str)
     )
+
+
+def _is_name(name: object) -> bool:
+    """Whether a name can be that of a column. Names that Avro does not allow are taken, as some writers have them."""
+    if not isinstance(name, str) or not name:
+        return False
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _logical(schema: Mapping[str, Any], name: str, size: int = 0) -> Logical | None:
@@ -298,7 +310,8 @@ def _decimal(schema: Mapping[str, Any], size: int | None) -> Logical | None:
     if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision or precision < 1:
         return None
     # A fixed of `size` bytes holds all numbers of this many digits.
-    held = _MOST_DIGITS if size is None else len(str(1 << max(8 * size - 1, 0))) - 1
+    bits = 8 * min(_BYTES_OF_MOST_DIGITS if size is None else size, _BYTES_OF_MOST_DIGITS) - 1
+    held = len(str(1 << max(bits, 0))) - 1
     return Logical(_DECIMAL, precision, scale) if precision <= min(held, _MOST_DIGITS) else None
 
 
