@@ -8,7 +8,7 @@ What a column holds, and what Java has, where these differ:
 | union of several types | struct of which one member is not null | the value |
 | float, double | number | Float, Double; compared as doubles |
 | decimal | decimal128, decimal256 | BigDecimal |
-| date, times, timestamps | days, or the unit of the type | LocalDate, LocalTime, Instant, LocalDateTime, in nanoseconds |
+| date, times, timestamps | days, or the unit of the type | LocalDate, LocalTime, Instant, LocalDateTime |
 | uuid, enum | string | UUID, EnumSymbol |
 | duration | struct of three numbers | GenericFixed of 12 bytes |
 """

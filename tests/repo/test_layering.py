@@ -62,7 +62,7 @@ WINGS = {
     ),
     "store": "settings < upkeep < opening, root < logs < topics < store < checks",
     "arrow": "columns, frames < assembler < decoding < scans, packing",
-    "values": "decoded, registry < avro, primitives < formats < conversion, typed",
+    "values": "decoded, registry < header_ids < avro, primitives < formats < conversion, typed",
     "consumer": "consumer, groups",
     "staging": "area < sink, committed < commit",
     "archive": "manifest < options < parts, files < target < columns, plan < batches, segments < tasks, tables < run",

@@ -9,11 +9,13 @@ from decimal import Decimal
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 import pytest
 
 from kstore.errors import InvalidSchemaError
 from kstore.values.avro.columns import columns_of
-from kstore.values.avro.schema import parse_avro_schema
+from kstore.values.avro.reader import AvroReader
+from kstore.values.avro.schema import Fixed, parse_avro_schema
 from tests.making.avro_values import encoded
 from tests.property.test_avro_properties import read
 
@@ -280,3 +282,161 @@ def test_resolution_answers_as_fastavro_does() -> None:
     shown, bad = read(values, reader, writer=writer)
     assert bad == []
     assert [{**row, "c": None} for row in shown] == expected
+
+
+def test_a_field_is_found_by_its_name_before_another_one_has_it_by_an_alias() -> None:
+    reader = record(("a", "int"), ("b", "int", 7))
+    reader["fields"][0]["aliases"] = ["b"]
+    writer = record(("b", "int"), ("a", "int"))
+    assert read([b"\x02\x04"], reader, writer=writer) == ([{"a": 2, "b": 1}], [])
+
+
+CIRCLE = record(("radius", "double"), name="Circle")
+SQUARE = record(("side", "int"), name="Square")
+
+
+@pytest.mark.parametrize(
+    ("branches", "number"),
+    [
+        ([CIRCLE, SQUARE], 1),
+        ([record(("side", "long"), name="Other"), {**SQUARE, "name": "x.Square"}], 1),
+        ([CIRCLE, record(("side", "long"), name="Other")], 1),
+        ([CIRCLE, record(("edge", "int"), name="Other", aliases=["Square"])], None),
+        ([record(("side", "string"), name="Other"), CIRCLE], None),
+        ([record(("side", "int"), ("deep", "int"), name="Other"), CIRCLE], None),
+        ([record(("side", "int"), ("deep", "int", 1), name="Other"), CIRCLE], 0),
+    ],
+    ids=["name", "short name", "fields", "alias with other fields", "other type", "without default", "default"],
+)
+def test_a_record_is_read_as_the_branch_of_its_name_or_else_of_its_fields(branches: Any, number: int | None) -> None:
+    (row,), bad = read([b"\x04"], branches, writer=SQUARE)
+    assert (row is None) == (number is None) == bool(bad)
+    if row is not None:
+        assert [name for name, value in row.items() if value is not None] == [f"member{number}"]
+
+
+def test_the_branch_of_the_same_type_comes_before_one_that_is_wider() -> None:
+    assert read([b"\x0a"], ["double", "int", "boolean"], writer="int")[0] == [
+        {"member0": None, "member1": 5, "member2": None}
+    ]
+
+
+def exploding(depth: int, width: int = 10) -> Any:
+    """Return a record of records of records: short as a schema, `width ** depth` columns."""
+    inner: Any = "int"
+    for level in range(depth):
+        name = f"R{level}"
+        fields = [{"name": "f0", "type": inner}]
+        named = inner["name"] if isinstance(inner, dict) else inner
+        fields += [{"name": f"f{number}", "type": named} for number in range(1, width)]
+        inner = {"type": "record", "name": name, "fields": fields}
+    return inner
+
+
+def chained(depth: int, wrapped: Any = None) -> tuple[str, list[str]]:
+    """Return a schema that is nested by names, and the texts of those that it names."""
+    texts = [json.dumps(record(("f", "int"), name="R0"))]
+    for level in range(1, depth):
+        named: Any = f"R{level - 1}"
+        texts.append(json.dumps(record(("f", wrapped(named) if wrapped else named), name=f"R{level}")))
+    return texts[-1], texts[:-1]
+
+
+@pytest.mark.parametrize("depth", [5, 8, 30])
+def test_a_schema_of_more_columns_than_there_may_be_is_refused(depth: int) -> None:
+    with pytest.raises(InvalidSchemaError, match="more than 16384 columns"):
+        columns_of(parse_avro_schema(json.dumps(exploding(depth))))
+
+
+@pytest.mark.parametrize("depth", [59, 61, 3000])
+def test_columns_are_nested_as_deep_as_arrow_takes_them(depth: int) -> None:
+    text, references = chained(depth)
+    schema = parse_avro_schema(text, references)
+    if depth > 60:
+        with pytest.raises(InvalidSchemaError, match="nested 60 deep"):
+            columns_of(schema)
+        return
+    reader = AvroReader(columns_of(schema), lambda _: schema, framing="none", most_bytes=1 << 24)
+    (part,) = reader.decode(pa.array([b"\x0e"], pa.binary()))
+    value = part.values.to_pylist()[0]
+    while isinstance(value, dict):
+        value = value["f"]
+    assert (value, part.bad) == (7, [])
+
+
+def test_a_deep_map_is_as_deep_as_arrow_takes_it() -> None:
+    text, references = chained(19, lambda name: {"type": "map", "values": name})
+    schema = parse_avro_schema(text, references)
+    reader = AvroReader(columns_of(schema), lambda _: schema, framing="none", most_bytes=1 << 24)
+    (part,) = reader.decode(pa.array([b"\x00"], pa.binary()))
+    assert part.bad == []
+
+
+def test_a_writer_whose_types_are_nested_by_names_gives_bad_values_and_no_error() -> None:
+    text, references = chained(5000)
+    writer = parse_avro_schema(text, references)
+    reader = parse_avro_schema(json.dumps(record(("other", "int", 1))))
+    avro = AvroReader(columns_of(reader), lambda _: writer, framing="none", most_bytes=1 << 24)
+    (part,) = avro.decode(pa.array([b"\x0e", None], pa.binary()))
+    assert [each.row for each in part.bad] == [0]
+
+
+def test_fields_that_multiply_are_passed_over() -> None:
+    writer = record(("wide", exploding(30)), ("a", "int"))
+    assert read([b"\x00" * 100], record(("a", "int")), writer=writer)[0] == [None]
+
+
+def test_ten_thousand_fields_are_columns() -> None:
+    schema = record(*((f"f{number}", "int") for number in range(10_000)))
+    (row, *_), bad = read([b"\x02" * 10_000] * 2, schema, most_bytes=1 << 27)
+    assert (len(row), set(row.values()), bad) == (10_000, {1}, [])
+
+
+def test_the_reason_of_a_bad_value_is_short() -> None:
+    writer = record(*((f"f{number}" * 50, "string") for number in range(2000)))
+    reader = record(*((f"f{number}" * 50, "int") for number in range(2000)))
+    _, (bad,) = read([b"\x00" * 2000], reader, writer=writer)
+    assert len(bad.reason) < 2000
+
+
+def test_a_fixed_that_is_larger_than_a_column_takes_is_refused() -> None:
+    schema = {"type": "fixed", "name": "F", "size": 1 << 30}
+    with pytest.raises(InvalidSchemaError, match="at most 65536"):
+        columns_of(parse_avro_schema(json.dumps(schema)))
+    assert read([b"\x02"], record(("a", "int")), writer=record(("a", "int"), ("b", schema)))[0] == [None]
+
+
+@pytest.mark.parametrize("size", [0, 1, 33, 34, 5000, 1 << 30])
+def test_a_decimal_of_any_size_is_parsed(size: int) -> None:
+    schema = {"type": "fixed", "name": "F", "size": size, "logicalType": "decimal", "precision": 2}
+    parsed = parse_avro_schema(json.dumps(schema))
+    assert isinstance(parsed, Fixed)
+    assert (parsed.logical is not None) == (size > 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        ("float", 1e300),
+        ("double", 10**400),
+        ({"type": "array", "items": "null"}, [None] * (1 << 20)),
+        ("int", 1 << 31),
+        ("long", True),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, "B"),
+    ],
+    ids=["float", "double", "array", "int", "long", "enum"],
+)
+def test_a_default_that_no_value_can_have_makes_the_value_bad(kind: Any, default: Any) -> None:
+    shown, bad = read([b"\x02"], record(("a", "int"), ("b", kind, default)), writer=record(("a", "int")))
+    assert (shown, len(bad)) == ([None], 1)
+
+
+def test_names_that_are_no_text_are_refused_and_aliases_that_are_no_list_are_ignored() -> None:
+    for name in ("", "\ud800", 5, None):
+        with pytest.raises(InvalidSchemaError):
+            parse_avro_schema(json.dumps(record((name, "int"))))  # type: ignore[arg-type]
+        with pytest.raises(InvalidSchemaError):
+            parse_avro_schema(json.dumps(record(name=name)))  # type: ignore[arg-type]
+    schema = record(("a b.c", "int"), name="no name", aliases=5)
+    schema["fields"][0]["aliases"] = 5
+    assert read([b"\x02"], schema) == ([{"a b.c": 1}], [])

@@ -75,10 +75,6 @@ class Column:
     names: list[str] = field(default_factory=list)
     number: int = -1
 
-    def child(self, name: str) -> Column | None:
-        """Return the column of a field, None if it is not wanted."""
-        return self.children[self.names.index(name)] if name in self.names else None
-
 
 def columns_of(avro_type: AvroType, wanted: Wanted = None) -> Column:
     """Return the root of the columns for a reader's schema, numbered.

@@ -91,7 +91,7 @@ def _of_primitive(avro_type: Primitive, default: Any) -> bytes:
         case "float" | "double" as name, int() | float() if not isinstance(default, bool):
             try:
                 return struct.pack("<f" if name == "float" else "<d", default)
-            except OverflowError as error:
+            except (OverflowError, struct.error) as error:
                 raise _invalid(avro_type, default) from error
         case "bytes", str() if _is_latin(default):
             return _sized(default.encode("latin-1"))

@@ -1,0 +1,108 @@
+"""Goal: ids of schemas are found in the headers of records, where newer serializers write them.
+Method: columns of headers with and without ids; GUIDs of a registry in front of values without a frame."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+
+import kstore
+from kstore.errors import SchemaNotFoundError
+from kstore.values.header_ids import HeaderIds
+from tests.making.avro_values import encoded
+from tests.values.test_registry import schema as registered
+from tests.values.test_resolution import record
+
+NAME = "__value_schema_id"
+GUIDS = [UUID(int=number) for number in (0, 1)]
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def column(*rows: Any) -> pa.ListArray:
+    return pa.array(rows, HEADERS)
+
+
+def header(value: bytes | None, key: str = NAME) -> dict[str, Any]:
+    return {"key": key, "value": value}
+
+
+def guid(number: int) -> bytes:
+    return b"\x01" + GUIDS[number].bytes
+
+
+def test_rows_without_an_id_have_none() -> None:
+    ids = HeaderIds(NAME)
+    assert ids.of(column(None, [], [header(b"x", "other")])) is None
+    assert ids.of(column(None, None)) is None
+    assert ids.of(column()) is None
+
+
+def test_each_row_has_the_id_of_its_last_header() -> None:
+    ids = HeaderIds(NAME)
+    rows = column(
+        None, [header(guid(1))], [header(b"x", "other"), header(guid(1)), header(guid(0))], [], [header(guid(1))]
+    )
+    found = ids.of(rows)
+    assert found is not None
+    assert [number if number < 0 else ids.guid(number) for number in found.tolist()] == [
+        -1,
+        str(GUIDS[1]),
+        str(GUIDS[0]),
+        -1,
+        str(GUIDS[1]),
+    ]
+    part = ids.of(rows.slice(1, 2))
+    assert part is not None
+    assert part.tolist() == found.tolist()[1:3]
+
+
+def test_a_header_may_have_the_id_of_a_frame() -> None:
+    ids = HeaderIds(NAME)
+    found = ids.of(column([header(b"\0\0\0\0\0")], [header(b"\0\0\0\1\2")]))
+    assert found is not None
+    assert found.tolist() == [0, 258]
+    assert ids.guid(0) is None
+
+
+@pytest.mark.parametrize("data", [None, b"", b"\0\0\0\0", b"\1" + bytes(15), b"\2" + bytes(16)], ids=str)
+def test_a_header_without_an_id_says_so(data: bytes | None) -> None:
+    ids = HeaderIds(NAME)
+    found = ids.of(column([header(data)]))
+    assert found is not None
+    with pytest.raises(SchemaNotFoundError, match="the header __value_schema_id has neither the GUID nor the id"):
+        ids.guid(int(found[0]))
+
+
+def test_values_with_an_id_in_a_header_have_no_frame_and_bad_headers_make_bad_values(tmp_path: Path) -> None:
+    schemas = [record(("a", "int")), record(("a", "long"), ("b", "int", 9))]
+    with kstore.open_store(tmp_path / "root", "a") as store:
+        store.create_topic("_schemas", partitions=1)
+        store.create_topic("t", partitions=1)
+        with kstore.Producer(store) as producer:
+            for number, each in enumerate(schemas):
+                text = json.dumps(each)
+                key, value = registered("t-value", number + 1, number, schema=text, guid=str(GUIDS[number]))
+                producer.send("_schemas", value, key=key)
+            first, second = encoded(schemas[0], {"a": 1}), encoded(schemas[1], {"a": 2, "b": 3})
+            producer.send("t", first, headers=[(NAME, guid(0))])
+            producer.send("t", second, headers=[(NAME, guid(1))])
+            producer.send("t", b"\0\0\0\0\0" + first)
+            producer.send("t", None, headers=[(NAME, guid(1))])
+            producer.send("t", first, headers=[(NAME, b"\1" + bytes([255] * 16))])
+            producer.send("t", first, headers=[(NAME, b"?")])
+            producer.send("t", first, headers=[("__key_schema_id", guid(0))])
+    table = kstore.scan(tmp_path / "root", topics="t", value="avro", columns=["value", "_corrupt_value"]).to_table()
+    assert table["value"].to_pylist() == [{"a": 1, "b": 9}, {"a": 2, "b": 3}, {"a": 1, "b": 9}, None, None, None, None]
+    reasons = table["_corrupt_value"].to_pylist()
+    assert reasons[:4] == [None] * 4
+    assert reasons[4] == (
+        "at byte 0, the schema of its id is not known (the registry has no schema of GUID "
+        "ffffffff-ffff-ffff-ffff-ffffffffffff)"
+    )
+    assert "the header __value_schema_id has neither" in reasons[5]
+    assert "it does not begin with the magic byte" in reasons[6]
