@@ -136,7 +136,7 @@ class AvroFormat:
 
     @property
     def reads_headers(self) -> bool:
-        return self.registry is not None and self.registry.has_guids
+        return self.registry is not None and any(schema.guid is not None for schema in self.registry.schemas)
 
     def type(self, wanted: Wanted) -> pa.DataType:
         return columns_of(self.reader_schema.type(), wanted).arrow_type

@@ -75,11 +75,6 @@ class SchemaRegistry:
         return f"SchemaRegistry(subjects={len(self.subjects)}, schemas={len(self.schemas)})"
 
     @property
-    def has_guids(self) -> bool:
-        """Whether a schema has a GUID, so that headers of records may have it as their id."""
-        return bool(self._by_guid)
-
-    @property
     def subjects(self) -> tuple[str, ...]:
         """The subjects, in order, also those of which all versions were deleted softly."""
         return tuple(dict.fromkeys(schema.subject for schema in self.schemas))

@@ -49,7 +49,7 @@ class TypedRows:
         _corrupt_value or _corrupt_key; DROPMALFORMED leaves its row out. flatten: whether the fields of a record stand
         as columns in the place of value or key, under their names; one that is taken gets "value_" or "key_" in front.
     Attributes: mode; names; outputs: what each column is made of; base_columns: the columns of bytes that batches() has
-        to be given.
+        to be given; with_headers: the origins whose readers take headers.
     Raises: ValueError for an unknown column; InvalidSchemaError.
     Threads: thread-safe.
     """
@@ -78,7 +78,8 @@ class TypedRows:
         self._wanted = {origin: self._wanted_of(origin) for origin in self._formats if self._is_read(origin)}
         self._types = {origin: self._formats[origin].type(wanted) for origin, wanted in self._wanted.items()}
         passed_on = [output.name for output in self.outputs if output.origin is None]
-        headers = ["headers"] if any(self._formats[origin].reads_headers for origin in self._wanted) else []
+        self.with_headers = {origin for origin in self._wanted if self._formats[origin].reads_headers}
+        headers = ["headers"] if self.with_headers else []
         self.base_columns = list(dict.fromkeys([*passed_on, *self._wanted, *headers, *_PLACE]))
 
     def narrowed(self, names: Sequence[str]) -> TypedRows:
@@ -102,10 +103,6 @@ class TypedRows:
         typing = _Typing(self, readers)
         for batch in batches:
             yield from typing.typed(batch)
-
-    def reads_headers(self, origin: Origin) -> bool:
-        """Return whether the format of keys or values takes headers."""
-        return self._formats[origin].reads_headers
 
     # Columns
 
@@ -212,7 +209,7 @@ class _Typing:
             yield batch, {}, {}
             return
         origin, *others = origins
-        headers = batch.column("headers") if self._rows.reads_headers(origin) else None
+        headers = batch.column("headers") if origin in self._rows.with_headers else None
         for part in self._readers[origin].decode(batch.column(origin), headers):
             rows = batch.slice(part.start, len(part.values))
             at = 0
