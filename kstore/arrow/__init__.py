@@ -15,10 +15,14 @@ except ModuleNotFoundError as error:
 
 from kstore.arrow.columns import DEFAULT_COLUMNS, Binary, schema
 from kstore.arrow.decoding import DEFAULT_BATCH_BYTES, PartDecoder, record_batches
+from kstore.arrow.log_batches import decoder_of_log
 from kstore.arrow.packing import pack_record_batch, record_columns, to_record_batches
 from kstore.arrow.scans import Scan, scan
 from kstore.log.files.selection import Offsets, Time
 from kstore.log.plan import THREAD_RANGE_BYTES
+from kstore.values.formats import SchemaSource, ValueFormat
+from kstore.values.registry import SchemaRegistry
+from kstore.values.typed import ValueMode
 
 __all__ = [
     "DEFAULT_BATCH_BYTES",
@@ -28,7 +32,12 @@ __all__ = [
     "Offsets",
     "PartDecoder",
     "Scan",
+    "SchemaRegistry",
+    "SchemaSource",
     "Time",
+    "ValueFormat",
+    "ValueMode",
+    "decoder_of_log",
     "pack_record_batch",
     "record_batches",
     "record_columns",

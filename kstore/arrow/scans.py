@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ from kstore.arrow import frames
 from kstore.arrow.columns import DEFAULT_COLUMNS, Binary
 from kstore.arrow.decoding import DEFAULT_BATCH_BYTES, ScanOptions, decode_ranges, strings_of
 from kstore.config import MAX_INT64, LogConfig, config_or_default
-from kstore.env import DEFAULT_ENV, Env, StrPath, is_same_file, split_path
+from kstore.env import Env, StrPath, is_same_file, split_path
 from kstore.errors import LogReplacedError
 from kstore.log.damage import OnError, OnSkip
 from kstore.log.files.names import PartitionDirectory
@@ -23,7 +23,7 @@ from kstore.log.log import Log
 from kstore.log.plan import DEFAULT_PLAN_BYTES, THREAD_RANGE_BYTES, ScanRange
 from kstore.log.reads import Isolation
 from kstore.store.opening import look_into, open_found, open_log
-from kstore.types import MAX_OFFSET
+from kstore.types import MAX_OFFSET, TopicPartition
 from kstore.values.formats import Origin, Partitions, SchemaSource, ValueFormat, formats_of, text_columns
 from kstore.values.registry import SchemaRegistry
 from kstore.values.typed import TypedRows, ValueMode, typed_rows
@@ -329,7 +329,6 @@ class _Planned(NamedTuple):
     ranges: list[ScanRange]
     directories: list[PartitionDirectory]
     from_paths: bool
-    config: LogConfig | None
     on_error: OnError
 
     def typed(
@@ -341,27 +340,14 @@ class _Planned(NamedTuple):
         flatten: bool,
     ) -> TypedRows:
         """Return what makes columns of keys and values.  Args, Raises: as of typed_rows."""
-        places = self._partitions()
-        return typed_rows(formats, places, names=names, default=DEFAULT_COLUMNS, mode=mode, flatten=flatten)
+        directories = self.directories or [_directory_of(scan_range) for scan_range in self.ranges]
+        partitions = Partitions.of(directories, on_error=self.on_error)
+        return typed_rows(formats, partitions, names=names, default=DEFAULT_COLUMNS, mode=mode, flatten=flatten)
 
-    def _partitions(self) -> Partitions:
-        """Return what the schemas of keys and values may depend on."""
-        topics = [
-            *(directory.topic_partition.topic for directory in self.directories),
-            *(scan_range.topic for scan_range in self.ranges),
-        ]
 
-        def first(origin: Origin) -> bytes | None:
-            for batch in Scan(self.ranges, columns=[origin], batch_bytes=1, config=self.config, on_error=self.on_error):
-                column = batch.column(0).drop_null()
-                if len(column):
-                    return cast("bytes", column[0].as_py())
-            return None
-
-        places = [(directory.root, directory.env) for directory in self.directories[:1]]
-        places += [(split_path(scan_range.path)[0], scan_range.env) for scan_range in self.ranges[:1]]
-        root, env = places[0] if places else (None, DEFAULT_ENV)
-        return Partitions(tuple(dict.fromkeys(topics)), root, env, first)
+def _directory_of(scan_range: ScanRange) -> PartitionDirectory:
+    topic_partition = TopicPartition(scan_range.topic, scan_range.partition)
+    return PartitionDirectory(topic_partition, scan_range.path, split_path(scan_range.path)[0], scan_range.env)
 
 
 def _planned(
@@ -380,7 +366,7 @@ def _planned(
         raise ValueError("planned ranges have their offsets and isolation: expected paths with these arguments")
     directories = wanted.selection.find(paths) if paths else []
     planned = _ranges_of(directories, wanted, threads=threads, config=config, on_error=on_error)
-    return _Planned([*ranges, *planned], directories, not ranges, config, on_error)
+    return _Planned([*ranges, *planned], directories, not ranges, on_error)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from kstore._deprecated import with_old_names
 from kstore.config import MAX_INT64, LogConfig
-from kstore.env import Arrivals, Closing, Env
+from kstore.env import Arrivals, Closing, Env, StrPath, split_path
 from kstore.errors import KStoreError, checked_index, checked_int
 from kstore.log.damage import OnError, OnSkip, SkippedRange, SkipReport, skips_damage
 from kstore.log.files.durable_point import DurablePointFile
+from kstore.log.files.names import PartitionDirectory
 from kstore.log.following.follower import Feed, Follower, checked_timeout, records_of
 from kstore.log.following.partitions import OneLog
 from kstore.log.following.tail import AutoOffsetReset, EndOffsets, FollowOptions, LogTail
@@ -39,6 +39,8 @@ from kstore.types import (
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from kstore.arrow import SchemaRegistry, SchemaSource, ValueFormat, ValueMode
 
 FetchIsolation: TypeAlias = Literal["read_uncommitted", "high_watermark", "read_committed"]
 _FETCH_ISOLATIONS = get_args(FetchIsolation)
@@ -441,17 +443,23 @@ class Log(Closing):
         isolation: Isolation = "read_uncommitted",
         on_error: OnError = "raise",
         on_skip: OnSkip | None = None,
+        value: ValueFormat | str | None = None,
+        key: ValueFormat | str | None = None,
+        schema: SchemaSource | None = None,
+        schemas: StrPath | SchemaRegistry | None = None,
+        mode: ValueMode = "PERMISSIVE",
+        flatten: bool = False,
     ) -> Iterator[pyarrow.RecordBatch]:
         """Iterate the records of [start_offset, end_offset) as Arrow record batches; see kstore.scan.
 
-        on_error, on_skip: as in read().
+        on_error, on_skip: as in read(). value, key, schema, schemas, mode, flatten: keys and values as columns.
 
-        Raises: ImportError without pyarrow; otherwise as read().
+        Raises: ImportError without pyarrow; as kstore.scan for a format; otherwise as read().
         """
-        from kstore.arrow import record_batches
+        from kstore.arrow import decoder_of_log
 
-        decode = partial(
-            record_batches,
+        decode = decoder_of_log(
+            PartitionDirectory(self.topic_partition, self.path, split_path(self.path)[0], self._env),
             columns=columns,
             binary=binary,
             batch_bytes=batch_bytes,
@@ -460,6 +468,12 @@ class Log(Closing):
             env=self._env,
             on_error=on_error,
             on_skip=SkipReport(on_skip),
+            value=value,
+            key=key,
+            schema=schema,
+            schemas=schemas,
+            mode=mode,
+            flatten=flatten,
         )
         max_bytes = None if threads == 1 else THREAD_RANGE_BYTES
         return self._reads(on_error).scanned(start_offset, end_offset, decode, isolation=isolation, max_bytes=max_bytes)

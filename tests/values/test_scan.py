@@ -215,3 +215,21 @@ def test_wrong_options_are_refused(root: Path) -> None:
 def test_a_scan_with_times_and_offsets_types_only_its_rows(root: Path) -> None:
     scan = kstore.scan(root, topics="rides", value="avro", end_offset=3, since=1001, mode="FAILFAST")
     assert scan.to_table()["value"].to_pylist() == ROWS[1:3]
+
+
+@pytest.mark.parametrize("mode", ["r", "a"])
+def test_a_log_gives_the_same_columns(root: Path, mode: Any) -> None:
+    with kstore.open_log(root / "rides-0", mode) as log:
+        table = pa.Table.from_batches(log.to_arrow_batches(value="avro", key="avro", threads=2))
+        assert table["value"].to_pylist() == ROWS
+        assert table["key"].to_pylist() == [{"k": number} for number in range(6)]
+        fields = pa.Table.from_batches(log.to_arrow_batches(1, 3, value="avro", columns=["value.id", "offset"]))
+        assert fields.to_pydict() == {"value.id": [2, None], "offset": [1, 2]}
+        flat = pa.Table.from_batches(log.to_arrow_batches(value="avro", flatten=True, mode="DROPMALFORMED"))
+        assert flat["carrier"].to_pylist() == ["AA", "UA", None, "DL"]
+
+
+def test_planned_ranges_are_read_by_the_schemas_of_their_root(root: Path) -> None:
+    with kstore.open_log(root / "rides-0") as log:
+        ranges = log.plan()
+    assert kstore.scan(ranges, value="avro").to_table()["value"].to_pylist() == ROWS

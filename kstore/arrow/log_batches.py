@@ -1,0 +1,51 @@
+"""What makes record batches of the ranges of one log, for Log.to_arrow_batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from kstore.arrow.columns import DEFAULT_COLUMNS
+from kstore.arrow.decoding import record_batches
+from kstore.config import LogConfig
+from kstore.env import StrPath
+from kstore.log.damage import OnError
+from kstore.log.files.names import PartitionDirectory
+from kstore.log.plan import ScanRange
+from kstore.values.formats import Partitions, SchemaSource, ValueFormat, formats_of, text_columns
+from kstore.values.registry import SchemaRegistry
+from kstore.values.typed import ValueMode, typed_rows
+
+_Decode: TypeAlias = Callable[[Iterable[ScanRange]], Iterator[pa.RecordBatch]]
+
+
+def decoder_of_log(
+    directory: PartitionDirectory,
+    *,
+    columns: Sequence[str] | None,
+    config: LogConfig,
+    on_error: OnError,
+    value: ValueFormat | str | None = None,
+    key: ValueFormat | str | None = None,
+    schema: SchemaSource | None = None,
+    schemas: StrPath | SchemaRegistry | None = None,
+    mode: ValueMode = "PERMISSIVE",
+    flatten: bool = False,
+    **options: Any,
+) -> _Decode:
+    """Return what decodes ranges of a log, with types for keys and values if they have a format.
+
+    Args: value, key, schema, schemas, mode, flatten: as of kstore.scan; the others: as of record_batches.
+    Raises: as kstore.scan for these.
+    """
+    formats = formats_of(value=value, key=key, schema=schema, schemas=schemas)
+    decode = partial(record_batches, config=config, on_error=on_error, **options)
+    if not formats:
+        return partial(decode, columns=columns)
+    partitions = Partitions.of([directory], on_error=on_error)
+    typed = typed_rows(formats, partitions, names=columns, default=DEFAULT_COLUMNS, mode=mode, flatten=flatten)
+    in_bytes = partial(decode, columns=typed.base_columns, strings=text_columns(formats))
+    return lambda ranges: typed.batches(in_bytes(ranges), most_bytes=config.max_decompressed_bytes)
