@@ -99,7 +99,7 @@ public final class LogHistory {
                 return;
             }
             case "roll" -> {
-                if (log.activeSegment().size() > 0) {
+                if (log.activeSegment().size() > 0 || log.activeSegment().baseOffset() < log.logEndOffset()) {
                     log.roll();
                 }
             }
