@@ -17,6 +17,7 @@ from tests.fuzz.conversion_targets import CONVERSION_TARGETS
 from tests.fuzz.message_mutator import MessageMutator
 from tests.fuzz.mutator import Mutator
 from tests.fuzz.packing_targets import PACKING_TARGETS
+from tests.fuzz.value_targets import VALUE_TARGETS
 from tests.fuzz.writing_targets import WRITING_TARGETS
 from tests.making import columns
 from tests.making.blocks import Copy, lz4_block_of, snappy_block_of
@@ -151,6 +152,7 @@ TARGETS: dict[str, Callable[[MessageMutator], None]] = {
     **WRITING_TARGETS,
     **CONVERSION_TARGETS,
     **PACKING_TARGETS,
+    **VALUE_TARGETS,
 }
 
 

@@ -46,6 +46,7 @@ CASES = {
     "conversion": 1500,
     "validation": 1500,
     "packing": 3000,
+    "avro": 400,
 }
 
 pytestmark = pytest.mark.fuzz

@@ -3,10 +3,12 @@ Method: random schemas and values, encoded by fastavro; damaged bytes."""
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Sequence
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -111,3 +113,84 @@ def test_frames_are_passed_over(framing: Framing, typed: Typed, data: st.DataObj
     shown, bad = read([frame + encoded(typed.schema, value), b"", b"\1" + frame], typed.schema, framing=framing)
     assert shown == [typed.shown(value), None, None]
     assert [each.row for each in bad] == [1, 2]
+
+
+PROMOTED = {"int": ["int", "long", "double"], "long": ["long", "double"], "float": ["float", "double"]}
+
+
+@st.composite
+def resolved_fields(draw: st.DrawFn) -> tuple[Any, Any, st.SearchStrategy[Any]]:
+    """A type as it was written, as it is read, and a strategy for values, in fastavro's form."""
+    kind = draw(st.sampled_from(["int", "long", "float", "string", "array", "map", "nullable", "became nullable"]))
+    if kind in PROMOTED:
+        values = {
+            "int": st.integers(-(2**31), 2**31 - 1),
+            "long": st.integers(-(2**53), 2**53),
+            "float": st.floats(width=32, allow_nan=False),
+        }[kind]
+        return kind, draw(st.sampled_from(PROMOTED[kind])), values
+    if kind == "string":
+        return kind, kind, st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+    written, wanted, inner = draw(resolved_fields().filter(lambda field: not isinstance(field[1], list)))
+    if kind == "array":
+        return {"type": kind, "items": written}, {"type": kind, "items": wanted}, st.lists(inner, max_size=3)
+    if kind == "map":
+        keys = st.text("abc", max_size=2)
+        return (
+            {"type": kind, "values": written},
+            {"type": kind, "values": wanted},
+            st.dictionaries(keys, inner, max_size=2),
+        )
+    if kind == "nullable":
+        return ["null", written], draw(st.permutations(["null", wanted])), st.none() | inner
+    return written, ["null", wanted], inner
+
+
+DEFAULTS: list[tuple[Any, Any]] = [
+    ("int", 3),
+    ("string", "d"),
+    (["null", "int"], None),
+    ({"type": "array", "items": "int"}, [1]),
+]
+
+
+@given(st.data())
+def test_other_versions_are_read_as_fastavro_reads_them(data: st.DataObject) -> None:
+    fields = data.draw(st.lists(resolved_fields(), min_size=1, max_size=4))
+    writer = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": f"f{i}", "type": w} for i, (w, _, _) in enumerate(fields)],
+    }
+    wanted: list[dict[str, Any]] = []
+    for number, (_, kind, _) in enumerate(fields):
+        change = data.draw(st.sampled_from(["same", "drop", "alias"]))
+        if change == "same":
+            wanted.append({"name": f"f{number}", "type": kind})
+        elif change == "alias":
+            wanted.append({"name": f"new{number}", "type": kind, "aliases": [f"f{number}"]})
+    for number, (kind, default) in enumerate(data.draw(st.lists(st.sampled_from(DEFAULTS), max_size=2))):
+        wanted.append({"name": f"added{number}", "type": kind, "default": default})
+    reader = {"type": "record", "name": "R", "fields": data.draw(st.permutations(wanted))}
+    value = data.draw(st.fixed_dictionaries({f"f{i}": values for i, (_, _, values) in enumerate(fields)}))
+    written = encoded(writer, value)
+    parsed = fastavro.parse_schema(writer), fastavro.parse_schema(reader)
+    expected = fastavro.schemaless_reader(io.BytesIO(written), *parsed)
+    (row,), bad = read([written], reader, writer=writer)
+    assert bad == []
+    assert as_maps(row, reader) == expected
+
+
+def as_maps(value: Any, schema: Any) -> Any:
+    """Return what a column shows with its maps as dicts."""
+    if value is None:
+        return None
+    if isinstance(schema, list):
+        return as_maps(value, next(branch for branch in schema if branch != "null"))
+    if not isinstance(schema, dict):
+        return value
+    if schema["type"] == "record":
+        return {each["name"]: as_maps(value[each["name"]], each["type"]) for each in schema["fields"]}
+    if schema["type"] == "array":
+        return [as_maps(item, schema["items"]) for item in value]
+    return {key: as_maps(item, schema["values"]) for key, item in value}

@@ -440,3 +440,13 @@ def test_names_that_are_no_text_are_refused_and_aliases_that_are_no_list_are_ign
     schema = record(("a b.c", "int"), name="no name", aliases=5)
     schema["fields"][0]["aliases"] = 5
     assert read([b"\x02"], schema) == ([{"a b.c": 1}], [])
+
+
+@pytest.mark.parametrize(("unit", "base", "most"), [("millis", "int", 86_400_000), ("micros", "long", 86_400_000_000)])
+def test_a_time_is_within_a_day(unit: str, base: str, most: int) -> None:
+    schema = {"type": base, "logicalType": f"time-{unit}"}
+    numbers = [0, most - 1, most, -1, (1 << 31) - 1 if base == "int" else 1 << 60]
+    shown, bad = read([encoded(base, number) for number in numbers], schema)
+    assert [value is None for value in shown] == [False, False, True, True, True]
+    assert all("a time is not within a day" in each.reason for each in bad)
+    assert read([encoded("int", 5)], schema, writer="int")[1] == []

@@ -23,6 +23,8 @@ cdef enum AvroStepKind:
     STEP_DECIMAL_FIXED
     STEP_UUID
     STEP_DURATION
+    STEP_TIME_MILLIS
+    STEP_TIME_MICROS
     STEP_SKIP
     STEP_RECORD
     STEP_ARRAY
@@ -43,6 +45,7 @@ cdef enum:
     UUID_SIZE = 16
     UUID_TEXT_SIZE = 36
     DURATION_SIZE = 12
+    MILLIS_OF_DAY = 86400000
     CONFLUENT_FRAME_SIZE = 5
     APICURIO_FRAME_SIZE = 9
     LIMBS = 4                   # of 64 bits, in the widest decimal
@@ -658,6 +661,19 @@ cdef ValueFault skip_fields(AvroRun* r, const AvroStep* s) noexcept nogil:
 
 
 # Reads what is neither common nor made of other values.
+# Reads a time of day, in milliseconds or microseconds.
+cdef ValueFault read_time(AvroRun* r, const AvroStep* s) noexcept nogil:
+    cdef int64_t wide = 0
+    cdef int32_t narrow
+    cdef ValueFault fault = read_avro_long(r, &wide)
+    if fault != VALUE_SOUND:
+        return fault
+    if not 0 <= wide < (MILLIS_OF_DAY if s.kind == STEP_TIME_MILLIS else 1000 * <int64_t>MILLIS_OF_DAY):
+        return VALUE_BAD_TIME
+    narrow = <int32_t>wide
+    return put_fixed(r, s.column, &narrow, 4) if s.kind == STEP_TIME_MILLIS else put_long(r, s.column, wide)
+
+
 cdef ValueFault read_scalar(AvroRun* r, const AvroStep* s) noexcept nogil:
     cdef const uint8_t* p = NULL
     cdef ValueFault fault
@@ -674,6 +690,8 @@ cdef ValueFault read_scalar(AvroRun* r, const AvroStep* s) noexcept nogil:
         return read_uuid(r, s.column)
     if s.kind == STEP_DURATION:
         return read_duration(r, s.column)
+    if s.kind == STEP_TIME_MILLIS or s.kind == STEP_TIME_MICROS:
+        return read_time(r, s)
     if s.kind == STEP_DECIMAL_BYTES or s.kind == STEP_DECIMAL_FIXED:
         return read_decimal(r, s)
     return read_promoted(r, s)
@@ -701,6 +719,8 @@ AVRO_STEPS = {
     "decimal fixed": <int>STEP_DECIMAL_FIXED,
     "uuid": <int>STEP_UUID,
     "duration": <int>STEP_DURATION,
+    "time-millis": <int>STEP_TIME_MILLIS,
+    "time-micros": <int>STEP_TIME_MICROS,
     "skip": <int>STEP_SKIP,
     "record": <int>STEP_RECORD,
     "array": <int>STEP_ARRAY,

@@ -35,7 +35,8 @@ cdef bint fits_column(const AvroStep* s, const ValueTable* t) noexcept:
     if s.kind == STEP_MAP:
         return c.layout == LAYOUT_LIST and child.layout == LAYOUT_STRUCT and child.child_count == 2 \
             and t.columns[child.first_child].layout == LAYOUT_VARIABLE
-    if s.kind == STEP_INT or s.kind == STEP_INT_AS_FLOAT or s.kind == STEP_LONG_AS_FLOAT or s.kind == STEP_FLOAT:
+    if s.kind == STEP_INT or s.kind == STEP_INT_AS_FLOAT or s.kind == STEP_LONG_AS_FLOAT or s.kind == STEP_FLOAT \
+            or s.kind == STEP_TIME_MILLIS:
         return c.layout == LAYOUT_FIXED and c.width == 4
     return c.layout == LAYOUT_FIXED and c.width == 8
 
@@ -425,6 +426,7 @@ VALUE_FAULTS = (
     "the symbol of an enum is not in the schema",
     "a block of an array or map has more items than can follow",
     "a decimal has more digits than its precision",
+    "a time is not within a day",
     "the reader's schema has no place for what was written",
     "values are nested more than 1000 deep",
     "bytes follow the value",

@@ -160,6 +160,8 @@ class Resolution:
             kind = "fixed" if logical is None else logical.name
             return self._step(kind, reader, size=writer.size)
         kind = writer.name if writer.name == wanted.name else _PROMOTIONS.get((writer.name, wanted.name), "")
+        if kind and logical is not None and logical.name in ("time-millis", "time-micros"):
+            kind = logical.name
         return self._step(kind, reader) if kind else self._unresolved(writer, reader)
 
     def _read_decimal(self, writer: Primitive | Fixed, logical: Logical, reader: Column) -> int:
