@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.build, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[2]
 FLIGHTS = ROOT / "examples" / "flights"
 READ_SEGMENT = ROOT / "tests" / "wheel" / "read_segment.py"
-BENCHES_IN_C = {"bench/rivals/limit.c", "bench/rivals/group_commit.c"}
+BENCHES_IN_C = {"bench/rivals/avro.c", "bench/rivals/group_commit.c", "bench/rivals/limit.c"}
 CODECS = {"cramjam", "isal", "lz4", "zstandard"}
 
 

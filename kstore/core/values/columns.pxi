@@ -33,7 +33,6 @@ cdef enum ValueFault:
 cdef enum:
     LEAST_VALUE_ROWS = 64
     LEAST_VALUE_BYTES = 1024
-    MOST_LAYOUT_DEPTH = 100
 
 # Bits of validity start set; a null clears one. offsets[0] is 0 once there is memory.
 cdef struct ValueColumn:
