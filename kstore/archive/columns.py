@@ -23,6 +23,8 @@ from kstore.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow
 
+    from kstore.archive.typed.topics import TypedTopic
+
 # Hive's name for a partition by a null.
 NO_DATE = "__HIVE_DEFAULT_PARTITION__"
 # A part has at most this many open files; to open one more, the least recently used is finished, and a later record of
@@ -45,23 +47,25 @@ def export_columns(
     *,
     config: LogConfig,
     env: Env | None,
+    typed: TypedTopic | None = None,
     threads: int = 1,
     on_offset: Callable[[int], None] = lambda _: None,
 ) -> PartResult:
     """Write the records of a part, or those of files that are joined, to new files in the staging directory.
 
-    Args: env: of the source, None for that of each range; threads: that decode; on_offset: called with the last offset
-        of each batch.
+    Args: env: of the source, None for that of each range; typed: the columns of keys and values with a format; threads:
+        that decode; on_offset: called with the last offset of each batch.
     Raises: as kstore.scan while reading; StorageError.
     Cost: memory for two decoded batches for each thread, and one row group for each open file, at most 96 MiB in all.
     """
     damage: list[dict[str, Any]] = []
     if work.files:
-        dated = ([rows] for rows in _rows_of_files(work, options, place))
+        dated = ([rows] for rows in _rows_of_files(work, options, place, typed))
     else:
-        batches = _rows_of_ranges(work, options, damage, config=config, env=env, threads=threads)
+        batches = _rows_of_ranges(work, options, damage, typed, config=config, env=env, threads=threads)
         dated = (list(rows_by_day(batch)) for batch in batches)
-    with _DatedFiles(work, options, place) as files:
+    columns = list(options.columns) if typed is None else typed.schema.names
+    with _DatedFiles(work, options, place, columns) as files:
         for rows in dated:
             on_offset(files.add(rows))
         finished = files.finish()
@@ -72,6 +76,7 @@ def _rows_of_ranges(
     work: Work,
     options: ExportOptions,
     damage: list[dict[str, Any]],
+    typed: TypedTopic | None,
     *,
     config: LogConfig,
     env: Env | None,
@@ -84,7 +89,8 @@ def _rows_of_ranges(
         since_ms=options.since_ms,
         until_ms=options.until_ms,
         columns=decoded_columns(options.columns),
-        strings=options.strings,
+        strings=options.strings if typed is None else typed.strings,
+        typed=None if typed is None else typed.rows,
         batch_bytes=_BATCH_BYTES,
         threads=threads,
         config=config,
@@ -95,7 +101,7 @@ def _rows_of_ranges(
     return iter(scan)
 
 
-def _rows_of_files(work: Work, options: ExportOptions, place: Place) -> Iterator[_Rows]:
+def _rows_of_files(work: Work, options: ExportOptions, place: Place, typed: TypedTopic | None) -> Iterator[_Rows]:
     """Yield the rows of files to join, with dates and bounds from the manifest, since they need not be columns."""
     for file in work.files:
         path = join_path(place.target, file.path)
@@ -105,7 +111,8 @@ def _rows_of_files(work: Work, options: ExportOptions, place: Place) -> Iterator
         times = tuple(0 if time is None else time * 1000 for time in (file.min_timestamp_ms, file.max_timestamp_ms))
         day = None if file.min_timestamp_ms is None else times[0] // _DAY_US
         for batch in read_rows(path, options, place.env):
-            yield _Rows(day, batch, file.first_offset, file.last_offset, *times)
+            rows = batch if typed is None else typed.conformed(batch)
+            yield _Rows(day, rows, file.first_offset, file.last_offset, *times)
 
 
 def changed_file(path: str, file: ExportedFile, found: tuple[int, int]) -> CorruptManifestError:
@@ -173,8 +180,9 @@ class _Rows(NamedTuple):
 class _DatedFiles:
     """The open files of a part, by date; a context manager that closes those that are not finished."""
 
-    def __init__(self, work: Work, options: ExportOptions, place: Place) -> None:
+    def __init__(self, work: Work, options: ExportOptions, place: Place, columns: list[str]) -> None:
         self._work = work
+        self._columns = columns
         self._options = options
         self._place = place
         self._stack = ExitStack()
@@ -197,7 +205,8 @@ class _DatedFiles:
             if file is None:
                 if len(self._open) >= MOST_OPEN_FILES:
                     self._finish(next(iter(self._open)))
-                file = _DatedFile(self._work.part.topic_partition, rows.day, self._options, self._place)
+                place = self._work.part.topic_partition
+                file = _DatedFile(place, rows.day, self._options, self._place, self._columns)
             # At the end of the dict is the file that was used last.
             self._open[rows.day] = file
             file.add(rows)
@@ -225,7 +234,15 @@ class _DatedFile:
     Attributes: pending_bytes (of rows that are not in a row group yet).
     """
 
-    def __init__(self, topic_partition: TopicPartition, day: int | None, options: ExportOptions, place: Place) -> None:
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        day: int | None,
+        options: ExportOptions,
+        place: Place,
+        columns: list[str],
+    ) -> None:
+        self._columns = columns
         self._topic_partition = topic_partition
         self._directory = directory_of(topic_partition.topic, None if day is None else date_of(day))
         self._options = options
@@ -252,7 +269,7 @@ class _DatedFile:
             known = self._times_us or (rows.min_us, rows.max_us)
             self._times_us = min(known[0], rows.min_us), max(known[1], rows.max_us)
         self._row_count += rows.batch.num_rows
-        batch = rows.batch.select(list(self._options.columns))
+        batch = rows.batch.select(self._columns)
         while self._pending_rows + batch.num_rows >= self._options.row_group_rows:
             fitting = self._options.row_group_rows - self._pending_rows
             self._keep(batch.slice(0, fitting))

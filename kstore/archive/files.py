@@ -158,8 +158,10 @@ def parquet_settings(options: ExportOptions) -> dict[str, Any]:
     """Return the arguments of pyarrow.parquet.ParquetWriter.
 
     Only columns with repeating values are dictionary-encoded, and rising integers are delta-encoded: faster and smaller
-    than pyarrow's defaults.
+    than pyarrow's defaults, which typed keys and values have.
     """
+    if options.formats:
+        return {"compression": options.codec}
     repeating = [name for name in options.columns if name not in _NOT_REPEATING]
     rising = {name: "DELTA_BINARY_PACKED" for name in options.columns if name in _RISING}
     return {"compression": options.codec, "use_dictionary": repeating, "column_encoding": rising or None}

@@ -100,7 +100,11 @@ class ExportedPartition(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """What an export holds. options: as kstore.export took them; run_id: of the run that wrote it."""
+    """What an export holds.
+
+    options: as kstore.export took them; run_id: of the run that wrote it; types: of keys and values that have a format,
+    by topic, as a schema of Arrow in base64.
+    """
 
     format: str
     source: str
@@ -108,6 +112,7 @@ class Manifest(NamedTuple):
     run_id: str
     partitions: tuple[ExportedPartition, ...] = ()
     files: tuple[ExportedFile, ...] = ()
+    types: dict[str, str] = {}  # noqa: RUF012 - never changed
 
     @property
     def record_count(self) -> int:
@@ -126,6 +131,8 @@ class Manifest(NamedTuple):
         fields = self._asdict()
         fields["partitions"] = [partition._asdict() for partition in self.partitions]
         fields["files"] = [_without_none(file._asdict()) for file in self.files]
+        if not self.types:
+            del fields["types"]
         return {"format_version": FORMAT_VERSION, **fields}
 
     def encoded(self) -> bytes:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, get_args
 
 from kstore.archive.manifest import VERBATIM
 from kstore.config import GIB, MIB
+from kstore.env import StrPath
 from kstore.errors import ExportOptionsError, checked_int
 from kstore.log.damage import OnError, skips_damage
 from kstore.log.files.root_files import id_text, parse_id
 from kstore.log.files.selection import Offsets, Selection, Time, time_ms
 from kstore.log.reads import Isolation
 from kstore.types import ZERO_UUID, TopicPartition
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from kstore.values.formats import Origin, SchemaSource, ValueFormat
+    from kstore.values.typed import ValueMode
 
 Format: TypeAlias = Literal["parquet", "arrow", "kstore"]
 LastBatch: TypeAlias = Literal["keep", "drop"]
@@ -55,6 +62,9 @@ class ExportOptions:
     open_transactions: OpenTransactions
     on_error: OnError
     topic_ids: tuple[tuple[str, str], ...]
+    formats: tuple[tuple[Origin, ValueFormat], ...] = ()
+    mode: ValueMode = "PERMISSIVE"
+    flatten: bool = False
 
     @property
     def is_verbatim(self) -> bool:
@@ -69,8 +79,14 @@ class ExportOptions:
 
     def described(self) -> dict[str, Any]:
         """Return the options as JSON values, by the names of kstore.export."""
-        values = asdict(self)
-        del values["selection"], values["topic_ids"]
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        for name in ("selection", "topic_ids", "formats"):
+            del values[name]
+        for origin, chosen in self.formats:
+            values[origin] = {name: value for name, value in vars(chosen).items() if value is not None}
+        if not self.formats:
+            # As in manifests of exports without them.
+            del values["mode"], values["flatten"]
         selection = self.selection
         values["topics"] = None if selection.topics is None else sorted(selection.topics)
         values["partitions"] = None if selection.partitions is None else sorted(selection.partitions)
@@ -104,7 +120,18 @@ def _described(bound: Offsets | None) -> object:
     return {str(place): bound[place] for place in sorted(bound)} if isinstance(bound, Mapping) else bound
 
 
-class ExportArguments(TypedDict, total=False):
+class DecodingArguments(TypedDict, total=False):
+    """The arguments of kstore.export that make columns of keys and values, as in kstore.scan."""
+
+    value: ValueFormat | str | None
+    key: ValueFormat | str | None
+    schema: SchemaSource | None
+    schemas: StrPath | None
+    mode: ValueMode
+    flatten: bool
+
+
+class ExportArguments(DecodingArguments, total=False):
     """The arguments of kstore.export that say what is exported.
 
     topics, partitions, start_offset, end_offset, since, until, isolation: as in kstore.scan; a start_offset of
@@ -119,6 +146,8 @@ class ExportArguments(TypedDict, total=False):
     on_error: "skip" leaves out damage, and lists it in the manifest.
     topic_ids: of format "kstore", for partition.metadata in place of the source's; also of partitions that were
     exported before.
+    value, key, schema, schemas, mode, flatten: as in kstore.scan, not of format "kstore"; the fields of each topic are
+    those of its own schema, and those of earlier runs.
     """
 
     topics: Iterable[str] | None
@@ -158,6 +187,7 @@ def export_options(
     open_transactions: OpenTransactions = "wait",
     on_error: OnError = "raise",
     topic_ids: Mapping[str, str | uuid.UUID] | None = None,
+    **decoding: Unpack[DecodingArguments],
 ) -> ExportOptions:
     """Check the options of kstore.export and return them with their defaults.
 
@@ -166,12 +196,12 @@ def export_options(
     kind = _format_of(format)
     skips_damage(on_error)
     selection = Selection.of(topics=topics, partitions=partitions, start_offset=start_offset, end_offset=end_offset)
-    bounds = time_ms("since", since), time_ms("until", until)
-    if bounds[0] is not None and bounds[1] is not None and bounds[0] > bounds[1]:
-        raise ValueError(f"since must not be after until, got {bounds[0]} and {bounds[1]} ms")
+    since_ms, until_ms = _bounds(since, until)
     chosen = COLUMNS if columns is None else tuple(columns)
     names = (strings,) if isinstance(strings, str) else tuple(strings)
     given: dict[str, object] = {"codec": codec, "row_group_rows": row_group_rows, "columns": columns}
+    formats = _formats(decoding)
+    given |= formats
     given |= {"strings": names or None, "isolation": None if isolation == "read_uncommitted" else isolation}
     if format == VERBATIM:
         wrong = [name for name, value in given.items() if value is not None]
@@ -181,33 +211,88 @@ def export_options(
     elif last_batch != "keep" or open_transactions != "wait" or topic_ids:
         raise ValueError('last_batch, open_transactions and topic_ids are options of format "kstore"')
     else:
-        from kstore.arrow import schema
-
-        schema(chosen, strings=names)
-        if codec is not None and codec not in _CODECS[format]:
-            raise ValueError(f'codec of format "{format}" must be one of {", ".join(_CODECS[format])}, got {codec!r}')
-        codec = codec or _CODECS[format][0]
+        # The columns of values with a format are known when their schema is.
+        _check_columns(COLUMNS if formats else chosen, names)
+        codec = _codec_of(format, codec)
     _check_choice("isolation", isolation, Isolation)
     _check_choice("last_batch", last_batch, LastBatch)
     _check_choice("open_transactions", open_transactions, OpenTransactions)
-    size = FILE_BYTES if file_bytes is None else file_bytes
-    rows = ROW_GROUP_ROWS if row_group_rows is None else row_group_rows
     return ExportOptions(
         format=kind,
         selection=selection,
-        since_ms=bounds[0],
-        until_ms=bounds[1],
+        since_ms=since_ms,
+        until_ms=until_ms,
         isolation=isolation,
         columns=chosen,
         strings=names,
         codec=codec,
-        row_group_rows=checked_int("row_group_rows", rows, least=1, greatest=_MOST_ROWS),
-        file_bytes=checked_int("file_bytes", size, least=_LEAST_FILE_BYTES, greatest=_MOST_FILE_BYTES),
+        row_group_rows=_rows_of(row_group_rows),
+        file_bytes=_bytes_of(file_bytes),
         last_batch=last_batch,
         open_transactions=open_transactions,
         on_error=on_error,
-        topic_ids=tuple(sorted((topic, _id_text(topic, value)) for topic, value in (topic_ids or {}).items())),
+        topic_ids=tuple(sorted((topic, _id_text(topic, topic_id)) for topic, topic_id in (topic_ids or {}).items())),
+        formats=formats,
+        mode=decoding.get("mode", "PERMISSIVE"),
+        flatten=decoding.get("flatten", False),
     )
+
+
+def _rows_of(row_group_rows: int | None) -> int:
+    rows = ROW_GROUP_ROWS if row_group_rows is None else row_group_rows
+    return checked_int("row_group_rows", rows, least=1, greatest=_MOST_ROWS)
+
+
+def _bytes_of(file_bytes: int | None) -> int:
+    size = FILE_BYTES if file_bytes is None else file_bytes
+    return checked_int("file_bytes", size, least=_LEAST_FILE_BYTES, greatest=_MOST_FILE_BYTES)
+
+
+def _bounds(since: Time | None, until: Time | None) -> tuple[int | None, int | None]:
+    bounds = time_ms("since", since), time_ms("until", until)
+    if bounds[0] is not None and bounds[1] is not None and bounds[0] > bounds[1]:
+        raise ValueError(f"since must not be after until, got {bounds[0]} and {bounds[1]} ms")
+    return bounds
+
+
+def _check_columns(columns: Sequence[str], strings: Sequence[str]) -> None:
+    from kstore.arrow import schema
+
+    schema(columns, strings=strings)
+
+
+def _codec_of(format: str, codec: str | None) -> str:
+    if codec is not None and codec not in _CODECS[format]:
+        raise ValueError(f'codec of format "{format}" must be one of {", ".join(_CODECS[format])}, got {codec!r}')
+    return codec or _CODECS[format][0]
+
+
+def _formats(decoding: DecodingArguments) -> tuple[tuple[Origin, ValueFormat], ...]:
+    """Return the formats, with the texts of given schemas, as a manifest has them."""
+    unknown = sorted(decoding.keys() - DecodingArguments.__annotations__.keys())
+    if unknown:
+        raise TypeError(f"unknown options of an export: {', '.join(unknown)}")
+    value, key = decoding.get("value"), decoding.get("key")
+    schema, schemas = decoding.get("schema"), decoding.get("schemas")
+    if value is key is schema is schemas is None:
+        if decoding.get("flatten") or decoding.get("mode", "PERMISSIVE") != "PERMISSIVE":
+            raise ValueError("mode and flatten are for keys or values with a format")
+        return ()
+    # Only here, since they import pyarrow.
+    from kstore.values.formats import formats_of, schema_text
+    from kstore.values.registry import SchemaRegistry
+
+    formats = formats_of(value=value, key=key, schema=schema, schemas=schemas)
+    described: list[tuple[Origin, ValueFormat]] = []
+    for origin, each in formats.items():
+        if isinstance(each.schemas, SchemaRegistry):
+            raise ValueError(
+                "schemas: an export needs the path of a root with the topic _schemas, not a SchemaRegistry"
+            )
+        text = None if each.schema is None else schema_text(each.schema)
+        place = None if each.schemas is None else str(each.schemas)
+        described.append((origin, replace(each, schema=text, schemas=place)))
+    return tuple(described)
 
 
 def _check_choice(name: str, value: object, choices: Any) -> None:

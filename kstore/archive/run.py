@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from itertools import islice
 from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kstore.archive.manifest import MANIFEST_FILE, ExportedFile, ExportedPartition, Manifest, SealedManifest
 from kstore.archive.options import ExportOptions
@@ -29,6 +29,9 @@ from kstore.log.files.names import (
 from kstore.store.opening import open_log
 from kstore.types import TopicPartition
 from kstore.waiting import Call, Workers
+
+if TYPE_CHECKING:
+    from kstore.archive.typed.topics import TypedTopic
 
 OnBytes = Callable[[int], None]
 
@@ -213,13 +216,16 @@ class _Run:
     def _carry_out(self, plan: Plan, manifest: Manifest | None) -> Manifest:
         target, options = self._target, self._options
         results = target.results(plan)
+        typed = self._typed(plan, manifest)
         parts = [part for part in plan.parts if part.number not in results]
         todo = list(work_of(parts, self._source, options, manifest, planned=plan.partitions))
         self._on_plan(sum(work.part.size_in_bytes for work in todo))
-        for result in self._execute(todo, Job(options, Place(target.path, target.env), self._source)) if todo else ():
+        for result in (
+            self._execute(todo, Job(options, Place(target.path, target.env), self._source, typed)) if todo else ()
+        ):
             results[result.part] = result
         self._check_markers(plan, manifest, results)
-        commit = self._commit_of(plan, manifest, results)
+        commit = self._commit_of(plan, manifest, results, typed)
         target.commit(commit, finish=self._finish)
         return commit.manifest
 
@@ -237,7 +243,26 @@ class _Run:
         if losing:
             raise _MarkersLostError
 
-    def _commit_of(self, plan: Plan, manifest: Manifest | None, results: dict[int, PartResult]) -> Commit:
+    def _typed(self, plan: Plan, manifest: Manifest | None) -> dict[str, TypedTopic] | None:
+        """Return the columns of the topics of a plan, by the schemas that there are now, None for bytes."""
+        if not self._options.formats:
+            return None
+        from kstore.archive.typed.topics import typed_topics
+
+        topics = {part.topic for part in plan.parts}
+        selected = self._source.selected(self._options)
+        directories = [directory for directory in selected if directory.topic_partition.topic in topics]
+        return typed_topics(
+            self._options, directories, {} if manifest is None else manifest.types, path=self._target.path
+        )
+
+    def _commit_of(
+        self,
+        plan: Plan,
+        manifest: Manifest | None,
+        results: dict[int, PartResult],
+        typed: Mapping[str, TypedTopic] | None,
+    ) -> Commit:
         files = {file.path: file for file in (() if manifest is None else manifest.files)}
         moves: list[tuple[str, str]] = []
         joined: list[str] = []
@@ -279,6 +304,10 @@ class _Run:
                     tuple(partitions[place] for place in sorted(partitions)), tuple(files.values())
                 ),
                 files=tuple(sorted(files.values(), key=lambda file: (file.topic_partition, file.first_offset))),
+                types={
+                    **({} if manifest is None else manifest.types),
+                    **{topic: each.encoded_types() for topic, each in (typed or {}).items()},
+                },
             ),
             moves=tuple(moves),
             removed=tuple(path for name in joined if name not in finals for path in _files_of(name)),

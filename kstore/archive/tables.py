@@ -27,6 +27,8 @@ from kstore.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow
 
+    from kstore.archive.typed.topics import TypedTopic
+
 # Before the name of the partition: of an application transaction, whose version is the end offset, and of a property.
 _APPLICATION, _PROPERTY = "kstore/", "kstore."
 _END, _SOURCE, _TOPIC_ID = "end-offset", "source", "topic-id"
@@ -70,7 +72,9 @@ class _Mark(NamedTuple):
 
 
 class _Table(ABC):
-    """A table that rows are appended to."""
+    """A table that rows are appended to.  Attributes: adds_fields: whether rows may have fields that it lacks."""
+
+    adds_fields = False
 
     @abstractmethod
     def end_offset(self, topic_partition: TopicPartition) -> int | None:
@@ -79,6 +83,10 @@ class _Table(ABC):
     @abstractmethod
     def other(self, name: str, topic_partition: TopicPartition, text: str) -> str | None:
         """Return the text stored for a partition under `name`; None if there is none, or it equals `text`."""
+
+    @abstractmethod
+    def schema(self) -> pyarrow.Schema:
+        """Return the schema of the table."""
 
     @abstractmethod
     def append(self, rows: pyarrow.RecordBatchReader, marks: Mapping[TopicPartition, _Mark]) -> None:
@@ -111,6 +119,11 @@ class _DeltaTable(_Table):
         named = next((source for source in sources if source is not None and _number_of(source) == version), None)
         return named or "another one"
 
+    def schema(self) -> pyarrow.Schema:
+        import pyarrow as pa
+
+        return pa.schema(self._table.schema().to_arrow())
+
     def append(self, rows: pyarrow.RecordBatchReader, marks: Mapping[TopicPartition, _Mark]) -> None:
         versions = {_APPLICATION + str(place): mark.end_offset for place, mark in marks.items()}
         for place, mark in marks.items():
@@ -125,6 +138,8 @@ class _DeltaTable(_Table):
         # Columns that somebody added are null in new rows.
         added = {field.name for field in self._table.schema().fields} - set(rows.schema.names)
         mode = "merge" if added and not added & {"topic", *COLUMNS} else None
+        if self.adds_fields:
+            mode = "merge"
         try:
             self._deltalake.write_deltalake(
                 self._table, rows, mode="append", schema_mode=mode, commit_properties=properties
@@ -154,6 +169,9 @@ class _IcebergTable(_Table):
         noted = self._property(name, topic_partition)
         return None if noted == text else noted
 
+    def schema(self) -> pyarrow.Schema:
+        return self._table.schema().as_arrow()
+
     def append(self, rows: pyarrow.RecordBatchReader, marks: Mapping[TopicPartition, _Mark]) -> None:
         properties = {
             f"{_PROPERTY}{name}.{place}": text
@@ -163,6 +181,9 @@ class _IcebergTable(_Table):
         self._forbid_retries()
         try:
             with self._table.transaction() as transaction:
+                if self.adds_fields:
+                    with transaction.update_schema() as update:
+                        update.union_by_name(rows.schema)
                 transaction.append(rows)
                 transaction.set_properties(properties)
         except self._failures as error:
@@ -237,13 +258,20 @@ def export_to_table(
     check_table(table, options)
     columns = (*(() if "topic" in options.columns else ("topic",)), *options.columns)
     opened_source = Source(source, config_or_default(config), env, fail_on_data_loss)
-    opened_source.selected(options)
+    typed = _typed(opened_source, options)
+    arrow_schema = schema(columns, strings=options.strings) if typed is None else typed.schema
     with _failures_of(table):
-        opened = _opened(table, schema(columns, strings=options.strings))
+        opened = _opened(table, arrow_schema)
     before = _known(opened, opened_source, options, table=table)
     plan = make_plan(opened_source, options, before, tasks=1)
     on_plan(sum(part.size_in_bytes for part in plan.parts))
-    rows = _Rows(columns, options, opened_source, threads=threads, on_bytes=on_bytes)
+    # Again, so that the schemas of all planned records are known.
+    typed = _typed(opened_source, options)
+    if typed is not None:
+        typed = typed.merged_with(opened.schema(), table)
+        arrow_schema = typed.schema
+        opened.adds_fields = True
+    rows = _Rows(arrow_schema, options, opened_source, typed=typed, threads=threads, on_bytes=on_bytes)
     commits = 0
     planned = {partition.topic_partition: partition for partition in plan.partitions}
     # The start of a partition without records is stored too: a later run continues there.
@@ -264,6 +292,16 @@ def export_to_table(
     )
     damage = (*damage_of(plan, before), *rows.damage)
     return TableSummary(table, rows.count, commits, tuple(partitions), damage)
+
+
+def _typed(source: Source, options: ExportOptions) -> TypedTopic | None:
+    """Return the columns by the schemas that there are now, None for keys and values as bytes."""
+    directories = source.selected(options)
+    if not options.formats:
+        return None
+    from kstore.archive.typed.topics import typed_table
+
+    return typed_table(options, directories)
 
 
 def check_table(table: str, options: ExportOptions) -> None:
@@ -333,17 +371,19 @@ class _Rows:
 
     def __init__(
         self,
-        columns: Sequence[str],
+        schema: pyarrow.Schema,
         options: ExportOptions,
         source: Source,
         *,
+        typed: TypedTopic | None,
         threads: int,
         on_bytes: Callable[[int], None],
     ) -> None:
         self.count = 0
         self.damage: list[dict[str, Any]] = []
         self.failure: BaseException | None = None
-        self._columns = columns
+        self._schema = schema
+        self._typed = typed
         self._options = options
         self._source = source
         self._threads = threads
@@ -353,10 +393,7 @@ class _Rows:
         """Return the rows of some parts as a stream that reads them on demand."""
         import pyarrow as pa
 
-        from kstore.arrow import schema
-
-        arrow_schema = schema(self._columns, strings=self._options.strings)
-        return pa.RecordBatchReader.from_batches(arrow_schema, self._kept(todo))
+        return pa.RecordBatchReader.from_batches(self._schema, self._kept(todo))
 
     def _kept(self, todo: Sequence[Work]) -> Iterator[pyarrow.RecordBatch]:
         """Yield the rows, and keep an error in `failure`: the packages report only its text."""
@@ -371,14 +408,15 @@ class _Rows:
     def _batches(self, todo: Sequence[Work]) -> Iterator[pyarrow.RecordBatch]:
         from kstore.arrow import Scan
 
-        options = self._options
+        options, typed = self._options, self._typed
         for work in todo:
             scan = Scan(
                 work.ranges,
                 since_ms=options.since_ms,
                 until_ms=options.until_ms,
-                columns=self._columns,
-                strings=options.strings,
+                columns=self._schema.names,
+                strings=options.strings if typed is None else typed.strings,
+                typed=None if typed is None else typed.rows,
                 batch_bytes=_BATCH_BYTES,
                 threads=self._threads,
                 config=self._source.config,
@@ -388,5 +426,5 @@ class _Rows:
             )
             for batch in scan:
                 self.count += batch.num_rows
-                yield batch
+                yield batch if typed is None else typed.conformed(batch)
             self._on_bytes(work.part.size_in_bytes)

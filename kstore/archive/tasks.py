@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from kstore.archive.options import ExportOptions
 from kstore.archive.parts import Part, PartResult, Work
@@ -12,13 +12,20 @@ from kstore.archive.target import Place, save_result
 from kstore.errors import LogReplacedError, StorageError
 from kstore.log.segment.replaced import is_change
 
+if TYPE_CHECKING:
+    from kstore.archive.typed.topics import TypedTopic
+
 
 class Job(NamedTuple):
-    """The arguments that all tasks of a run share. Picklable."""
+    """The arguments that all tasks of a run share. Picklable.
+
+    typed: the columns of the topics, if keys or values have a format.
+    """
 
     options: ExportOptions
     place: Place
     source: Source
+    typed: Mapping[str, TypedTopic] | None = None
 
 
 def run_part(work: Work, job: Job, *, threads: int = 1, on_bytes: Callable[[int], None] = lambda _: None) -> PartResult:
@@ -58,6 +65,7 @@ def _exported(work: Work, job: Job, *, threads: int, on_bytes: Callable[[int], N
         job.place,
         config=source.config,
         env=source.env,
+        typed=(job.typed or {}).get(work.part.topic),
         threads=threads,
         on_offset=_in_bytes(work.part, on_bytes),
     )

@@ -84,6 +84,14 @@ Since = Annotated[
     str | None, typer.Option(metavar="TIME", help="Only records at or after: epoch ms or ISO-8601, UTC by default.")
 ]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only records before this time.")]
+ValueName = Annotated[
+    str | None, typer.Option("--value", metavar="FORMAT", help="Decode values: avro, string, long, ...")
+]
+KeyName = Annotated[str | None, typer.Option("--key", metavar="FORMAT", help="Decode keys.")]
+SchemasPlace = Annotated[
+    str | None, typer.Option("--schemas", metavar="DIR", help="A root with the topic _schemas; default: that read.")
+]
+SchemaFile = Annotated[str | None, typer.Option("--schema", metavar="FILE", help="The schema that values are read as.")]
 SkipDamaged = Annotated[
     bool, typer.Option("--skip-damaged", help="Leave out damaged batches, report them, and read on.")
 ]
@@ -562,6 +570,10 @@ def export_records(
     ] = Isolation.READ_UNCOMMITTED,
     columns: Annotated[list[str] | None, typer.Option(metavar="A,B,...", help="Columns, as of kstore.scan.")] = None,
     strings: Annotated[list[str] | None, typer.Option(metavar="key,value", help="Columns that are text.")] = None,
+    value: ValueName = None,
+    key: KeyName = None,
+    schemas: SchemasPlace = None,
+    schema: SchemaFile = None,
     codec: Annotated[
         str | None, typer.Option(metavar="NAME", help="Codec of Parquet (snappy) or Arrow (none).")
     ] = None,
@@ -591,6 +603,8 @@ def export_records(
 
     what = (format.value, topic, partition, start, end, since, until, isolation.value, columns, strings, codec)
     verbatim = (last_batch.value, open_transactions.value, topic_id)
-    given = exporting.TypedOptions(*what, row_group_rows, file_bytes, *verbatim, skip_damaged)
+    given = exporting.TypedOptions(
+        *what, row_group_rows, file_bytes, *verbatim, skip_damaged, value, key, schemas, schema
+    )
     wanted = exporting.ExportWanted(directory, target, to_table, given, threads, skip_lost)
     return exporting.run(wanted, out, is_json=json)

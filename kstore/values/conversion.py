@@ -64,7 +64,7 @@ class _ConvertingReader:
 
 
 def common_type(arrow_type: pa.DataType) -> pa.DataType:
-    """Return the nearest type that Spark and tables have: no nanoseconds, times of day, or sizes of bytes."""
+    """Return the nearest type that Spark and tables have: no nanoseconds, times of day, sizes of bytes, or null."""
     kinds = pa.types
     if kinds.is_timestamp(arrow_type):
         return pa.timestamp("us", arrow_type.tz)
@@ -72,7 +72,7 @@ def common_type(arrow_type: pa.DataType) -> pa.DataType:
         return pa.int32()
     if kinds.is_time64(arrow_type):
         return pa.int64()
-    if kinds.is_decimal256(arrow_type):
+    if kinds.is_decimal256(arrow_type) or kinds.is_null(arrow_type):
         return pa.string()
     if kinds.is_fixed_size_binary(arrow_type):
         return pa.binary()

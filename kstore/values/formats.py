@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from kstore.env import DEFAULT_ENV, Env, StrPath, locate
+from kstore.env import DEFAULT_ENV, Closing, Env, StrPath, locate
 from kstore.errors import InvalidSchemaError, SchemaNotFoundError
 from kstore.log.damage import OnError
 from kstore.log.files.names import PartitionDirectory
@@ -21,7 +21,7 @@ from kstore.values.avro.schema import AvroType, parse_avro_schema
 from kstore.values.decoded import UNFRAMED, ValueReader
 from kstore.values.header_ids import HEADER_OF, HeaderIds
 from kstore.values.primitives import PRIMITIVE_TYPES, PrimitiveReader
-from kstore.values.registry import RegisteredSchema, SchemaRegistry, in_context_of, read_schemas
+from kstore.values.registry import RegisteredSchema, SchemaRegistry, SchemaTopic, in_context_of, read_schemas
 
 Origin: TypeAlias = Literal["key", "value"]
 SchemaSource: TypeAlias = StrPath | Mapping[str, Any] | list[Any]
@@ -184,6 +184,37 @@ class ValueFormat:
             raise ValueError(f'framing must be "none", "confluent" or "apicurio", got {self.framing!r}')
 
 
+class SchemaTopics(Closing):
+    """The topics of schemas that formats need, each read once, and again after it grew.
+
+    Lifetime: keeps them open until close(). Threads: not thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._topics: dict[str, SchemaTopic] = {}
+
+    def known(self, options: ValueFormat, partitions: Partitions) -> ValueFormat:
+        """Return a format with the registry that it needs, as that is now; the format itself if it needs none.
+
+        Raises: SchemaNotFoundError; as SchemaTopic.read.
+        """
+        needs_one = options.name == "avro" and (options.schema is None or options.schemas is not None)
+        if not needs_one or isinstance(options.schemas, SchemaRegistry):
+            return options
+        place, env = (partitions.root, partitions.env) if options.schemas is None else (options.schemas, None)
+        if place is None:
+            return options
+        topic = self._topics.get(str(place))
+        if topic is None:
+            topic = self._topics[str(place)] = SchemaTopic(place, env)
+        return replace(options, schemas=topic.read())
+
+    def close(self) -> None:
+        """Close the topics; the next call opens them again."""
+        for topic in self._topics.values():
+            topic.close()
+
+
 def text_columns(formats: Mapping[Origin, ValueFormat], strings: Iterable[str] = ()) -> list[str]:
     """Return the columns that are read as text: those of `strings`, and keys or values of the format "string"."""
     named = [strings] if isinstance(strings, str) else list(strings)
@@ -223,7 +254,7 @@ def formats_of(
 
 
 def _avro_format(options: ValueFormat, origin: Origin, partitions: Partitions) -> AvroFormat:
-    given = None if options.schema is None else SchemaText(_schema_text(options.schema))
+    given = None if options.schema is None else SchemaText(schema_text(options.schema))
     if given is not None:
         given.type()
         if options.schemas is None:
@@ -285,7 +316,7 @@ def _schema_text_of(schema: RegisteredSchema, registry: SchemaRegistry) -> Schem
     return SchemaText(schema.text, tuple(reference.text for reference in registry.referenced(schema)))
 
 
-def _schema_text(schema: SchemaSource) -> str:
+def schema_text(schema: SchemaSource) -> str:
     """Return the text of a schema that is given as text, as parsed JSON or as the path of a file."""
     if isinstance(schema, (Mapping, list)):
         return json.dumps(schema)

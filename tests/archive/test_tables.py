@@ -16,12 +16,16 @@ from typing import Any
 
 import pytest
 
+import kstore
 from kstore.archive import tables
 from kstore.archive.options import export_options
 from kstore.archive.tables import TableSummary, export_to_table
-from kstore.errors import CorruptRecordError, ExportError, ExportOptionsError, ExportSourceError
+from kstore.errors import CorruptRecordError, ExportError, ExportOptionsError, ExportSourceError, SchemaNotFoundError
 from kstore.types import MAX_OFFSET
+from tests.making.avro_values import encoded
 from tests.making.exporting import Row, grow, rows_of_source
+from tests.making.rides import ROWS, framed, register, write_rides
+from tests.values.test_resolution import record
 
 deltalake = pytest.importorskip("deltalake")
 pyiceberg = pytest.importorskip("pyiceberg")
@@ -60,15 +64,18 @@ def catalog_variables(directory: Path) -> dict[str, str]:
     }
 
 
-def rows_of(table: str) -> list[Row]:
+def arrow_of(table: str) -> Any:
     kind, _, name = table.partition(":")
     if kind == "delta":
-        found: Any = deltalake.DeltaTable(name).to_pyarrow_table()
-    else:
-        from pyiceberg.catalog import load_catalog
+        return deltalake.DeltaTable(name).to_pyarrow_table()
+    from pyiceberg.catalog import load_catalog
 
-        catalog, _, identifier = name.partition(".")
-        found = load_catalog(catalog).load_table(identifier).scan().to_arrow()
+    catalog, _, identifier = name.partition(".")
+    return load_catalog(catalog).load_table(identifier).scan().to_arrow()
+
+
+def rows_of(table: str) -> list[Row]:
+    found = arrow_of(table)
     columns = [found.column(one).to_pylist() for one in ("topic", "partition", "offset", "value")]
     return sorted(Row(*row) for row in zip(*columns, strict=True))
 
@@ -274,3 +281,71 @@ def test_command_killed_at_random_instants_appends_each_record_once(source: Path
     subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True)
     assert rows_of(table) == rows_of_source(source)
     assert killed > 5
+
+
+@pytest.fixture
+def rides(tmp_path: Path) -> Path:
+    return write_rides(tmp_path / "rides")
+
+
+TYPED = export_options("parquet", topics=["rides"], value="avro", key="avro")
+V3 = record(("gate", ["null", "string"], None), ("id", "long"), ("delay", ["null", "int"], None))
+OTHER = record(("id", "string"), ("carrier", "string"))
+
+
+def append_ride(root: Path, schema_id: int, schema: Any, **fields: Any) -> None:
+    """Append a ride of a newer version of the schema."""
+    with kstore.open_store(root, "a") as store, kstore.Producer(store) as producer:
+        register(producer, "rides-value", schema_id, schema_id, schema)
+        producer.send("rides", framed(schema_id, schema, fields))
+
+
+def values_of(table: str) -> list[Any]:
+    values: list[Any] = arrow_of(table).sort_by("offset").column("value").to_pylist()
+    return values
+
+
+def test_values_are_columns_of_a_table_to_which_newer_schemas_add_fields(rides: Path, table: str) -> None:
+    assert export_to_table(rides, table, TYPED).new_records == 6
+    assert values_of(table) == ROWS
+    reasons = arrow_of(table).sort_by("offset").column("_corrupt_value").to_pylist()
+    assert [reason is not None for reason in reasons] == [False, False, False, True, True, False]
+    append_ride(rides, 20, V3, id=7, delay=1, gate="A1")
+    assert export_to_table(rides, table, TYPED).new_records == 1
+    *before, last = values_of(table)
+    assert last == {"id": 7, "carrier": None, "delay": 1, "gate": "A1"}
+    assert before == [row and {**row, "gate": None} for row in ROWS]
+    assert export_to_table(rides, table, TYPED).new_records == 0
+
+
+def test_a_table_refuses_a_type_that_changed_with_both(rides: Path, table: str) -> None:
+    export_to_table(rides, table, TYPED)
+    append_ride(rides, 20, OTHER, id="x", carrier="AA")
+    with pytest.raises(ExportOptionsError, match=r"value\.id has another type now: int64 there, string by its schema"):
+        export_to_table(rides, table, TYPED)
+    assert values_of(table) == ROWS
+
+
+def test_types_that_tables_lack_are_those_nearest_to_them(tmp_path: Path, table: str) -> None:
+    schema = record(
+        ("stamp", {"type": "long", "logicalType": "timestamp-millis"}),
+        ("time", {"type": "int", "logicalType": "time-millis"}),
+        ("fixed", {"type": "fixed", "name": "F", "size": 2}),
+        ("nothing", "null"),
+    )
+    fixed = {"type": "fixed", "name": "F", "size": 2}
+    plain = record(("stamp", "long"), ("time", "int"), ("fixed", fixed), ("nothing", "null"))
+    with kstore.open_store(tmp_path / "plain", "a") as store:
+        store.create_topic("t", partitions=1)
+    with kstore.open_store(tmp_path / "plain", "a") as store, kstore.Producer(store) as producer:
+        producer.send("t", encoded(plain, {"stamp": 86_400_000, "time": 5, "fixed": b"ab", "nothing": None}))
+    options = export_options("parquet", value="avro", schema=schema, flatten=True)
+    export_to_table(tmp_path / "plain", table, options)
+    (row,) = arrow_of(table).to_pylist()
+    assert row["stamp"].isoformat() == "1970-01-02T00:00:00+00:00"
+    assert (row["time"], row["fixed"], row["nothing"]) == (5, b"ab", None)
+
+
+def test_a_table_with_a_format_has_no_rows_of_the_schemas(rides: Path, table: str) -> None:
+    with pytest.raises(SchemaNotFoundError, match="_schemas has no schema, and cannot be in a table"):
+        export_to_table(rides, table, export_options("parquet", value="avro"))

@@ -7,6 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from kstore.archive import read_manifest
@@ -15,6 +16,7 @@ from kstore.store.opening import open_log
 from tests.cli.runner import Runner, runner, start
 from tests.cli.test_process import on_a_terminal
 from tests.making.exporting import TOPIC, checked_manifest, grow, rows_of_export, rows_of_source
+from tests.making.rides import ROWS, write_rides
 
 
 @pytest.fixture
@@ -45,6 +47,20 @@ def test_each_run_tells_what_is_new_and_what_the_target_holds(
     (more,) = kstore("export", source, target, "--format", format, "--json").objects()
     assert (more["new_records"], more["record_count"], more["format"]) == (40, 240, format)
     assert [one["end_offset"] for one in more["partitions"]] == [120, 120]
+
+
+def test_values_are_decoded_by_the_schemas_of_the_root_or_of_another(kstore: Runner, tmp_path: Path) -> None:
+    root = write_rides(tmp_path / "rides")
+    (root / "_schemas-0").rename(tmp_path / "_schemas-0")
+    asked = ["--topic", "rides", "--value", "avro", "--key", "avro", "--schemas", tmp_path / "_schemas-0"]
+    assert kstore("export", root, tmp_path / "out", *asked).status == EXIT_FINE
+    manifest = read_manifest(tmp_path / "out")
+    assert manifest is not None
+    assert manifest.options["value"] == {"name": "avro", "schemas": str(tmp_path / "_schemas-0")}
+    rows = pq.read_table(tmp_path / "out" / manifest.files[0].path)
+    assert rows["value"].to_pylist() == ROWS
+    wrong = kstore("export", root, tmp_path / "out", "--topic", "rides", "--value", "arvo")
+    assert (wrong.status, "expected one of the formats" in wrong.err) == (EXIT_WRONG_USE, True)
 
 
 def test_selection_and_options_are_those_of_the_library(kstore: Runner, source: Path, tmp_path: Path) -> None:

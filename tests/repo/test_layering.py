@@ -65,7 +65,9 @@ WINGS = {
     "values": "decoded, registry < header_ids < avro, primitives < formats < conversion, typed",
     "consumer": "consumer, groups",
     "staging": "area < sink, committed < commit",
-    "archive": "manifest < options < parts, files < target < columns, plan < batches, segments < tasks, tables < run",
+    "archive": (
+        "manifest < options < parts, files, typed < target < columns, plan < batches, segments < tasks, tables < run"
+    ),
 }
 MAX_MODULES = 12
 # (importing file, imported room): each is named in docs/design.md.

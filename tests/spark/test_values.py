@@ -189,7 +189,7 @@ LOGICAL: list[tuple[Any, Any, str, Any]] = [
         "map<string,array<int>>",
         [("a", [1])],
     ),
-    ("null", None, "void", None),
+    ("null", None, "string", None),
     (["null", "int", "string"], "x", "struct<member0:int,member1:string>", {"member0": None, "member1": "x"}),
 ]
 

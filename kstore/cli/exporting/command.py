@@ -50,6 +50,10 @@ class TypedOptions(NamedTuple):
     open_transactions: str
     topic_id: list[str] | None
     skip_damaged: bool
+    value: str | None
+    key: str | None
+    schemas: str | None
+    schema: str | None
 
     def checked(self) -> ExportOptions:
         """Return the options.  Raises: WrongUseError."""
@@ -73,6 +77,10 @@ class TypedOptions(NamedTuple):
                 open_transactions="keep" if self.open_transactions == "keep" else "wait",
                 on_error="skip" if self.skip_damaged else "raise",
                 topic_ids=dict(_topic_and_id(text) for text in self.topic_id or ()),
+                value=self.value,
+                key=self.key,
+                schemas=self.schemas,
+                schema=self.schema,
             )
         except ValueError as error:
             raise WrongUseError(str(error)) from error

@@ -13,15 +13,15 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from kstore.arrow.columns import DEFAULT_COLUMNS
 from kstore.config import LogConfig
-from kstore.env import Closing, StrPath
+from kstore.env import Closing
 from kstore.errors import InvalidSchemaError
 from kstore.log import PartitionDirectory
 from kstore.spark.options import ReadOptions, ValueOptions
 from kstore.spark.planning import ScanPartition, selected_partitions
 from kstore.spark.schema import UserSchema, source_schema
 from kstore.spark.values.types import spark_format, spark_type
-from kstore.values.formats import AvroFormat, ColumnFormat, Origin, Partitions, format_for, text_columns
-from kstore.values.registry import SchemaRegistry, SchemaTopic
+from kstore.values.formats import AvroFormat, ColumnFormat, Origin, Partitions, SchemaTopics, format_for, text_columns
+from kstore.values.registry import SchemaRegistry
 from kstore.values.typed import TypedRows, corrupt_column
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class ValuePlans(Closing):
             raise ValueError("expected options with a format")
         self._read = options
         self._options: ValueOptions = options.values
-        self._topics: dict[str, SchemaTopic] = {}
+        self._schemas = SchemaTopics()
         self._known: dict[tuple[object, ...], bytes] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -59,8 +59,7 @@ class ValuePlans(Closing):
 
     def close(self) -> None:
         """Close the topics of schemas; the next call opens them again."""
-        for topic in self._topics.values():
-            topic.close()
+        self._schemas.close()
 
     def schema(self, directories: Sequence[PartitionDirectory]) -> StructType:
         """Return the schema of the source, with the types of keys and values, and the reasons of bad ones."""
@@ -95,8 +94,9 @@ class ValuePlans(Closing):
         Args: schema: the columns; pinned: as of schema_ids.
         Raises: also ValueError for a schema of other types.
         """
-        registries = {origin: self._registry(origin, directories) for origin in self._options.formats}
-        key = (*registries.values(), *sorted((pinned or {}).items()))
+        partitions = Partitions.of(directories, on_error=self._read.on_error)
+        known = [self._schemas.known(each, partitions).schemas for each in self._options.formats.values()]
+        key = (*known, *sorted((pinned or {}).items()))
         if key not in self._known:
             self._known = {key: self._packed(schema, directories, pinned or {})}
         return [replace(task, values=self._known[key]) for task in tasks]
@@ -122,29 +122,11 @@ class ValuePlans(Closing):
         partitions = Partitions.of(directories, on_error=self._read.on_error)
         formats: dict[Origin, ColumnFormat] = {}
         for origin, each in self._options.formats.items():
-            registry = self._registry(origin, directories)
-            schema_id = each.schema_id if each.schema_id is not None or each.schema is not None else pinned.get(origin)
-            chosen = each if registry is None else replace(each, schemas=registry, schema_id=schema_id)
+            chosen = self._schemas.known(each, partitions)
+            if chosen.schema_id is None and chosen.schema is None and isinstance(chosen.schemas, SchemaRegistry):
+                chosen = replace(chosen, schema_id=pinned.get(origin))
             formats[origin] = format_for(chosen, origin, partitions)
         return formats
-
-    def _registry(self, origin: Origin, directories: Sequence[PartitionDirectory]) -> SchemaRegistry | None:
-        """Return the registry for a format, as it is now; None for one that needs none."""
-        chosen = self._options.formats[origin]
-        if chosen.name != "avro" or (chosen.schema is not None and chosen.schemas is None):
-            return None
-        if isinstance(chosen.schemas, SchemaRegistry):
-            return chosen.schemas
-        place: StrPath | None = chosen.schemas
-        env = None
-        if place is None:
-            if not directories:
-                return None
-            place, env = directories[0].root, directories[0].env
-        topic = self._topics.get(str(place))
-        if topic is None:
-            topic = self._topics[str(place)] = SchemaTopic(place, env)
-        return topic.read()
 
 
 def inferred_schema(options: ReadOptions) -> StructType:

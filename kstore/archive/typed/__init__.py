@@ -1,0 +1,1 @@
+"""Keys and values of an export as columns; importing its module requires pyarrow."""
