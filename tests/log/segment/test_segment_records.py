@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -196,12 +197,14 @@ LARGE_SIZE = sum(map(len, LARGE))
 
 
 @pytest.fixture
-def large(tmp_path: Path) -> Path:
-    path = tmp_path / "large"
-    path.write_bytes(b"".join(LARGE))
-    if not can_read_cached(path):
-        pytest.skip("the system has no reads that do not wait")
-    return path
+def large() -> Iterator[Path]:
+    """A file on a disk: a file system in memory has no reads that do not wait."""
+    with TemporaryDirectory(dir="/var/tmp") as directory:
+        path = Path(directory) / "large"
+        path.write_bytes(b"".join(LARGE))
+        if not can_read_cached(path):
+            pytest.skip("the system has no reads that do not wait")
+        yield path
 
 
 def test_walk_over_large_batches_reads_little_more_than_their_headers(files: OpenFiles, large: Path) -> None:
