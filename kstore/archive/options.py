@@ -20,7 +20,9 @@ from kstore.types import ZERO_UUID, TopicPartition
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from kstore.values.formats import Origin, SchemaSource, ValueFormat
+    from kstore.values.decoded import Origin
+    from kstore.values.formats import ValueFormat
+    from kstore.values.providers import SchemaSource
     from kstore.values.typed import ValueMode
 
 Format: TypeAlias = Literal["parquet", "arrow", "kstore"]
@@ -289,7 +291,7 @@ def _formats(decoding: DecodingArguments) -> tuple[tuple[Origin, ValueFormat], .
             raise ValueError(
                 "schemas: an export needs the path of a root with the topic _schemas, not a SchemaRegistry"
             )
-        text = None if each.schema is None else schema_text(each.schema)
+        text = schema_text(each)
         place = None if each.schemas is None else str(each.schemas)
         described.append((origin, replace(each, schema=text, schemas=place)))
     return tuple(described)

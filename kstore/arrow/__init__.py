@@ -20,7 +20,8 @@ from kstore.arrow.packing import pack_record_batch, record_columns, to_record_ba
 from kstore.arrow.scans import Scan, scan
 from kstore.log.files.selection import Offsets, Time
 from kstore.log.plan import THREAD_RANGE_BYTES
-from kstore.values.formats import SchemaSource, ValueFormat
+from kstore.values.formats import ValueFormat
+from kstore.values.providers import SchemaSource
 from kstore.values.registry import SchemaRegistry
 from kstore.values.typed import ValueMode
 

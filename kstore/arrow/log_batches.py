@@ -15,7 +15,8 @@ from kstore.env import StrPath
 from kstore.log.damage import OnError
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.plan import ScanRange
-from kstore.values.formats import Partitions, SchemaSource, ValueFormat, formats_of, text_columns
+from kstore.values.formats import Partitions, ValueFormat, formats_of, text_columns
+from kstore.values.providers import SchemaSource
 from kstore.values.registry import SchemaRegistry
 from kstore.values.typed import ValueMode, typed_rows
 

@@ -24,7 +24,9 @@ from kstore.log.plan import DEFAULT_PLAN_BYTES, THREAD_RANGE_BYTES, ScanRange
 from kstore.log.reads import Isolation
 from kstore.store.opening import look_into, open_found, open_log
 from kstore.types import MAX_OFFSET, TopicPartition
-from kstore.values.formats import Origin, Partitions, SchemaSource, ValueFormat, formats_of, text_columns
+from kstore.values.decoded import Origin
+from kstore.values.formats import Partitions, ValueFormat, formats_of, text_columns
+from kstore.values.providers import SchemaSource
 from kstore.values.registry import SchemaRegistry
 from kstore.values.typed import TypedRows, ValueMode, typed_rows
 

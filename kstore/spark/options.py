@@ -25,7 +25,8 @@ from kstore.types import TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kstore.values.formats import Origin, ValueFormat
+    from kstore.values.decoded import Origin
+    from kstore.values.formats import ValueFormat
     from kstore.values.typed import ValueMode
 
 # What configure() takes and returns.

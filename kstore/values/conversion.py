@@ -8,9 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kstore.values.avro.columns import Wanted
-from kstore.values.decoded import BadValue, DecodedValues, ValueReader
-from kstore.values.formats import ColumnFormat
+from kstore.values.decoded import BadValue, ColumnFormat, DecodedValues, ValueReader, Wanted
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,20 @@
-"""What decoding a column of keys or values gives."""
+"""What decoding a column of keys or values is asked for, and what it gives."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
+Origin: TypeAlias = Literal["key", "value"]
+Framing: TypeAlias = Literal["none", "confluent", "apicurio"]
+# The fields of a record that are wanted, and of each what is wanted of it; None is everything.
+Wanted: TypeAlias = Mapping[str, "Wanted"] | None
+
 UNFRAMED = -1
+# A byte 0, and an id of four bytes.
+CONFLUENT_FRAME_BYTES = 5
 
 
 class BadValue(NamedTuple):
@@ -38,4 +45,24 @@ class ValueReader(Protocol):
         Args: headers: those of their records, if the format asks for them.
         Raises: MemoryError.
         """
+        ...
+
+
+class ColumnFormat(Protocol):
+    """What a column of bytes becomes; with all schemas that it takes, so that a pickled copy opens no file.
+
+    Threads: thread-safe; each reader belongs to one thread.
+    """
+
+    @property
+    def reads_headers(self) -> bool:
+        """Whether readers take the headers of the records, where ids of schemas may be."""
+        ...
+
+    def type(self, wanted: Wanted) -> pa.DataType:
+        """Return the Arrow type.  Args: wanted: the fields of a record that are read.  Raises: InvalidSchemaError."""
+        ...
+
+    def reader(self, wanted: Wanted, *, most_bytes: int) -> ValueReader:
+        """Return a new reader.  Args: most_bytes: the memory that decoded columns may take, and that a value may."""
         ...

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import lru_cache, partial
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from kstore.env import DEFAULT_ENV, Closing, Env, StrPath, locate
-from kstore.errors import InvalidSchemaError, SchemaNotFoundError
+from kstore.env import DEFAULT_ENV, Closing, Env, StrPath
+from kstore.errors import SchemaNotFoundError
 from kstore.log.damage import OnError
 from kstore.log.files.names import PartitionDirectory
 from kstore.store.opening import open_found
-from kstore.values.avro.columns import Wanted, columns_of
-from kstore.values.avro.reader import AvroReader, Framing
-from kstore.values.avro.schema import AvroType, parse_avro_schema
-from kstore.values.decoded import UNFRAMED, ValueReader
-from kstore.values.header_ids import HEADER_OF, HeaderIds
+from kstore.values.avro.provider import AvroProvider
+from kstore.values.decoded import CONFLUENT_FRAME_BYTES, ColumnFormat, Framing, Origin, ValueReader, Wanted
 from kstore.values.primitives import PRIMITIVE_TYPES, PrimitiveReader
-from kstore.values.registry import RegisteredSchema, SchemaRegistry, SchemaTopic, in_context_of, read_schemas
+from kstore.values.providers import SchemaFormat, SchemaProvider, SchemaSource, SchemaText, registered_text
+from kstore.values.registry import RegisteredSchema, SchemaRegistry, SchemaTopic, read_schemas
 
-Origin: TypeAlias = Literal["key", "value"]
-SchemaSource: TypeAlias = StrPath | Mapping[str, Any] | list[Any]
-FORMATS = ("avro", *PRIMITIVE_TYPES)
-_MOST_SCHEMA_BYTES = 16 << 20
-_KEPT_SCHEMAS = 1024
+# Of formats with schemas.
+PROVIDERS: dict[str, SchemaProvider] = {"avro": AvroProvider()}
+FORMATS = (*PROVIDERS, *PRIMITIVE_TYPES)
 
 
 class Partitions(NamedTuple):
@@ -60,26 +54,6 @@ class Partitions(NamedTuple):
         return cls(tuple(topics), root, env, first)
 
 
-class ColumnFormat(Protocol):
-    """What a column of bytes becomes; with all schemas that it takes, so that a pickled copy opens no file.
-
-    Threads: thread-safe; each reader belongs to one thread.
-    """
-
-    @property
-    def reads_headers(self) -> bool:
-        """Whether readers take the headers of the records, where ids of schemas may be."""
-        ...
-
-    def type(self, wanted: Wanted) -> pa.DataType:
-        """Return the Arrow type.  Args: wanted: the fields of a record that are read.  Raises: InvalidSchemaError."""
-        ...
-
-    def reader(self, wanted: Wanted, *, most_bytes: int) -> ValueReader:
-        """Return a new reader.  Args: most_bytes: the memory that decoded columns may take, and that a value may."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class PrimitiveFormat:
     """Values that one of Kafka's own serializers wrote."""
@@ -96,67 +70,6 @@ class PrimitiveFormat:
     def reader(self, _wanted: Wanted, *, most_bytes: int) -> ValueReader:
         del most_bytes
         return PrimitiveReader(self.name)
-
-
-class SchemaText(NamedTuple):
-    """An Avro schema as text. references: the texts of schemas that it names, each after those that it names itself."""
-
-    text: str
-    references: tuple[str, ...] = ()
-
-    def type(self) -> AvroType:
-        """Return the parsed schema, which is kept.  Raises: InvalidSchemaError."""
-        return _parsed(self)
-
-
-@lru_cache(maxsize=_KEPT_SCHEMAS)
-def _parsed(schema: SchemaText) -> AvroType:
-    return parse_avro_schema(schema.text, schema.references)
-
-
-@dataclass(frozen=True, slots=True)
-class AvroFormat:
-    """Avro values.
-
-    reader_schema: what they are read as; schema_id: its id, None if it was given as such. registry: has the schemas
-    that they were written with, in the context of subject; None: all were written with reader_schema. origin: in whose
-    headers ids are looked for, if the registry has GUIDs.
-    """
-
-    reader_schema: SchemaText
-    schema_id: int | None
-    registry: SchemaRegistry | None
-    subject: str
-    framing: Framing
-    origin: Origin
-
-    def __reduce__(self) -> tuple[object, ...]:
-        registry = None if self.registry is None else in_context_of(self.registry, self.subject, "AVRO")
-        return AvroFormat, (self.reader_schema, self.schema_id, registry, self.subject, self.framing, self.origin)
-
-    @property
-    def reads_headers(self) -> bool:
-        return self.registry is not None and any(schema.guid is not None for schema in self.registry.schemas)
-
-    def type(self, wanted: Wanted) -> pa.DataType:
-        return columns_of(self.reader_schema.type(), wanted).arrow_type
-
-    def reader(self, wanted: Wanted, *, most_bytes: int) -> ValueReader:
-        columns = columns_of(self.reader_schema.type(), wanted)
-        header_ids = HeaderIds(HEADER_OF[self.origin]) if self.reads_headers else None
-        writer_of = partial(self._writer, header_ids)
-        return AvroReader(columns, writer_of, framing=self.framing, most_bytes=most_bytes, header_ids=header_ids)
-
-    def _writer(self, header_ids: HeaderIds | None, schema_id: int) -> AvroType:
-        """Return the schema that values of an id were written with."""
-        if self.registry is None:
-            return self.reader_schema.type()
-        if schema_id == UNFRAMED:
-            raise SchemaNotFoundError("the value has no schema id")
-        guid = None if header_ids is None else header_ids.guid(schema_id)
-        if guid is not None:
-            return _schema_text_of(self.registry.by_guid(guid), self.registry).type()
-        return _schema_text_of(self.registry.by_id(schema_id, self.subject), self.registry).type()
 
 
 @dataclass(frozen=True)
@@ -180,6 +93,8 @@ class ValueFormat:
     def __post_init__(self) -> None:
         if self.name not in FORMATS:
             raise ValueError(f"expected one of the formats {', '.join(FORMATS)}, got {self.name!r}")
+        if self.schema is not None and self.name not in PROVIDERS:
+            raise ValueError(f"a schema is of no use to the format {self.name!r}")
         if self.framing not in (None, "none", "confluent", "apicurio"):
             raise ValueError(f'framing must be "none", "confluent" or "apicurio", got {self.framing!r}')
 
@@ -198,7 +113,7 @@ class SchemaTopics(Closing):
 
         Raises: SchemaNotFoundError; as SchemaTopic.read.
         """
-        needs_one = options.name == "avro" and (options.schema is None or options.schemas is not None)
+        needs_one = options.name in PROVIDERS and (options.schema is None or options.schemas is not None)
         if not needs_one or isinstance(options.schemas, SchemaRegistry):
             return options
         place, env = (partitions.root, partitions.env) if options.schemas is None else (options.schemas, None)
@@ -228,7 +143,7 @@ def format_for(options: ValueFormat, origin: Origin, partitions: Partitions) -> 
     """
     if options.name in PRIMITIVE_TYPES:
         return PrimitiveFormat(options.name)
-    return _avro_format(options, origin, partitions)
+    return _schema_format(options, origin, partitions)
 
 
 def formats_of(
@@ -253,18 +168,19 @@ def formats_of(
     return formats
 
 
-def _avro_format(options: ValueFormat, origin: Origin, partitions: Partitions) -> AvroFormat:
-    given = None if options.schema is None else SchemaText(schema_text(options.schema))
-    if given is not None:
-        given.type()
-        if options.schemas is None:
-            return AvroFormat(given, None, None, "", options.framing or "none", origin)
+def _schema_format(options: ValueFormat, origin: Origin, partitions: Partitions) -> SchemaFormat:
+    provider = PROVIDERS[options.name]
+    text = schema_text(options)
+    given = None if text is None else provider.reader_schema(SchemaText(text))
+    if given is not None and options.schemas is None:
+        return SchemaFormat(provider, given, None, None, "", options.framing or "none", origin)
     registry, subject = _registry(options, origin, partitions), _subject(origin, partitions)
     framing: Framing = options.framing or "confluent"
     if given is not None:
-        return AvroFormat(given, None, registry, subject, framing, origin)
+        return SchemaFormat(provider, given, None, registry, subject, framing, origin)
     chosen = _chosen(options, origin, partitions, registry)
-    return AvroFormat(_schema_text_of(chosen, registry), chosen.schema_id, registry, subject, framing, origin)
+    schema = provider.reader_schema(registered_text(chosen, registry, provider.schema_type))
+    return SchemaFormat(provider, schema, chosen.schema_id, registry, subject, framing, origin)
 
 
 def _registry(options: ValueFormat, origin: Origin, partitions: Partitions) -> SchemaRegistry:
@@ -300,7 +216,7 @@ def _chosen(options: ValueFormat, origin: Origin, partitions: Partitions, regist
     if latest:
         return next(iter(latest.values()))
     first = partitions.first(origin)
-    if first is None or len(first) < 5 or first[0] != 0:
+    if first is None or len(first) < CONFLUENT_FRAME_BYTES or first[0] != 0:
         raise SchemaNotFoundError(
             f"the registry has no subject {' or '.join(subjects) or 'for these records'}, and the first {origin} has "
             "no schema id in front: pass schema= or schema_id="
@@ -308,19 +224,6 @@ def _chosen(options: ValueFormat, origin: Origin, partitions: Partitions, regist
     return registry.latest(registry.by_id(int.from_bytes(first[1:5], "big")).subject)
 
 
-def _schema_text_of(schema: RegisteredSchema, registry: SchemaRegistry) -> SchemaText:
-    if schema.schema_type != "AVRO":
-        raise InvalidSchemaError(
-            f"version {schema.version} of {schema.subject!r} is a schema of type {schema.schema_type}, expected AVRO"
-        )
-    return SchemaText(schema.text, tuple(reference.text for reference in registry.referenced(schema)))
-
-
-def schema_text(schema: SchemaSource) -> str:
-    """Return the text of a schema that is given as text, as parsed JSON or as the path of a file."""
-    if isinstance(schema, (Mapping, list)):
-        return json.dumps(schema)
-    if isinstance(schema, str) and schema.lstrip()[:1] in ("{", "[", '"'):
-        return schema
-    env, path = locate(schema)
-    return env.read_file(path, max_bytes=_MOST_SCHEMA_BYTES).decode("utf-8", "replace")
+def schema_text(options: ValueFormat) -> str | None:
+    """Return the schema that is given, as text; None without one."""
+    return None if options.schema is None else PROVIDERS[options.name].text_of(options.schema)

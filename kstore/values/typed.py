@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kstore.errors import InvalidSchemaError, RecordDeserializationError
-from kstore.values.avro.columns import Wanted
-from kstore.values.decoded import BadValue, ValueReader
-from kstore.values.formats import ColumnFormat, Origin, Partitions, ValueFormat, format_for
+from kstore.values.decoded import BadValue, ColumnFormat, Origin, ValueReader, Wanted
+from kstore.values.formats import Partitions, ValueFormat, format_for
 
 ValueMode: TypeAlias = Literal["FAILFAST", "PERMISSIVE", "DROPMALFORMED"]
 MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")

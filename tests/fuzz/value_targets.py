@@ -13,7 +13,8 @@ import pyarrow as pa
 
 import kstore
 from kstore.env import DEFAULT_ENV
-from kstore.values.formats import ColumnFormat, Partitions, ValueFormat, format_for
+from kstore.values.decoded import ColumnFormat
+from kstore.values.formats import Partitions, ValueFormat, format_for
 from kstore.values.registry import SchemaRegistry
 from tests.fuzz.agreement import agree
 from tests.fuzz.message_mutator import MessageMutator

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kstore.values.avro.columns import columns_of
-from kstore.values.avro.reader import AvroReader, Framing
+from kstore.values.avro.reader import AvroReader
 from kstore.values.avro.schema import parse_avro_schema
-from kstore.values.decoded import BadValue
+from kstore.values.decoded import BadValue, Framing
 from tests.making.avro_values import Typed, encoded, typed_values
 
 MOST_BYTES = 1 << 24

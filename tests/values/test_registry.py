@@ -13,7 +13,8 @@ import pytest
 import kstore
 from kstore.env import DEFAULT_ENV
 from kstore.errors import SchemaNotFoundError
-from kstore.values.formats import AvroFormat, Partitions, ValueFormat, format_for
+from kstore.values.formats import Partitions, ValueFormat, format_for
+from kstore.values.providers import SchemaFormat
 from kstore.values.registry import RegisteredSchema, SchemaRegistry, SchemaTopic, registry_of
 
 TEXT = '{"type": "record", "name": "R", "fields": []}'
@@ -178,7 +179,7 @@ def test_a_pickled_format_has_the_schemas_of_its_context_and_what_they_refer_to(
     )
     partitions = Partitions(("t",), None, DEFAULT_ENV, lambda _: None)
     chosen = format_for(ValueFormat("avro", schemas=registry), "value", partitions)
-    assert isinstance(chosen, AvroFormat)
+    assert isinstance(chosen, SchemaFormat)
     assert chosen.schema_id == 3
     copy = pickle.loads(pickle.dumps(chosen))
     kept = {(each.subject, each.version) for each in copy.registry.schemas}

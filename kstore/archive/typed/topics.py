@@ -10,7 +10,8 @@ from kstore.archive.options import COLUMNS, ExportOptions
 from kstore.errors import CorruptManifestError, ExportOptionsError, SchemaNotFoundError
 from kstore.log import PartitionDirectory
 from kstore.values.conversion import ConvertedFormat, common_type
-from kstore.values.formats import ColumnFormat, Origin, Partitions, SchemaTopics, format_for, text_columns
+from kstore.values.decoded import ColumnFormat, Origin
+from kstore.values.formats import Partitions, SchemaTopics, format_for, text_columns
 from kstore.values.registry import SCHEMAS_TOPIC
 from kstore.values.typed import TypedRows
 

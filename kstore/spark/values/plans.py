@@ -20,7 +20,9 @@ from kstore.spark.options import ReadOptions, ValueOptions
 from kstore.spark.planning import ScanPartition, selected_partitions
 from kstore.spark.schema import UserSchema, source_schema
 from kstore.spark.values.types import spark_format, spark_type
-from kstore.values.formats import AvroFormat, ColumnFormat, Origin, Partitions, SchemaTopics, format_for, text_columns
+from kstore.values.decoded import ColumnFormat, Origin
+from kstore.values.formats import Partitions, SchemaTopics, format_for, text_columns
+from kstore.values.providers import SchemaFormat
 from kstore.values.registry import SchemaRegistry
 from kstore.values.typed import TypedRows, corrupt_column
 
@@ -79,7 +81,7 @@ class ValuePlans(Closing):
         return {
             origin: each.schema_id
             for origin, each in formats.items()
-            if isinstance(each, AvroFormat) and each.schema_id is not None
+            if isinstance(each, SchemaFormat) and each.schema_id is not None
         }
 
     def attached(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from kstore.values.avro.columns import Wanted
 from kstore.values.conversion import ConvertedFormat, common_type
-from kstore.values.formats import ColumnFormat
+from kstore.values.decoded import ColumnFormat, Wanted
 
 
 def spark_format(inner: ColumnFormat, declared: DataType | None, name: str) -> ConvertedFormat:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -24,9 +22,7 @@ from kstore.values.avro.schema import (
     UnionType,
     type_name,
 )
-
-# The fields of a record that are wanted, and of each what is wanted of it; None is everything.
-Wanted: TypeAlias = Mapping[str, "Wanted"] | None
+from kstore.values.decoded import Wanted
 
 _PRIMITIVE: dict[str, tuple[pa.DataType, str, int]] = {
     "null": (pa.null(), "null", 0),

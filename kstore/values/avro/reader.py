@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -12,10 +11,9 @@ from kstore.errors import SchemaError
 from kstore.values.avro.columns import Column, layout_of
 from kstore.values.avro.resolution import Resolution
 from kstore.values.avro.schema import AvroType
-from kstore.values.decoded import BadValue, DecodedValues
+from kstore.values.decoded import BadValue, DecodedValues, Framing
 from kstore.values.header_ids import HeaderIds, has_number
 
-Framing: TypeAlias = Literal["none", "confluent", "apicurio"]
 _MOST_PROBLEM = 1000
 _STOPS = {number: name for name, number in VALUE_STOPS.items()}
 

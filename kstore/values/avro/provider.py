@@ -1,0 +1,70 @@
+"""AvroProvider: schemas of Avro, as text, to columns and readers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+
+from kstore.values.avro.columns import columns_of
+from kstore.values.avro.reader import AvroReader
+from kstore.values.avro.schema import AvroType, parse_avro_schema
+from kstore.values.decoded import Framing, ValueReader, Wanted
+from kstore.values.header_ids import HeaderIds
+from kstore.values.providers import SchemaSource, SchemaText, file_bytes
+from kstore.values.registry import SchemaRegistry, SchemaType
+
+_KEPT_SCHEMAS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class AvroProvider:
+    """The SchemaProvider of Avro."""
+
+    @property
+    def schema_type(self) -> SchemaType:
+        return "AVRO"
+
+    def text_of(self, source: SchemaSource) -> str:
+        if isinstance(source, (Mapping, list)):
+            return json.dumps(source)
+        if isinstance(source, str) and source.lstrip()[:1] in ("{", "[", '"'):
+            return source
+        return file_bytes(source).decode("utf-8", "replace")
+
+    def reader_schema(self, schema: SchemaText) -> SchemaText:
+        _parsed(schema)
+        return schema
+
+    def portable(self, registry: SchemaRegistry) -> SchemaRegistry:
+        return registry
+
+    def type(self, schema: SchemaText, wanted: Wanted) -> pa.DataType:
+        return columns_of(_parsed(schema), wanted).arrow_type
+
+    def reader(
+        self,
+        schema: SchemaText,
+        wanted: Wanted,
+        writer_of: Callable[[int], SchemaText],
+        *,
+        framing: Framing,
+        most_bytes: int,
+        header_ids: HeaderIds | None,
+    ) -> ValueReader:
+        return AvroReader(
+            columns_of(_parsed(schema), wanted),
+            lambda schema_id: _parsed(writer_of(schema_id)),
+            framing=framing,
+            most_bytes=most_bytes,
+            header_ids=header_ids,
+        )
+
+
+@lru_cache(maxsize=_KEPT_SCHEMAS)
+def _parsed(schema: SchemaText) -> AvroType:
+    """Return the parsed schema, which is kept.  Raises: InvalidSchemaError."""
+    return parse_avro_schema(schema.text, [reference.text for reference in schema.references])

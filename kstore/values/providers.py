@@ -1,0 +1,155 @@
+"""SchemaFormat: values whose schemas a registry may have, and what their formats, as Avro, do with schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from kstore.env import StrPath, locate
+from kstore.errors import InvalidSchemaError, SchemaNotFoundError
+from kstore.values.decoded import UNFRAMED, Framing, Origin, ValueReader, Wanted
+from kstore.values.header_ids import HEADER_OF, HeaderIds
+from kstore.values.registry import RegisteredSchema, SchemaRegistry, SchemaType, in_context_of
+
+SchemaSource: TypeAlias = StrPath | Mapping[str, Any] | list[Any]
+_MOST_SCHEMA_BYTES = 16 << 20
+
+
+class NamedSchema(NamedTuple):
+    """The text of a schema, and what another one calls it."""
+
+    name: str
+    text: str
+
+
+class SchemaText(NamedTuple):
+    """A schema as text. references: the schemas that it names, each after those that it names itself."""
+
+    text: str
+    references: tuple[NamedSchema, ...] = ()
+
+
+class SchemaProvider(Protocol):
+    """What a format does with its schemas. Without state, and pickled with formats. Thread-safe.
+
+    Attributes: schema_type: what a registry calls schemas of the format.
+    """
+
+    @property
+    def schema_type(self) -> SchemaType: ...
+
+    def text_of(self, source: SchemaSource) -> str:
+        """Return a schema that a user gives as text.  Raises: what reading a file raises."""
+        ...
+
+    def reader_schema(self, schema: SchemaText) -> SchemaText:
+        """Return a schema for values to be read as, checked.  Raises: InvalidSchemaError."""
+        ...
+
+    def portable(self, registry: SchemaRegistry) -> SchemaRegistry:
+        """Return schemas in a form that needs nothing but what decoding does."""
+        ...
+
+    def type(self, schema: SchemaText, wanted: Wanted) -> pa.DataType:
+        """Return the Arrow type of what is wanted of values.  Raises: InvalidSchemaError."""
+        ...
+
+    def reader(
+        self,
+        schema: SchemaText,
+        wanted: Wanted,
+        writer_of: Callable[[int], SchemaText],
+        *,
+        framing: Framing,
+        most_bytes: int,
+        header_ids: HeaderIds | None,
+    ) -> ValueReader:
+        """Return a new reader.
+
+        Args: schema: that values are read as; writer_of: returns the schema that values of an id were written with, or
+            raises SchemaError; it is asked once for each id; framing: what values begin with; most_bytes: the memory
+            that the columns of an array may take before it is returned in parts, and that one value may take;
+            header_ids: finds ids in the headers of records; None: only frames have them.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaFormat:
+    """Values of a format that has schemas.
+
+    reader_schema: what they are read as; schema_id: its id, None if it was given as such. registry: has the schemas
+    that they were written with, in the context of subject; None: all were written with reader_schema. origin: in whose
+    headers ids are looked for, if the registry has GUIDs.
+    """
+
+    provider: SchemaProvider
+    reader_schema: SchemaText
+    schema_id: int | None
+    registry: SchemaRegistry | None
+    subject: str
+    framing: Framing
+    origin: Origin
+
+    def __reduce__(self) -> tuple[object, ...]:
+        registry = self.registry
+        if registry is not None:
+            registry = self.provider.portable(in_context_of(registry, self.subject, self.provider.schema_type))
+        parts = self.provider, self.reader_schema, self.schema_id, registry, self.subject, self.framing, self.origin
+        return SchemaFormat, parts
+
+    @property
+    def reads_headers(self) -> bool:
+        return self.registry is not None and any(schema.guid is not None for schema in self.registry.schemas)
+
+    def type(self, wanted: Wanted) -> pa.DataType:
+        return self.provider.type(self.reader_schema, wanted)
+
+    def reader(self, wanted: Wanted, *, most_bytes: int) -> ValueReader:
+        header_ids = HeaderIds(HEADER_OF[self.origin]) if self.reads_headers else None
+        return self.provider.reader(
+            self.reader_schema,
+            wanted,
+            partial(self._writer, header_ids),
+            framing=self.framing,
+            most_bytes=most_bytes,
+            header_ids=header_ids,
+        )
+
+    def _writer(self, header_ids: HeaderIds | None, schema_id: int) -> SchemaText:
+        """Return the schema that values of an id were written with."""
+        if self.registry is None:
+            return self.reader_schema
+        if schema_id == UNFRAMED:
+            raise SchemaNotFoundError("the value has no schema id")
+        guid = None if header_ids is None else header_ids.guid(schema_id)
+        written = self.registry.by_id(schema_id, self.subject) if guid is None else self.registry.by_guid(guid)
+        return registered_text(written, self.registry, self.provider.schema_type)
+
+
+def registered_text(schema: RegisteredSchema, registry: SchemaRegistry, expected: SchemaType) -> SchemaText:
+    """Return a schema of a registry with those that it refers to.
+
+    Raises: InvalidSchemaError for one of another type; SchemaNotFoundError if one that it refers to is missing.
+    """
+    if schema.schema_type != expected:
+        raise InvalidSchemaError(
+            f"version {schema.version} of {schema.subject!r} is a schema of type {schema.schema_type}, expected "
+            f"{expected}"
+        )
+    targets = registry.referenced(schema)
+    names: dict[tuple[str, int], dict[str, None]] = {}
+    for reference in (each for naming in (schema, *targets) for each in naming.references):
+        names.setdefault((reference.subject, reference.version), {})[reference.name] = None
+    named = (NamedSchema(name, each.text) for each in targets for name in names[each.subject, each.version])
+    return SchemaText(schema.text, tuple(named))
+
+
+def file_bytes(source: StrPath) -> bytes:
+    """Return the content of a file with a schema.  Raises: OSError."""
+    env, path = locate(source)
+    return env.read_file(path, max_bytes=_MOST_SCHEMA_BYTES)
