@@ -486,6 +486,28 @@ def describe_groups(
     return groups.run(directory, group or [], out, is_json=json)
 
 
+@command("schemas")
+def list_schemas(
+    out: Output,
+    place: Annotated[str, typer.Argument(metavar="DIR", help="A root with the topic _schemas, or its partition.")],
+    subject: Annotated[str | None, typer.Option(metavar="SUBJECT", help="Only the versions of this subject.")] = None,
+    get: Annotated[
+        str | None, typer.Option("--get", metavar="ID", help="Print the text of a schema, by its id or GUID.")
+    ] = None,
+    version: Annotated[
+        str | None, typer.Option(metavar="N|latest", help="Print the text of this version of the subject.")
+    ] = None,
+    references: Annotated[
+        bool, typer.Option("--references", help="Print the schemas that it refers to first, each with its text.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """List the schemas of a registry, or print one."""
+    from kstore.cli.describing import schemas
+
+    return schemas.run(schemas.SchemasWanted(place, subject, get, version, references), out, is_json=json)
+
+
 @command("stat")
 def show_statistics(
     out: Output,

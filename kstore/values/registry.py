@@ -21,6 +21,8 @@ SCHEMAS_TOPIC = "_schemas"
 SchemaType: TypeAlias = Literal["AVRO", "PROTOBUF", "JSON"]
 
 _CONTEXT = ":."
+# The version of a reference to the latest one.
+_LATEST = -1
 # References have no circle in a registry; a damaged one might.
 _MOST_REFERENCES = 1000
 # Attempts to read a topic whose files are replaced in the meantime.
@@ -56,7 +58,8 @@ class RegisteredSchema:
 class SchemaRegistry:
     """The schemas of a registry. Thread-safe, as nothing changes it.
 
-    Attributes: compatibility: the level of each subject that has one of its own, by subject; "" is that of the others.
+    Attributes: compatibility: the level of each subject that has one of its own, by subject; "" is that of the others,
+        ":.CONTEXT:" that of the others of a context.
     """
 
     def __init__(self, schemas: Iterable[RegisteredSchema], compatibility: Mapping[str, str] | None = None) -> None:
@@ -113,6 +116,26 @@ class SchemaRegistry:
             raise SchemaNotFoundError(f"the registry has no subject {subject!r}")
         return max(versions, key=lambda schema: (not schema.is_deleted, schema.version))
 
+    def compatibility_of(self, subject: str) -> str | None:
+        """Return the level that a subject has, by itself, by its context, or as all subjects outside of contexts.
+
+        None: the topic has no such level, and the default of the registry holds.
+        """
+        context = _context_of(subject)
+        return self.compatibility.get(subject, self.compatibility.get(f"{_CONTEXT}{context}:" if context else ""))
+
+    def target(self, schema: RegisteredSchema, reference: Reference) -> RegisteredSchema | None:
+        """Return the schema that a reference of `schema` names, None if it is missing.
+
+        A subject without a context is one of the context of `schema`. The version -1 is the latest one.
+        """
+        subject, context = reference.subject, _context_of(schema.subject)
+        if context and not _context_of(subject):
+            subject = f"{_CONTEXT}{context}:{subject}"
+        if reference.version == _LATEST:
+            return self.latest(subject) if self.versions(subject) else None
+        return self._versions.get((subject, reference.version))
+
     def referenced(self, schema: RegisteredSchema) -> list[RegisteredSchema]:
         """Return the schemas that a schema refers to, each once and after those that it refers to itself.
 
@@ -128,22 +151,20 @@ class SchemaRegistry:
         if schema in within or len(within) > _MOST_REFERENCES:
             raise SchemaNotFoundError(f"version {schema.version} of {schema.subject!r} refers to itself")
         for reference in schema.references:
-            place = reference.subject, reference.version
-            if place in ordered:
-                continue
-            target = self._versions.get(place)
+            target = self.target(schema, reference)
             if target is None:
                 raise SchemaNotFoundError(
                     f"version {schema.version} of {schema.subject!r} refers to version {reference.version} of "
                     f"{reference.subject!r}, which the registry does not have"
                 )
-            self._collect(target, ordered, [*within, schema])
-            ordered[place] = target
+            place = target.subject, target.version
+            if place not in ordered:
+                self._collect(target, ordered, [*within, schema])
+                ordered[place] = target
 
 
 def in_context_of(registry: SchemaRegistry, subject: str, schema_type: SchemaType) -> SchemaRegistry:
     """Return the schemas of a type in the context of a subject, with those that they refer to."""
-    versions = {(schema.subject, schema.version): schema for schema in registry.schemas}
     context = _context_of(subject)
     waiting = [
         schema
@@ -155,7 +176,7 @@ def in_context_of(registry: SchemaRegistry, subject: str, schema_type: SchemaTyp
         schema = waiting.pop()
         if (schema.subject, schema.version) not in kept:
             kept[schema.subject, schema.version] = schema
-            targets = (versions.get((reference.subject, reference.version)) for reference in schema.references)
+            targets = (registry.target(schema, reference) for reference in schema.references)
             waiting += [target for target in targets if target is not None]
     return SchemaRegistry(kept.values())
 
@@ -277,8 +298,11 @@ class _State:
                     if schema.version <= value["version"]:
                         self.schemas[place] = replace(schema, is_deleted=True)
             case "CLEAR_SUBJECT":
-                for place, _ in self._versions(subject):
-                    del self.schemas[place]
+                self.schemas = {
+                    place: schema
+                    for place, schema in self.schemas.items()
+                    if not (schema.is_deleted and _is_cleared(place[0], key.get("subject")))
+                }
 
     def _versions(self, subject: str) -> list[tuple[tuple[str, int], RegisteredSchema]]:
         return [(place, schema) for place, schema in self.schemas.items() if place[0] == subject]
@@ -310,6 +334,14 @@ def _references(items: object) -> Iterator[Reference]:
         match item:
             case {"name": str(name), "subject": str(subject), "version": int(version)}:
                 yield Reference(name, subject, version)
+
+
+def _is_cleared(subject: str, cleared: object) -> bool:
+    """Whether clearing `cleared`, a subject, a context with no subject in it, or None for all, includes a subject."""
+    if cleared is None or cleared == subject:
+        return True
+    is_context = isinstance(cleared, str) and (not cleared or (cleared.startswith(_CONTEXT) and cleared.endswith(":")))
+    return is_context and _context_of(str(cleared)) == _context_of(subject)
 
 
 def _context_of(subject: str) -> str:

@@ -19,6 +19,7 @@ from kstore.log import Log, find_partitions
 from tests.fakes.s3 import BUCKET, S3Server
 from tests.golden.sets import ALL_SETS, MIXED_SET, V0_SET, V1_SET, GoldenPartition, golden_partitions
 from tests.making.collecting import over
+from tests.making.rides import write_rides
 from tests.urls.conftest import FLIGHTS
 
 FEW_SETS = (MIXED_SET, V0_SET, V1_SET)
@@ -249,3 +250,9 @@ def test_command_refuses_to_recover(server: S3Server) -> None:
     result = CliRunner().invoke(app, ["recover", server.url("flights"), "--mode", "strict"])
     assert result.exit_code == 1
     assert "kstore only reads there" in result.stderr
+
+
+def test_schemas_are_read_where_they_lie(server: S3Server, tmp_path: Path) -> None:
+    server.upload(write_rides(tmp_path / "rides"), "rides")
+    run = CliRunner().invoke(app, ["schemas", server.url("rides"), "--json"])
+    assert [json.loads(line)["schema_id"] for line in run.output.splitlines()] == [3, 1, 2]

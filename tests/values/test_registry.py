@@ -60,11 +60,52 @@ def test_a_deletion_of_a_subject_leaves_later_versions() -> None:
     assert ids(registry, "a") == [(1, 1, True), (2, 2, False)]
 
 
-def test_a_version_without_a_value_is_gone_and_so_is_a_subject_that_was_cleared() -> None:
+def test_a_version_without_a_value_is_gone() -> None:
     gone = key("SCHEMA", "a", version=1), None
     assert ids(registry_of([schema("a", 1, 1), schema("a", 2, 2), gone]), "a") == [(2, 2, False)]
-    cleared = key("CLEAR_SUBJECT", "a"), json.dumps({"subject": "a"}).encode()
-    assert registry_of([schema("a", 1, 1), cleared]).subjects == ()
+
+
+@pytest.mark.parametrize(
+    ("subject", "left"),
+    [("a", ["b", ":.c:a"]), ("", [":.c:a"]), (":.c:", ["a", "b"]), (None, []), (":.c:a", ["a", "b"]), ("x", None)],
+)
+def test_clearing_removes_the_deleted_versions_of_a_subject_or_a_context(subject: Any, left: list[str] | None) -> None:
+    names = ["a", "b", ":.c:a"]
+    records = [schema(name, 1, 1, deleted=True) for name in names] + [schema(name, 2, 2) for name in names]
+    registry = registry_of([*records, (key("CLEAR_SUBJECT", subject), json.dumps({"subject": subject}).encode())])
+    assert [each.subject for each in registry.schemas if each.version == 2] == sorted(names)
+    kept = sorted(names if left is None else left)
+    assert [each.subject for each in registry.schemas if each.version == 1] == kept
+
+
+def test_the_level_of_a_subject_is_its_own_or_that_of_its_context() -> None:
+    levels = {"": "FULL", ":.lab:": "NONE", "a": "BACKWARD", ":.lab:a": "FORWARD"}
+    registry = SchemaRegistry([], levels)
+    subjects = ("a", "b", ":.lab:a", ":.lab:b", ":.new:a")
+    assert [registry.compatibility_of(each) for each in subjects] == ["BACKWARD", "FULL", "FORWARD", "NONE", None]
+
+
+def test_a_reference_without_a_context_is_one_of_the_context_of_its_schema() -> None:
+    refers = [{"name": "x", "subject": "base", "version": 1}]
+    registry = registry_of(
+        [
+            schema(":.lab:top", 1, 1, references=refers),
+            schema("base", 1, 2),
+            schema(":.lab:base", 1, 3),
+            schema("top", 1, 4, references=[{"name": "x", "subject": ":.lab:base", "version": 1}]),
+        ]
+    )
+    for subject in (":.lab:top", "top"):
+        assert [each.schema_id for each in registry.referenced(registry.latest(subject))] == [3]
+
+
+def test_a_reference_to_version_minus_one_is_to_the_latest() -> None:
+    refers = [{"name": "x", "subject": "base", "version": -1}]
+    registry = registry_of([schema("top", 1, 1, references=refers), schema("base", 1, 2), schema("base", 2, 3)])
+    assert [each.schema_id for each in registry.referenced(registry.latest("top"))] == [3]
+    missing = registry_of([schema("top", 1, 1, references=refers)])
+    with pytest.raises(SchemaNotFoundError, match="does not have"):
+        missing.referenced(missing.latest("top"))
 
 
 def test_the_compatibility_of_a_subject_is_the_last_that_was_set() -> None:
