@@ -562,7 +562,6 @@ class AvroDecoder:
         *,
         framing: Literal["none", "confluent", "apicurio"],
         allows_trailing: bool,
-        stops_at_fault: bool,
     ) -> None: ...
     columns: Final[ValueColumns]
     schema_id: int

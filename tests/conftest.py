@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from kstore.store import WritableStore, open_store
+from tests.making.in_memory import IN_MEMORY
 from tests.making.record_files import DATA
 from tests.making.source_tree import copy_sources
 
@@ -29,12 +30,12 @@ settings.register_profile("default", derandomize=True, database=None, print_blob
 settings.register_profile("long", max_examples=1000, print_blob=True, **UNTIMED)
 settings.load_profile("default")
 
-# Where files of a run lie in memory, and how much of it a run needs: half of a run on a disk is waiting for the disk.
+# Files of a run lie in memory if it has room for twice what they take: half of a run on a disk is waiting for the disk.
 # What a test wants to know of a disk it asks of a simulated one; TMPDIR or --basetemp names another place.
-IN_MEMORY, MOST_TEMPORARY_BYTES = Path("/dev/shm"), 4 << 30
+MOST_TEMPORARY_BYTES = 4 << 30
 
-if "TMPDIR" not in os.environ and IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free >= 2 * MOST_TEMPORARY_BYTES:
-    os.environ["TMPDIR"] = tempfile.tempdir = str(IN_MEMORY)
+if "TMPDIR" not in os.environ and IN_MEMORY and shutil.disk_usage(IN_MEMORY).free >= 2 * MOST_TEMPORARY_BYTES:
+    os.environ["TMPDIR"] = tempfile.tempdir = IN_MEMORY
 
 # A shell lets its background jobs ignore SIGINT; tests interrupt this process, and commands that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -103,7 +103,7 @@ class Manifest(NamedTuple):
     """What an export holds.
 
     options: as kstore.export took them; run_id: of the run that wrote it; types: of keys and values that have a format,
-    by topic, as a schema of Arrow in base64.
+    by topic, as a schema of Arrow in base64; None if none has one.
     """
 
     format: str
@@ -112,7 +112,7 @@ class Manifest(NamedTuple):
     run_id: str
     partitions: tuple[ExportedPartition, ...] = ()
     files: tuple[ExportedFile, ...] = ()
-    types: dict[str, str] = {}  # noqa: RUF012 - never changed
+    types: dict[str, str] | None = None
 
     @property
     def record_count(self) -> int:
@@ -131,7 +131,7 @@ class Manifest(NamedTuple):
         fields = self._asdict()
         fields["partitions"] = [partition._asdict() for partition in self.partitions]
         fields["files"] = [_without_none(file._asdict()) for file in self.files]
-        if not self.types:
+        if self.types is None:
             del fields["types"]
         return {"format_version": FORMAT_VERSION, **fields}
 

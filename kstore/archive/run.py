@@ -252,9 +252,7 @@ class _Run:
         topics = {part.topic for part in plan.parts}
         selected = self._source.selected(self._options)
         directories = [directory for directory in selected if directory.topic_partition.topic in topics]
-        return typed_topics(
-            self._options, directories, {} if manifest is None else manifest.types, path=self._target.path
-        )
+        return typed_topics(self._options, directories, _types_of(manifest), path=self._target.path)
 
     def _commit_of(
         self,
@@ -304,10 +302,9 @@ class _Run:
                     tuple(partitions[place] for place in sorted(partitions)), tuple(files.values())
                 ),
                 files=tuple(sorted(files.values(), key=lambda file: (file.topic_partition, file.first_offset))),
-                types={
-                    **({} if manifest is None else manifest.types),
-                    **{topic: each.encoded_types() for topic, each in (typed or {}).items()},
-                },
+                types=None
+                if typed is None
+                else _types_of(manifest) | {topic: each.encoded_types() for topic, each in typed.items()},
             ),
             moves=tuple(moves),
             removed=tuple(path for name in joined if name not in finals for path in _files_of(name)),
@@ -437,3 +434,8 @@ def local_export(
     opened = Source(source, config_or_default(config), env, fail_on_data_loss)
     execute = LocalThreads(threads, on_bytes)
     return run_export(opened, target, options, execute, tasks=threads, on_plan=on_plan, env=target_env)
+
+
+def _types_of(manifest: Manifest | None) -> dict[str, str]:
+    """Return the types of keys and values of earlier runs, by topic."""
+    return {} if manifest is None or manifest.types is None else manifest.types

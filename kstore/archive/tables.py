@@ -72,9 +72,7 @@ class _Mark(NamedTuple):
 
 
 class _Table(ABC):
-    """A table that rows are appended to.  Attributes: adds_fields: whether rows may have fields that it lacks."""
-
-    adds_fields = False
+    """A table that rows are appended to."""
 
     @abstractmethod
     def end_offset(self, topic_partition: TopicPartition) -> int | None:
@@ -89,9 +87,12 @@ class _Table(ABC):
         """Return the schema of the table."""
 
     @abstractmethod
-    def append(self, rows: pyarrow.RecordBatchReader, marks: Mapping[TopicPartition, _Mark]) -> None:
+    def append(
+        self, rows: pyarrow.RecordBatchReader, marks: Mapping[TopicPartition, _Mark], *, adds_fields: bool
+    ) -> None:
         """Append rows and store the marks, in one commit.
 
+        Args: adds_fields: whether rows may have fields that the table lacks, which are added to it.
         Raises: ExportError if another writer committed since the marks were read.
         """
 
@@ -124,7 +125,9 @@ class _DeltaTable(_Table):
 
         return pa.schema(self._table.schema().to_arrow())
 
-    def append(self, rows: pyarrow.RecordBatchReader, marks: Mapping[TopicPartition, _Mark]) -> None:
+    def append(
+        self, rows: pyarrow.RecordBatchReader, marks: Mapping[TopicPartition, _Mark], *, adds_fields: bool
+    ) -> None:
         versions = {_APPLICATION + str(place): mark.end_offset for place, mark in marks.items()}
         for place, mark in marks.items():
             texts = mark.texts.items()
@@ -137,9 +140,7 @@ class _DeltaTable(_Table):
         )
         # Columns that somebody added are null in new rows.
         added = {field.name for field in self._table.schema().fields} - set(rows.schema.names)
-        mode = "merge" if added and not added & {"topic", *COLUMNS} else None
-        if self.adds_fields:
-            mode = "merge"
+        mode = "merge" if adds_fields or (added and not added & {"topic", *COLUMNS}) else None
         try:
             self._deltalake.write_deltalake(
                 self._table, rows, mode="append", schema_mode=mode, commit_properties=properties
@@ -172,7 +173,9 @@ class _IcebergTable(_Table):
     def schema(self) -> pyarrow.Schema:
         return self._table.schema().as_arrow()
 
-    def append(self, rows: pyarrow.RecordBatchReader, marks: Mapping[TopicPartition, _Mark]) -> None:
+    def append(
+        self, rows: pyarrow.RecordBatchReader, marks: Mapping[TopicPartition, _Mark], *, adds_fields: bool
+    ) -> None:
         properties = {
             f"{_PROPERTY}{name}.{place}": text
             for place, mark in marks.items()
@@ -181,7 +184,7 @@ class _IcebergTable(_Table):
         self._forbid_retries()
         try:
             with self._table.transaction() as transaction:
-                if self.adds_fields:
+                if adds_fields:
                     with transaction.update_schema() as update:
                         update.union_by_name(rows.schema)
                 transaction.append(rows)
@@ -270,7 +273,6 @@ def export_to_table(
     if typed is not None:
         typed = typed.merged_with(opened.schema(), table)
         arrow_schema = typed.schema
-        opened.adds_fields = True
     rows = _Rows(arrow_schema, options, opened_source, typed=typed, threads=threads, on_bytes=on_bytes)
     commits = 0
     planned = {partition.topic_partition: partition for partition in plan.partitions}
@@ -283,7 +285,7 @@ def export_to_table(
         marks = {place: _Mark(end, opened_source.name, planned[place].topic_id) for place, end in ends.items()}
         todo = list(work_of(group, opened_source, options, before, planned=plan.partitions))
         with _failures_of(table, rows):
-            opened.append(rows.reader(todo), marks)
+            opened.append(rows.reader(todo), marks, adds_fields=typed is not None)
         ends = {}
         commits += 1
     partitions = (

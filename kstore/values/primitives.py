@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kstore.values.decoded import BadValue, DecodedValues
 
-_BYTES_OF_UUID_TEXT = 36
+_UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,7 @@ _NUMBERS = {
     "float": _Number(">f4", pa.float32()),
     "double": _Number(">f8", pa.float64()),
 }
+_BYTE = _Number("u1", pa.uint8())
 PRIMITIVE_TYPES: dict[str, pa.DataType] = {
     "bytes": pa.binary(),
     "string": pa.string(),
@@ -59,10 +60,12 @@ class PrimitiveReader:
     def decode(self, array: pa.BinaryArray, _headers: pa.ListArray | None = None) -> Iterator[DecodedValues]:
         if self._name in ("bytes", "string"):
             yield DecodedValues(0, array, [])
-        elif self._name in _NUMBERS:
-            yield _numbers(array, _NUMBERS[self._name])
+        elif self._name == "uuid":
+            yield _uuids(array)
+        elif self._name == "boolean":
+            yield _booleans(array)
         else:
-            yield _one_by_one(array, self._name)
+            yield _numbers(array, _NUMBERS[self._name])
 
 
 def _numbers(array: pa.BinaryArray, number: _Number) -> DecodedValues:
@@ -81,29 +84,17 @@ def _numbers(array: pa.BinaryArray, number: _Number) -> DecodedValues:
     return DecodedValues(0, values, list(map(BadValue, bad.tolist(), reasons)))
 
 
-def _one_by_one(array: pa.BinaryArray, name: str) -> DecodedValues:
-    decode = _boolean if name == "boolean" else _uuid
-    bad: list[BadValue] = []
-    values: list[bool | str | None] = []
-    for row, data in enumerate(array.to_pylist()):
-        try:
-            values.append(None if data is None else decode(data))
-        except ValueError as error:
-            bad.append(BadValue(row, str(error)))
-            values.append(None)
-    return DecodedValues(0, pa.array(values, PRIMITIVE_TYPES[name]), bad)
+def _booleans(array: pa.BinaryArray) -> DecodedValues:
+    decoded = _numbers(array, _BYTE)
+    is_sound = pc.less_equal(decoded.values, 1)
+    wrong = pc.indices_nonzero(pc.invert(is_sound)).to_pylist()
+    bad = decoded.bad + [BadValue(row, f"expected the byte 0 or 1, found {decoded.values[row]}") for row in wrong]
+    values = pc.if_else(is_sound, pc.equal(decoded.values, 1), None)
+    return DecodedValues(0, values, sorted(bad))
 
 
-def _boolean(data: bytes) -> bool:
-    if data not in (b"\x00", b"\x01"):
-        raise ValueError(f"expected the byte 0 or 1, found {data[:8]!r}")
-    return data == b"\x01"
-
-
-def _uuid(data: bytes) -> str:
-    try:
-        if len(data) != _BYTES_OF_UUID_TEXT:
-            raise ValueError
-        return str(uuid.UUID(data.decode("ascii")))
-    except ValueError as error:
-        raise ValueError(f"expected the 36 characters of a UUID, found {data[:40]!r}") from error
+def _uuids(array: pa.BinaryArray) -> DecodedValues:
+    is_sound = pc.match_substring_regex(array, _UUID)
+    wrong = pc.indices_nonzero(pc.invert(is_sound)).to_pylist()
+    bad = [BadValue(row, f"expected the 36 characters of a UUID, found {array[row].as_py()[:40]!r}") for row in wrong]
+    return DecodedValues(0, pc.ascii_lower(pc.if_else(is_sound, array, None).cast(pa.string())), bad)

@@ -103,14 +103,14 @@ def test_run_that_ends_around_a_commit_is_continued(
     kind = tables._DeltaTable if table.startswith("delta") else tables._IcebergTable
     kept, calls = kind.append, 0
 
-    def append(self: Any, rows: Any, ends: Any) -> None:
+    def append(self: Any, rows: Any, ends: Any, **options: Any) -> None:
         nonlocal calls
         calls += 1
         if calls == 2 and when == "before":
             raise ValueError("stopped")
         if calls == 2 and when == "in":
             rows = broken(rows)
-        kept(self, rows, ends)
+        kept(self, rows, ends, **options)
         if calls == 2 and when == "after":
             raise ValueError("stopped")
 
@@ -142,11 +142,11 @@ def test_run_that_is_overtaken_by_another_appends_nothing(
     kept = kind.append
     others: list[int] = []
 
-    def append(self: Any, rows: Any, ends: Any) -> None:
+    def append(self: Any, rows: Any, ends: Any, **options: Any) -> None:
         if not others:
             others.append(1)
             assert export(source, table).new_records == 40
-        kept(self, rows, ends)
+        kept(self, rows, ends, **options)
 
     monkeypatch.setattr(kind, "append", append)
     with pytest.raises(ExportError, match="another writer committed"):

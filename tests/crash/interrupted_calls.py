@@ -15,7 +15,6 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import kstore
@@ -24,6 +23,7 @@ from kstore.errors import KStoreError, LogReplacedError
 from kstore.record import MemoryRecords, with_records
 from tests.fakes.faulty_lines import FailingLine
 from tests.fakes.interrupts import Place, Tracer, traced
+from tests.making.in_memory import IN_MEMORY
 
 TOPIC = "t"
 OTHER = "u"
@@ -187,7 +187,6 @@ FAULTS = (Fault("signals", None), Fault("KeyboardInterrupt", KeyboardInterrupt),
 
 
 # Where a flush costs nothing; None: where temporary files go anyway.
-IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 @contextmanager

@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 from tests.fakes.disk import PowerCut
 from tests.fakes.faults import FaultyEnv
+from tests.making.in_memory import IN_MEMORY
 
 _GOING_DOWN = 0x8004587D
 _NO_LOG_FLUSH = struct.pack("I", 2)
-_MEMORY = Path("/dev/shm")
 _PAGE_BYTES = 4096
 
 
@@ -55,7 +55,7 @@ class LoopImage:
 
     def __init__(self, kind: FileSystem) -> None:
         self._kind = kind
-        self._directory = Path(tempfile.mkdtemp(prefix="kstore-power-", dir=_MEMORY if _MEMORY.is_dir() else None))
+        self._directory = Path(tempfile.mkdtemp(prefix="kstore-power-", dir=IN_MEMORY))
         self._image = self._directory / "image"
         self.path = self._directory / "mount"
         self._is_mounted = False

@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 
 from kstore.record import MemoryRecords
-from tests.crash.interrupted_calls import IN_MEMORY
 from tests.fuzz.message_mutator import MessageMutator
 from tests.interop import archive, cleaning, groups, live, producing, recovered, staging, store, transactions
 from tests.interop.comparison import Line, bytes_problem, reading_problem, records_difference, records_problem
@@ -24,6 +23,7 @@ from tests.interop.histories import running as histories
 from tests.interop.programs import CLIENTS, Client, Unavailable, build, reports, require_tools
 from tests.interop.recipes import recipe
 from tests.making import matrix
+from tests.making.in_memory import IN_MEMORY
 from tests.making.matrix import Case
 from tests.making.writing import WRITTEN_MAGICS, write_case
 from tests.reference.codec import LOG_APPEND_TIME

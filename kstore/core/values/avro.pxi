@@ -380,8 +380,8 @@ cdef inline ValueFault end_struct(AvroRun* r, int32_t column) noexcept nogil:
     return fault
 
 
-# Reads the item count of the next block of an array or map, 0 at its end; a block whose size is told is skipped as a
-# whole if nobody wants it, and then counts as one without items.
+# Reads the item count of the next block of an array or map, 0 at its end. A block with its size in bytes is skipped as
+# a whole if the step has no column, and then counts as one without items.
 cdef ValueFault read_block(AvroRun* r, const AvroStep* s, int64_t* count, bint* is_last) noexcept nogil:
     cdef const uint8_t* p
     cdef int64_t size
@@ -632,18 +632,23 @@ cdef ValueFault skip_fields(AvroRun* r, const AvroStep* s) noexcept nogil:
     cdef const int32_t* last = fields + 2 * s.count
     cdef const uint8_t* at = r.at
     cdef const uint8_t* end = r.end
+    cdef int64_t branch = 0
     cdef int32_t kind
-    cdef bint is_null
     cdef ValueFault fault = VALUE_SOUND
     while fields < last and fault == VALUE_SOUND:
         kind = fields[0]
         if kind >= SKIP_IF_SECOND:
-            if at >= end or (at[0] != 0 and at[0] != 2):
-                fault = VALUE_TRUNCATED if at >= end else VALUE_BAD_BRANCH
+            if at < end and at[0] < 0x80:
+                branch = unzigzag64(at[0])
+                at += 1
+            else:
+                r.at = at
+                fault = read_wide_number(r, &branch)
+                at = r.at
+            if fault != VALUE_SOUND or not 0 <= branch <= 1:
+                fault = VALUE_BAD_BRANCH if fault == VALUE_SOUND else fault
                 break
-            is_null = (at[0] == 0) == (kind & SKIP_IF_SECOND != 0)
-            at += 1
-            if is_null:
+            if (branch == 0) == (kind & SKIP_IF_SECOND != 0):
                 fields += 2
                 continue
             kind &= SKIP_IF_SECOND - 1
@@ -660,7 +665,6 @@ cdef ValueFault skip_fields(AvroRun* r, const AvroStep* s) noexcept nogil:
     return fault
 
 
-# Reads what is neither common nor made of other values.
 # Reads a time of day, in milliseconds or microseconds.
 cdef ValueFault read_time(AvroRun* r, const AvroStep* s) noexcept nogil:
     cdef int64_t wide = 0

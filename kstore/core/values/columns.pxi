@@ -118,9 +118,11 @@ cdef inline ValueFault room_for_row(ValueTable* t, ValueColumn* c) noexcept nogi
 
 
 cdef ValueFault grow_value_bytes(ValueTable* t, ValueColumn* c, int64_t size) noexcept nogil:
-    cdef int64_t capacity = max(2 * c.capacity, max(c.used + size, LEAST_VALUE_BYTES))
-    if size > INT32_MAX - c.used or capacity - c.capacity > t.room:
+    cdef int64_t capacity
+    if size > INT32_MAX - c.used or c.used + size - c.capacity > t.room:
         return VALUE_TOO_LARGE
+    # Twice as much takes at most half of the room, which other columns need too.
+    capacity = max(c.used + size, c.capacity + min(max(c.capacity, LEAST_VALUE_BYTES), t.room // 2))
     if regrow(<void**>&c.data, capacity) != VALUE_SOUND:
         return VALUE_NO_MEMORY
     t.room -= capacity - c.capacity
@@ -228,6 +230,7 @@ cdef class ValueColumns:
 
     cdef ValueTable table
     cdef readonly int64_t most_bytes
+    cdef bint is_prepared       # some of the room was taken for rows that may come
 
     def __cinit__(self, layout, *, int64_t most_bytes):
         cdef ValueColumn* c
@@ -261,6 +264,7 @@ cdef class ValueColumns:
         for number in range(self.table.count):
             free_rows(self.table.columns + number)
         self.table.room = self.most_bytes
+        self.is_prepared = False
 
     @property
     def row_count(self):
@@ -280,6 +284,7 @@ cdef class ValueColumns:
             if c.row_capacity > 0 or c.rows_before == 0 or bits + size + 4 * c.rows_before > self.table.room:
                 continue
             self.table.room -= bits + size + 4 * c.rows_before
+            self.is_prepared = True
             if c.layout != LAYOUT_NULL:
                 take_memory(<void**>&c.validity, bits)
                 memset(c.validity, 0xFF, <size_t>bits)

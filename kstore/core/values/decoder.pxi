@@ -1,6 +1,6 @@
 # AvroDecoder: a column of Avro values, of any number of schemas, decoded row by row into one set of columns.
 
-# The layout and the width that a step's column must have; a width of 0 is any.
+# Whether the column of a step has the layout and the width that the step stores.
 cdef bint fits_column(const AvroStep* s, const ValueTable* t) noexcept:
     cdef const ValueColumn* c
     cdef const ValueColumn* child
@@ -144,7 +144,6 @@ cdef enum ValueStop:
     STOP_AT_END
     STOP_AT_SCHEMA          # the next value has a schema id that is not known
     STOP_AT_LIMIT           # the columns are full; the next value is not in them
-    STOP_AT_FAULT           # the next value is bad, and bad ones end the read
     STOP_NO_MEMORY
     STOP_BAD_ARRAY
 
@@ -159,7 +158,6 @@ cdef struct ValueInput:
     const int64_t* ids
     ValueFraming framing
     bint allows_trailing
-    bint stops_at_fault
 
 
 @cython.final
@@ -168,8 +166,7 @@ cdef class AvroDecoder:
 
     A value that cannot be decoded becomes a null row, and a note in `faults`.
     Args: columns: where rows go; framing: what each value begins with, one of VALUE_FRAMINGS; allows_trailing: whether
-        bytes after a value are ignored, as Kafka's deserializers do; stops_at_fault: whether decode returns before a
-        value that cannot be decoded.
+        bytes after a value are ignored, as Kafka's deserializers do.
     Threads: not thread-safe; decode releases the GIL.
     """
 
@@ -186,14 +183,13 @@ cdef class AvroDecoder:
     cdef ValueInput values
     cdef AvroRun run
 
-    def __cinit__(self, ValueColumns columns, *, framing, bint allows_trailing, bint stops_at_fault):
+    def __cinit__(self, ValueColumns columns, *, framing, bint allows_trailing):
         if columns is None:
             raise TypeError("expected columns, got None")
         self.columns = columns
         self.programs = {}
         self.values.framing = VALUE_FRAMINGS[framing]
         self.values.allows_trailing = allows_trailing
-        self.values.stops_at_fault = stops_at_fault
         self.schema_id = -1
         self.run.table = &columns.table
 
@@ -315,6 +311,10 @@ cdef class AvroDecoder:
             stop = self.decode_row(next_row[0], &fault)
             if stop == STOP_AT_END and fault != VALUE_SOUND:
                 cut_rows(t, 0, before)
+                if fault == VALUE_TOO_LARGE and before == 0 and self.columns.is_prepared:
+                    # What was taken for many rows leaves less for this one than it may have.
+                    self.columns.clear()
+                    continue
                 stop = self.end_bad_row(fault)
             if stop != STOP_AT_END:
                 return stop
@@ -333,8 +333,6 @@ cdef class AvroDecoder:
             self.columns.clear()
         if self.note_fault(row, fault) != VALUE_SOUND:
             return STOP_NO_MEMORY
-        if self.values.stops_at_fault:
-            return STOP_AT_FAULT
         fault = append_null(t, 0)
         if fault == VALUE_SOUND:
             return STOP_AT_END
@@ -433,12 +431,9 @@ VALUE_FAULTS = (
     "it does not begin with the magic byte and the id of a schema",
     "the schema of its id is not known",
 )
-
-
 VALUE_FRAMINGS = {"none": <int>FRAMING_NONE, "confluent": <int>FRAMING_CONFLUENT, "apicurio": <int>FRAMING_APICURIO}
 VALUE_STOPS = {
     "end": <int>STOP_AT_END,
     "schema": <int>STOP_AT_SCHEMA,
     "limit": <int>STOP_AT_LIMIT,
-    "fault": <int>STOP_AT_FAULT,
 }

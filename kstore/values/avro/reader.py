@@ -40,17 +40,10 @@ class AvroReader:
         self._reader = reader
         self._writer_of = writer_of
         self._columns = ValueColumns(layout_of(reader), most_bytes=most_bytes)
-        self._decoder = AvroDecoder(
-            self._columns, framing=framing, allows_trailing=framing != "none", stops_at_fault=False
-        )
+        self._decoder = AvroDecoder(self._columns, framing=framing, allows_trailing=framing != "none")
         self._schema = pa.schema([pa.field("value", reader.arrow_type)])
         self._header_ids = header_ids
         self._problems: dict[int, str] = {}
-
-    @property
-    def type(self) -> pa.DataType:
-        """The type of the arrays that decode returns."""
-        return self._reader.arrow_type
 
     def decode(self, array: pa.BinaryArray, headers: pa.ListArray | None = None) -> Iterator[DecodedValues]:
         """Decode values, of which null ones stay null.

@@ -1,0 +1,161 @@
+"""Goal: columns of values grow past every first capacity, stay under their limit, and lose no row at a division.
+Method: more rows, bytes, items, schemas and bad values than a first table holds; limits that a value just fits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kstore.errors import SchemaNotFoundError
+from kstore.values.avro.columns import columns_of
+from kstore.values.avro.reader import AvroReader
+from kstore.values.avro.schema import AvroType, parse_avro_schema
+from kstore.values.decoded import DecodedValues
+from tests.making.avro_values import encoded
+from tests.values.test_resolution import record
+
+MANY = 5000
+TEXTS = record(("text", "string"), ("items", {"type": "array", "items": ["null", "string"]}), ("flag", "boolean"))
+
+
+def reader_of(
+    schema: Any, *, most_bytes: int = 1 << 24, writer_of: Callable[[int], AvroType] | None = None
+) -> AvroReader:
+    parsed = parse_avro_schema(json.dumps(schema))
+    if writer_of is None:
+        return AvroReader(columns_of(parsed), lambda _: parsed, framing="none", most_bytes=most_bytes)
+    return AvroReader(columns_of(parsed), writer_of, framing="confluent", most_bytes=most_bytes)
+
+
+def decode(reader: AvroReader, values: Sequence[bytes | None]) -> list[DecodedValues]:
+    parts = list(reader.decode(pa.array(values, pa.binary())))
+    for part in parts:
+        part.values.validate(full=True)
+    return parts
+
+
+def rows_of(parts: Sequence[DecodedValues]) -> list[Any]:
+    return [row for part in parts for row in part.values.to_pylist()]
+
+
+def test_rows_bytes_and_items_go_past_their_first_memory() -> None:
+    rows = [
+        {"text": "x" * (number % 50), "items": [None, "y" * (number % 7)] * (number % 5), "flag": number % 3 == 0}
+        for number in range(MANY)
+    ]
+    (part,) = decode(reader_of(TEXTS), [encoded(TEXTS, row) for row in rows])
+    assert part.values.to_pylist() == rows
+    assert part.bad == []
+
+
+def test_a_second_table_has_none_of_the_rows_of_the_first() -> None:
+    reader = reader_of(TEXTS)
+    for count in (MANY, 10, MANY * 2, 0, 3):
+        rows = [{"text": str(number), "items": [None], "flag": number % 2 == 0} for number in range(count)]
+        assert rows_of(decode(reader, [encoded(TEXTS, row) for row in rows])) == rows
+
+
+def test_more_bad_values_than_a_first_list_of_them_are_each_named() -> None:
+    good = encoded(TEXTS, {"text": "a", "items": [], "flag": True})
+    values = [good if number % 3 == 0 else b"\x02" for number in range(100)]
+    (part,) = decode(reader_of(TEXTS), values)
+    assert [each.row for each in part.bad] == [number for number in range(100) if number % 3]
+    assert [row is None for row in part.values.to_pylist()] == [number % 3 > 0 for number in range(100)]
+
+
+def test_more_schemas_than_a_first_table_of_them_are_each_found() -> None:
+    asked: list[int] = []
+    schema = record(("number", "long"))
+
+    def writer_of(schema_id: int) -> AvroType:
+        asked.append(schema_id)
+        if schema_id % 7 == 3:
+            raise SchemaNotFoundError(f"no schema {schema_id}")
+        return parse_avro_schema(
+            json.dumps(record(*((f"f{i}", "long") for i in range(schema_id % 3)), ("number", "int")))
+        )
+
+    # Upwards, downwards and again; a new cluster gives out id 0, or 1, first.
+    ids = [*range(40, 90), *range(39, -1, -1), *range(90)]
+    values = [b"\0" + each.to_bytes(4, "big") + b"\x02" * (each % 3) + encoded("int", each) for each in ids]
+    reader = reader_of(schema, writer_of=writer_of)
+    (part,) = decode(reader, values)
+    assert part.values.to_pylist() == [None if each % 7 == 3 else {"number": each} for each in ids]
+    assert sorted(asked) == list(range(90))
+
+
+@pytest.mark.parametrize("most_bytes", [20_000, 50_000, 200_000])
+def test_rows_that_do_not_fit_one_table_come_in_the_next(most_bytes: int) -> None:
+    rows = [{"text": "x" * 900, "items": ["y"] * (number % 4), "flag": True} for number in range(300)]
+    values: list[bytes | None] = [encoded(TEXTS, row) for row in rows]
+    values[::50] = [None] * 6
+    values[7::50] = [b"\x02"] * 6
+    parts = decode(reader_of(TEXTS, most_bytes=most_bytes), values)
+    assert len(parts) > 1
+    assert [part.start for part in parts] == [sum(len(each.values) for each in parts[:i]) for i in range(len(parts))]
+    assert [part.start + each.row for part in parts for each in part.bad] == list(range(7, 300, 50))
+    assert rows_of(parts) == [None if number % 50 in (0, 7) else row for number, row in enumerate(rows)]
+
+
+def test_a_value_that_no_table_holds_is_bad_and_those_around_it_are_not() -> None:
+    small, large = ({"text": "x" * size, "items": [], "flag": True} for size in (10, 100_000))
+    values = [encoded(TEXTS, row) for row in (small, large, small)]
+    parts = decode(reader_of(TEXTS, most_bytes=60_000), values)
+    assert rows_of(parts) == [small, None, small]
+    assert ["memory" in each.reason for part in parts for each in part.bad] == [True]
+
+
+def test_a_value_that_fits_alone_is_read_whatever_was_read_before() -> None:
+    two = record(("a", "string"), ("b", "string"))
+    reader = reader_of(two, most_bytes=60_000)
+    first = {"a": "x" * 40_000, "b": ""}
+    second = {"a": "", "b": "y" * 50_000}
+    for row in (first, second, first, second):
+        assert rows_of(decode(reader, [encoded(two, row)])) == [row]
+
+
+def test_memory_that_cannot_be_doubled_is_still_used() -> None:
+    lists = {"type": "array", "items": "string"}
+    value = ["x" * 1000] * 45
+    assert rows_of(decode(reader_of(lists, most_bytes=50_000), [encoded(lists, value)])) == [value]
+
+
+def test_nulls_after_a_bad_value_are_null_and_have_no_reason() -> None:
+    good = {"text": "a", "items": ["b"], "flag": False}
+    values = [b"\x02a\x04\x02\x02b", None, encoded(TEXTS, good), None]
+    (part,) = decode(reader_of(TEXTS), values)
+    assert part.values.to_pylist() == [None, None, good, None]
+    assert [each.row for each in part.bad] == [0]
+
+
+@pytest.mark.parametrize("branches", [["null", "string"], ["string", "null"]], ids="-".join)
+def test_a_branch_in_more_bytes_than_it_needs_is_one_whether_its_field_is_read_or_not(branches: list[str]) -> None:
+    schema = record(("skipped", branches), ("kept", "int"))
+    parsed = parse_avro_schema(json.dumps(schema))
+    number = {"null": branches.index("null"), "string": branches.index("string")}
+    values = [
+        bytes([2 * number["string"] | 0x80, 0]) + b"\x02a" + b"\x06",
+        bytes([2 * number["null"] | 0x80, 0]) + b"\x06",
+        b"\x04\x06",
+    ]
+    for wanted in (None, {"kept": None}):
+        reader = AvroReader(columns_of(parsed, wanted), lambda _: parsed, framing="none", most_bytes=1 << 20)
+        (part,) = decode(reader, values)
+        kept = [None if row is None else row["kept"] for row in part.values.to_pylist()]
+        assert kept == [3, 3, None]
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 5, 8, 9, 10])
+def test_numbers_of_every_width_are_read_and_passed_over(width: int) -> None:
+    schema = record(("a", "long"), ("b", "long"))
+    parsed = parse_avro_schema(json.dumps(schema))
+    least = 0 if width == 1 else 1 << (7 * (width - 1) - 1)
+    rows = [{"a": sign * least - (sign < 0), "b": least} for sign in (1, -1) if least < 1 << 63]
+    values = [encoded(schema, row) for row in rows]
+    for wanted in ({"a": None, "b": None}, {"b": None}):
+        reader = AvroReader(columns_of(parsed, wanted), lambda _: parsed, framing="none", most_bytes=1 << 20)
+        assert rows_of(decode(reader, values)) == [{name: row[name] for name in wanted} for row in rows]
