@@ -15,6 +15,7 @@ from kstore.values.avro.columns import columns_of
 from kstore.values.avro.reader import AvroReader
 from kstore.values.avro.schema import AvroType, parse_avro_schema
 from kstore.values.decoded import DecodedValues
+from kstore.values.header_ids import HeaderIds
 from tests.making.avro_values import encoded
 from tests.values.test_resolution import record
 
@@ -147,6 +148,29 @@ def test_a_branch_in_more_bytes_than_it_needs_is_one_whether_its_field_is_read_o
         (part,) = decode(reader, values)
         kept = [None if row is None else row["kept"] for row in part.values.to_pylist()]
         assert kept == [3, 3, None]
+
+
+def test_id_zero_of_a_header_is_an_id() -> None:
+    parsed = parse_avro_schema('"int"')
+    headers = pa.array(
+        [[{"key": "id", "value": bytes(5)}]] * 2, pa.list_(pa.struct({"key": "string", "value": "binary"}))
+    )
+    reader = AvroReader(
+        columns_of(parsed), lambda _: parsed, framing="confluent", most_bytes=1 << 20, header_ids=HeaderIds("id")
+    )
+    assert rows_of(list(reader.decode(pa.array([b"\x06", b"\x08"], pa.binary()), headers))) == [3, 4]
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_blocks_with_a_size_in_bytes_have_the_items_of_blocks_without_one(is_wanted: bool) -> None:
+    schema = record(("items", {"type": "array", "items": "int"}), ("last", "int"))
+    parsed = parse_avro_schema(json.dumps(schema))
+    # Two items in a block of 3 bytes, one in a block without a size, three in a block of 3 bytes.
+    value = b"\x03\x06\x02\x80\x01" + b"\x02\x08" + b"\x05\x06\x0a\x0c\x0e" + b"\x00" + b"\x06"
+    wanted = {"items": None, "last": None} if is_wanted else {"last": None}
+    reader = AvroReader(columns_of(parsed, wanted), lambda _: parsed, framing="none", most_bytes=1 << 20)
+    row = {"items": [1, 64, 4, 5, 6, 7], "last": 3}
+    assert rows_of(decode(reader, [value])) == [{name: row[name] for name in wanted}]
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 5, 8, 9, 10])
