@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kstore.archive import ExportSummary as ExportSummary
+    from kstore.archive import TableSummary as TableSummary
     from kstore.archive import export as export
     from kstore.arrow import Scan as Scan
     from kstore.arrow import pack_record_batch as pack_record_batch
@@ -34,9 +35,11 @@ if TYPE_CHECKING:
     from kstore.errors import CorruptRecordError as CorruptRecordError
     from kstore.errors import CorruptSnapshotError as CorruptSnapshotError
     from kstore.errors import DecompressionError as DecompressionError
+    from kstore.errors import ExportConflictError as ExportConflictError
     from kstore.errors import ExportError as ExportError
     from kstore.errors import ExportOptionsError as ExportOptionsError
     from kstore.errors import ExportSourceError as ExportSourceError
+    from kstore.errors import ExportTablesError as ExportTablesError
     from kstore.errors import ExportTransactionError as ExportTransactionError
     from kstore.errors import InvalidProducerEpochError as InvalidProducerEpochError
     from kstore.errors import InvalidRecordError as InvalidRecordError
@@ -141,7 +144,7 @@ if TYPE_CHECKING:
     from kstore.values.registry import read_schemas as read_schemas
 
 _ROOMS = {
-    "kstore.archive": ("ExportSummary", "export"),
+    "kstore.archive": ("ExportSummary", "TableSummary", "export"),
     "kstore.arrow": ("Scan", "pack_record_batch", "scan"),
     "kstore.compression": ("CompressionType",),
     "kstore.config": ("LogConfig",),
@@ -158,9 +161,11 @@ _ROOMS = {
         "CorruptSnapshotError",
         "CorruptionError",
         "DecompressionError",
+        "ExportConflictError",
         "ExportError",
         "ExportOptionsError",
         "ExportSourceError",
+        "ExportTablesError",
         "ExportTransactionError",
         "InvalidProducerEpochError",
         "InvalidRecordError",

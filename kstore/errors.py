@@ -155,6 +155,24 @@ class ExportOptionsError(ExportError):
         self.differences = differences
 
 
+class ExportConflictError(ExportError):
+    """Another writer committed to the table first. Nothing was appended; the same call exports what is still new."""
+
+
+class ExportTablesError(ExportError):
+    """Some of the tables of an export, of which each topic has one, could not be written. The others were.
+
+    Attributes: failures (by topic, the error of its table), summary (of the tables that were written).
+    """
+
+    def __init__(
+        self, message: str, *, failures: dict[str, Exception], summary: object, path: str | None = None
+    ) -> None:
+        super().__init__(message, path=path)
+        self.failures = failures
+        self.summary = summary
+
+
 class ExportSourceError(ExportError):
     """The source no longer holds the offset at which an export continues: it was deleted, truncated or replaced.
 

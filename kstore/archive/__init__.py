@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from kstore.archive.manifest import ExportedFile, ExportedPartition, Manifest, read_manifest
 from kstore.archive.options import ExportArguments, Format, export_options
 from kstore.archive.run import ExportSummary, local_export
+from kstore.archive.tables.appending import TablePartition, TableSummary, export_to_table
+from kstore.archive.tables.naming import check_destination
 from kstore.config import LogConfig
 from kstore.env import Env, StrPath
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from typing_extensions import Unpack
 
 __all__ = [
@@ -19,23 +23,60 @@ __all__ = [
     "ExportedFile",
     "ExportedPartition",
     "Manifest",
+    "TablePartition",
+    "TableSummary",
     "export",
     "read_manifest",
 ]
 
 
+@overload
 def export(
     source: StrPath,
     target: StrPath,
+    format: Format = ...,
+    *,
+    table: None = ...,
+    partition_by: None = ...,
+    threads: int = ...,
+    fail_on_data_loss: bool = ...,
+    config: LogConfig | None = ...,
+    env: Env | None = ...,
+    **options: Unpack[ExportArguments],
+) -> ExportSummary: ...
+
+
+@overload
+def export(
+    source: StrPath,
+    target: None = ...,
+    format: Format = ...,
+    *,
+    table: str,
+    partition_by: Iterable[str] | str | None = ...,
+    threads: int = ...,
+    fail_on_data_loss: bool = ...,
+    config: LogConfig | None = ...,
+    env: Env | None = ...,
+    **options: Unpack[ExportArguments],
+) -> TableSummary: ...
+
+
+def export(
+    source: StrPath,
+    target: StrPath | None = None,
     format: Format = "parquet",
     *,
+    table: str | None = None,
+    partition_by: Iterable[str] | str | None = None,
     threads: int = 2,
     fail_on_data_loss: bool = True,
     config: LogConfig | None = None,
     env: Env | None = None,
     **options: Unpack[ExportArguments],
-) -> ExportSummary:
-    """Export what a log.dirs root or a partition holds into a directory; called again, what was written since.
+) -> ExportSummary | TableSummary:
+    """Export what a log.dirs root or a partition holds into a directory or a table; called again, what was written
+    since.
 
     With format "parquet" or "arrow" the target has files topic=<topic>/date=<YYYY-MM-DD>/<topic>-<partition>-<first
     offset>-<last offset>; the date is that of the timestamp in UTC, __HIVE_DEFAULT_PARTITION__ without one. With format
@@ -45,18 +86,30 @@ def export(
     Args: options: see kstore.archive.ExportArguments; threads: how many parts are exported at a time;
         fail_on_data_loss: False to go on where the source has deleted records before they were exported; the manifest
         lists their offsets as missing.
+        table: in place of target, "delta:URI" or "iceberg:CATALOG.NAMESPACE.TABLE"; with {topic} in it, each topic has
+        a table of its own. The rows are appended, each exactly once. partition_by: columns by which a table is
+        partitioned that is created; None for the date.
     Raises: ValueError, TypeError for a wrong option; ExportOptionsError if the target holds an export with other
         options; ExportSourceError if the source was truncated below what was exported, has deleted records that were
         not, or is another log now; ExportError for a target that is no export; UnsupportedError for a URL as target;
         LogLockedError; LogNotFoundError, CorruptionError, UnsupportedError, LogReplacedError, StorageError, after each
-        of which the same call resumes this run.
+        of which the same call resumes this run. Of a table: ModuleNotFoundError without its package;
+        ExportConflictError if another writer commits first; ExportError for an error of the package; with {topic}
+        ExportTablesError, after all tables, for those that failed.
     Threads: safe; one run at a time per target.
     Cost: one pass; memory for two decoded batches and one row group for each thread.
     """
-    return local_export(
+    check_destination(target, table, partition_by)
+    checked = export_options(format, **options)
+    if target is not None:
+        return local_export(
+            source, target, checked, threads=threads, fail_on_data_loss=fail_on_data_loss, config=config, env=env
+        )
+    return export_to_table(
         source,
-        target,
-        export_options(format, **options),
+        table or "",
+        checked,
+        partition_by=partition_by,
         threads=threads,
         fail_on_data_loss=fail_on_data_loss,
         config=config,

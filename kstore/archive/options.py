@@ -32,6 +32,8 @@ OpenTransactions: TypeAlias = Literal["wait", "keep"]
 # How a table is named in place of a directory: delta:URI, iceberg:CATALOG.NAMESPACE.TABLE.
 DELTA: Final = "delta:"
 ICEBERG: Final = "iceberg:"
+# Of the record's timestamp in UTC, by which files and tables are partitioned.
+DATE: Final = "date"
 FILE_BYTES = 128 * MIB
 # Larger row groups compress a little better, and cost the reader and the writer memory.
 ROW_GROUP_ROWS = 128 * 1024

@@ -50,13 +50,14 @@ _Result = TypeVar("_Result")
 
 class Source(NamedTuple):
     """Where an export reads. env: None to choose it by the path; fails_on_data_loss: whether offsets that were lost
-    before they were exported are an error.
+    before they were exported are an error; found: the partitions to export if they were selected before, else None.
     """
 
     path: StrPath
     config: LogConfig
     env: Env | None
     fails_on_data_loss: bool = True
+    found: tuple[PartitionDirectory, ...] | None = None
 
     @property
     def name(self) -> str:
@@ -70,7 +71,7 @@ class Source(NamedTuple):
 
     def selected(self, options: ExportOptions) -> list[PartitionDirectory]:
         """Return the partitions to export.  Raises: as find_partitions; ValueError for one that is not there."""
-        return options.selection.find(self.path, self.env)
+        return options.selection.find(self.path, self.env) if self.found is None else list(self.found)
 
     def open(self, directory: PartitionDirectory) -> Log:
         """Open a log for reading."""

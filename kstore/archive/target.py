@@ -310,8 +310,7 @@ def check_is_local(path: StrPath) -> None:
     if _KIND_OF_TABLE.match(name):
         raise UnsupportedError(
             f"cannot write files to {name}: rows go to a table ({DELTA}URI or {ICEBERG}CATALOG.NAMESPACE.TABLE) by "
-            "kstore.archive.tables.export_to_table or `kstore export --to-table`; a directory of that name is "
-            f"./{name}",
+            f"table= of the function or `kstore export --to-table`; a directory of that name is ./{name}",
             path=name,
         )
 

@@ -611,7 +611,15 @@ def export_records(
         list[str] | None, typer.Option("--topic-id", metavar="TOPIC=ID", help="Format kstore: an id for a topic.")
     ] = None,
     to_table: Annotated[
-        str | None, typer.Option("--to-table", metavar="TABLE", help="delta:URI or iceberg:CATALOG.NAMESPACE.TABLE.")
+        str | None,
+        typer.Option(
+            "--to-table",
+            metavar="TABLE",
+            help="delta:URI or iceberg:CATALOG.NAMESPACE.TABLE; with {topic} in it, a table of each topic.",
+        ),
+    ] = None,
+    partition_by: Annotated[
+        list[str] | None, typer.Option(metavar="A,B,...", help="Columns that partition a table; the date by default.")
     ] = None,
     threads: Annotated[int, typer.Option(metavar="N", min=1, help="Parts that are exported at a time.")] = 2,
     skip_damaged: SkipDamaged = False,
@@ -628,5 +636,5 @@ def export_records(
     given = exporting.TypedOptions(
         *what, row_group_rows, file_bytes, *verbatim, skip_damaged, value, key, schemas, schema
     )
-    wanted = exporting.ExportWanted(directory, target, to_table, given, threads, skip_lost)
+    wanted = exporting.ExportWanted(directory, target, to_table, partition_by, given, threads, skip_lost)
     return exporting.run(wanted, out, is_json=json)

@@ -47,6 +47,7 @@ class TypedRows:
         mode: what a bad value does: FAILFAST ends the read with an error; PERMISSIVE gives null, and the reason in
         _corrupt_value or _corrupt_key; DROPMALFORMED leaves its row out. flatten: whether the fields of a record stand
         as columns in the place of value or key, under their names; one that is taken gets "value_" or "key_" in front.
+        taken: more names that are taken.
     Attributes: mode; names; outputs: what each column is made of; base_columns: the columns of bytes that batches() has
         to be given; with_headers: the origins whose readers take headers.
     Raises: ValueError for an unknown column; InvalidSchemaError.
@@ -61,6 +62,7 @@ class TypedRows:
         default: Sequence[str],
         mode: ValueMode,
         flatten: bool,
+        taken: Sequence[str] = (),
     ) -> None:
         if mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
@@ -68,6 +70,7 @@ class TypedRows:
         self.mode = mode
         self._flatten = flatten
         self._default = tuple(default)
+        self._taken = frozenset((*default, *taken))
         available = self._available()
         wanted = list(available) if names is None else list(names)
         self.outputs = [self._output(name, available) for name in wanted]
@@ -83,7 +86,14 @@ class TypedRows:
 
     def narrowed(self, names: Sequence[str]) -> TypedRows:
         """Return the same with these of the columns only."""
-        return TypedRows(self._formats, names=names, default=self._default, mode=self.mode, flatten=self._flatten)
+        return TypedRows(
+            self._formats,
+            names=names,
+            default=self._default,
+            mode=self.mode,
+            flatten=self._flatten,
+            taken=tuple(self._taken),
+        )
 
     def schema(self, base: pa.Schema) -> pa.Schema:
         """Return the schema of the result.  Args: base: that of the batches of bytes."""
@@ -117,8 +127,8 @@ class TypedRows:
             if not fields:
                 columns[name] = Output(name, origin)
             for each in fields:
-                free = each if each not in columns and each not in self._default else f"{origin}_{each}"
-                if free in columns or free in self._default:
+                free = each if each not in columns and each not in self._taken else f"{origin}_{each}"
+                if free in columns or free in self._taken:
                     raise InvalidSchemaError(
                         f"the field {each!r} of {origin} has no name of its own: {free!r} is taken"
                     )

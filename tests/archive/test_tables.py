@@ -4,6 +4,7 @@ commit, and two at a time; the rows are counted and compared."""
 
 from __future__ import annotations
 
+import pickle
 import random
 import shutil
 import signal
@@ -17,10 +18,18 @@ from typing import Any
 import pytest
 
 import kstore
-from kstore.archive import tables
 from kstore.archive.options import export_options
-from kstore.archive.tables import TableSummary, export_to_table
-from kstore.errors import CorruptRecordError, ExportError, ExportOptionsError, ExportSourceError, SchemaNotFoundError
+from kstore.archive.tables import rows as rows_of_tables
+from kstore.archive.tables import stored
+from kstore.archive.tables.appending import TableSummary, export_to_table
+from kstore.errors import (
+    CorruptRecordError,
+    ExportError,
+    ExportOptionsError,
+    ExportSourceError,
+    ExportTablesError,
+    SchemaNotFoundError,
+)
 from kstore.types import MAX_OFFSET
 from tests.making.avro_values import encoded
 from tests.making.exporting import Row, grow, rows_of_source
@@ -100,7 +109,7 @@ def test_each_run_appends_what_is_new(source: Path, table: str) -> None:
 def test_run_that_ends_around_a_commit_is_continued(
     source: Path, table: str, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kind = tables._DeltaTable if table.startswith("delta") else tables._IcebergTable
+    kind = stored._DeltaTable if table.startswith("delta") else stored._IcebergTable
     kept, calls = kind.append, 0
 
     def append(self: Any, rows: Any, ends: Any, **options: Any) -> None:
@@ -138,7 +147,7 @@ def test_run_that_is_overtaken_by_another_appends_nothing(
 ) -> None:
     export(source, table)
     grow(source, 20)
-    kind = tables._DeltaTable if table.startswith("delta") else tables._IcebergTable
+    kind = stored._DeltaTable if table.startswith("delta") else stored._IcebergTable
     kept = kind.append
     others: list[int] = []
 
@@ -177,7 +186,7 @@ def test_topic_that_was_deleted_and_created_again_is_refused(source: Path, table
 
 def test_table_that_notes_no_sources_gets_them(source: Path, table: str, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables._Mark, "texts", {})
+        patch.setattr(stored.Mark, "texts", {})
         export(source, table)
     grow(source, 30)
     assert export(source, table).new_records == 60
@@ -349,3 +358,196 @@ def test_types_that_tables_lack_are_those_nearest_to_them(tmp_path: Path, table:
 def test_a_table_with_a_format_has_no_rows_of_the_schemas(rides: Path, table: str) -> None:
     with pytest.raises(SchemaNotFoundError, match="_schemas has no schema, and cannot be in a table"):
         export_to_table(rides, table, export_options("parquet", value="avro"))
+
+
+# Dates
+
+
+def partitions_of(table: str) -> list[str]:
+    kind, _, name = table.partition(":")
+    if kind == "delta":
+        return list(deltalake.DeltaTable(name).metadata().partition_columns)
+    from pyiceberg.catalog import load_catalog
+
+    catalog, _, identifier = name.partition(".")
+    stored_table = load_catalog(catalog).load_table(identifier)
+    return [stored_table.schema().find_column_name(field.source_id) for field in stored_table.spec().fields]
+
+
+def test_a_new_table_is_partitioned_by_the_date_of_the_timestamp(source: Path, table: str) -> None:
+    kstore.export(source, table=table)
+    assert partitions_of(table) == ["date"]
+    rows = arrow_of(table).select(["timestamp", "date"]).to_pylist()
+    assert {row["date"] is None for row in rows} == {True, False}
+    assert all(row["date"] == (row["timestamp"] and row["timestamp"].date()) for row in rows)
+
+
+def test_a_table_has_the_date_of_rows_whose_columns_have_no_timestamp(source: Path, table: str) -> None:
+    kstore.export(source, table=table, columns=["value"])
+    assert sorted(arrow_of(table).column_names) == ["date", "topic", "value"]
+    assert len(set(arrow_of(table).column("date").to_pylist())) == 4
+
+
+@pytest.mark.parametrize("columns", [("topic", "date"), ("partition",), ()])
+def test_a_table_is_partitioned_as_asked(source: Path, table: str, columns: tuple[str, ...]) -> None:
+    kstore.export(source, table=table, partition_by=columns)
+    grow(source, 30)
+    kstore.export(source, table=table)
+    assert partitions_of(table) == list(columns)
+    assert ("date" in arrow_of(table).column_names) == ("date" in columns)
+    assert rows_of(table) == rows_of_source(source)
+
+
+def test_other_partitions_than_those_of_the_table_are_refused(source: Path, table: str) -> None:
+    kstore.export(source, table=table, partition_by="partition")
+    grow(source, 30)
+    with pytest.raises(ExportOptionsError, match="partitioned by other columns") as refused:
+        kstore.export(source, table=table, partition_by=["date"])
+    assert refused.value.differences == {"partition_by": (["partition"], ["date"])}
+    for wrong in (["nope"], ["date", "date"]):
+        with pytest.raises(ValueError, match="partition_by must be some of the columns"):
+            kstore.export(source, table=table, partition_by=wrong)
+
+
+def test_a_stream_is_divided_for_tables_that_take_none(
+    source: Path, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored, "_TABLE_BYTES", 6000)
+    monkeypatch.setattr(rows_of_tables, "_BATCH_BYTES", 1000)
+    kstore.export(source, table=table)
+    assert rows_of(table) == rows_of_source(source)
+    grow(source, 30)
+    kstore.export(source, table=table)
+    assert rows_of(table) == rows_of_source(source)
+
+
+# A table of each topic
+
+
+@pytest.fixture
+def per_topic(table: str) -> str:
+    return table.replace("orders", "{topic}") if table.startswith("iceberg") else f"{table}/{{topic}}"
+
+
+TOPICS = ("orders", "pay.ments", "re-funds_v1")
+
+
+@pytest.fixture
+def topics(source: Path) -> Path:
+    for topic in TOPICS[1:]:
+        grow(source, 30, topic=topic)
+    return source
+
+
+def stored_name(pattern: str, topic: str) -> str:
+    return pattern.replace("{topic}", topic.replace(".", "_").replace("-", "_") if "iceberg" in pattern else topic)
+
+
+def test_each_topic_has_a_table_of_its_own_that_later_runs_continue(topics: Path, per_topic: str) -> None:
+    summary = kstore.export(topics, table=per_topic)
+    assert summary.new_records == 320
+    assert {place.topic: place.table for place in summary.partitions} == {
+        topic: stored_name(per_topic, topic) for topic in TOPICS
+    }
+    assert kstore.export(topics, table=per_topic).commits == 0
+    grow(topics, 20, topic="pay.ments")
+    assert kstore.export(topics, table=per_topic, topics=["pay.ments"]).new_records == 40
+    for topic in TOPICS:
+        assert rows_of(stored_name(per_topic, topic)) == rows_of_source(topics, topic=topic)
+
+
+def test_a_topic_may_vanish_and_another_one_appear(topics: Path, per_topic: str) -> None:
+    kstore.export(topics, table=per_topic)
+    before = rows_of(stored_name(per_topic, "orders"))
+    for directory in topics.glob("orders-*"):
+        shutil.rmtree(directory)
+    grow(topics, 10, topic="late")
+    assert kstore.export(topics, table=per_topic).new_records == 20
+    assert rows_of(stored_name(per_topic, "orders")) == before
+    assert rows_of(stored_name(per_topic, "late")) == rows_of_source(topics, topic="late")
+    with pytest.raises(ValueError, match="topics not found: orders"):
+        kstore.export(topics, table=per_topic, topics=["orders"])
+
+
+def test_partitions_and_offsets_are_selected_among_all_topics(topics: Path, per_topic: str) -> None:
+    shutil.rmtree(topics / "pay.ments-1")
+    start = {kstore.TopicPartition("orders", 1): 95}
+    summary = kstore.export(topics, table=per_topic, partitions=[0, 1], start_offset=start)
+    assert summary.new_records == 100 + 5 + 30 + 60
+
+
+def test_a_failure_of_one_table_leaves_the_others_written(topics: Path, per_topic: str) -> None:
+    path = sorted((topics / "pay.ments-0").glob("*.log"))[0]
+    content = bytearray(path.read_bytes())
+    content[200] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(
+        ExportTablesError, match=r"1 of 3 tables could not be written, the others were: .*ments"
+    ) as told:
+        kstore.export(topics, table=per_topic)
+    (failure,) = told.value.failures.items()
+    assert failure[0] == "pay.ments"
+    assert isinstance(failure[1], CorruptRecordError)
+    assert isinstance(told.value.summary, TableSummary)
+    assert told.value.summary.new_records == 260
+    again = pickle.loads(pickle.dumps(told.value))
+    assert (str(again), again.summary) == (str(told.value), told.value.summary)
+    for topic in ("orders", "re-funds_v1"):
+        assert rows_of(stored_name(per_topic, topic)) == rows_of_source(topics, topic=topic)
+    content[200] ^= 1
+    path.write_bytes(content)
+    assert kstore.export(topics, table=per_topic).new_records == 60
+
+
+def test_topics_that_would_share_a_table_are_refused_before_anything_is_written(source: Path, per_topic: str) -> None:
+    grow(source, 30, topic="a.b")
+    grow(source, 30, topic="a-b")
+    if per_topic.startswith("delta"):
+        assert kstore.export(source, table=per_topic).new_records == 320
+        return
+    with pytest.raises(ExportError, match=r"the topics a-b and a\.b would both be in iceberg:local\.kafka\.a_b"):
+        kstore.export(source, table=per_topic)
+    from pyiceberg.catalog import load_catalog
+
+    assert not load_catalog("local").namespace_exists("kafka")
+    kstore.export(source, table=per_topic, topics=["a.b"])
+    with pytest.raises(ExportTablesError, match=r"holds other topics than a-b: a\.b"):
+        kstore.export(source, table=per_topic, topics=["a-b"])
+
+
+def test_the_topic_is_no_part_of_a_catalog(source: Path) -> None:
+    with pytest.raises(ValueError, match="not in its catalog"):
+        kstore.export(source, table="iceberg:{topic}.kafka.orders")
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ({}, "goes either to target, a directory, or to table; got neither"),
+        ({"target": "out", "table": "delta:x"}, "got both"),
+        ({"target": "out", "partition_by": "date"}, "partition_by is for tables"),
+    ],
+)
+def test_an_export_goes_to_a_directory_or_to_a_table(source: Path, where: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        kstore.export(source, **where)
+
+
+def test_each_topic_with_a_schema_has_its_columns_and_the_schemas_stay_bytes(rides: Path, per_topic: str) -> None:
+    assert kstore.export(rides, table=per_topic, value="avro", flatten=True).new_records == 9
+    ride = stored_name(per_topic, "rides")
+    assert arrow_of(ride).sort_by("offset").column("carrier").to_pylist() == ["AA", "UA", None, None, None, "DL"]
+    schemas = arrow_of(stored_name(per_topic, "_schemas"))
+    assert all(isinstance(value, bytes) for value in schemas.column("value").to_pylist())
+    append_ride(rides, 20, V3, id=7, delay=1, gate="A1")
+    assert kstore.export(rides, table=per_topic, value="avro", flatten=True).new_records == 2
+    assert arrow_of(ride).sort_by("offset").column("gate").to_pylist() == [None] * 6 + ["A1"]
+
+
+def test_a_field_named_as_the_date_gets_the_name_of_its_origin(rides: Path, table: str) -> None:
+    schema = record(("id", "long"), ("date", "string"), ("topic", "string"))
+    append_ride(rides, 20, schema, id=7, date="today", topic="x")
+    kstore.export(rides, table=table, topics=["rides"], value="avro", flatten=True)
+    last = arrow_of(table).sort_by("offset").to_pylist()[-1]
+    assert (last["value_date"], last["value_topic"], last["topic"]) == ("today", "x", "rides")
+    assert last["date"] == last["timestamp"].date()

@@ -75,6 +75,14 @@ def test_fields_may_be_columns_of_their_own(root: Path, tmp_path: Path) -> None:
     assert rows_of(tmp_path / "two", "value.id") == [1, 2, None, None, None, 4]
 
 
+def test_a_field_has_not_the_name_of_a_directory(root: Path, tmp_path: Path) -> None:
+    schema = record(("id", "long"), ("date", "string"), ("topic", "string"))
+    send(root, version(3, 20, schema), ride(20, schema, id=7, date="today", topic="x"))
+    export(root, tmp_path / "out", topics=["rides"], value="avro", flatten=True)
+    assert rows_of(tmp_path / "out", "value_date")[-1] == "today"
+    assert rows_of(tmp_path / "out", "value_topic")[-1] == "x"
+
+
 def test_each_topic_has_the_columns_of_its_own_schema(root: Path, tmp_path: Path) -> None:
     with kstore.open_store(root, "a") as store:
         store.create_topic("others", partitions=1)

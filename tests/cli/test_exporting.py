@@ -3,6 +3,7 @@ Method: small roots; the manifest, standard output and the exit status are looke
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from pathlib import Path
@@ -184,3 +185,26 @@ def test_interrupt_ends_with_130_and_the_same_command_goes_on(tmp_path: Path) ->
     with start(*arguments) as process:
         assert process.wait() == EXIT_FINE
     assert rows_of_export(target) == rows_of_source(source)
+
+
+def test_each_topic_has_a_table_with_the_partitions_that_are_asked_for(
+    kstore: Runner, source: Path, tmp_path: Path
+) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    grow(source, 10, topic="late")
+    options = ("--to-table", f"delta:{tmp_path}/tables/{{topic}}", "--partition-by", "topic,date", "--json")
+    done = kstore("export", source, *options)
+    assert done.status == EXIT_FINE
+    summary = json.loads(done.out)
+    assert {place["table"] for place in summary["partitions"]} == {
+        f"delta:{tmp_path}/tables/{topic}" for topic in (TOPIC, "late")
+    }
+    for topic in (TOPIC, "late"):
+        table = deltalake.DeltaTable(str(tmp_path / "tables" / topic))
+        assert table.metadata().partition_columns == ["topic", "date"]
+    wrong = kstore("export", source, "--to-table", f"delta:{tmp_path}/other", "--partition-by", "nope")
+    assert wrong.status == EXIT_WRONG_USE
+    assert "partition_by must be some of the columns" in wrong.err
+    wrong = kstore("export", source, tmp_path / "out", "--partition-by", "date")
+    assert wrong.status == EXIT_WRONG_USE
+    assert "--partition-by is for --to-table" in wrong.err

@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 # What a page tells its readers to install besides an extra of kstore.
-BESIDES = {"arrow": ("polars", "duckdb", "pandas")}
+BESIDES = {"arrow": ("polars", "duckdb", "pandas", "deltalake")}
 # A compilation is "-c SOURCE -o OBJECT" among other arguments; all else goes to the compiler as it is.
 COMPILE_ONCE = """#!/bin/bash
 object= rest=()

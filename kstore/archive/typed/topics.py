@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from kstore.archive.options import COLUMNS, ExportOptions
+from kstore.archive.options import COLUMNS, DATE, ExportOptions
 from kstore.errors import CorruptManifestError, ExportOptionsError, SchemaNotFoundError
 from kstore.log import PartitionDirectory
 from kstore.values.conversion import ConvertedFormat, common_type
@@ -135,7 +135,14 @@ def _typed(
     names = None if options.columns == COLUMNS else [*first, *options.columns]
 
     def rows_of(names: Sequence[str] | None) -> TypedRows:
-        return TypedRows(formats, names=names, default=[*more, *COLUMNS], mode=options.mode, flatten=options.flatten)
+        return TypedRows(
+            formats,
+            names=names,
+            default=[*more, *COLUMNS],
+            mode=options.mode,
+            flatten=options.flatten,
+            taken=("topic", DATE),
+        )
 
     shown = rows_of(names).names
     rows = rows_of([*shown, *(name for name in ("offset", "timestamp") if name not in shown)])

@@ -15,7 +15,7 @@ from kstore.cli.render import JSON_TEXT
 from kstore.types import MAX_OFFSET
 
 if TYPE_CHECKING:
-    from kstore.archive.tables import TableSummary
+    from kstore.archive.tables.appending import TableSummary
     from kstore.cli.output import Output
 
 COLUMNS = (
@@ -104,6 +104,7 @@ class ExportWanted(NamedTuple):
     directory: str
     target: str | None
     table: str | None
+    partition_by: list[str] | None
     options: TypedOptions
     threads: int
     skips_lost: bool
@@ -139,13 +140,19 @@ def run(wanted: ExportWanted, out: Output, *, is_json: bool) -> int:
     options = wanted.options.checked()
     if (wanted.target is None) == (wanted.table is None):
         raise WrongUseError("expected either OUT or --to-table")
+    if wanted.table is None and wanted.partition_by is not None:
+        raise WrongUseError("--partition-by is for --to-table")
     try:
         selected = options.selection.find(wanted.directory)
         options.check_topic_ids(partition.topic_partition for partition in selected)
     except ValueError as error:
         raise WrongUseError(str(error)) from error
     with Bar(out, wanted.table or wanted.target or "") as bar:
-        summary = _exported(wanted, options, bar)
+        try:
+            summary = _exported(wanted, options, bar)
+        # Columns are known once the schemas and the table are read.
+        except (ValueError, ModuleNotFoundError) as error:
+            raise WrongUseError(str(error)) from error
     for left_out in summary.damage:
         out.notice(_skipped_text(left_out))
     if isinstance(summary, ExportSummary):
@@ -176,13 +183,10 @@ def _exported(wanted: ExportWanted, options: ExportOptions, bar: Bar) -> ExportS
     }
     if wanted.table is None:
         return local_export(wanted.directory, wanted.target or "", options, **shared)
-    from kstore.archive.tables import check_table, export_to_table
+    from kstore.archive.tables.appending import export_to_table
 
-    try:
-        check_table(wanted.table, options)
-    except (ValueError, ModuleNotFoundError) as error:
-        raise WrongUseError(str(error)) from error
-    return export_to_table(wanted.directory, wanted.table, options, **shared)
+    partition_by = _names(wanted.partition_by)
+    return export_to_table(wanted.directory, wanted.table, options, partition_by=partition_by, **shared)
 
 
 def _counted(count: int, noun: str) -> str:

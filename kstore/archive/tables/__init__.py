@@ -1,0 +1,1 @@
+"""Exports to tables of Delta Lake and Apache Iceberg."""

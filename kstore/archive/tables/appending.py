@@ -1,0 +1,278 @@
+"""Export to tables: rows appended to a Delta Lake or an Iceberg table, or to one of each topic, each exactly once.
+
+How far each partition was exported, and from which source and topic id, is in the table itself, and changes in the
+same commit that appends the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from kstore.archive.manifest import ExportedPartition, Manifest
+from kstore.archive.options import DATE, ExportOptions
+from kstore.archive.parts import Part
+from kstore.archive.plan import Source, damage_of, make_plan, topic_id_of, work_of
+from kstore.archive.tables.naming import TOPIC, check_table, table_of, tables_of
+from kstore.archive.tables.rows import TableRows, with_date
+from kstore.archive.tables.stored import SOURCE, TOPIC_ID, Mark, StoredTable, failures_of, opened_table
+from kstore.config import LogConfig, config_or_default
+from kstore.env import Env, StrPath
+from kstore.errors import ExportOptionsError, ExportTablesError, KStoreError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from kstore.archive.typed.topics import TypedTopic
+
+
+class TablePartition(NamedTuple):
+    """How far a partition is in a table. missing: [first, end) offsets that the source lost before this run."""
+
+    topic: str
+    partition: int
+    end_offset: int
+    missing: tuple[tuple[int, int], ...] = ()
+    table: str = ""
+
+
+class TableSummary(NamedTuple):
+    """What a run appended to a table, or to the tables of the topics.
+
+    damage: what was left out with on_error="skip", as JSON objects.
+    """
+
+    table: str
+    new_records: int
+    commits: int
+    partitions: tuple[TablePartition, ...]
+    damage: tuple[dict[str, Any], ...] = ()
+
+
+class TableWork(NamedTuple):
+    """One table, and what is exported to it. Picklable.
+
+    source: with the partitions that it has; topic: None for all of them; partition_by: None for what the table has.
+    """
+
+    table: str
+    topic: str | None
+    source: Source
+    options: ExportOptions
+    partition_by: tuple[str, ...] | None
+
+
+class TableResult(NamedTuple):
+    """What became of a table: a summary, or an error. Picklable."""
+
+    topic: str | None
+    summary: TableSummary | None
+    error: Exception | None
+
+
+TableExecutor: TypeAlias = Callable[[Sequence[TableWork]], Iterator[TableResult]]
+
+
+def export_to_table(
+    source: StrPath,
+    table: str,
+    options: ExportOptions,
+    *,
+    partition_by: Iterable[str] | str | None = None,
+    threads: int = 2,
+    fail_on_data_loss: bool = True,
+    config: LogConfig | None = None,
+    env: Env | None = None,
+    on_plan: Callable[[int], None] = lambda _: None,
+    on_bytes: Callable[[int], None] = lambda _: None,
+) -> TableSummary:
+    """Append what is new in the source to a table in this process; see kstore.export.
+
+    Each commit has the rows of about options.file_bytes of the source. The run after an interrupted one continues after
+    its last commit.
+    Cost: one pass; memory for two decoded batches for each thread, and what the package holds.
+    """
+
+    def execute(todo: Sequence[TableWork]) -> Iterator[TableResult]:
+        for work in todo:
+            yield result_of(work, threads=threads, on_plan=on_plan, on_bytes=on_bytes)
+
+    opened = Source(source, config_or_default(config), env, fail_on_data_loss)
+    return run_tables(opened, table, options, execute, partition_by=partition_by)
+
+
+def run_tables(
+    source: Source,
+    table: str,
+    options: ExportOptions,
+    execute: TableExecutor,
+    *,
+    partition_by: Iterable[str] | str | None,
+) -> TableSummary:
+    """Append what is new to a table, or with {topic} in its name to one of each topic.
+
+    Raises: as kstore.export; with {topic} ExportTablesError after all tables, if some of them failed.
+    """
+    check_table(table, options)
+    columns = (partition_by,) if isinstance(partition_by, str) else partition_by
+    chosen = None if columns is None else tuple(columns)
+    directories = source.selected(options)
+    if TOPIC not in table:
+        todo = [TableWork(table, None, source, options, chosen)]
+    else:
+        groups = groupby(directories, key=lambda directory: directory.topic_partition.topic)
+        by_topic = {topic: tuple(of_topic) for topic, of_topic in groups}
+        names = tables_of(table, by_topic)
+        todo = [
+            TableWork(names[topic], topic, source._replace(found=found), options, chosen)
+            for topic, found in by_topic.items()
+        ]
+    results = list(execute(todo))
+    if TOPIC not in table and results[0].error is not None:
+        raise results[0].error
+    summaries = [result.summary for result in results if result.summary is not None]
+    whole = TableSummary(
+        table,
+        sum(summary.new_records for summary in summaries),
+        sum(summary.commits for summary in summaries),
+        tuple(partition for summary in summaries for partition in summary.partitions),
+        tuple(damage for summary in summaries for damage in summary.damage),
+    )
+    failures = {result.topic or "": result.error for result in results if result.error is not None}
+    if failures:
+        listed = "; ".join(f"{table_of(table, topic)}: {error}" for topic, error in failures.items())
+        message = f"{len(failures)} of {len(todo)} tables could not be written, the others were: {listed}"
+        raise ExportTablesError(message, failures=failures, summary=whole, path=table)
+    return whole
+
+
+def result_of(
+    work: TableWork,
+    *,
+    threads: int = 1,
+    on_plan: Callable[[int], None] = lambda _: None,
+    on_bytes: Callable[[int], None] = lambda _: None,
+) -> TableResult:
+    """Append what is new to one table, and return what became of it."""
+    try:
+        return TableResult(work.topic, _appended(work, threads, on_plan, on_bytes), None)
+    except (KStoreError, ValueError) as error:
+        return TableResult(work.topic, None, error)
+
+
+def _appended(
+    work: TableWork, threads: int, on_plan: Callable[[int], None], on_bytes: Callable[[int], None]
+) -> TableSummary:
+    table, source, options = work.table, work.source, _options_of(work)
+    opened = _opened(work, options)
+    before = _known(opened, work, options)
+    plan = make_plan(source, options, before, tasks=1)
+    on_plan(sum(part.size_in_bytes for part in plan.parts))
+    # Again, so that the schemas of all planned records are known.
+    schema, typed = _columns(source, options)
+    if DATE in opened.partition_columns():
+        schema = with_date(schema)
+    if typed is not None:
+        typed = typed._replace(schema=schema).merged_with(opened.schema(), table)
+        schema = typed.schema
+    rows = TableRows(schema, options, source, typed=typed, threads=threads, on_bytes=on_bytes)
+    commits = 0
+    planned = {partition.topic_partition: partition for partition in plan.partitions}
+    # The start of a partition without records is stored too: a later run continues there.
+    ends = {place: planned[place].end_offset for place in planned if before.partition(place) is None}
+    for part in plan.parts:
+        ends.pop(part.topic_partition, None)
+    for group in _commits(plan.parts, options.file_bytes) if plan.parts or not ends else [[]]:
+        ends |= {part.topic_partition: part.end_offset for part in group}
+        marks = {place: Mark(end, source.name, planned[place].topic_id) for place, end in ends.items()}
+        todo = list(work_of(group, source, options, before, planned=plan.partitions))
+        with failures_of(table, rows):
+            opened.append(rows.reader(todo), marks, adds_fields=typed is not None)
+        ends = {}
+        commits += 1
+    partitions = (
+        TablePartition(*partition.topic_partition, partition.end_offset, partition.missing, table)
+        for partition in plan.partitions
+    )
+    damage = (*damage_of(plan, before), *rows.damage)
+    return TableSummary(table, rows.count, commits, tuple(partitions), damage)
+
+
+def _options_of(work: TableWork) -> ExportOptions:
+    """Return the options for a table: one of the topic of the schemas alone has them as they are."""
+    if work.topic is None or not work.options.formats:
+        return work.options
+    from kstore.values.registry import SCHEMAS_TOPIC
+
+    return replace(work.options, formats=()) if work.topic == SCHEMAS_TOPIC else work.options
+
+
+def _columns(source: Source, options: ExportOptions) -> tuple[pyarrow.Schema, TypedTopic | None]:
+    """Return the columns of the rows, and how they are made by the schemas that there are now, None for bytes."""
+    directories = source.selected(options)
+    if options.formats:
+        from kstore.archive.typed.topics import typed_table
+
+        typed = typed_table(options, directories)
+        return typed.schema, typed
+    from kstore.arrow import schema
+
+    topic = () if "topic" in options.columns else ("topic",)
+    return schema((*topic, *options.columns), strings=options.strings), None
+
+
+def _opened(work: TableWork, options: ExportOptions) -> StoredTable:
+    """Return the table, created if it does not exist.
+
+    Raises: ExportOptionsError if one of a topic has rows of another topic.
+    """
+    schema, _ = _columns(work.source, options)
+    opened = opened_table(work.table, schema, work.partition_by)
+    others = opened.topics() - {work.topic}
+    if work.topic is not None and others:
+        there = ", ".join(sorted(others))
+        raise ExportOptionsError(
+            f"{work.table} holds other topics than {work.topic}: {there}",
+            differences={"topics": (there, work.topic)},
+            path=work.table,
+        )
+    return opened
+
+
+def _known(opened: StoredTable, work: TableWork, options: ExportOptions) -> Manifest:
+    """Return the partitions of the table as a manifest, as a directory has one.
+
+    Raises: ExportOptionsError for a partition from another source.
+    """
+    source, table = work.source, work.table
+    partitions = []
+    for directory in source.selected(options):
+        place = directory.topic_partition
+        end = opened.end_offset(place)
+        if end is None:
+            continue
+        other = opened.other(SOURCE, place, source.name)
+        if other is not None:
+            message = f"{table} holds {place} of another source: {other!r} there, {source.name!r} asked for"
+            raise ExportOptionsError(message, differences={"source": (other, source.name)}, path=table)
+        topic_id = topic_id_of(directory, source.located.env)
+        if topic_id is not None:
+            topic_id = opened.other(TOPIC_ID, place, topic_id) or topic_id
+        partitions.append(ExportedPartition(*place, 0, end, topic_id=topic_id))
+    return Manifest("parquet", source.name, {}, "", tuple(partitions))
+
+
+def _commits(parts: Sequence[Part], most_bytes: int) -> Iterator[list[Part]]:
+    """Yield the parts of each commit, in the order of their offsets."""
+    group: list[Part] = []
+    size = 0
+    for part in parts:
+        if group and size + part.size_in_bytes > most_bytes:
+            yield group
+            group, size = [], 0
+        group.append(part)
+        size += part.size_in_bytes
+    if group:
+        yield group
