@@ -8,7 +8,12 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 # What a page tells its readers to install besides an extra of kstore.
@@ -61,9 +66,11 @@ def write_compiler(directory: Path) -> Path:
 
 
 class Environments:
-    """Virtual environments, each with the wheel and one of its extras, made when first asked for.
+    """Virtual environments, each with the wheel and what some of its extras name, made when first asked for.
 
-    What the wheel needs is of the versions in requirements-dev.txt, so that nothing depends on the day.
+    The one without extras is what pip installs, of the versions in requirements-dev.txt. The others have links to what
+    is installed here of the packages that the wheel requires, and of what those require: nothing else is found there,
+    as if pip had unpacked it again.
     """
 
     def __init__(self, wheel: Path, directory: Path) -> None:
@@ -71,13 +78,51 @@ class Environments:
         self._directory = directory
 
     def python(self, extra: str) -> Path:
-        """Return the Python of an environment with an extra, or with none of them for "none"."""
+        """Return the Python of an environment with extras, separated by commas, or with none of them for "none"."""
         target = self._directory / extra
         python = target / "bin" / "python"
         if not target.exists():
             venv.create(target, symlinks=True)
-            wanted = str(self._wheel) if extra == "none" else f"{self._wheel}[{extra}]"
             pip = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-compile")
             pins = ("--constraint", ROOT / "requirements-dev.txt")
-            run(*pip, *pins, wanted, *BESIDES.get(extra, ()), cwd=self._directory)
+            if extra == "none":
+                run(*pip, *pins, self._wheel, cwd=self._directory)
+            else:
+                run(*pip, "--no-deps", self._wheel, cwd=self._directory)
+                (packages,) = target.glob("lib/python*/site-packages")
+                (kstore,) = metadata.distributions(name="kstore", path=[str(packages)])
+                link_required(kstore, extra.split(","), packages, besides=BESIDES.get(extra, ()))
         return python
+
+
+def link_required(
+    distribution: metadata.Distribution, extras: Sequence[str], target: Path, *, besides: Sequence[str]
+) -> None:
+    """Link the files of all that a distribution requires, directly or not, from this environment to a directory.
+
+    Raises: AssertionError where the version that is here is not one that is required.
+    """
+    wanted = [*required_by(distribution, extras), *map(Requirement, besides)]
+    linked: set[tuple[str, tuple[str, ...]]] = set()
+    while wanted:
+        requirement = wanted.pop()
+        asked = canonicalize_name(requirement.name), tuple(sorted(requirement.extras))
+        if asked in linked:
+            continue
+        linked.add(asked)
+        here = metadata.distribution(requirement.name)
+        assert requirement.specifier.contains(here.version, prereleases=True), f"{requirement}: found {here.version}"
+        wanted += required_by(here, asked[1])
+        for file in here.files or ():
+            if ".." not in file.parts:
+                link = target / file
+                link.parent.mkdir(parents=True, exist_ok=True)
+                if not link.exists():
+                    link.symlink_to(here.locate_file(file))
+
+
+def required_by(distribution: metadata.Distribution, extras: Sequence[str]) -> list[Requirement]:
+    """Return what a distribution requires here, with extras."""
+    requirements = map(Requirement, distribution.requires or ())
+    contexts = [{"extra": extra} for extra in ("", *extras)]
+    return [one for one in requirements if one.marker is None or any(map(one.marker.evaluate, contexts))]
