@@ -85,13 +85,17 @@ Since = Annotated[
 ]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only records before this time.")]
 ValueName = Annotated[
-    str | None, typer.Option("--value", metavar="FORMAT", help="Decode values: avro, string, long, ...")
+    str | None, typer.Option("--value", metavar="FORMAT", help="Decode values: avro, protobuf, string, ...")
 ]
 KeyName = Annotated[str | None, typer.Option("--key", metavar="FORMAT", help="Decode keys.")]
 SchemasPlace = Annotated[
     str | None, typer.Option("--schemas", metavar="DIR", help="A root with the topic _schemas; default: that read.")
 ]
 SchemaFile = Annotated[str | None, typer.Option("--schema", metavar="FILE", help="The schema that values are read as.")]
+MessageName = Annotated[
+    str | None,
+    typer.Option("--message", metavar="NAME", help="Protobuf: the message; default: the first of the schema."),
+]
 SkipDamaged = Annotated[
     bool, typer.Option("--skip-damaged", help="Leave out damaged batches, report them, and read on.")
 ]
@@ -596,6 +600,7 @@ def export_records(
     key: KeyName = None,
     schemas: SchemasPlace = None,
     schema: SchemaFile = None,
+    message: MessageName = None,
     codec: Annotated[
         str | None, typer.Option(metavar="NAME", help="Codec of Parquet (snappy) or Arrow (none).")
     ] = None,
@@ -634,7 +639,7 @@ def export_records(
     what = (format.value, topic, partition, start, end, since, until, isolation.value, columns, strings, codec)
     verbatim = (last_batch.value, open_transactions.value, topic_id)
     given = exporting.TypedOptions(
-        *what, row_group_rows, file_bytes, *verbatim, skip_damaged, value, key, schemas, schema
+        *what, row_group_rows, file_bytes, *verbatim, skip_damaged, value, key, schemas, schema, message
     )
     wanted = exporting.ExportWanted(directory, target, to_table, partition_by, given, threads, skip_lost)
     return exporting.run(wanted, out, is_json=json)

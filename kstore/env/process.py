@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import atexit
 import os
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 _NS_PER_MS = 1_000_000
 
@@ -81,3 +83,41 @@ def set_default_variable(name: str, value: str) -> None:
 def variable(name: str) -> str | None:
     """Return an environment variable of this process, None if it is not set."""
     return os.environ.get(name)
+
+
+class CommandRun(NamedTuple):
+    """What a command did. status: None if it took too long and was ended; errors: its stderr; files: what it made."""
+
+    status: int | None
+    errors: bytes
+    files: dict[str, bytes]
+
+
+def run_in_new_directory(
+    command: Sequence[str], files: Mapping[str, bytes], *, stdin: bytes, made: Iterable[str], timeout_s: float
+) -> CommandRun:
+    """Run a command in a directory that has these files and nothing else, and that is removed afterwards.
+
+    Args: files: by path below the directory; made: the files, of those that the command may make, that are returned.
+    Raises: OSError.
+    """
+    with tempfile.TemporaryDirectory(prefix="kstore-") as directory:
+        for name, content in files.items():
+            path = os.path.join(directory, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "xb") as file:
+                file.write(content)
+        try:
+            ended = subprocess.run(
+                command, input=stdin, cwd=directory, capture_output=True, timeout=timeout_s, check=False
+            )
+            status, errors = ended.returncode, ended.stderr
+        except subprocess.TimeoutExpired as error:
+            status, errors = None, error.stderr or b""
+        contents = {}
+        for name in made:
+            path = os.path.join(directory, name)
+            if os.path.exists(path):
+                with open(path, "rb") as file:
+                    contents[name] = file.read()
+        return CommandRun(status, errors, contents)

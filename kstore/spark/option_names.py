@@ -14,7 +14,9 @@ _CLIENT_NAMES = frozenset(
 )
 # Of keys and values that become columns. schemas and valueMode are of both.
 VALUE_NAMES: Final = tuple(
-    f"{origin}{name}" for origin in ("value", "key") for name in ("Format", "Schema", "SchemaId", "Framing")
+    f"{origin}{name}"
+    for origin in ("value", "key")
+    for name in ("Format", "Schema", "SchemaId", "Framing", "MessageName")
 )
 _READ_NAMES = _CLIENT_NAMES | {
     *VALUE_NAMES,

@@ -463,6 +463,7 @@ def _value_options(reader: OptionReader) -> ValueOptions | None:
                 schemas=None if schemas is None else checked_path(schemas),
                 schema_id=reader.integer(f"{origin}SchemaId"),
                 framing=None if framing is None else framing.lower(),
+                message_name=reader.text(f"{origin}MessageName"),
             )
         except ValueError as error:
             raise ValueError(f"{origin}Format: {error}") from error

@@ -10,6 +10,9 @@ import pyarrow.compute as pc
 
 from kstore.values.decoded import BadValue, ColumnFormat, DecodedValues, ValueReader, Wanted
 
+# As Spark's from_protobuf has it.
+_UINT64 = pa.decimal128(20, 0)
+
 
 @dataclass(frozen=True)
 class ConvertedFormat:
@@ -62,13 +65,20 @@ class _ConvertingReader:
 
 
 def common_type(arrow_type: pa.DataType) -> pa.DataType:
-    """Return the nearest type that Spark and tables have: no nanoseconds, times of day, sizes of bytes, or null."""
+    """Return the nearest type that Spark and tables have.
+
+    They have no nanoseconds, times of day, durations, unsigned numbers, sizes of bytes, or null.
+    """
     kinds = pa.types
     if kinds.is_timestamp(arrow_type):
         return pa.timestamp("us", arrow_type.tz)
     if kinds.is_time32(arrow_type):
         return pa.int32()
-    if kinds.is_time64(arrow_type):
+    if kinds.is_uint32(arrow_type):
+        return pa.int64()
+    if kinds.is_uint64(arrow_type):
+        return _UINT64
+    if kinds.is_time64(arrow_type) or kinds.is_duration(arrow_type):
         return pa.int64()
     if kinds.is_decimal256(arrow_type) or kinds.is_null(arrow_type):
         return pa.string()

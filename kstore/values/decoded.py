@@ -15,6 +15,10 @@ Wanted: TypeAlias = Mapping[str, "Wanted"] | None
 UNFRAMED = -1
 # A byte 0, and an id of four bytes.
 CONFLUENT_FRAME_BYTES = 5
+# Of what a column of values has in it.
+MOST_COLUMNS = 16_384
+# Arrow imports no deeper nesting.
+MOST_COLUMN_DEPTH = 60
 
 
 class BadValue(NamedTuple):

@@ -16,11 +16,12 @@ from kstore.store.opening import open_found
 from kstore.values.avro.provider import AvroProvider
 from kstore.values.decoded import CONFLUENT_FRAME_BYTES, ColumnFormat, Framing, Origin, ValueReader, Wanted
 from kstore.values.primitives import PRIMITIVE_TYPES, PrimitiveReader
+from kstore.values.protobuf.provider import ProtobufProvider
 from kstore.values.providers import SchemaFormat, SchemaProvider, SchemaSource, SchemaText, registered_text
 from kstore.values.registry import RegisteredSchema, SchemaRegistry, SchemaTopic, read_schemas
 
 # Of formats with schemas.
-PROVIDERS: dict[str, SchemaProvider] = {"avro": AvroProvider()}
+PROVIDERS: dict[str, SchemaProvider] = {"avro": AvroProvider(), "protobuf": ProtobufProvider()}
 FORMATS = (*PROVIDERS, *PRIMITIVE_TYPES)
 
 
@@ -80,7 +81,8 @@ class ValueFormat:
         records are read as. schemas: a root, a partition or a URL of one, with the topic `_schemas`, or a
         SchemaRegistry: where schemas of framed values are looked up; None: the root of the partitions, unless
         schema is given. schema_id: which of them records are read as; None: the newest version of the subject.
-        framing: what each value begins with; None: "confluent" with a registry, else "none".
+        framing: what each value begins with; None: "confluent" with a registry, else "none". message_name: of Protobuf,
+        the message that values are, with or without its package; None: the first one of the schema.
     """
 
     name: str
@@ -89,6 +91,7 @@ class ValueFormat:
     schemas: StrPath | SchemaRegistry | None = None
     schema_id: int | None = None
     framing: Framing | None = None
+    message_name: str | None = None
 
     def __post_init__(self) -> None:
         if self.name not in FORMATS:
@@ -97,6 +100,10 @@ class ValueFormat:
             raise ValueError(f"a schema is of no use to the format {self.name!r}")
         if self.framing not in (None, "none", "confluent", "apicurio"):
             raise ValueError(f'framing must be "none", "confluent" or "apicurio", got {self.framing!r}')
+        if self.name == "protobuf" and self.framing == "apicurio":
+            raise ValueError('framing of the format "protobuf" must be "none" or "confluent", got "apicurio"')
+        if self.name != "protobuf" and self.message_name is not None:
+            raise ValueError(f"message_name is of no use to the format {self.name!r}")
 
 
 class SchemaTopics(Closing):
@@ -171,7 +178,7 @@ def formats_of(
 def _schema_format(options: ValueFormat, origin: Origin, partitions: Partitions) -> SchemaFormat:
     provider = PROVIDERS[options.name]
     text = schema_text(options)
-    given = None if text is None else provider.reader_schema(SchemaText(text))
+    given = None if text is None else provider.reader_schema(SchemaText(text, message_name=options.message_name))
     if given is not None and options.schemas is None:
         return SchemaFormat(provider, given, None, None, "", options.framing or "none", origin)
     registry, subject = _registry(options, origin, partitions), _subject(origin, partitions)
@@ -179,7 +186,8 @@ def _schema_format(options: ValueFormat, origin: Origin, partitions: Partitions)
     if given is not None:
         return SchemaFormat(provider, given, None, registry, subject, framing, origin)
     chosen = _chosen(options, origin, partitions, registry)
-    schema = provider.reader_schema(registered_text(chosen, registry, provider.schema_type))
+    written = registered_text(chosen, registry, provider.schema_type)
+    schema = provider.reader_schema(written._replace(message_name=options.message_name))
     return SchemaFormat(provider, schema, chosen.schema_id, registry, subject, framing, origin)
 
 

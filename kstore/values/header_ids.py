@@ -54,21 +54,28 @@ class HeaderIds:
         ids[rows.to_numpy()] = numbers[encoded.indices.to_numpy()]
         return ids
 
-    def guid(self, schema_id: int) -> str | None:
-        """Return the GUID that a number stands for; None for an id.
+    def schema(self, number: int) -> int | str:
+        """Return the id or the GUID that a number stands for.
 
         Raises: SchemaNotFoundError for the number of a header that has neither.
         """
-        if schema_id < _FIRST_NUMBER:
-            return None
-        data = self._headers[schema_id - _FIRST_NUMBER]
-        if data is None or data[:1] != _GUID_MAGIC or len(data) <= _GUID_BYTES:
-            raise SchemaNotFoundError(f"the header {self._name} has neither the GUID nor the id of a schema")
-        return str(UUID(bytes=data[1 : 1 + _GUID_BYTES]))
+        if number < _FIRST_NUMBER:
+            return number
+        data = self._headers[number - _FIRST_NUMBER] or b""
+        if data[:1] == _ID_MAGIC and len(data) > _ID_BYTES:
+            return int.from_bytes(data[1 : 1 + _ID_BYTES], "big")
+        if data[:1] == _GUID_MAGIC and len(data) > _GUID_BYTES:
+            return str(UUID(bytes=data[1 : 1 + _GUID_BYTES]))
+        raise SchemaNotFoundError(f"the header {self._name} has neither the GUID nor the id of a schema")
+
+    def rest(self, number: int) -> bytes:
+        """Return what a header has after the id or GUID that a number stands for: Protobuf's message indexes."""
+        data = b"" if number < _FIRST_NUMBER else self._headers[number - _FIRST_NUMBER] or b""
+        return data[1 + (_ID_BYTES if data[:1] == _ID_MAGIC else _GUID_BYTES) :]
 
     def _number(self, data: bytes | None) -> int:
-        if data is not None and data[:1] == _ID_MAGIC and len(data) > _ID_BYTES:
-            return int.from_bytes(data[1 : 1 + _ID_BYTES], "big")
+        if data is not None and data[:1] == _ID_MAGIC and len(data) == 1 + _ID_BYTES:
+            return int.from_bytes(data[1:], "big")
         if data not in self._numbers:
             self._numbers[data] = _FIRST_NUMBER + len(self._headers)
             self._headers.append(data)

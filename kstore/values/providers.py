@@ -15,7 +15,7 @@ from kstore.values.decoded import UNFRAMED, Framing, Origin, ValueReader, Wanted
 from kstore.values.header_ids import HEADER_OF, HeaderIds
 from kstore.values.registry import RegisteredSchema, SchemaRegistry, SchemaType, in_context_of
 
-SchemaSource: TypeAlias = StrPath | Mapping[str, Any] | list[Any]
+SchemaSource: TypeAlias = StrPath | bytes | Mapping[str, Any] | list[Any]
 _MOST_SCHEMA_BYTES = 16 << 20
 
 
@@ -27,10 +27,15 @@ class NamedSchema(NamedTuple):
 
 
 class SchemaText(NamedTuple):
-    """A schema as text. references: the schemas that it names, each after those that it names itself."""
+    """A schema as text.
+
+    references: the schemas that it names, each after those that it names itself. message_name: of Protobuf, the message
+    that values are read as, None for the first one.
+    """
 
     text: str
     references: tuple[NamedSchema, ...] = ()
+    message_name: str | None = None
 
 
 class SchemaProvider(Protocol):
@@ -126,8 +131,8 @@ class SchemaFormat:
             return self.reader_schema
         if schema_id == UNFRAMED:
             raise SchemaNotFoundError("the value has no schema id")
-        guid = None if header_ids is None else header_ids.guid(schema_id)
-        written = self.registry.by_id(schema_id, self.subject) if guid is None else self.registry.by_guid(guid)
+        known = schema_id if header_ids is None else header_ids.schema(schema_id)
+        written = self.registry.by_guid(known) if isinstance(known, str) else self.registry.by_id(known, self.subject)
         return registered_text(written, self.registry, self.provider.schema_type)
 
 
@@ -143,8 +148,11 @@ def registered_text(schema: RegisteredSchema, registry: SchemaRegistry, expected
         )
     targets = registry.referenced(schema)
     names: dict[tuple[str, int], dict[str, None]] = {}
-    for reference in (each for naming in (schema, *targets) for each in naming.references):
-        names.setdefault((reference.subject, reference.version), {})[reference.name] = None
+    for naming in (schema, *targets):
+        for reference in naming.references:
+            target = registry.target(naming, reference)
+            if target is not None:
+                names.setdefault((target.subject, target.version), {})[reference.name] = None
     named = (NamedSchema(name, each.text) for each in targets for name in names[each.subject, each.version])
     return SchemaText(schema.text, tuple(named))
 

@@ -22,6 +22,9 @@ from kstore.errors import (
     KStoreError,
     RecordDeserializationError,
 )
+from tests.making.protobuf_rides import ROWS as PROTOBUF_ROWS
+from tests.making.protobuf_rides import V2 as PROTOBUF
+from tests.making.protobuf_rides import write_protobuf_rides
 from tests.making.rides import KEY, ROWS, V2, framed, register, write_rides
 from tests.values.test_resolution import record
 
@@ -66,6 +69,17 @@ def test_values_are_columns_of_the_files_and_each_record_has_a_row(root: Path, t
     assert rows_of(tmp_path / "out", "key", format=format) == [{"k": number} for number in range(6)]
     reasons = rows_of(tmp_path / "out", "_corrupt_value", format=format)
     assert [reason is not None for reason in reasons] == [False, False, False, True, True, False]
+
+
+def test_values_of_protobuf_are_columns_of_the_files(tmp_path: Path) -> None:
+    root = write_protobuf_rides(tmp_path / "rides")
+    for _ in range(2):
+        export(root, tmp_path / "out", topics=["rides"], value="protobuf")
+    assert rows_of(tmp_path / "out") == PROTOBUF_ROWS
+    given = kstore.ValueFormat("protobuf", schema=PROTOBUF, message_name="com.x.Ride", schemas=root)
+    for _ in range(2):
+        export(root, tmp_path / "two", topics=["rides"], value=given)
+    assert rows_of(tmp_path / "two") == PROTOBUF_ROWS
 
 
 def test_fields_may_be_columns_of_their_own(root: Path, tmp_path: Path) -> None:

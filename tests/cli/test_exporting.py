@@ -17,6 +17,7 @@ from kstore.store.opening import open_log
 from tests.cli.runner import Runner, runner, start
 from tests.cli.test_process import on_a_terminal
 from tests.making.exporting import TOPIC, checked_manifest, grow, rows_of_export, rows_of_source
+from tests.making.protobuf_rides import V2, write_protobuf_rides
 from tests.making.rides import ROWS, write_rides
 
 
@@ -62,6 +63,20 @@ def test_values_are_decoded_by_the_schemas_of_the_root_or_of_another(kstore: Run
     assert rows["value"].to_pylist() == ROWS
     wrong = kstore("export", root, tmp_path / "out", "--topic", "rides", "--value", "arvo")
     assert (wrong.status, "expected one of the formats" in wrong.err) == (EXIT_WRONG_USE, True)
+
+
+def test_values_of_protobuf_are_those_of_the_message_that_is_named(kstore: Runner, tmp_path: Path) -> None:
+    root = write_protobuf_rides(tmp_path / "rides")
+    (tmp_path / "ride.proto").write_text(V2)
+    asked = ["--topic", "rides", "--value", "protobuf", "--message", "Stop", "--schema", tmp_path / "ride.proto"]
+    for target in (tmp_path / "out", tmp_path / "out"):
+        assert kstore("export", root, target, *asked, "--schemas", root).status == EXIT_FINE
+    manifest = read_manifest(tmp_path / "out")
+    assert manifest is not None
+    rows = pq.read_table(tmp_path / "out" / manifest.files[0].path)["value"].to_pylist()
+    assert [row for row in rows if row is not None] == [{"name": "s"}]
+    alone = kstore("export", root, tmp_path / "two", "--topic", "rides", "--message", "Stop")
+    assert (alone.status, "--message is of no use without --value" in alone.err) == (EXIT_WRONG_USE, True)
 
 
 def test_selection_and_options_are_those_of_the_library(kstore: Runner, source: Path, tmp_path: Path) -> None:

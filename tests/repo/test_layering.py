@@ -62,7 +62,7 @@ WINGS = {
     ),
     "store": "settings < upkeep < opening, root < logs < topics < store < checks",
     "arrow": "columns, frames < assembler < decoding < log_batches, scans, packing",
-    "values": "decoded, registry < header_ids < primitives, providers < avro < formats < conversion, typed",
+    "values": "decoded, registry < header_ids < primitives, providers < avro, protobuf < formats < conversion, typed",
     "consumer": "consumer, groups",
     "staging": "area < sink, committed < commit",
     "archive": (

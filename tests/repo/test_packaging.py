@@ -121,6 +121,7 @@ def test_bare_install_needs_only_the_codecs(installed: Path) -> None:
         pytest.param("arrow", {"pyarrow", "numpy"}, id="arrow"),
         pytest.param("spark", {"pyarrow", "numpy", "pyspark"}, id="spark"),
         pytest.param("cli", {"typer", "rich"}, id="cli"),
+        pytest.param("protobuf", {"pyarrow", "numpy", "protobuf", "grpcio-tools"}, id="protobuf"),
         pytest.param("bench", {"crc32c", "numpy", "pyarrow", "pytest", "pytest-benchmark"}, id="bench"),
     ],
 )

@@ -26,6 +26,8 @@ from kstore.spark.readers import read_rows
 from kstore.spark.schema import UserSchema
 from tests.fakes.stream_query import StreamQuery
 from tests.making.avro_values import encoded
+from tests.making.protobuf_rides import ROWS as PROTOBUF_ROWS
+from tests.making.protobuf_rides import write_protobuf_rides
 from tests.making.rides import ROWS, V2, framed, register, write_rides
 from tests.values.test_resolution import record
 
@@ -101,6 +103,22 @@ def test_a_stream_reads_values_of_versions_that_are_registered_while_it_runs(
     send(root, ride(2, V2, id=5, carrier="AA", delay=None))
     run()
     assert rows == [*ROWS, {"id": 5, "carrier": "AA", "delay": None}]
+
+
+def test_spark_reads_protobuf_in_batches_and_streams(spark: SparkSession, tmp_path: Path) -> None:
+    root = write_protobuf_rides(tmp_path / "protobuf")
+    options = {"subscribe": "rides", "valueFormat": "protobuf", "keyFormat": "protobuf", "valueMessageName": "Ride"}
+    frame = spark.read.format("kstore").options(**options).load(str(root))
+    expected = "struct<id:bigint,carrier:string,delay:int,stops:array<struct<name:string>>>"
+    assert frame.schema["value"].dataType.simpleString() == expected
+    assert frame.orderBy("offset").toArrow()["value"].to_pylist() == PROTOBUF_ROWS
+    stream = spark.readStream.format("kstore").options(**options, startingOffsets="earliest").load(str(root))
+    rows: list[Any] = []
+    writer = stream.select("offset", "value.carrier").writeStream.foreachBatch(
+        lambda batch, _: rows.extend(row.carrier for row in batch.orderBy("offset").collect())
+    )
+    writer.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination()
+    assert rows == [row and row["carrier"] for row in PROTOBUF_ROWS]
 
 
 def test_tasks_read_no_schema(root: Path) -> None:

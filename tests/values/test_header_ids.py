@@ -49,7 +49,7 @@ def test_each_row_has_the_id_of_its_last_header() -> None:
     )
     found = ids.of(rows)
     assert found is not None
-    assert [number if number < 0 else ids.guid(number) for number in found.tolist()] == [
+    assert [number if number < 0 else ids.schema(number) for number in found.tolist()] == [
         -1,
         str(GUIDS[1]),
         str(GUIDS[0]),
@@ -66,7 +66,16 @@ def test_a_header_may_have_the_id_of_a_frame() -> None:
     found = ids.of(column([header(b"\0\0\0\0\0")], [header(b"\0\0\0\1\2")]))
     assert found is not None
     assert found.tolist() == [0, 258]
-    assert ids.guid(0) is None
+    assert ids.schema(0) == 0
+
+
+def test_what_follows_an_id_in_a_header_is_kept_for_the_format() -> None:
+    ids = HeaderIds(NAME)
+    found = ids.of(column([header(b"\0\0\0\0\7\2\4")], [header(guid(1) + b"\0")], [header(b"\0\0\0\0\7")]))
+    assert found is not None
+    numbers = found.tolist()
+    assert [ids.schema(number) for number in numbers] == [7, str(GUIDS[1]), 7]
+    assert [ids.rest(number) for number in numbers] == [b"\2\4", b"\0", b""]
 
 
 @pytest.mark.parametrize("data", [None, b"", b"\0\0\0\0", b"\1" + bytes(15), b"\2" + bytes(16)], ids=str)
@@ -75,7 +84,7 @@ def test_a_header_without_an_id_says_so(data: bytes | None) -> None:
     found = ids.of(column([header(data)]))
     assert found is not None
     with pytest.raises(SchemaNotFoundError, match="the header __value_schema_id has neither the GUID nor the id"):
-        ids.guid(int(found[0]))
+        ids.schema(int(found[0]))
 
 
 def test_values_with_an_id_in_a_header_have_no_frame_and_bad_headers_make_bad_values(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from kstore.types import MAX_OFFSET
 if TYPE_CHECKING:
     from kstore.archive.tables.appending import TableSummary
     from kstore.cli.output import Output
+    from kstore.values.formats import ValueFormat
 
 COLUMNS = (
     Column("topic"),
@@ -54,6 +55,7 @@ class TypedOptions(NamedTuple):
     key: str | None
     schemas: str | None
     schema: str | None
+    message: str | None
 
     def checked(self) -> ExportOptions:
         """Return the options.  Raises: WrongUseError."""
@@ -77,13 +79,24 @@ class TypedOptions(NamedTuple):
                 open_transactions="keep" if self.open_transactions == "keep" else "wait",
                 on_error="skip" if self.skip_damaged else "raise",
                 topic_ids=dict(_topic_and_id(text) for text in self.topic_id or ()),
-                value=self.value,
+                value=self._value(),
                 key=self.key,
                 schemas=self.schemas,
-                schema=self.schema,
+                schema=self.schema if self.message is None else None,
             )
         except ValueError as error:
             raise WrongUseError(str(error)) from error
+
+    def _value(self) -> ValueFormat | str | None:
+        """Return the format of values.  Raises: ValueError."""
+        if self.message is None:
+            return self.value
+        if self.value is None:
+            raise ValueError("--message is of no use without --value")
+        # Only here, since it imports pyarrow.
+        from kstore.values.formats import ValueFormat
+
+        return ValueFormat(self.value, schema=self.schema, schemas=self.schemas, message_name=self.message)
 
 
 def _names(texts: list[str] | None) -> list[str] | None:

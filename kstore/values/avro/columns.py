@@ -22,7 +22,7 @@ from kstore.values.avro.schema import (
     UnionType,
     type_name,
 )
-from kstore.values.decoded import Wanted
+from kstore.values.decoded import MOST_COLUMN_DEPTH, MOST_COLUMNS, Wanted
 
 _PRIMITIVE: dict[str, tuple[pa.DataType, str, int]] = {
     "null": (pa.null(), "null", 0),
@@ -46,9 +46,6 @@ _TIMES: dict[str, pa.DataType] = {
     "local-timestamp-nanos": pa.timestamp("ns"),
 }
 _MOST_DIGITS_OF_128_BITS = 38
-_MOST_COLUMNS = 16_384
-# Arrow imports no deeper nesting.
-_MOST_DEPTH = 60
 _MOST_FIXED_BYTES = 65_536
 # Unsigned in Avro, which Spark's tables have no type for.
 DURATION_FIELDS = ("months", "days", "milliseconds")
@@ -122,11 +119,11 @@ class _Columns:
     def column(self, avro_type: AvroType, wanted: Wanted, path: str) -> Column:
         """Return the column of a type, with those below it.  Raises: InvalidSchemaError."""
         self._count += 1
-        if self._count > _MOST_COLUMNS or self._depth > _MOST_DEPTH:
-            found = f"more than {_MOST_COLUMNS} columns" if self._count > _MOST_COLUMNS else "columns in columns"
+        if self._count > MOST_COLUMNS or self._depth > MOST_COLUMN_DEPTH:
+            found = f"more than {MOST_COLUMNS} columns" if self._count > MOST_COLUMNS else "columns in columns"
             raise InvalidSchemaError(
-                f"field {path or 'value'!r} of the Avro schema: there may be {_MOST_COLUMNS} columns, nested "
-                f"{_MOST_DEPTH} deep, and the schema has {found}: leave some out by naming the fields to read"
+                f"field {path or 'value'!r} of the Avro schema: there may be {MOST_COLUMNS} columns, nested "
+                f"{MOST_COLUMN_DEPTH} deep, and the schema has {found}: leave some out by naming the fields to read"
             )
         self._depth += 2 if isinstance(avro_type, MapType) else not isinstance(avro_type, UnionType)
         column = self._of(avro_type, wanted, path)

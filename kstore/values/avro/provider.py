@@ -33,7 +33,7 @@ class AvroProvider:
             return json.dumps(source)
         if isinstance(source, str) and source.lstrip()[:1] in ("{", "[", '"'):
             return source
-        return file_bytes(source).decode("utf-8", "replace")
+        return (source if isinstance(source, bytes) else file_bytes(source)).decode("utf-8", "replace")
 
     def reader_schema(self, schema: SchemaText) -> SchemaText:
         _parsed(schema)
