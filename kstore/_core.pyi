@@ -555,7 +555,13 @@ class AvroProgram:
     ) -> None: ...
 
 @final
-class AvroDecoder:
+class JsonProgram:
+    def __init__(
+        self, columns: ValueColumns, nodes: Sequence[tuple[int, int, int, int, int, int, int]], names: bytes
+    ) -> None: ...
+
+@final
+class ValueDecoder:
     def __init__(
         self,
         columns: ValueColumns,
@@ -565,7 +571,7 @@ class AvroDecoder:
     ) -> None: ...
     columns: Final[ValueColumns]
     schema_id: int
-    def add(self, schema_id: int, program: AvroProgram | None) -> None: ...
+    def add(self, schema_id: int, program: AvroProgram | JsonProgram | None) -> None: ...
     def decode(
         self,
         validity: Buffer | None,
@@ -577,7 +583,7 @@ class AvroDecoder:
         row: int = 0,
         ids: Buffer | None = None,
     ) -> tuple[int, int]: ...
-    def faults(self) -> list[tuple[int, str, int, int]]: ...
+    def faults(self) -> list[tuple[int, str, int, int, int]]: ...
 
 @final
 class ExportedBatch:

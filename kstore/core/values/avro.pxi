@@ -39,7 +39,6 @@ cdef extern from *:
     int lowest_bit "__builtin_ctzll"(uint64_t bits) noexcept nogil
 
 cdef enum:
-    UNWANTED = -1               # the column of a step whose value is skipped
     MOST_VALUE_DEPTH = 1000     # of values in values: recursive schemas have no bound of their own
     MOST_EMPTY_ITEMS = 1024     # of a value, that take no byte in it
     UUID_SIZE = 16
@@ -79,18 +78,6 @@ cdef struct AvroStep:
     int64_t constant
     int64_t constant_size
 
-cdef struct AvroRun:
-    const AvroStep* steps
-    const int32_t* references
-    const uint8_t* constants
-    ValueTable* table
-    const uint8_t* start
-    const uint8_t* at
-    const uint8_t* end
-    const uint8_t* readable_end
-    int64_t empty_items
-
-
 # Returns: the bytes of the varint at p, 0 if that is not known from the next eight bytes, or they can't be loaded.
 cdef inline int64_t varint_bytes(const uint8_t* p, const uint8_t* readable_end, uint64_t* word) noexcept nogil:
     cdef uint64_t ends
@@ -110,7 +97,7 @@ cdef inline uint64_t joined_bits(uint64_t word, int64_t size) noexcept nogil:
 
 
 # As read_avro_long, for a number of any number of bytes.
-cdef ValueFault read_wide_number(AvroRun* r, int64_t* value) noexcept nogil:
+cdef ValueFault read_wide_number(ValueRun* r, int64_t* value) noexcept nogil:
     cdef const uint8_t* p = r.at
     cdef int64_t left = min(r.end - p, <int64_t>MAX_VARLONG_SIZE)
     cdef uint64_t result = 0
@@ -129,7 +116,7 @@ cdef ValueFault read_wide_number(AvroRun* r, int64_t* value) noexcept nogil:
     return VALUE_BAD_VARINT if left == MAX_VARLONG_SIZE else VALUE_TRUNCATED
 
 
-cdef inline ValueFault read_avro_long(AvroRun* r, int64_t* value) noexcept nogil:
+cdef inline ValueFault read_avro_long(ValueRun* r, int64_t* value) noexcept nogil:
     cdef const uint8_t* p = r.at
     if r.end - p >= 2:
         if p[0] < 0x80:
@@ -143,7 +130,7 @@ cdef inline ValueFault read_avro_long(AvroRun* r, int64_t* value) noexcept nogil
     return read_wide_number(r, value)
 
 
-cdef inline ValueFault read_avro_int(AvroRun* r, int32_t* value) noexcept nogil:
+cdef inline ValueFault read_avro_int(ValueRun* r, int32_t* value) noexcept nogil:
     cdef int64_t wide
     cdef ValueFault fault = read_avro_long(r, &wide)
     if fault == VALUE_SOUND and wide != <int32_t>wide:
@@ -153,7 +140,7 @@ cdef inline ValueFault read_avro_int(AvroRun* r, int32_t* value) noexcept nogil:
 
 
 # Moves past `size` bytes, of which it returns the first in `p`.
-cdef inline ValueFault take_from_value(AvroRun* r, int64_t size, const uint8_t** p) noexcept nogil:
+cdef inline ValueFault take_from_value(ValueRun* r, int64_t size, const uint8_t** p) noexcept nogil:
     if size < 0:
         return VALUE_BAD_SIZE
     if size > r.end - r.at:
@@ -163,117 +150,22 @@ cdef inline ValueFault take_from_value(AvroRun* r, int64_t size, const uint8_t**
     return VALUE_SOUND
 
 
-cdef inline ValueFault take_sized_from_value(AvroRun* r, const uint8_t** p, int64_t* size) noexcept nogil:
+cdef inline ValueFault take_sized_from_value(ValueRun* r, const uint8_t** p, int64_t* size) noexcept nogil:
     cdef ValueFault fault = read_avro_long(r, size)
     return take_from_value(r, size[0], p) if fault == VALUE_SOUND else fault
 
 
-cdef ValueFault put_fixed(AvroRun* r, int32_t column, const void* p, int64_t width) noexcept nogil:
-    cdef ValueColumn* c = r.table.columns + column
-    cdef ValueFault fault
-    if column == UNWANTED:
-        return VALUE_SOUND
-    fault = room_for_row(r.table, c)
-    if fault == VALUE_SOUND:
-        memcpy(c.data + c.rows * width, p, <size_t>width)
-        end_row(c)
-    return fault
-
-
-cdef inline ValueFault put_four(AvroRun* r, int32_t column, const void* p) noexcept nogil:
-    cdef ValueColumn* c = r.table.columns + column
-    cdef ValueFault fault
-    if column == UNWANTED:
-        return VALUE_SOUND
-    fault = room_for_row(r.table, c)
-    if fault == VALUE_SOUND:
-        memcpy(c.data + c.rows * 4, p, 4)
-        end_row(c)
-    return fault
-
-
-cdef inline ValueFault put_eight(AvroRun* r, int32_t column, const void* p) noexcept nogil:
-    cdef ValueColumn* c = r.table.columns + column
-    cdef ValueFault fault
-    if column == UNWANTED:
-        return VALUE_SOUND
-    fault = room_for_row(r.table, c)
-    if fault == VALUE_SOUND:
-        memcpy(c.data + c.rows * 8, p, 8)
-        end_row(c)
-    return fault
-
-
-cdef inline ValueFault put_long(AvroRun* r, int32_t column, int64_t value) noexcept nogil:
-    return put_eight(r, column, &value)
-
-
-cdef inline ValueFault put_double(AvroRun* r, int32_t column, double value) noexcept nogil:
-    return put_eight(r, column, &value)
-
-
-cdef inline ValueFault put_float(AvroRun* r, int32_t column, float value) noexcept nogil:
-    return put_four(r, column, &value)
-
-
-cdef inline ValueFault put_value_bytes(AvroRun* r, int32_t column, const uint8_t* p, int64_t size,
-                                       const uint8_t* readable_end) noexcept nogil:
-    cdef ValueColumn* c = r.table.columns + column
-    cdef ValueFault fault
-    if column == UNWANTED:
-        return VALUE_SOUND
-    fault = room_for_row(r.table, c)
-    if fault == VALUE_SOUND:
-        fault = room_for_bytes(r.table, c, size)
-    if fault == VALUE_SOUND:
-        ks_copy(c.data + c.used, p, size, readable_end)
-        c.used += size
-        end_variable_row(c)
-    return fault
-
-
-cdef ValueFault put_value_text(AvroRun* r, int32_t column, const uint8_t* p, int64_t size) noexcept nogil:
-    cdef ValueColumn* c = r.table.columns + column
-    cdef int64_t good
-    cdef ValueFault fault
-    if column == UNWANTED:
-        return VALUE_SOUND
-    if is_ascii(p, size, r.readable_end):
-        return put_value_bytes(r, column, p, size, r.readable_end)
-    good = valid_utf8(p, size)
-    if good == size:
-        return put_value_bytes(r, column, p, size, r.readable_end)
-    fault = room_for_row(r.table, c)
-    if fault == VALUE_SOUND:
-        fault = room_for_bytes(r.table, c, UTF8_GROWTH * size)
-    if fault == VALUE_SOUND:
-        c.used += copy_as_text(c.data + c.used, p, size, good, r.readable_end)
-        end_variable_row(c)
-    return fault
-
-
-cdef ValueFault read_boolean(AvroRun* r, int32_t column) noexcept nogil:
-    cdef ValueColumn* c = r.table.columns + column
+cdef ValueFault read_boolean(ValueRun* r, int32_t column) noexcept nogil:
     cdef const uint8_t* p
     cdef ValueFault fault = take_from_value(r, 1, &p)
     if fault != VALUE_SOUND:
         return fault
     if p[0] > 1:
         return VALUE_BAD_BOOLEAN
-    if column == UNWANTED:
-        return VALUE_SOUND
-    fault = room_for_row(r.table, c)
-    if fault != VALUE_SOUND:
-        return fault
-    if p[0]:
-        set_bit(c.data, c.rows)
-    else:
-        clear_bit(c.data, c.rows)
-    end_row(c)
-    return VALUE_SOUND
+    return put_bit(r, column, p[0] == 1)
 
 
-cdef ValueFault read_enum(AvroRun* r, const AvroStep* s) noexcept nogil:
+cdef ValueFault read_enum(ValueRun* r, const AvroStep* s) noexcept nogil:
     cdef int32_t symbol
     cdef int32_t text
     cdef int32_t size
@@ -307,7 +199,7 @@ cdef bint is_below(const uint64_t* number, const uint64_t* bound) noexcept nogil
     return False
 
 
-cdef ValueFault read_decimal(AvroRun* r, const AvroStep* s) noexcept nogil:
+cdef ValueFault read_decimal(ValueRun* r, const AvroStep* s) noexcept nogil:
     cdef const uint8_t* p = NULL
     cdef int64_t size = s.size
     cdef uint8_t number[8 * LIMBS]
@@ -335,7 +227,7 @@ cdef ValueFault read_decimal(AvroRun* r, const AvroStep* s) noexcept nogil:
     return put_fixed(r, s.column, limbs, r.table.columns[s.column].width)
 
 
-cdef ValueFault read_uuid(AvroRun* r, int32_t column) noexcept nogil:
+cdef ValueFault read_uuid(ValueRun* r, int32_t column) noexcept nogil:
     cdef uint8_t text[UUID_TEXT_SIZE]
     cdef const uint8_t* p
     cdef const char* digits = "0123456789abcdef"
@@ -354,7 +246,7 @@ cdef ValueFault read_uuid(AvroRun* r, int32_t column) noexcept nogil:
     return put_value_bytes(r, column, text, UUID_TEXT_SIZE, text + UUID_TEXT_SIZE)
 
 
-cdef ValueFault read_duration(AvroRun* r, int32_t column) noexcept nogil:
+cdef ValueFault read_duration(ValueRun* r, int32_t column) noexcept nogil:
     cdef const uint8_t* p
     cdef int32_t first
     cdef int i
@@ -369,20 +261,9 @@ cdef ValueFault read_duration(AvroRun* r, int32_t column) noexcept nogil:
     return end_struct(r, column)
 
 
-cdef inline ValueFault end_struct(AvroRun* r, int32_t column) noexcept nogil:
-    cdef ValueColumn* c = r.table.columns + column
-    cdef ValueFault fault
-    if column == UNWANTED:
-        return VALUE_SOUND
-    fault = room_for_row(r.table, c)
-    if fault == VALUE_SOUND:
-        end_row(c)
-    return fault
-
-
 # Reads the item count of the next block of an array or map, 0 at its end. A block with its size in bytes is skipped as
 # a whole if the step has no column, and then counts as one without items.
-cdef ValueFault read_block(AvroRun* r, const AvroStep* s, int64_t* count, bint* is_last) noexcept nogil:
+cdef ValueFault read_block(ValueRun* r, const AvroStep* s, int64_t* count, bint* is_last) noexcept nogil:
     cdef const uint8_t* p
     cdef int64_t size
     cdef ValueFault fault = read_avro_long(r, count)
@@ -409,7 +290,7 @@ cdef ValueFault read_block(AvroRun* r, const AvroStep* s, int64_t* count, bint* 
     return VALUE_SOUND
 
 
-cdef ValueFault read_items(AvroRun* r, const AvroStep* s, int depth) noexcept nogil:
+cdef ValueFault read_items(ValueRun* r, const AvroStep* s, int depth) noexcept nogil:
     cdef ValueColumn* c = r.table.columns + s.column
     cdef int32_t pair = UNWANTED if s.column == UNWANTED else c.first_child
     cdef int32_t key = UNWANTED
@@ -438,17 +319,11 @@ cdef ValueFault read_items(AvroRun* r, const AvroStep* s, int depth) noexcept no
                 fault = end_struct(r, pair)
             if fault != VALUE_SOUND:
                 return fault
-    if fault != VALUE_SOUND or s.column == UNWANTED:
-        return fault
-    fault = room_for_row(r.table, c)
-    if fault == VALUE_SOUND:
-        c.offsets[c.rows + 1] = <int32_t>r.table.columns[c.first_child].rows
-        end_row(c)
-    return fault
+    return end_list(r, s.column) if fault == VALUE_SOUND else fault
 
 
 # Reads a value that is the member number `s.size` of a union's struct; the others are null.
-cdef ValueFault read_member(AvroRun* r, const AvroStep* s, int depth) noexcept nogil:
+cdef ValueFault read_member(ValueRun* r, const AvroStep* s, int depth) noexcept nogil:
     cdef ValueColumn* c = r.table.columns + s.column
     cdef ValueFault fault
     cdef int32_t i
@@ -463,7 +338,7 @@ cdef ValueFault read_member(AvroRun* r, const AvroStep* s, int depth) noexcept n
 
 
 # Reads a default, which is encoded among the constants.
-cdef ValueFault read_default(AvroRun* r, const AvroStep* s, int depth) noexcept nogil:
+cdef ValueFault read_default(ValueRun* r, const AvroStep* s, int depth) noexcept nogil:
     cdef const uint8_t* at = r.at
     cdef const uint8_t* end = r.end
     cdef const uint8_t* readable_end = r.readable_end
@@ -477,7 +352,7 @@ cdef ValueFault read_default(AvroRun* r, const AvroStep* s, int depth) noexcept 
 
 
 # Reads which branch of a union follows, and goes to its step, which is no union.
-cdef inline ValueFault read_branch(AvroRun* r, const AvroStep** s) noexcept nogil:
+cdef inline ValueFault read_branch(ValueRun* r, const AvroStep** s) noexcept nogil:
     cdef int64_t branch
     cdef ValueFault fault = read_avro_long(r, &branch)
     if fault != VALUE_SOUND:
@@ -488,7 +363,7 @@ cdef inline ValueFault read_branch(AvroRun* r, const AvroStep** s) noexcept nogi
     return VALUE_SOUND
 
 
-cdef inline ValueFault read_plain(AvroRun* r, const AvroStep* s) noexcept nogil:
+cdef inline ValueFault read_plain(ValueRun* r, const AvroStep* s) noexcept nogil:
     cdef const uint8_t* p = NULL
     cdef int64_t wide = 0
     cdef int32_t narrow = 0
@@ -516,7 +391,7 @@ cdef inline ValueFault read_plain(AvroRun* r, const AvroStep* s) noexcept nogil:
     return read_boolean(r, s.column)
 
 
-cdef ValueFault read_record(AvroRun* r, const AvroStep* s, int depth) noexcept nogil:
+cdef ValueFault read_record(ValueRun* r, const AvroStep* s, int depth) noexcept nogil:
     cdef const AvroStep* inner
     cdef ValueFault fault
     cdef int32_t i
@@ -532,7 +407,7 @@ cdef ValueFault read_record(AvroRun* r, const AvroStep* s, int depth) noexcept n
     return end_struct(r, s.column)
 
 
-cdef ValueFault read_other(AvroRun* r, const AvroStep* s, int depth) noexcept nogil:
+cdef ValueFault read_other(ValueRun* r, const AvroStep* s, int depth) noexcept nogil:
     if s.kind < STEP_RECORD:
         return read_scalar(r, s)
     if depth >= MOST_VALUE_DEPTH:
@@ -549,7 +424,7 @@ cdef ValueFault read_other(AvroRun* r, const AvroStep* s, int depth) noexcept no
 
 
 # Reads the value of a step, of whatever kind; of a union, that of the branch.
-cdef ValueFault read_step(AvroRun* r, int32_t number, int depth) noexcept nogil:
+cdef ValueFault read_step(ValueRun* r, int32_t number, int depth) noexcept nogil:
     cdef const AvroStep* s = r.steps + number
     cdef ValueFault fault
     if s.kind == STEP_UNION:
@@ -560,7 +435,7 @@ cdef ValueFault read_step(AvroRun* r, int32_t number, int depth) noexcept nogil:
 
 
 # Reads a number that becomes a wider one.
-cdef ValueFault read_promoted(AvroRun* r, const AvroStep* s) noexcept nogil:
+cdef ValueFault read_promoted(ValueRun* r, const AvroStep* s) noexcept nogil:
     cdef const uint8_t* p = NULL
     cdef float single
     cdef int32_t narrow = 0
@@ -587,7 +462,7 @@ cdef ValueFault read_promoted(AvroRun* r, const AvroStep* s) noexcept nogil:
 
 
 # Moves past a number, of which it needs not know the value.
-cdef inline ValueFault skip_number(AvroRun* r, const uint8_t** at) noexcept nogil:
+cdef inline ValueFault skip_number(ValueRun* r, const uint8_t** at) noexcept nogil:
     cdef const uint8_t* p = at[0]
     cdef int64_t size
     cdef uint64_t word = 0
@@ -605,7 +480,7 @@ cdef inline ValueFault skip_number(AvroRun* r, const uint8_t** at) noexcept nogi
     return fault
 
 
-cdef inline ValueFault skip_sized(AvroRun* r, const uint8_t** at) noexcept nogil:
+cdef inline ValueFault skip_sized(ValueRun* r, const uint8_t** at) noexcept nogil:
     cdef const uint8_t* p = at[0]
     cdef int64_t size
     cdef ValueFault fault
@@ -627,7 +502,7 @@ cdef inline ValueFault skip_sized(AvroRun* r, const uint8_t** at) noexcept nogil
 
 
 # Passes over fields of a record that nobody wants.
-cdef ValueFault skip_fields(AvroRun* r, const AvroStep* s) noexcept nogil:
+cdef ValueFault skip_fields(ValueRun* r, const AvroStep* s) noexcept nogil:
     cdef const int32_t* fields = r.references + s.first
     cdef const int32_t* last = fields + 2 * s.count
     cdef const uint8_t* at = r.at
@@ -666,7 +541,7 @@ cdef ValueFault skip_fields(AvroRun* r, const AvroStep* s) noexcept nogil:
 
 
 # Reads a time of day, in milliseconds or microseconds.
-cdef ValueFault read_time(AvroRun* r, const AvroStep* s) noexcept nogil:
+cdef ValueFault read_time(ValueRun* r, const AvroStep* s) noexcept nogil:
     cdef int64_t wide = 0
     cdef int32_t narrow
     cdef ValueFault fault = read_avro_long(r, &wide)
@@ -678,7 +553,7 @@ cdef ValueFault read_time(AvroRun* r, const AvroStep* s) noexcept nogil:
     return put_fixed(r, s.column, &narrow, 4) if s.kind == STEP_TIME_MILLIS else put_long(r, s.column, wide)
 
 
-cdef ValueFault read_scalar(AvroRun* r, const AvroStep* s) noexcept nogil:
+cdef ValueFault read_scalar(ValueRun* r, const AvroStep* s) noexcept nogil:
     cdef const uint8_t* p = NULL
     cdef ValueFault fault
     if s.kind == STEP_SKIP:

@@ -1,4 +1,4 @@
-# AvroDecoder: a column of Avro values, of any number of schemas, decoded row by row into one set of columns.
+# ValueDecoder: a column of values, of any number of schemas, decoded row by row into one set of columns.
 
 # Whether the column of a step has the layout and the width that the step stores.
 cdef bint fits_column(const AvroStep* s, const ValueTable* t) noexcept:
@@ -125,12 +125,14 @@ cdef class AvroProgram:
         free(self.references)
 
 
-# A value that became a null row: its row in the table, why, where in the value it was seen, and the id of its schema.
+# A value that became a null row: its row in the table, why, where in the value it was seen, the id of its schema, and
+# the node of JSON that it does not fit, -1 for none.
 cdef struct FaultNote:
     int64_t row
     int64_t schema_id
     int64_t position
     ValueFault fault
+    int32_t node
 
 cdef struct KnownSchema:
     int64_t schema_id
@@ -139,6 +141,8 @@ cdef struct KnownSchema:
     const int32_t* references
     const uint8_t* constants
     int32_t root
+    const JsonNode* nodes       # NULL for Avro
+    const int32_t* ordered
 
 cdef enum ValueStop:
     STOP_AT_END
@@ -161,8 +165,8 @@ cdef struct ValueInput:
 
 
 @cython.final
-cdef class AvroDecoder:
-    """Decodes values of any number of writers' schemas into the columns of one reader.
+cdef class ValueDecoder:
+    """Decodes values of any number of writers' schemas into the columns of one reader: Avro, or JSON.
 
     A value that cannot be decoded becomes a null row, and a note in `faults`.
     Args: columns: where rows go; framing: what each value begins with, one of VALUE_FRAMINGS; allows_trailing: whether
@@ -181,7 +185,7 @@ cdef class AvroDecoder:
     cdef int64_t note_count
     cdef int64_t note_capacity
     cdef ValueInput values
-    cdef AvroRun run
+    cdef ValueRun run
 
     def __cinit__(self, ValueColumns columns, *, framing, bint allows_trailing):
         if columns is None:
@@ -196,11 +200,12 @@ cdef class AvroDecoder:
     def __dealloc__(self):
         free(self.known)
         free(self.notes)
+        free(self.run.key)
 
-    def add(self, int64_t schema_id, AvroProgram program):
+    def add(self, int64_t schema_id, program):
         """Have values of a schema id read by a program, or become null rows if it is None.
 
-        Args: schema_id: -1 for values without a frame.  Raises: MemoryError.
+        Args: schema_id: -1 for values without a frame; program: an AvroProgram or a JsonProgram.  Raises: MemoryError.
         """
         cdef int64_t number = self.place_of(schema_id)
         self.current = NULL
@@ -212,12 +217,29 @@ cdef class AvroDecoder:
             self.known_count += 1
         self.programs[schema_id] = program
         self.known[number].schema_id = schema_id
+        self.known[number].is_readable = False
+        self.known[number].nodes = NULL
+        if isinstance(program, JsonProgram):
+            self.add_json(self.known + number, program)
+        elif program is not None:
+            self.add_avro(self.known + number, program)
         self.known[number].is_readable = program is not None
-        if program is not None:
-            self.known[number].steps = program.steps
-            self.known[number].references = program.references
-            self.known[number].constants = <const uint8_t*>PyBytes_AS_STRING(program.constants)
-            self.known[number].root = program.root
+
+    cdef void add_avro(self, KnownSchema* known, AvroProgram program) noexcept:
+        known.steps = program.steps
+        known.references = program.references
+        known.constants = <const uint8_t*>PyBytes_AS_STRING(program.constants)
+        known.root = program.root
+
+    cdef int add_json(self, KnownSchema* known, JsonProgram program) except -1:
+        if program.key_room > self.run.key_room:
+            if regrow(<void**>&self.run.key, program.key_room) != VALUE_SOUND:
+                raise MemoryError(f"no memory for a name of {program.key_room} bytes")
+            self.run.key_room = program.key_room
+        known.nodes = program.nodes
+        known.ordered = program.ordered
+        known.constants = <const uint8_t*>PyBytes_AS_STRING(program.names)
+        return 0
 
     cdef int grow_known(self) except -1:
         cdef int64_t capacity = max(2 * self.known_capacity, 16)
@@ -291,13 +313,13 @@ cdef class AvroDecoder:
 
     def faults(self):
         """Return, for each null row that takes the place of a bad value, (row among those not taken, reason, position
-        in the value in bytes, schema id), and forget them.
+        in the value in bytes, schema id, the number of the JSON node that it does not fit or -1), and forget them.
         """
         cdef list reasons = []
         cdef int64_t i
         for i in range(self.note_count):
             note = self.notes[i]
-            reasons.append((note.row, VALUE_FAULTS[note.fault], note.position, note.schema_id))
+            reasons.append((note.row, VALUE_FAULTS[note.fault], note.position, note.schema_id, note.node))
         self.note_count = 0
         return reasons
 
@@ -351,11 +373,12 @@ cdef class AvroDecoder:
         note.fault = fault
         note.schema_id = self.schema_id
         note.position = self.run.at - self.run.start
+        note.node = self.run.node
         self.note_count += 1
         return VALUE_SOUND
 
     cdef ValueStop decode_row(self, int64_t row, ValueFault* fault) noexcept nogil:
-        cdef AvroRun* r = &self.run
+        cdef ValueRun* r = &self.run
         cdef ValueInput* v = &self.values
         cdef int64_t at = v.first + row
         fault[0] = VALUE_SOUND
@@ -368,6 +391,7 @@ cdef class AvroDecoder:
         r.end = v.data + v.offsets[at + 1]
         r.readable_end = v.data + v.data_size
         r.empty_items = 0
+        r.node = -1
         if not self.take_schema(-1 if v.ids == NULL else v.ids[row]):
             fault[0] = VALUE_NOT_FRAMED
             return STOP_AT_END
@@ -376,9 +400,14 @@ cdef class AvroDecoder:
         if not self.current.is_readable:
             fault[0] = VALUE_NO_SCHEMA
             return STOP_AT_END
+        r.constants = self.current.constants
+        if self.current.nodes != NULL:
+            r.nodes = self.current.nodes
+            r.ordered = self.current.ordered
+            fault[0] = read_json(r)
+            return STOP_AT_END
         r.steps = self.current.steps
         r.references = self.current.references
-        r.constants = self.current.constants
         fault[0] = read_step(r, self.current.root, 0)
         if fault[0] == VALUE_SOUND and r.at != r.end and not v.allows_trailing:
             fault[0] = VALUE_TRAILING_BYTES
@@ -387,7 +416,7 @@ cdef class AvroDecoder:
     # Finds the schema of a value, whose frame it moves past unless the id is from elsewhere. Returns: False if the
     # value has no frame.
     cdef bint take_schema(self, int64_t schema_id) noexcept nogil:
-        cdef AvroRun* r = &self.run
+        cdef ValueRun* r = &self.run
         cdef int64_t size = r.end - r.at
         cdef int64_t number
         if schema_id < 0 and self.values.framing != FRAMING_NONE:
@@ -430,6 +459,13 @@ VALUE_FAULTS = (
     "bytes follow the value",
     "it does not begin with the magic byte and the id of a schema",
     "the schema of its id is not known",
+    "what follows is no JSON",
+    "it ends before its JSON does",
+    "what follows is not UTF-8",
+    "the type of a field is another one",
+    "a number is no integer",
+    "a number does not fit",
+    "an object repeats the names of fields more than 1024 times",
 )
 VALUE_FRAMINGS = {"none": <int>FRAMING_NONE, "confluent": <int>FRAMING_CONFLUENT, "apicurio": <int>FRAMING_APICURIO}
 VALUE_STOPS = {

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from kstore._core import VALUE_STOPS, AvroDecoder, ExportedBatch, ValueColumns
+from kstore._core import VALUE_STOPS, ExportedBatch, ValueColumns, ValueDecoder
 from kstore.errors import SchemaError
 from kstore.values.avro.columns import Column, layout_of
 from kstore.values.avro.resolution import Resolution
@@ -40,7 +40,7 @@ class AvroReader:
         self._reader = reader
         self._writer_of = writer_of
         self._columns = ValueColumns(layout_of(reader), most_bytes=most_bytes)
-        self._decoder = AvroDecoder(self._columns, framing=framing, allows_trailing=framing != "none")
+        self._decoder = ValueDecoder(self._columns, framing=framing, allows_trailing=framing != "none")
         self._schema = pa.schema([pa.field("value", reader.arrow_type)])
         self._header_ids = header_ids
         self._problems: dict[int, str] = {}
@@ -82,7 +82,7 @@ class AvroReader:
     def _taken(self, start: int) -> DecodedValues:
         bad = [
             BadValue(row, self._reason(reason, position, schema_id=schema_id), schema_id)
-            for row, reason, position, schema_id in self._decoder.faults()
+            for row, reason, position, schema_id, _ in self._decoder.faults()
         ]
         rows = self._columns.row_count
         exported = ExportedBatch([self._columns.take()], row_count=rows)
