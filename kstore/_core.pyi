@@ -529,6 +529,7 @@ class HeldBuffer:
 
 VALUE_LAYOUTS: Final[dict[str, int]]
 AVRO_STEPS: Final[dict[str, int]]
+JSON_NODES: Final[dict[str, int]]
 AVRO_SKIPS: Final[dict[str, int]]
 VALUE_FRAMINGS: Final[dict[str, int]]
 VALUE_STOPS: Final[dict[str, int]]

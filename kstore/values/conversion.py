@@ -10,9 +10,6 @@ import pyarrow.compute as pc
 
 from kstore.values.decoded import BadValue, ColumnFormat, DecodedValues, ValueReader, Wanted
 
-# As Spark's from_protobuf has it.
-_UINT64 = pa.decimal128(20, 0)
-
 
 @dataclass(frozen=True)
 class ConvertedFormat:
@@ -64,20 +61,27 @@ class _ConvertingReader:
         return DecodedValues(part.start, pa.concat_arrays(rows), sorted(bad))
 
 
+# As Spark's from_protobuf has them.
+_SIGNED = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+}
+
+
 def common_type(arrow_type: pa.DataType) -> pa.DataType:
     """Return the nearest type that Spark and tables have.
 
-    They have no nanoseconds, times of day, durations, unsigned numbers, sizes of bytes, or null.
+    They have no nanoseconds, times of day, durations, unsigned numbers, sizes of bytes, extensions, or null.
     """
     kinds = pa.types
+    if isinstance(arrow_type, pa.BaseExtensionType):
+        return common_type(arrow_type.storage_type)
     if kinds.is_timestamp(arrow_type):
         return pa.timestamp("us", arrow_type.tz)
     if kinds.is_time32(arrow_type):
         return pa.int32()
-    if kinds.is_uint32(arrow_type):
-        return pa.int64()
-    if kinds.is_uint64(arrow_type):
-        return _UINT64
     if kinds.is_time64(arrow_type) or kinds.is_duration(arrow_type):
         return pa.int64()
     if kinds.is_decimal256(arrow_type) or kinds.is_null(arrow_type):
@@ -90,4 +94,4 @@ def common_type(arrow_type: pa.DataType) -> pa.DataType:
         return pa.list_(pa.field("element", common_type(arrow_type.value_type)))
     if kinds.is_map(arrow_type):
         return pa.map_(common_type(arrow_type.key_type), common_type(arrow_type.item_type))
-    return arrow_type
+    return _SIGNED.get(arrow_type, arrow_type)

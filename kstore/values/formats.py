@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
+from itertools import islice
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -15,27 +18,40 @@ from kstore.log.files.names import PartitionDirectory
 from kstore.store.opening import open_found
 from kstore.values.avro.provider import AvroProvider
 from kstore.values.decoded import CONFLUENT_FRAME_BYTES, ColumnFormat, Framing, Origin, ValueReader, Wanted
+from kstore.values.json_format.inference import inferred_type
+from kstore.values.json_format.provider import INFER, JsonProvider
 from kstore.values.primitives import PRIMITIVE_TYPES, PrimitiveReader
 from kstore.values.protobuf.provider import ProtobufProvider
 from kstore.values.providers import SchemaFormat, SchemaProvider, SchemaSource, SchemaText, registered_text
 from kstore.values.registry import RegisteredSchema, SchemaRegistry, SchemaTopic, read_schemas
 
 # Of formats with schemas.
-PROVIDERS: dict[str, SchemaProvider] = {"avro": AvroProvider(), "protobuf": ProtobufProvider()}
+PROVIDERS: dict[str, SchemaProvider] = {
+    "avro": AvroProvider(),
+    "json": JsonProvider(),
+    "protobuf": ProtobufProvider(),
+}
 FORMATS = (*PROVIDERS, *PRIMITIVE_TYPES)
+# What a schema is inferred from: the first records of each partition, as far as these numbers go.
+SAMPLED_RECORDS, SAMPLED_RECORDS_OF_PARTITION = 10_000, 1_000
+SAMPLED_BYTES = 16 << 20
+_FRAME_BYTES = {"none": 0, "confluent": CONFLUENT_FRAME_BYTES, "apicurio": 9}
+
+_logger = logging.getLogger("kstore.values")
 
 
 class Partitions(NamedTuple):
     """The partitions whose keys or values are read, as far as their schema depends on it.
 
     topics: their topics; root, env: where a registry's topic may be, root None without such a place. first: returns the
-    first of their keys or values that is not null.
+    first of their keys or values that is not null. sample: yields those among their first records.
     """
 
     topics: tuple[str, ...]
     root: str | None
     env: Env
     first: Callable[[Origin], bytes | None]
+    sample: Callable[[Origin], Iterator[bytes]] = lambda _: iter(())
 
     @classmethod
     def of(cls, directories: Sequence[PartitionDirectory], *, on_error: OnError = "raise") -> Partitions:
@@ -50,9 +66,23 @@ class Partitions(NamedTuple):
                             return data
             return None
 
+        def sample(origin: Origin) -> Iterator[bytes]:
+            share = max(1, len(directories))
+            records = max(1, min(SAMPLED_RECORDS_OF_PARTITION, SAMPLED_RECORDS // share))
+            for directory in directories[:SAMPLED_RECORDS]:
+                left = SAMPLED_BYTES // share
+                with open_found(directory) as log:
+                    for record in islice(log.read(on_error=on_error), records):
+                        data: bytes | None = record.value if origin == "value" else record.key
+                        if data is not None:
+                            yield data
+                            left -= len(data)
+                        if left <= 0:
+                            break
+
         topics = dict.fromkeys(directory.topic_partition.topic for directory in directories)
         root, env = (directories[0].root, directories[0].env) if directories else (None, DEFAULT_ENV)
-        return cls(tuple(topics), root, env, first)
+        return cls(tuple(topics), root, env, first, sample)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +107,9 @@ class PrimitiveFormat:
 class ValueFormat:
     """How keys or values are read.
 
-    Args: name: one of FORMATS. schema: an Avro schema as JSON text, as parsed JSON, or as the path of a file: what
-        records are read as. schemas: a root, a partition or a URL of one, with the topic `_schemas`, or a
+    Args: name: one of FORMATS. schema: a schema of Avro or a JSON Schema, as JSON text, as parsed JSON, or as the path
+        of a file: what records are read as. For JSON also a pyarrow.Schema or pyarrow.DataType, or "infer": the type
+        that a sample of the values has. schemas: a root, a partition or a URL of one, with the topic `_schemas`, or a
         SchemaRegistry: where schemas of framed values are looked up; None: the root of the partitions, unless
         schema is given. schema_id: which of them records are read as; None: the newest version of the subject.
         framing: what each value begins with; None: "confluent" with a registry, else "none". message_name: of Protobuf,
@@ -126,10 +157,11 @@ class SchemaTopics(Closing):
         place, env = (partitions.root, partitions.env) if options.schemas is None else (options.schemas, None)
         if place is None:
             return options
-        topic = self._topics.get(str(place))
-        if topic is None:
-            topic = self._topics[str(place)] = SchemaTopic(place, env)
-        return replace(options, schemas=topic.read())
+        with _naming_choices(options):
+            topic = self._topics.get(str(place))
+            if topic is None:
+                topic = self._topics[str(place)] = SchemaTopic(place, env)
+            return replace(options, schemas=topic.read())
 
     def close(self) -> None:
         """Close the topics; the next call opens them again."""
@@ -150,7 +182,8 @@ def format_for(options: ValueFormat, origin: Origin, partitions: Partitions) -> 
     """
     if options.name in PRIMITIVE_TYPES:
         return PrimitiveFormat(options.name)
-    return _schema_format(options, origin, partitions)
+    with _naming_choices(options):
+        return _schema_format(options, origin, partitions)
 
 
 def formats_of(
@@ -178,6 +211,8 @@ def formats_of(
 def _schema_format(options: ValueFormat, origin: Origin, partitions: Partitions) -> SchemaFormat:
     provider = PROVIDERS[options.name]
     text = schema_text(options)
+    if text == INFER:
+        text = _inferred(options, origin, partitions)
     given = None if text is None else provider.reader_schema(SchemaText(text, message_name=options.message_name))
     if given is not None and options.schemas is None:
         return SchemaFormat(provider, given, None, None, "", options.framing or "none", origin)
@@ -189,6 +224,34 @@ def _schema_format(options: ValueFormat, origin: Origin, partitions: Partitions)
     written = registered_text(chosen, registry, provider.schema_type)
     schema = provider.reader_schema(written._replace(message_name=options.message_name))
     return SchemaFormat(provider, schema, chosen.schema_id, registry, subject, framing, origin)
+
+
+def _inferred(options: ValueFormat, origin: Origin, partitions: Partitions) -> str:
+    """Return the schema that a sample of values has.  Raises: SchemaNotFoundError if it has none."""
+    framing = options.framing or ("none" if options.schemas is None else "confluent")
+    sample = [data[_FRAME_BYTES[framing] :] for data in partitions.sample(origin)]
+    arrow_type = inferred_type(sample)
+    topics = ", ".join(partitions.topics)
+    if arrow_type is None:
+        raise SchemaNotFoundError(
+            f"none of the first {len(sample)} {origin}s of {topics} is JSON from which a schema could be inferred, "
+            f'with framing "{framing}": pass schema='
+        )
+    _logger.info("%s of %s: inferred from %d records: %s", origin, topics, len(sample), arrow_type)
+    return PROVIDERS["json"].text_of(arrow_type)
+
+
+@contextmanager
+def _naming_choices(options: ValueFormat) -> Iterator[None]:
+    """Say, where no schema is found, that JSON can do without a registry."""
+    try:
+        yield
+    except SchemaNotFoundError as error:
+        if options.name != "json" or options.schema is not None:
+            raise
+        raise SchemaNotFoundError(
+            f'{error}. JSON needs no registry: pass schema= (a type of Arrow or a JSON Schema), or schema="infer"'
+        ) from error
 
 
 def _registry(options: ValueFormat, origin: Origin, partitions: Partitions) -> SchemaRegistry:

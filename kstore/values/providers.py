@@ -15,7 +15,7 @@ from kstore.values.decoded import UNFRAMED, Framing, Origin, ValueReader, Wanted
 from kstore.values.header_ids import HEADER_OF, HeaderIds
 from kstore.values.registry import RegisteredSchema, SchemaRegistry, SchemaType, in_context_of
 
-SchemaSource: TypeAlias = StrPath | bytes | Mapping[str, Any] | list[Any]
+SchemaSource: TypeAlias = StrPath | bytes | Mapping[str, Any] | list[Any] | pa.Schema | pa.DataType
 _MOST_SCHEMA_BYTES = 16 << 20
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kstore.archive.options import COLUMNS, DATE, ExportOptions
@@ -12,6 +13,7 @@ from kstore.log import PartitionDirectory
 from kstore.values.conversion import ConvertedFormat, common_type
 from kstore.values.decoded import ColumnFormat, Origin
 from kstore.values.formats import Partitions, SchemaTopics, format_for, text_columns
+from kstore.values.json_format.provider import INFER
 from kstore.values.registry import SCHEMAS_TOPIC
 from kstore.values.typed import TypedRows
 
@@ -124,6 +126,8 @@ def _typed(
     formats: dict[Origin, ColumnFormat] = {}
     types = []
     for origin, chosen in options.formats:
+        if before is not None and chosen.schema == INFER:
+            chosen = replace(chosen, schema=before.field(origin).type)
         inner = format_for(schemas.known(chosen, partitions), origin, partitions)
         now = inner.type(None)
         merged = nearest(now)

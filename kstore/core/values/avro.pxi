@@ -1,40 +1,6 @@
 # Avro values into columns: a writer's schema and what a reader wants of it, compiled into steps, run over the values of
 # a column without the GIL. A value that its schema does not explain becomes a null row with a reason.
 
-# The kinds before STEP_INT_AS_LONG are common and plain: read_plain reads them, and read_other all others.
-cdef enum AvroStepKind:
-    STEP_NULL
-    STEP_BOOLEAN
-    STEP_INT
-    STEP_LONG
-    STEP_FLOAT
-    STEP_DOUBLE
-    STEP_BYTES
-    STEP_STRING
-    STEP_INT_AS_LONG
-    STEP_INT_AS_FLOAT
-    STEP_INT_AS_DOUBLE
-    STEP_LONG_AS_FLOAT
-    STEP_LONG_AS_DOUBLE
-    STEP_FLOAT_AS_DOUBLE
-    STEP_FIXED
-    STEP_ENUM
-    STEP_DECIMAL_BYTES
-    STEP_DECIMAL_FIXED
-    STEP_UUID
-    STEP_DURATION
-    STEP_TIME_MILLIS
-    STEP_TIME_MICROS
-    STEP_SKIP
-    STEP_RECORD
-    STEP_ARRAY
-    STEP_MAP
-    STEP_UNION
-    STEP_MEMBER
-    STEP_DEFAULT
-    STEP_UNRESOLVED
-    STEPS
-
 cdef extern from *:
     int lowest_bit "__builtin_ctzll"(uint64_t bits) noexcept nogil
 
@@ -62,21 +28,6 @@ cdef enum ValueFraming:
     FRAMING_CONFLUENT           # byte 0, schema id of four bytes
     FRAMING_APICURIO            # byte 0, schema id of eight bytes
     FRAMINGS
-
-# What a step needs besides its kind: `first` and `count` are a part of the program's references, which are numbers of
-# steps (fields of a record in the writer's order, branches of a union, the item of an array, the value of a map, the
-# value of a default), or for an enum positions of texts in the constants, -1 for a symbol that the reader does not have,
-# each followed by its size, or for a skip a SkipKind and a size for each field that is passed over.
-# `size` is the size of a fixed, the least size of an item, the number of a member among the children of its struct.
-# constant, constant_size: an encoded default; the 32 bytes of 10^precision; the sizes of an enum's texts follow them.
-cdef struct AvroStep:
-    AvroStepKind kind
-    int32_t column
-    int32_t first
-    int32_t count
-    int64_t size
-    int64_t constant
-    int64_t constant_size
 
 # Returns: the bytes of the varint at p, 0 if that is not known from the next eight bytes, or they can't be loaded.
 cdef inline int64_t varint_bytes(const uint8_t* p, const uint8_t* readable_end, uint64_t* word) noexcept nogil:

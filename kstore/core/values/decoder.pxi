@@ -462,7 +462,7 @@ VALUE_FAULTS = (
     "what follows is no JSON",
     "it ends before its JSON does",
     "what follows is not UTF-8",
-    "the type of a field is another one",
+    "a field has another type",
     "a number is no integer",
     "a number does not fit",
     "an object repeats the names of fields more than 1024 times",

@@ -7,6 +7,22 @@ cdef extern from "math.h":
 
 cdef extern from *:
     """
+    #include <locale.h>
+    #include <stdlib.h>
+    #ifdef __APPLE__
+    #include <xlocale.h>
+    #endif
+
+    /* The decimal point of strtod is that of a locale; this one is never freed. */
+    static locale_t ks_plain_locale;
+
+    static int ks_set_plain_locale(void) {
+        ks_plain_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+        return ks_plain_locale != (locale_t)0;
+    }
+
+    static double ks_strtod(const char *text) { return strtod_l(text, NULL, ks_plain_locale); }
+
     /* Returns: the high 64 bits of a product, of which it stores the low ones. */
     static inline uint64_t ks_multiply(uint64_t a, uint64_t b, uint64_t *low) {
         unsigned __int128 product = (unsigned __int128)a * b;
@@ -15,22 +31,10 @@ cdef extern from *:
     }
     """
     uint64_t ks_multiply(uint64_t a, uint64_t b, uint64_t* low) noexcept nogil
-    int highest_bit "63 - __builtin_clzll"(uint64_t bits) noexcept nogil
+    int leading_zeros "__builtin_clzll"(uint64_t bits) noexcept nogil
     int memcmp(const void* a, const void* b, size_t size) noexcept nogil
-    double PyOS_string_to_double(const char* text, char** end, PyObject* overflow) except? -1.0
-
-cdef enum JsonKind:
-    JSON_NULL
-    JSON_BOOLEAN
-    JSON_INT
-    JSON_UINT
-    JSON_DOUBLE
-    JSON_STRING
-    JSON_TEXT               # any value, as the text that it is
-    JSON_LIST
-    JSON_MAP
-    JSON_STRUCT
-    JSON_KINDS
+    bint ks_set_plain_locale() noexcept nogil
+    double ks_strtod(const char* text) noexcept nogil
 
 cdef enum:
     ESCAPE_SIZE = 6                 # of \u and four digits, which may stand for one byte
@@ -45,18 +49,6 @@ cdef enum:
 cdef uint64_t ONES = 0x0101010101010101ULL
 cdef uint64_t MOST_BEFORE_LAST_DIGIT = 1844674407370955161ULL
 cdef int64_t MOST_WHOLE_DOUBLE = <int64_t>1 << 53
-
-# The children of a node stand together: fields of a struct in the order of the schema, the item of a list, the value of
-# a map. size: the bytes of a number. is_plain: whether the name is the same in JSON.
-cdef struct JsonNode:
-    JsonKind kind
-    int32_t column
-    int32_t first
-    int32_t count
-    int32_t size
-    int32_t name
-    int32_t name_size
-    bint is_plain
 
 # digits times ten to the power of exponent. is_exact: no digit but zeros was left out of digits; is_whole: it has neither
 # a fraction nor an exponent.
@@ -86,13 +78,15 @@ cdef int fill_powers_of_ten() except -1:
 
 
 fill_powers_of_ten()
+if not ks_set_plain_locale():
+    raise MemoryError("no memory for a locale")
 
 
 # Stores the double nearest to digits * 10^exponent, where a product of 64 and 128 bits decides which it is (Lemire,
 # "Number parsing at a gigabyte per second", 2021). Returns: False if it does not, or the double is not a normal one.
 cdef bint nearest_double(uint64_t digits, int64_t exponent, double* value) noexcept nogil:
     cdef const uint64_t* power = POWERS_OF_TEN + 2 * (exponent - LEAST_POWER)
-    cdef int shift = 63 - highest_bit(digits)
+    cdef int shift = leading_zeros(digits)
     cdef uint64_t scaled = digits << shift
     cdef uint64_t low = 0
     cdef uint64_t more_low = 0
@@ -129,13 +123,7 @@ cdef ValueFault exact_double(const uint8_t* text, int64_t size, double* value) n
         return VALUE_OUT_OF_RANGE
     memcpy(copied, text, <size_t>size)
     copied[size] = 0
-    with gil:
-        try:
-            value[0] = PyOS_string_to_double(copied, NULL, NULL)
-        except MemoryError:
-            return VALUE_NO_MEMORY
-        except ValueError:
-            return VALUE_BAD_JSON
+    value[0] = ks_strtod(copied)
     return VALUE_OUT_OF_RANGE if isinf(value[0]) else VALUE_SOUND
 
 

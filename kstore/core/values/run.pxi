@@ -1,9 +1,82 @@
-# A value that is being read, and how what is read of it is stored in columns.
+# A value that is being read by steps of Avro or nodes of JSON, and how what is read of it is stored in columns.
 
 cdef enum:
     UNWANTED = -1               # the column of what is read, and not stored
 
-# What reads the value: steps for Avro, nodes for JSON.
+# The kinds before STEP_INT_AS_LONG are common and plain: read_plain reads them, and read_other all others.
+cdef enum AvroStepKind:
+    STEP_NULL
+    STEP_BOOLEAN
+    STEP_INT
+    STEP_LONG
+    STEP_FLOAT
+    STEP_DOUBLE
+    STEP_BYTES
+    STEP_STRING
+    STEP_INT_AS_LONG
+    STEP_INT_AS_FLOAT
+    STEP_INT_AS_DOUBLE
+    STEP_LONG_AS_FLOAT
+    STEP_LONG_AS_DOUBLE
+    STEP_FLOAT_AS_DOUBLE
+    STEP_FIXED
+    STEP_ENUM
+    STEP_DECIMAL_BYTES
+    STEP_DECIMAL_FIXED
+    STEP_UUID
+    STEP_DURATION
+    STEP_TIME_MILLIS
+    STEP_TIME_MICROS
+    STEP_SKIP
+    STEP_RECORD
+    STEP_ARRAY
+    STEP_MAP
+    STEP_UNION
+    STEP_MEMBER
+    STEP_DEFAULT
+    STEP_UNRESOLVED
+    STEPS
+
+# What a step needs besides its kind: `first` and `count` are a part of the program's references, which are numbers of
+# steps (fields of a record in the writer's order, branches of a union, the item of an array, the value of a map, the
+# value of a default), or for an enum positions of texts in the constants, -1 for a symbol that the reader does not have,
+# each followed by its size, or for a skip a SkipKind and a size for each field that is passed over.
+# `size` is the size of a fixed, the least size of an item, the number of a member among the children of its struct.
+# constant, constant_size: an encoded default; the 32 bytes of 10^precision; the sizes of an enum's texts follow them.
+cdef struct AvroStep:
+    AvroStepKind kind
+    int32_t column
+    int32_t first
+    int32_t count
+    int64_t size
+    int64_t constant
+    int64_t constant_size
+
+cdef enum JsonKind:
+    JSON_NULL
+    JSON_BOOLEAN
+    JSON_INT
+    JSON_UINT
+    JSON_DOUBLE
+    JSON_STRING
+    JSON_TEXT               # any value, as the text that it is
+    JSON_LIST
+    JSON_MAP
+    JSON_STRUCT
+    JSON_KINDS
+
+# The children of a node stand together: fields of a struct in the order of the schema, the item of a list, the value of
+# a map. size: the bytes of a number. is_plain: whether the name is the same in JSON.
+cdef struct JsonNode:
+    JsonKind kind
+    int32_t column
+    int32_t first
+    int32_t count
+    int32_t size
+    int32_t name
+    int32_t name_size
+    bint is_plain
+
 cdef struct ValueRun:
     ValueTable* table
     const uint8_t* start

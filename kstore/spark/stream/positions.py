@@ -4,7 +4,7 @@
 
 The offsets of the first micro-batch also say where the stream started, under a key that no topic can have, since Spark
 does not keep that: a query that is started again before its first micro-batch was committed starts there. If keys or
-values have a format, all offsets say by the schemas of which ids they are read.
+values have a format, all offsets say by the schemas of which ids they are read, or by which schema if it was inferred.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from kstore.types import TopicPartition
 
 START_KEY = "kstore:start"
 SCHEMAS_KEY = "kstore:schemas"
+# Of the text of a schema, which is checked where it is used.
+_SCHEMA_PREFIX = "arrow:"
 
 Offsets: TypeAlias = dict[TopicPartition, int]
 
@@ -26,12 +28,12 @@ class StreamPosition(NamedTuple):
     """A position of a stream.
 
     offsets: the next offset of each partition; start: where the stream started, in its first micro-batch; schema_ids:
-    of the schemas that keys and values are read as, None if they have no format.
+    of the schemas that keys and values are read as, or the text of an inferred one; None if they have no format.
     """
 
     offsets: Offsets
     start: Offsets | None = None
-    schema_ids: dict[str, int] | None = None
+    schema_ids: dict[str, int | str] | None = None
 
     @property
     def is_start(self) -> bool:
@@ -80,9 +82,14 @@ def _offsets(topics: Any, whole: Mapping[str, Any]) -> Offsets:
         raise _unexpected(whole) from error
 
 
-def _schema_ids(ids: Any, whole: Mapping[str, Any]) -> dict[str, int]:
+def _schema_ids(ids: Any, whole: Mapping[str, Any]) -> dict[str, int | str]:
     try:
-        return {origin: _checked(schema_id, most=MAX_INT64) for origin, schema_id in ids.items()}
+        return {
+            origin: each
+            if isinstance(each, str) and each.startswith(_SCHEMA_PREFIX)
+            else _checked(each, most=MAX_INT64)
+            for origin, each in ids.items()
+        }
     except (AttributeError, ValueError) as error:
         raise _unexpected(whole) from error
 

@@ -131,7 +131,7 @@ class KStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bounds = self._bounds or self._logs.bounds()
         return [bounds[partition].directory for partition in sorted(bounds)]
 
-    def _schema_ids(self, pinned: Mapping[str, int]) -> dict[str, int] | None:
+    def _schema_ids(self, pinned: Mapping[str, int | str]) -> dict[str, int | str] | None:
         """Return the ids of the schemas that keys and values are read as: those of a checkpoint, if it has them."""
         return None if self._values is None else self._values.schema_ids(self._directories(), pinned)
 
@@ -159,11 +159,12 @@ def _value_plans(options: StreamOptions) -> ValuePlans | None:
     return ValuePlans(options.read)
 
 
-def _of_another_schema(error: Exception, schema_ids: Mapping[str, int]) -> str:
+def _of_another_schema(error: Exception, schema_ids: Mapping[str, int | str]) -> str:
     if not schema_ids:
         return str(error)
-    pinned = " and ".join(f"{origin}SchemaId={schema_id}" for origin, schema_id in sorted(schema_ids.items()))
+    options = {str: "Schema", int: "SchemaId"}
+    pinned = " and ".join(f"{origin}{options[type(each)]}={each}" for origin, each in sorted(schema_ids.items()))
     return (
         f"{error}. The query reads by the schemas that it began with, {pinned}, and newer ones have other columns: set "
-        "these options to keep its columns, or other ids to change them"
+        "these options to keep its columns, or others to change them"
     )

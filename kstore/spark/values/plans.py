@@ -22,15 +22,15 @@ from kstore.spark.schema import UserSchema, source_schema
 from kstore.spark.values.types import spark_format, spark_type
 from kstore.values.decoded import ColumnFormat, Origin
 from kstore.values.formats import Partitions, SchemaTopics, format_for, text_columns
+from kstore.values.json_format.provider import INFER
 from kstore.values.providers import SchemaFormat
-from kstore.values.registry import SchemaRegistry
 from kstore.values.typed import TypedRows, corrupt_column
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# The ids of the schemas that records are read as.
-SchemaIds = dict[str, int]
+# The ids of the schemas that records are read as, or their texts if they were inferred.
+SchemaIds = dict[str, int | str]
 
 
 class _Plan(NamedTuple):
@@ -54,6 +54,7 @@ class ValuePlans(Closing):
         self._options: ValueOptions = options.values
         self._schemas = SchemaTopics()
         self._known: dict[tuple[object, ...], bytes] = {}
+        self._inferred: dict[str, str] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         # Tasks get the plans, and make none.
@@ -72,24 +73,25 @@ class ValuePlans(Closing):
         ]
         return StructType([*fields, *(StructField(name, StringType()) for name in self._options.corrupt_columns)])
 
-    def schema_ids(self, directories: Sequence[PartitionDirectory], pinned: Mapping[str, int]) -> SchemaIds:
-        """Return the ids of the schemas that records are read as, of formats that have ids.
+    def schema_ids(self, directories: Sequence[PartitionDirectory], pinned: Mapping[str, int | str]) -> SchemaIds:
+        """Return the ids of the schemas that records are read as, of formats that have ids; the texts of inferred ones.
 
         Args: pinned: those that are known; an option has precedence.
         """
         formats = self._formats(directories, pinned)
-        return {
+        ids = {
             origin: each.schema_id
             for origin, each in formats.items()
             if isinstance(each, SchemaFormat) and each.schema_id is not None
         }
+        return ids | self._inferred
 
     def attached(
         self,
         tasks: Iterable[ScanPartition],
         schema: UserSchema,
         directories: Sequence[PartitionDirectory],
-        pinned: Mapping[str, int] | None = None,
+        pinned: Mapping[str, int | str] | None = None,
     ) -> list[ScanPartition]:
         """Return tasks with what they need; the schemas are those that are known now.
 
@@ -104,7 +106,7 @@ class ValuePlans(Closing):
         return [replace(task, values=self._known[key]) for task in tasks]
 
     def _packed(
-        self, schema: UserSchema, directories: Sequence[PartitionDirectory], pinned: Mapping[str, int]
+        self, schema: UserSchema, directories: Sequence[PartitionDirectory], pinned: Mapping[str, int | str]
     ) -> bytes:
         formats = {
             origin: spark_format(each, schema.declared.get(origin), origin)
@@ -119,15 +121,21 @@ class ValuePlans(Closing):
         return corrupt_column(origin) in schema.columns or self._options.mode == "DROPMALFORMED"
 
     def _formats(
-        self, directories: Sequence[PartitionDirectory], pinned: Mapping[str, int]
+        self, directories: Sequence[PartitionDirectory], pinned: Mapping[str, int | str]
     ) -> dict[Origin, ColumnFormat]:
         partitions = Partitions.of(directories, on_error=self._read.on_error)
         formats: dict[Origin, ColumnFormat] = {}
         for origin, each in self._options.formats.items():
             chosen = self._schemas.known(each, partitions)
-            if chosen.schema_id is None and chosen.schema is None and isinstance(chosen.schemas, SchemaRegistry):
-                chosen = replace(chosen, schema_id=pinned.get(origin))
-            formats[origin] = format_for(chosen, origin, partitions)
+            before = pinned.get(origin, self._inferred.get(origin))
+            if chosen.schema == INFER and isinstance(before, str):
+                chosen = replace(chosen, schema=before)
+                self._inferred[origin] = before
+            elif chosen.schema_id is chosen.schema is None and isinstance(before, int):
+                chosen = replace(chosen, schema_id=before)
+            made = formats[origin] = format_for(chosen, origin, partitions)
+            if chosen.schema == INFER and isinstance(made, SchemaFormat):
+                self._inferred[origin] = made.reader_schema.text
         return formats
 
 

@@ -1,0 +1,1 @@
+"""JSON values: their types from JSON Schema, from a sample or given, and their columns."""
