@@ -11,11 +11,8 @@ import pyarrow as pa
 
 from kstore._core import JSON_NODES, VALUE_LAYOUTS, JsonProgram, ValueColumns
 from kstore.errors import InvalidSchemaError
-from kstore.values.decoded import Wanted
+from kstore.values.decoded import MOST_COLUMN_DEPTH, MOST_COLUMNS, Wanted
 
-MOST_COLUMNS = 16_384
-# Arrow imports no deeper nesting.
-MOST_DEPTH = 60
 # Of a field that no other type can hold: the text of its JSON. pyarrow has the type from 19 on.
 TEXT = pa.json_(pa.string()) if hasattr(pa, "json_") else pa.string()
 _PREFIX = "arrow:"
@@ -145,10 +142,10 @@ class _Nodes:
         """Return the node of a type, with those below it.  Raises: InvalidSchemaError."""
         self._count += 1
         self._depth += 2 if pa.types.is_map(arrow_type) else 1
-        if self._count > MOST_COLUMNS or self._depth > MOST_DEPTH:
+        if self._count > MOST_COLUMNS or self._depth > MOST_COLUMN_DEPTH:
             raise InvalidSchemaError(
                 f"field {path or 'value'!r} of the schema of JSON: there may be {MOST_COLUMNS} columns, nested "
-                f"{MOST_DEPTH} deep, and the schema has more"
+                f"{MOST_COLUMN_DEPTH} deep, and the schema has more"
             )
         node = self._of(arrow_type, wanted, path, is_wanted=is_wanted)
         self._depth -= 2 if pa.types.is_map(arrow_type) else 1

@@ -9,7 +9,8 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from kstore.values.json_format.columns import MOST_DEPTH, TEXT
+from kstore.values.decoded import MOST_COLUMN_DEPTH
+from kstore.values.json_format.columns import TEXT
 
 # An object with more fields in a sample is a map, whose names are data.
 _MOST_FIELDS = 1000
@@ -55,14 +56,14 @@ class _Shape:
         if value is None:
             return
         self.has_any = True
-        if isinstance(value, _Object) and depth < MOST_DEPTH // 2:
+        if isinstance(value, _Object) and depth < MOST_COLUMN_DEPTH // 2:
             self._kinds.add("object")
             for written, each in value:
                 name = _SURROGATE.sub("\ufffd", written)
                 if name not in self._fields:
                     self._fields[name] = _Shape()
                 self._fields[name].add(each, depth + 1)
-        elif isinstance(value, list) and not isinstance(value, _Object) and depth < MOST_DEPTH // 2:
+        elif isinstance(value, list) and not isinstance(value, _Object) and depth < MOST_COLUMN_DEPTH // 2:
             self._kinds.add("array")
             self._item = self._item or _Shape()
             for each in value:

@@ -11,7 +11,8 @@ from urllib.parse import unquote, urljoin
 import pyarrow as pa
 
 from kstore.errors import InvalidSchemaError, SchemaNotFoundError
-from kstore.values.json_format.columns import MOST_COLUMNS, MOST_DEPTH, TEXT
+from kstore.values.decoded import MOST_COLUMN_DEPTH, MOST_COLUMNS
+from kstore.values.json_format.columns import TEXT
 from kstore.values.providers import NamedSchema
 
 # A schema may name the same one many times over, without a column for it.
@@ -142,9 +143,9 @@ class _Types:
         """Be in a column."""
         self._columns += 1
         self._depth += depth
-        if self._columns > MOST_COLUMNS or self._depth > MOST_DEPTH:
+        if self._columns > MOST_COLUMNS or self._depth > MOST_COLUMN_DEPTH:
             raise InvalidSchemaError(
-                f"the JSON Schema has more than {MOST_COLUMNS} columns, or columns nested more than {MOST_DEPTH} deep"
+                f"the JSON Schema has more than {MOST_COLUMNS} columns, or columns nested more than {MOST_COLUMN_DEPTH} deep"
             )
         yield
         self._depth -= depth
