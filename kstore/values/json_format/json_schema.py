@@ -145,7 +145,8 @@ class _Types:
         self._depth += depth
         if self._columns > MOST_COLUMNS or self._depth > MOST_COLUMN_DEPTH:
             raise InvalidSchemaError(
-                f"the JSON Schema has more than {MOST_COLUMNS} columns, or columns nested more than {MOST_COLUMN_DEPTH} deep"
+                f"the JSON Schema has more than {MOST_COLUMNS} columns, or columns nested more than "
+                f"{MOST_COLUMN_DEPTH} deep"
             )
         yield
         self._depth -= depth
