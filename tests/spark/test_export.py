@@ -3,7 +3,9 @@ Method: real Spark on small roots; the files and the manifest compared, failing 
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -11,9 +13,16 @@ from pyspark.sql import SparkSession
 
 import kstore
 from kstore.archive import read_manifest
-from kstore.errors import ExportOptionsError
+from kstore.archive.options import export_options
+from kstore.archive.plan import Source
+from kstore.archive.tables import stored
+from kstore.archive.tables.appending import TableWork
+from kstore.config import LogConfig
+from kstore.errors import CorruptRecordError, ExportOptionsError, ExportTablesError
 from kstore.spark import export
-from tests.making.exporting import TOPIC, checked_manifest, grow, rows_of_export, rows_of_source
+from kstore.spark.jobs import exporting
+from tests.making.exporting import TOPIC, Row, checked_manifest, grow, rows_of_export, rows_of_source
+from tests.making.rides import ROWS, write_rides
 
 pytestmark = pytest.mark.spark
 FORMATS = ("parquet", "arrow", "kstore")
@@ -91,3 +100,81 @@ def test_options_are_checked_on_the_driver(spark: SparkSession, source: Path, tm
     export(spark, source, tmp_path / "out", topics=[TOPIC])
     with pytest.raises(ExportOptionsError, match="topics: "):
         export(spark, source, tmp_path / "out")
+
+
+TOPICS = (TOPIC, "pay.ments")
+
+
+@pytest.fixture
+def deltalake() -> Any:
+    return pytest.importorskip("deltalake")
+
+
+def rows_of_table(deltalake: Any, path: Path) -> list[Row]:
+    columns = deltalake.DeltaTable(str(path)).to_pyarrow_table().select(["topic", "partition", "offset", "value"])
+    return sorted(Row(**row) for row in columns.to_pylist())
+
+
+def test_tasks_append_each_record_once_to_the_table_of_its_topic(
+    spark: SparkSession, source: Path, tmp_path: Path, deltalake: Any
+) -> None:
+    grow(source, 30, topic="pay.ments")
+    table = f"delta:{tmp_path}/tables/{{topic}}"
+    assert export(spark, source, table=table, partition_by="topic").new_records == 260
+    grow(source, 20, topic="pay.ments")
+    for new in (40, 0):
+        assert export(spark, source, table=table).new_records == new
+    grow(source, 20)
+    assert kstore.export(source, table=table).new_records == 40
+    for topic in TOPICS:
+        assert rows_of_table(deltalake, tmp_path / "tables" / topic) == rows_of_source(source, topic=topic)
+
+
+def test_a_table_that_fails_in_a_task_leaves_the_others_written(
+    spark: SparkSession, source: Path, tmp_path: Path, deltalake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grow(source, 30, topic="pay.ments")
+    path = sorted((source / "orders-0").glob("*.log"))[0]
+    content = bytearray(path.read_bytes())
+    content[200] ^= 1
+    path.write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ExportTablesError) as told:
+        export(spark, source, table="delta:tables/{topic}")
+    assert isinstance(told.value.failures["orders"], CorruptRecordError)
+    assert rows_of_table(deltalake, tmp_path / "tables" / "pay.ments") == rows_of_source(source, topic="pay.ments")
+
+
+def test_an_attempt_that_another_one_overtakes_appends_nothing_twice(
+    source: Path, tmp_path: Path, deltalake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, others = stored._DeltaTable.append, 0
+    table = f"delta:{tmp_path}/table"
+
+    def append(self: Any, *arguments: Any, **options: Any) -> None:
+        nonlocal others
+        others += 1
+        if others == 1:
+            kstore.export(source, table=table)
+        kept(self, *arguments, **options)
+
+    monkeypatch.setattr(stored._DeltaTable, "append", append)
+    work = TableWork(table, None, Source(source, LogConfig(), None), export_options("parquet"), None)
+    result = pickle.loads(exporting._table_result(work))
+    assert (result.error, result.summary.new_records) == (None, 0)
+    assert rows_of_table(deltalake, tmp_path / "table") == rows_of_source(source)
+
+
+@pytest.mark.parametrize("is_table", [False, True])
+def test_values_are_columns_of_what_tasks_export(spark: SparkSession, tmp_path: Path, is_table: bool) -> None:
+    root = write_rides(tmp_path / "rides")
+    if is_table:
+        deltalake = pytest.importorskip("deltalake")
+        export(spark, root, table=f"delta:{tmp_path}/out", topics=["rides"], value="avro", key="avro")
+        rows = deltalake.DeltaTable(str(tmp_path / "out")).to_pyarrow_table().sort_by("offset")["value"].to_pylist()
+    else:
+        export(spark, root, tmp_path / "out", topics=["rides"], value="avro", key="avro")
+        frame = spark.read.parquet(str(tmp_path / "out")).orderBy("offset")
+        rows = [row.value and row.value.asDict() for row in frame.select("value").collect()]
+        assert [row.key.k for row in frame.select("key").collect()] == list(range(6))
+    assert rows == ROWS

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Final
 
 from kstore.archive.options import DELTA, ICEBERG, ExportOptions
+from kstore.env import is_local, locate
 from kstore.errors import ExportError
 
 # In the name of a table, the topic.
@@ -44,6 +45,12 @@ def check_table(table: str, options: ExportOptions) -> None:
             raise
         message = f"this table needs the package {package}: pip install 'kstore[{kind}]'"
         raise ModuleNotFoundError(message, name=package) from error
+
+
+def absolute(table: str) -> str:
+    """Return the name of a table that means the same in another working directory."""
+    path = table.removeprefix(DELTA)
+    return DELTA + locate(path).path if path != table and is_local(path) else table
 
 
 def table_of(table: str, topic: str) -> str:
