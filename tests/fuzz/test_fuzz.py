@@ -47,6 +47,7 @@ CASES = {
     "validation": 1500,
     "packing": 3000,
     "avro": 400,
+    "protobuf": 100,
 }
 
 pytestmark = pytest.mark.fuzz

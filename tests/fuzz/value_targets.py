@@ -6,8 +6,8 @@ Each target takes a mutator, makes one column of values and raises a Disagreemen
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -21,74 +21,91 @@ from tests.fuzz.message_mutator import MessageMutator
 from tests.fuzz.mutator import INTERESTING_64
 from tests.golden.sets import unpack
 from tests.golden.test_values import shown
+from tests.golden.values.protobuf_schemas import KINDS as PROTOBUF_KINDS
 from tests.golden.values.schemas import KINDS
+from tests.making.protobuf_values import plain
 from tests.reference.codec import encode_varint
 
 MOST_BYTES = 1 << 22
 FRAME_BYTES = 5
-TOPICS = [kind.name for kind in KINDS]
+
+
+class Golden(NamedTuple):
+    """The golden values of a format. tree: where they are; shown: returns what a column holds, for comparisons."""
+
+    name: str
+    tree: str
+    topics: tuple[str, ...]
+    shown: Callable[[pa.Scalar], Any]
+
+
+AVRO = Golden("avro", "trees", tuple(kind.name for kind in KINDS), shown)
+PROTOBUF = Golden("protobuf", "protobuf", tuple(each.topic for each in PROTOBUF_KINDS if not each.has_headers), plain)
 # What can be read of a record inside of itself.
 WANTED = {"recursive": dict.fromkeys(("id", "note", "name", "tags"))}
+MESSAGES = {kind.topic: kind.message for kind in PROTOBUF_KINDS}
 
 
 @cache
-def registry() -> SchemaRegistry:
-    return kstore.read_schemas(unpack("values", "trees") / "root")
+def registry(golden: Golden) -> SchemaRegistry:
+    return kstore.read_schemas(unpack("values", golden.tree) / "root")
 
 
 @cache
-def values_of(topic: str) -> list[bytes]:
+def values_of(golden: Golden, topic: str) -> list[bytes]:
     """Return the golden values of a topic, without its tombstones."""
-    column = kstore.scan(unpack("values", "trees") / "root", topics=topic, columns=["value"]).to_table()["value"]
+    root = unpack("values", golden.tree) / "root"
+    column = kstore.scan(root, topics=topic, columns=["value"]).to_table()["value"]
     return [value for value in column.to_pylist() if value is not None]
 
 
 @cache
-def format_of(topic: str) -> ColumnFormat:
+def format_of(golden: Golden, topic: str) -> ColumnFormat:
     places = Partitions((topic,), None, DEFAULT_ENV, lambda _: None)
-    return format_for(ValueFormat("avro", schemas=registry()), "value", places)
+    name = MESSAGES[topic] if golden is PROTOBUF else None
+    return format_for(ValueFormat(golden.name, schemas=registry(golden), message_name=name), "value", places)
 
 
-def decoded(topic: str, values: list[bytes | None]) -> tuple[list[Any], list[int]]:
+def decoded(golden: Golden, topic: str, values: list[bytes | None]) -> tuple[list[Any], list[int]]:
     """Return the rows of a column of values, as text since NaN is not NaN, and which are bad."""
-    reader = format_of(topic).reader(WANTED.get(topic), most_bytes=MOST_BYTES)
+    reader = format_of(golden, topic).reader(WANTED.get(topic), most_bytes=MOST_BYTES)
     rows: list[Any] = []
     bad: list[int] = []
     for part in reader.decode(pa.array(values, pa.binary())):
         part.values.validate(full=True)
         bad += [part.start + each.row for each in part.bad if each.reason]
-        rows += [str(shown(scalar)) if scalar.is_valid else None for scalar in part.values]
+        rows += [str(golden.shown(scalar)) if scalar.is_valid else None for scalar in part.values]
     return rows, bad
 
 
 @cache
-def row_of(topic: str, value: bytes) -> Any:
-    return decoded(topic, [value])[0][0]
+def row_of(golden: Golden, topic: str, value: bytes) -> Any:
+    return decoded(golden, topic, [value])[0][0]
 
 
-def avro_case(mutator: MessageMutator) -> None:
+def damaged_case(mutator: MessageMutator, golden: Golden) -> None:
     """Damaged values between whole ones."""
     rng = mutator.random
-    topic = rng.choice(TOPICS)
-    whole = values_of(topic)
+    topic = rng.choice(golden.topics)
+    whole = values_of(golden, topic)
     values: list[bytes | None] = []
     places: list[int] = []
     for _ in range(rng.choice([1, 3, 70])):
-        values += [rng.choice(whole), None, damaged(mutator, whole)]
+        values += [rng.choice(whole), None, damaged(mutator, golden, whole)]
         places.append(len(values) - 1)
     values.append(rng.choice(whole))
-    rows, bad = decoded(topic, values)
+    rows, bad = decoded(golden, topic, values)
     data = b"|".join(value or b"" for value in values)
-    agree("avro rows", data, found=len(rows), expected=len(values))
-    agree("avro bad rows", data, found=[row for row in bad if rows[row] is not None], expected=[])
+    agree(f"{golden.name} rows", data, found=len(rows), expected=len(values))
+    agree(f"{golden.name} bad rows", data, found=[row for row in bad if rows[row] is not None], expected=[])
     expected = [
-        row if number in places else None if value is None else row_of(topic, value)
+        row if number in places else None if value is None else row_of(golden, topic, value)
         for number, (row, value) in enumerate(zip(rows, values, strict=True))
     ]
-    agree("avro values", data, found=rows, expected=expected)
+    agree(f"{golden.name} values", data, found=rows, expected=expected)
 
 
-def damaged(mutator: MessageMutator, whole: list[bytes]) -> bytes:
+def damaged(mutator: MessageMutator, golden: Golden, whole: list[bytes]) -> bytes:
     """Return a value that is flipped, cut off, joined with another one, or has a number or an id of a wrong size."""
     rng = mutator.random
     value = rng.choice(whole)
@@ -99,7 +116,7 @@ def damaged(mutator: MessageMutator, whole: list[bytes]) -> bytes:
         case 2:
             return value[: rng.randrange(len(value))]
         case 3:
-            other = rng.choice(values_of(rng.choice(TOPICS)))
+            other = rng.choice(values_of(golden, rng.choice(golden.topics)))
             return value[:at] + other[rng.randrange(len(other)) :]
         case 4:
             number = encode_varint(rng.choice(INTERESTING_64), size=rng.choice([0, 9, 10, 11]))
@@ -107,4 +124,7 @@ def damaged(mutator: MessageMutator, whole: list[bytes]) -> bytes:
     return b"\0" + rng.randrange(150).to_bytes(4, "big") + value[FRAME_BYTES:]
 
 
-VALUE_TARGETS: dict[str, Callable[[MessageMutator], None]] = {"avro": avro_case}
+VALUE_TARGETS: dict[str, Callable[[MessageMutator], None]] = {
+    "avro": partial(damaged_case, golden=AVRO),
+    "protobuf": partial(damaged_case, golden=PROTOBUF),
+}

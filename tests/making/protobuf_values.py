@@ -44,13 +44,15 @@ SCALARS: dict[int, st.SearchStrategy[Any]] = {
     F.TYPE_BYTES: st.binary(max_size=8),
 }
 _KEYS = [each for each in SCALARS if each not in (F.TYPE_DOUBLE, F.TYPE_FLOAT, F.TYPE_BYTES)]
+WRAPPERS = ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 _KNOWN: dict[str, Callable[[Message], Any]] = {
     "google.protobuf.Timestamp": lambda value: (value.seconds * 10**9 + value.nanos) // 1000,
     "google.protobuf.Duration": lambda value: timedelta(seconds=value.seconds, microseconds=int(value.nanos / 1000)),
-    "google.protobuf.Struct": lambda value: json.loads(MessageToJson(value)),
-    "google.protobuf.Int64Value": lambda value: value.value,
-    "google.protobuf.StringValue": lambda value: value.value,
-    "google.protobuf.BoolValue": lambda value: value.value,
+    **dict.fromkeys(
+        ("google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"),
+        lambda value: json.loads(MessageToJson(value)),
+    ),
+    **{f"google.protobuf.{name}Value": lambda value: value.value for name in WRAPPERS},
 }
 _KNOWN_FILES = [f"google/protobuf/{name}.proto" for name in ("timestamp", "duration", "struct", "wrappers")]
 
@@ -181,6 +183,10 @@ def _fill_message(draw: st.DrawFn, message: Message) -> None:
         case "google.protobuf.Duration":
             message.seconds = draw(st.integers(0, 10**9))
             message.nanos = draw(st.integers(0, 999_999_999))
+        case "google.protobuf.Value":
+            message.string_value = draw(_TEXT)
+        case "google.protobuf.ListValue":
+            message.extend(draw(st.lists(_TEXT, max_size=3)))
         case "google.protobuf.Struct":
             values = st.none() | st.booleans() | _TEXT | st.lists(_TEXT)
             message.update(draw(st.dictionaries(_TEXT, values, max_size=3)))
@@ -246,6 +252,30 @@ def plain(scalar: pa.Scalar) -> Any:
     if pa.types.is_list(kind):
         return [plain(item) for item in scalar.values]
     return scalar.value if pa.types.is_timestamp(kind) else scalar.as_py()
+
+
+def encoded(value: Any) -> Any:
+    """Return a value of shown() as JSON can hold it."""
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    if isinstance(value, timedelta):
+        return {"us": value // timedelta(microseconds=1)}
+    if isinstance(value, dict):
+        return {"fields": {name: encoded(each) for name, each in value.items()}}
+    if isinstance(value, (list, tuple)):
+        return [encoded(each) for each in value]
+    return value
+
+
+def like(found: Any, expected: Any) -> Any:
+    """Return a value of a column in the form of shown(), with JSON parsed where a message has some."""
+    if isinstance(found, str) and found != expected and expected is not None:
+        return json.loads(found)
+    if isinstance(expected, dict) and isinstance(found, dict):
+        return {name: like(found[name], expected.get(name)) for name in found}
+    if isinstance(expected, (list, tuple)) and isinstance(found, (list, tuple)) and len(expected) == len(found):
+        return type(found)(like(each, other) for each, other in zip(found, expected, strict=True))
+    return found
 
 
 def descriptor_set(*files: FileDescriptorProto) -> bytes:

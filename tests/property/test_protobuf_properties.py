@@ -3,7 +3,6 @@ Method: random schemas and messages, written by Google's library and read by its
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from kstore.values.decoded import BadValue, Framing, Wanted
 from kstore.values.formats import ProtobufProvider
 from kstore.values.protobuf.texts import text_of_files
 from kstore.values.providers import SchemaText
-from tests.making.protobuf_values import Made, plain, schemas, shown
+from tests.making.protobuf_values import Made, like, plain, schemas, shown
 
 MOST_BYTES = 1 << 24
 
@@ -55,17 +54,7 @@ def read(
 def as_read(found: Any, made: Message, names: Any = None) -> Any:
     """Return a row with JSON parsed where the message has some."""
     expected = shown(made, names)
-    return _like(found, expected), expected
-
-
-def _like(found: Any, expected: Any) -> Any:
-    if isinstance(expected, dict) and isinstance(found, str):
-        return json.loads(found)
-    if isinstance(expected, dict) and isinstance(found, dict):
-        return {name: _like(found[name], expected.get(name)) for name in found}
-    if isinstance(expected, (list, tuple)) and isinstance(found, (list, tuple)) and len(expected) == len(found):
-        return type(found)(_like(each, other) for each, other in zip(found, expected, strict=True))
-    return found
+    return like(found, expected), expected
 
 
 @given(schemas(), st.data())

@@ -21,6 +21,7 @@ NOT_RUN = {
     ("docs/urls.md", 'import kstore\n\nurl = "s3://'): "there is no such bucket",
     ("docs/urls.md", "kstore ls 's3://"): "there is no such bucket",
     ("docs/values.md", "import kstore\n\ntable"): "needs a root with a registry's topic",
+    ("docs/values.md", "rides = kstore.scan("): "needs a root with a registry's topic",
     ("docs/export.md", "kstore export /data/kafka"): "needs a root with a registry's topic",
     ("docs/scale.md", "from pyspark.sql import"): "needs pandas besides kstore[spark]",
     ("docs/store.md", "from prometheus_client import"): "needs prometheus_client",
