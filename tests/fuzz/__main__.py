@@ -1,4 +1,5 @@
-"""`python -m tests.fuzz --minutes N`: mutate batches until the time is up or the core and the reference disagree.
+"""`python -m tests.fuzz --minutes N`: mutate batches and values until the time is up or the core and the reference
+disagree; with --cases N, until N cases of each target were run.
 
 The input of a case depends on target, seed and number alone; before each case these three are noted in a file, so that
 a crash or a hang of the interpreter can be run again with --target, --seed and --number.
@@ -8,10 +9,13 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import math
 import os
 import resource
 import sys
 import time
+from collections.abc import Iterable
+from itertools import count
 from pathlib import Path
 
 from tests.fuzz.agreement import Disagreement
@@ -26,8 +30,11 @@ REPORT_SECONDS = 10
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--minutes", type=float, default=1.0, help="how long to run (default 1)")
+    parser.add_argument("--cases", type=int, default=None, help="of each target, however long they take")
     parser.add_argument("--seed", type=int, default=None, help="default: the time of day; printed")
-    parser.add_argument("--target", choices=sorted(TARGETS), default=None, help="default: all in turn")
+    parser.add_argument(
+        "--target", choices=sorted(TARGETS), action="append", help="several times for several; default: all in turn"
+    )
     parser.add_argument("--number", type=int, default=None, help="run this one case and stop")
     parser.add_argument("--no-memory-limit", action="store_true", help="for builds with AddressSanitizer")
     return parser.parse_args()
@@ -42,25 +49,27 @@ def note(descriptor: int, text: str) -> None:
     os.pwrite(descriptor, text.encode().ljust(80), 0)
 
 
-def run(names: list[str], *, seed: int, first: int, deadline: float) -> int:
-    """Run cases until the deadline; return how many."""
+def run(names: list[str], *, seed: int, numbers: Iterable[int], deadline: float) -> int:
+    """Run cases of these numbers until the deadline, but one of each target at least; return how many."""
     WORK.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(WORK / "last-case", os.O_RDWR | os.O_CREAT, 0o644)
-    number, reported = first, time.monotonic()
+    done, reported = 0, time.monotonic()
     try:
-        while number == first or time.monotonic() < deadline:
+        for number in numbers:
             faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
             for name in names:
                 note(descriptor, f"--target {name} --seed {seed} --number {number}")
                 run_case(name, seed=seed, number=number)
-            number += 1
+            done += len(names)
+            if time.monotonic() >= deadline:
+                break
             if time.monotonic() - reported >= REPORT_SECONDS:
                 reported = time.monotonic()
-                say(f"{(number - first) * len(names)} cases")
+                say(f"{done} cases")
     finally:
         faulthandler.cancel_dump_traceback_later()
         os.close(descriptor)
-    return (number - first) * len(names)
+    return done
 
 
 def main() -> int:
@@ -69,17 +78,20 @@ def main() -> int:
     if not options.no_memory_limit:
         resource.setrlimit(resource.RLIMIT_AS, (MOST_ADDRESS_SPACE_BYTES, MOST_ADDRESS_SPACE_BYTES))
     seed = time.time_ns() & 0xFFFFFFFF if options.seed is None else options.seed
-    names = [options.target] if options.target else list(TARGETS)
-    seconds = 0.0 if options.number is not None else options.minutes * 60
+    names: list[str] = options.target or list(TARGETS)
+    numbers: Iterable[int] = count() if options.cases is None else range(options.cases)
+    if options.number is not None:
+        numbers = (options.number,)
+    seconds = options.minutes * 60 if options.cases is None else math.inf
     say(f"seed {seed}, targets {', '.join(names)}")
     try:
-        count = run(names, seed=seed, first=options.number or 0, deadline=time.monotonic() + seconds)
+        run_cases = run(names, seed=seed, numbers=numbers, deadline=time.monotonic() + seconds)
     except Disagreement as problem:
         saved = WORK / f"{problem.target.replace(' ', '-')}-{seed}.hex"
         saved.write_text(problem.data.hex() + "\n")
         say(f"{problem}\nagain: python -m tests.fuzz {(WORK / 'last-case').read_text().strip()}\nsaved: {saved}")
         return 1
-    say(f"{count} cases, no disagreement")
+    say(f"{run_cases} cases, no disagreement")
     return 0
 
 
