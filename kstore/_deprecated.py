@@ -22,8 +22,6 @@ OLD_KEYWORDS = {
     "RootLogs.follow": _DESERIALIZERS,
     "recover": {"mode": "recovery"},
 }
-# The old name of an option of the command.
-OLD_OPTIONS = {"--key-deserializer": "--key-decoder", "--value-deserializer": "--value-decoder"}
 # The arguments that a method took by position, in their old order, and takes as keywords only.
 OLD_POSITIONS = {
     "Log.plan": ("max_bytes", "start_offset", "end_offset"),

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Concatenate, ParamSpec
 
 import typer
 
-from kstore._deprecated import OLD_OPTIONS
 from kstore.cli import EXIT_BROKEN_PIPE, EXIT_DAMAGE, EXIT_INTERRUPTED, EXIT_WRONG_USE
 from kstore.cli.arguments import PartitionSelection, WrongUseError, parse_offset, parse_timestamp_ms
 from kstore.cli.output import Output
@@ -19,6 +18,14 @@ from kstore.errors import KStoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+class ValueMode(str, Enum):
+    """What becomes of keys and values that cannot be decoded."""
+
+    PERMISSIVE = "PERMISSIVE"
+    DROPMALFORMED = "DROPMALFORMED"
+    FAILFAST = "FAILFAST"
 
 
 class Recovery(str, Enum):
@@ -58,6 +65,8 @@ class OpenTransactions(str, Enum):
     KEEP = "keep"
 
 
+# What commands need besides the extra `cli`, and which extra has it.
+EXTRAS = {"pyarrow": "arrow", "numpy": "arrow"}
 Arguments = ParamSpec("Arguments")
 IS_TERMINAL = sys.stdout is not None and sys.stdout.isatty()
 
@@ -84,6 +93,9 @@ Since = Annotated[
     str | None, typer.Option(metavar="TIME", help="Only records at or after: epoch ms or ISO-8601, UTC by default.")
 ]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only records before this time.")]
+Isolated = Annotated[
+    Isolation, typer.Option(help="read_committed omits aborted records and stops at the last stable offset.")
+]
 ValueName = Annotated[
     str | None, typer.Option("--value", metavar="FORMAT", help="Decode values: avro, protobuf, string, ...")
 ]
@@ -95,6 +107,34 @@ SchemaFile = Annotated[str | None, typer.Option("--schema", metavar="FILE", help
 MessageName = Annotated[
     str | None,
     typer.Option("--message", metavar="NAME", help="Protobuf: the message; default: the first of the schema."),
+]
+SchemaId = Annotated[
+    int | None, typer.Option("--schema-id", metavar="ID", min=0, help="The id of the schema that values are read as.")
+]
+Mode = Annotated[
+    ValueMode,
+    typer.Option(
+        "--mode",
+        case_sensitive=False,
+        help="Keys and values that cannot be decoded: null, with the reason; left out with the record; or an error.",
+    ),
+]
+Flatten = Annotated[
+    bool, typer.Option("--flatten", help="Make columns of the fields of values and keys that are records.")
+]
+TopicIds = Annotated[
+    list[str] | None, typer.Option("--topic-id", metavar="TOPIC=ID", help="Format kstore: an id for a topic.")
+]
+Table = Annotated[
+    str | None,
+    typer.Option(
+        "--to-table",
+        metavar="TABLE",
+        help="delta:URI or iceberg:CATALOG.NAMESPACE.TABLE; with {topic} in it, a table of each topic.",
+    ),
+]
+TableColumns = Annotated[
+    list[str] | None, typer.Option(metavar="A,B,...", help="Columns that partition a table; the date by default.")
 ]
 SkipDamaged = Annotated[
     bool, typer.Option("--skip-damaged", help="Leave out damaged batches, report them, and read on.")
@@ -134,6 +174,12 @@ def execute(command: Callable[[Output], int]) -> None:
                 raise
             out.notice(error)
             status = EXIT_DAMAGE
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if package not in EXTRAS:
+                raise
+            out.notice(f"this needs the package {package}: pip install 'kstore[{EXTRAS[package]}]'")
+            status = EXIT_WRONG_USE
     except BrokenPipeError:
         out.abandon()
         status = EXIT_BROKEN_PIPE
@@ -225,27 +271,14 @@ def print_records(
     until: Until = None,
     limit: Annotated[int | None, typer.Option(metavar="N", min=0, help="Show at most N records.")] = None,
     control: Annotated[bool, typer.Option("--control", help="Also show control records.")] = False,
-    isolation: Annotated[
-        Isolation, typer.Option(help="read_committed omits aborted records and stops at the last stable offset.")
-    ] = Isolation.READ_UNCOMMITTED,
-    key_deserializer: Annotated[
-        str | None,
-        typer.Option(
-            "--key-deserializer",
-            OLD_OPTIONS["--key-deserializer"],
-            metavar="NAME",
-            help="Also decode keys: string, long, uuid, ... as Kafka's deserializers do.",
-        ),
-    ] = None,
-    value_deserializer: Annotated[
-        str | None,
-        typer.Option(
-            "--value-deserializer",
-            OLD_OPTIONS["--value-deserializer"],
-            metavar="NAME",
-            help="Also decode values, with the same names.",
-        ),
-    ] = None,
+    isolation: Isolated = Isolation.READ_UNCOMMITTED,
+    value: ValueName = None,
+    key: KeyName = None,
+    schemas: SchemasPlace = None,
+    schema: SchemaFile = None,
+    schema_id: SchemaId = None,
+    message: MessageName = None,
+    mode: Mode = ValueMode.PERMISSIVE,
     skip_damaged: SkipDamaged = False,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on with the records that come, until Ctrl-C.")
@@ -253,7 +286,8 @@ def print_records(
     json: Json = False,
 ) -> int:
     """Print records in offset order, one partition after another."""
-    from kstore.cli import cat
+    from kstore.cli.printing import cat
+    from kstore.cli.printing.values import FormatOptions, ValueDecoding
 
     wanted = cat.CatOptions(
         start_offset=parse_offset(start, option="--from", counts_from_end=True),
@@ -263,13 +297,13 @@ def print_records(
         limit=limit,
         with_control=control,
         only_committed=isolation is Isolation.READ_COMMITTED,
-        decoders=cat.Decoders.named(key_deserializer, value_deserializer),
+        decoding=ValueDecoding.of(FormatOptions(value, key, schemas, schema, schema_id, message), mode.value),
         skips_damaged=skip_damaged,
     )
     selection = selection_of(directory, topic, partition)
     if not follow:
         return cat.run(selection, wanted, out, is_json=json)
-    from kstore.cli.following import command as following
+    from kstore.cli.printing import follow as following
 
     if end != "latest" or until is not None or skip_damaged:
         raise WrongUseError("--follow takes no --to, --until or --skip-damaged: it has no end, and waits at damage")
@@ -591,9 +625,7 @@ def export_records(
     end: EndOffset = "latest",
     since: Since = None,
     until: Until = None,
-    isolation: Annotated[
-        Isolation, typer.Option(help="read_committed omits aborted records and stops at the last stable offset.")
-    ] = Isolation.READ_UNCOMMITTED,
+    isolation: Isolated = Isolation.READ_UNCOMMITTED,
     columns: Annotated[list[str] | None, typer.Option(metavar="A,B,...", help="Columns, as of kstore.scan.")] = None,
     strings: Annotated[list[str] | None, typer.Option(metavar="key,value", help="Columns that are text.")] = None,
     value: ValueName = None,
@@ -601,6 +633,9 @@ def export_records(
     schemas: SchemasPlace = None,
     schema: SchemaFile = None,
     message: MessageName = None,
+    schema_id: SchemaId = None,
+    mode: Mode = ValueMode.PERMISSIVE,
+    flatten: Flatten = False,
     codec: Annotated[
         str | None, typer.Option(metavar="NAME", help="Codec of Parquet (snappy) or Arrow (none).")
     ] = None,
@@ -612,20 +647,9 @@ def export_records(
     open_transactions: Annotated[
         OpenTransactions, typer.Option(help="Format kstore: end at the last stable offset (wait) or at the log end.")
     ] = OpenTransactions.WAIT,
-    topic_id: Annotated[
-        list[str] | None, typer.Option("--topic-id", metavar="TOPIC=ID", help="Format kstore: an id for a topic.")
-    ] = None,
-    to_table: Annotated[
-        str | None,
-        typer.Option(
-            "--to-table",
-            metavar="TABLE",
-            help="delta:URI or iceberg:CATALOG.NAMESPACE.TABLE; with {topic} in it, a table of each topic.",
-        ),
-    ] = None,
-    partition_by: Annotated[
-        list[str] | None, typer.Option(metavar="A,B,...", help="Columns that partition a table; the date by default.")
-    ] = None,
+    topic_id: TopicIds = None,
+    to_table: Table = None,
+    partition_by: TableColumns = None,
     threads: Annotated[int, typer.Option(metavar="N", min=1, help="Parts that are exported at a time.")] = 2,
     skip_damaged: SkipDamaged = False,
     skip_lost: Annotated[
@@ -635,11 +659,13 @@ def export_records(
 ) -> int:
     """Export what is new to Parquet, Arrow, segments or a table."""
     from kstore.cli.exporting import command as exporting
+    from kstore.cli.printing.values import FormatOptions
 
     what = (format.value, topic, partition, start, end, since, until, isolation.value, columns, strings, codec)
     verbatim = (last_batch.value, open_transactions.value, topic_id)
+    formats = FormatOptions(value, key, schemas, schema, schema_id, message)
     given = exporting.TypedOptions(
-        *what, row_group_rows, file_bytes, *verbatim, skip_damaged, value, key, schemas, schema, message
+        *what, row_group_rows, file_bytes, *verbatim, skip_damaged, formats, mode.value, flatten
     )
     wanted = exporting.ExportWanted(directory, target, to_table, partition_by, given, threads, skip_lost)
     return exporting.run(wanted, out, is_json=json)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from kstore import _core
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE, decoders
 from kstore.cli.arguments import WrongUseError
-from kstore.cli.cat import by_timestamp_type
 from kstore.cli.output import Part, Progress, printable
+from kstore.cli.printing.cat import by_timestamp_type
 from kstore.cli.render import (
     JSON_TEXT,
     TIMESTAMP_TYPE_LABELS,

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import kstore
-from kstore.cli import cat
+from kstore.cli.printing import cat
 from kstore.types import TopicPartition
 from tests.making import batches as builders
 from tests.making.batches import record, write_partition, write_root

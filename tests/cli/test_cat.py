@@ -11,8 +11,8 @@ import threading
 import pytest
 
 from kstore import Record
-from kstore._deprecated import OLD_OPTIONS
-from kstore.cli import cat, render
+from kstore.cli import render
+from kstore.cli.printing import cat
 from kstore.cli.render import json_of_plain, json_records
 from kstore.store.opening import open_log
 from tests.cli.runner import runner
@@ -277,22 +277,14 @@ DECODED = [
 @pytest.mark.parametrize(("name", "data", "as_json", "as_text"), DECODED)
 def test_decoded_key_and_value_stand_behind_their_bytes(kstore, tmp_path, name, data, as_json, as_text):
     path = write_partition(tmp_path, [[write_batch([record(0, data, data)])]])
-    options = ["--key-deserializer", name, "--value-deserializer", name]
+    options = ["--key", name, "--value", name]
     (line,) = kstore("cat", "--json", path, *options).out.splitlines()
     assert line.endswith(f'"headers":[],"decodedKey":{as_json},"decodedValue":{as_json}}}')
     assert kstore("cat", path, *options).out.splitlines()[0].split("\t")[3:] == [as_text, as_text]
 
 
-def test_old_names_of_the_deserializers_are_taken(kstore, tmp_path):
-    path = write_partition(tmp_path, [[write_batch([record(0, b"k", b"v")])]])
-    assert [*OLD_OPTIONS] == ["--key-deserializer", "--value-deserializer"]
-    new, old = ([word for name in names for word in (name, "bytes")] for names in (OLD_OPTIONS, OLD_OPTIONS.values()))
-    old, new, plain = (kstore("cat", "--json", path, *options).out for options in (old, new, []))
-    assert old == new != plain
-
-
-def test_record_that_can_not_be_decoded_ends_its_partition(kstore, directory):
-    run = kstore("cat", "--json", directory, "--value-deserializer", "string", "--key-deserializer", "uuid")
+def test_record_that_can_not_be_decoded_ends_its_partition_on_request(kstore, directory):
+    run = kstore("cat", "--json", directory, "--value", "string", "--key", "uuid", "--mode", "FAILFAST")
     assert run.status == 1
     assert run.objects() == []
     assert "key of the record at offset 0" in run.err
@@ -301,33 +293,34 @@ def test_record_that_can_not_be_decoded_ends_its_partition(kstore, directory):
 @pytest.mark.parametrize("options", [[], ["--json"], ["--limit", "8"], ["--json", "--limit", "8"]], ids=" ".join)
 @pytest.mark.parametrize("follow", [[], ["--follow"]], ids=["", "follow"])
 def test_records_before_one_that_can_not_be_decoded_are_shown(kstore, tmp_path, follow, options):
-    values = [b"\xff" if number == 7 else b"v" for number in range(10)]
+    values = [b"\xff" if number == 7 else b"\0\1" for number in range(10)]
     path = write_partition(tmp_path, [[write_batch([record(*one, None) for one in enumerate(values)])]])
-    run = kstore("cat", path, "--value-deserializer", "string", *options, *follow)
+    run = kstore("cat", path, "--value", "short", "--mode", "failfast", *options, *follow)
     assert len(run.out.splitlines()) == 7
     assert run.status == 1
     assert "value of the record at offset 7" in run.err
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=" ".join)
-def test_limit_before_a_record_that_can_not_be_decoded_ends_the_command_as_usual(kstore, tmp_path, options):
-    values = [b"v", b"v", b"\xff"]
+@pytest.mark.parametrize("mode", ["FAILFAST", "PERMISSIVE", "DROPMALFORMED"])
+def test_limit_before_a_record_that_can_not_be_decoded_ends_the_command_as_usual(kstore, tmp_path, options, mode):
+    values = [b"\0\1", b"\0\1", b"\xff"]
     path = write_partition(tmp_path, [[write_batch([record(*one, None) for one in enumerate(values)])]])
-    run = kstore("cat", path, "--value-deserializer", "string", "--limit", "2", *options)
+    run = kstore("cat", path, "--value", "short", "--limit", "2", "--mode", mode, *options)
     assert (run.status, run.err, len(run.out.splitlines())) == (0, "", 2)
 
 
 def test_control_records_are_not_decoded(kstore, tmp_path):
     marker = write_end_transaction_marker(1, timestamp_ms=7, producer_id=5, producer_epoch=0, commit=True)
     path = write_partition(tmp_path, [[batch(0), marker]])
-    shown = kstore("cat", "--json", path, "--control", "--key-deserializer", "string").objects()
+    shown = kstore("cat", "--json", path, "--control", "--key", "string").objects()
     assert [list(one)[-1] for one in shown] == ["decodedKey", "controlValue"]
 
 
 def test_unknown_decoder_is_wrong_use(kstore, directory):
-    run = kstore("cat", directory, "--key-deserializer", "json")
+    run = kstore("cat", directory, "--key", "xml")
     assert run.status == 2
-    assert "--key-deserializer: expected one of string" in run.err
+    assert "expected one of the formats avro" in run.err
 
 
 def test_damage_is_skipped_on_request_with_one_line_for_each_range(kstore, tmp_path):
@@ -337,7 +330,7 @@ def test_damage_is_skipped_on_request_with_one_line_for_each_range(kstore, tmp_p
     flip_bit(damaged, len(data[3]) + 80, bit=1)
     flip_bit(root / "t-0" / f"{12:020}.log", len(data[6]) + len(data[7]) + 80, bit=1)
     before = {name: name.read_bytes() for name in root.rglob("*") if name.is_file()}
-    for decoding in ((), ("--key-deserializer", "string"), ("--limit", 100)):
+    for decoding in ((), ("--key", "string"), ("--limit", 100)):
         ended = kstore("cat", "--json", root, *decoding)
         assert [(one["topic"], one["offset"]) for one in ended.objects()] == [("t", n) for n in range(8)] + [
             ("u", 0),
@@ -401,7 +394,7 @@ def test_follow_picks_up_new_partitions_from_their_start(kstore, tmp_path):
 
 def test_follow_decodes_and_selects_by_time(kstore, directory):
     since = str(FIRST_TIMESTAMP_MS + 10)
-    options = ["--since", since, "--limit", "2", "--value-deserializer", "bytes"]
+    options = ["--since", since, "--limit", "2", "--value", "bytes"]
     run = kstore("cat", "--json", "--follow", directory, *options)
     assert all(one["timestamp"] >= int(since) for one in run.objects())
     assert len(run.objects()) == 2

@@ -51,6 +51,23 @@ def test_each_run_tells_what_is_new_and_what_the_target_holds(
     assert [one["end_offset"] for one in more["partitions"]] == [120, 120]
 
 
+def test_a_schema_id_a_mode_and_the_fields_of_records_are_chosen(kstore: Runner, tmp_path: Path) -> None:
+    root = write_rides(tmp_path / "root")
+    asked = ["--topic", "rides", "--value", "avro", "--schema-id", 1, "--mode", "dropmalformed", "--flatten"]
+    assert kstore("export", root, tmp_path / "out", *asked).status == 0
+    manifest = read_manifest(tmp_path / "out")
+    assert manifest is not None
+    assert manifest.options["value"] == {"name": "avro", "schema_id": 1}
+    rows = pq.read_table(tmp_path / "out" / manifest.files[0].path)
+    assert (rows["id"].to_pylist(), rows["carrier"].to_pylist()) == ([1, 2, None, 4], ["AA", "UA", None, "DL"])
+    assert "delay" not in rows.column_names
+    failing = kstore("export", root, tmp_path / "other", "--topic", "rides", "--value", "avro", "--mode", "FAILFAST")
+    assert failing.status == 1
+    assert "offset 3 of rides-0 cannot be decoded" in failing.err
+    other = kstore("export", root, tmp_path / "out", *asked[:-1])
+    assert (other.status, "holds an export with other options: flatten" in other.err) == (2, True)
+
+
 def test_values_are_decoded_by_the_schemas_of_the_root_or_of_another(kstore: Runner, tmp_path: Path) -> None:
     root = write_rides(tmp_path / "rides")
     (root / "_schemas-0").rename(tmp_path / "_schemas-0")

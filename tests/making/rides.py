@@ -34,8 +34,8 @@ def registered(subject: str, version: int, schema_id: int, **more: Any) -> tuple
     return json.dumps(key).encode(), json.dumps(value).encode()
 
 
-def register(producer: kstore.Producer, subject: str, version: int, schema_id: int, schema: Any) -> None:
-    key, value = registered(subject, version, schema_id, schema=json.dumps(schema))
+def register(producer: kstore.Producer, subject: str, version: int, schema_id: int, schema: Any, **more: Any) -> None:
+    key, value = registered(subject, version, schema_id, schema=json.dumps(schema), **more)
     producer.send("_schemas", value, key=key)
 
 

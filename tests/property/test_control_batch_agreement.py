@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kstore import MemoryRecords
-from kstore.cli.cat import CatOptions, groups
+from kstore.cli.printing.cat import CatOptions, groups
 from kstore.config import MAX_INT32
 from kstore.errors import CorruptionError, UnsupportedError
 from kstore.log import Log

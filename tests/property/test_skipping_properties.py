@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from kstore import SkippedRange
 from kstore.arrow import record_batches
-from kstore.cli import cat
+from kstore.cli.printing import cat
 from kstore.log import Log
 from kstore.store import open_log
 from tests.making.batches import Layout, batches, write_partition

@@ -20,12 +20,11 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOT_RUN = {
     ("docs/urls.md", 'import kstore\n\nurl = "s3://'): "there is no such bucket",
     ("docs/urls.md", "kstore ls 's3://"): "there is no such bucket",
-    ("docs/values.md", "import kstore\n\ntable"): "needs a root with a registry's topic",
-    ("docs/values.md", "rides = kstore.scan("): "needs a root with a registry's topic",
-    ("docs/export.md", "kstore export /data/kafka"): "needs a root with a registry's topic",
+    ("docs/values.md", "rides = kstore.scan("): "needs a topic with JSON in a registry's topic",
     ("docs/scale.md", "from pyspark.sql import"): "needs pandas besides kstore[spark]",
     ("docs/store.md", "from prometheus_client import"): "needs prometheus_client",
     ("docs/cli.md", "kstore dump --offsets-decoder"): "needs a broker's __consumer_offsets, and jq",
+    ("docs/cli.md", "kstore cat examples/rides --topic rides --value avro --json |"): "needs jq",
     ("docs/cli.md", "kstore groups /var/lib/kafka"): "needs a broker's directory",
     ("docs/cli.md", "kstore verify --json /var/lib/kafka"): "needs a broker's directory, and jq",
 }
@@ -75,6 +74,7 @@ class Snippet(NamedTuple):
         """The extra of kstore that it needs: cli, spark, arrow, or none; commands may need another one besides cli."""
         if self.kind == "shell":
             is_of_rows = self.code.startswith("kstore export") and "--format kstore" not in self.code
+            is_of_rows = is_of_rows or "--value avro" in self.code
             return "cli,delta" if "delta:" in self.code else "cli,arrow" if is_of_rows else "cli"
         if self.kind == "sql" or "pyspark" in self.code or "spark." in self.code:
             return "spark"

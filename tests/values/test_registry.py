@@ -8,13 +8,15 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import kstore
 from kstore.env import DEFAULT_ENV
 from kstore.errors import SchemaNotFoundError
+from kstore.values.avro.provider import AvroProvider
 from kstore.values.formats import Partitions, ValueFormat, format_for
-from kstore.values.providers import SchemaFormat
+from kstore.values.providers import SchemaFormat, registered_text
 from kstore.values.registry import RegisteredSchema, SchemaRegistry, SchemaTopic, registry_of
 
 TEXT = '{"type": "record", "name": "R", "fields": []}'
@@ -204,6 +206,20 @@ def test_a_topic_is_read_again_only_after_it_grew(tmp_path: Path) -> None:
                 producer.flush()
                 assert topic.read().latest("a-value").schema_id == 2
                 assert first.latest("a-value").schema_id == 1
+
+
+@pytest.mark.parametrize(("subject", "version"), [("name", 1), (":.lab:name", 1), ("name", -1)])
+def test_a_schema_is_read_with_those_that_it_refers_to(subject: str, version: int) -> None:
+    refers = [{"name": "Name", "subject": subject, "version": version}]
+    top = '{"type": "record", "name": "Top", "fields": [{"name": "n", "type": "Name"}]}'
+    name = '{"type": "record", "name": "Name", "fields": [{"name": "x", "type": "int"}]}'
+    registry = registry_of(
+        [schema(":.lab:name", 1, 1, schema=name), schema(":.lab:t-value", 1, 2, schema=top, references=refers)]
+    )
+    chosen = registry.latest(":.lab:t-value")
+    text = registered_text(chosen, registry, "AVRO")
+    assert text.references == (("Name", name),)
+    assert AvroProvider().type(text, None) == pa.struct([("n", pa.struct([("x", pa.int32())]))])
 
 
 def test_a_pickled_format_has_the_schemas_of_its_context_and_what_they_refer_to(tmp_path: Path) -> None:

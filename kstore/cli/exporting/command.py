@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kstore.archive.options import ExportOptions, export_options
 from kstore.archive.parts import Waiting
@@ -17,7 +17,8 @@ from kstore.types import MAX_OFFSET
 if TYPE_CHECKING:
     from kstore.archive.tables.appending import TableSummary
     from kstore.cli.output import Output
-    from kstore.values.formats import ValueFormat
+    from kstore.cli.printing.values import FormatOptions
+    from kstore.values.typed import ValueMode
 
 COLUMNS = (
     Column("topic"),
@@ -51,16 +52,15 @@ class TypedOptions(NamedTuple):
     open_transactions: str
     topic_id: list[str] | None
     skip_damaged: bool
-    value: str | None
-    key: str | None
-    schemas: str | None
-    schema: str | None
-    message: str | None
+    formats: FormatOptions
+    mode: str
+    flatten: bool
 
     def checked(self) -> ExportOptions:
         """Return the options.  Raises: WrongUseError."""
         start, end = parse_offset(self.start, option="--from"), parse_offset(self.end, option="--to")
         try:
+            formats = self.formats.made()
             return export_options(
                 self.format,
                 topics=self.topic,
@@ -79,24 +79,13 @@ class TypedOptions(NamedTuple):
                 open_transactions="keep" if self.open_transactions == "keep" else "wait",
                 on_error="skip" if self.skip_damaged else "raise",
                 topic_ids=dict(_topic_and_id(text) for text in self.topic_id or ()),
-                value=self._value(),
-                key=self.key,
-                schemas=self.schemas,
-                schema=self.schema if self.message is None else None,
+                value=formats.get("value"),
+                key=formats.get("key"),
+                mode=cast("ValueMode", self.mode),
+                flatten=self.flatten,
             )
         except ValueError as error:
             raise WrongUseError(str(error)) from error
-
-    def _value(self) -> ValueFormat | str | None:
-        """Return the format of values.  Raises: ValueError."""
-        if self.message is None:
-            return self.value
-        if self.value is None:
-            raise ValueError("--message is of no use without --value")
-        # Only here, since it imports pyarrow.
-        from kstore.values.formats import ValueFormat
-
-        return ValueFormat(self.value, schema=self.schema, schemas=self.schemas, message_name=self.message)
 
 
 def _names(texts: list[str] | None) -> list[str] | None:

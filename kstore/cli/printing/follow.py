@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kstore.cli import EXIT_FINE
 from kstore.cli.arguments import WrongUseError
-from kstore.cli.cat import groups_of, prefix_of, show
+from kstore.cli.printing.cat import groups_of, prefix_of, show
 from kstore.cli.render import json_of_plain
 from kstore.errors import KStoreError, LogNotFoundError
 from kstore.log.following.follower import Feed
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Set
 
     from kstore.cli.arguments import PartitionSelection
-    from kstore.cli.cat import CatOptions
     from kstore.cli.output import Output
+    from kstore.cli.printing.cat import CatOptions
     from kstore.env import Arrivals
     from kstore.log.files.names import PartitionDirectory
     from kstore.types import TopicPartition
@@ -56,6 +56,9 @@ def run(selection: PartitionSelection, wanted: CatOptions, out: Output, *, is_js
     )
     feed = Feed(parts, arrivals, timeout_s=None, clock=env)
     left = wanted.limit
+    decoding = wanted.decoding
+    if decoding is not None:
+        decoding.begin(lambda: [*_present_partitions(selection, unreadable).values()], is_live=True)
     try:
         while left is None or left > 0:
             if not feed.read():
@@ -65,7 +68,7 @@ def run(selection: PartitionSelection, wanted: CatOptions, out: Output, *, is_js
                 left = _show(feed.unmade.popleft(), wanted, out, left, is_json=is_json)
     finally:
         feed.close()
-    return status
+    return status if decoding is None else max(status, decoding.finish(out))
 
 
 def _present_partitions(
@@ -108,12 +111,9 @@ def _show(part: PendingBatch, wanted: CatOptions, out: Output, left: int | None,
     if is_json and wanted.prints_whole_batches:
         show_batch = partial(json_of_plain, prefix=prefix, separator="\n")
     for group in groups_of(batch, wanted, start_offset=start_offset, show_batch=show_batch):
-        records = group.records if left is None else group.records[:left]
-        decoders = None if group.is_control else wanted.decoders
-        decoded = None if decoders is None else partial(decoders.decoded, topic_partition=topic_partition)
-        show(records, group, out, prefix=prefix, is_json=is_json, decoded=decoded)
+        shown = show(group, topic_partition, out, is_json=is_json, decoding=wanted.decoding, limit=left)
         if left is not None:
-            left -= len(records)
+            left -= shown
             if left == 0:
                 break
     return left

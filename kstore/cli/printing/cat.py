@@ -7,37 +7,34 @@ from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
-from uuid import UUID
 
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE
 from kstore.cli.arguments import WrongUseError, log_size_in_bytes
 from kstore.cli.output import Progress
+from kstore.cli.printing.values import DecodedRecords
 from kstore.cli.render import (
-    JSON_TEXT,
     MOST_RECORDS,
     json_of_plain,
     json_records,
     parts_of,
-    plain_value,
     record_parts,
 )
 from kstore.errors import KStoreError
-from kstore.record.decoding import decode, deserializer_of
 from kstore.store.opening import open_found
 from kstore.types import MAX_OFFSET
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from kstore._core import BatchHeader, Record
     from kstore.cli.arguments import PartitionSelection
     from kstore.cli.output import Output
+    from kstore.cli.printing.values import ValueDecoding
     from kstore.log.damage import OnError, OnSkip, SkippedRange
     from kstore.log.files.names import PartitionDirectory
     from kstore.log.log import Log
     from kstore.log.reads import Isolation
     from kstore.record import RecordBatch
-    from kstore.serializers import Deserializer
     from kstore.types import TopicPartition
 
 
@@ -55,13 +52,13 @@ class CatOptions:
     limit: int | None = None
     with_control: bool = False
     only_committed: bool = False
-    decoders: Decoders | None = None
+    decoding: ValueDecoding | None = None
     skips_damaged: bool = False
 
     @property
     def prints_whole_batches(self) -> bool:
         """True if records are selected by offset only and not decoded, so that whole batches can be printed at once."""
-        return all(limit is None for limit in (self.since_ms, self.until_ms, self.limit, self.decoders))
+        return all(limit is None for limit in (self.since_ms, self.until_ms, self.limit, self.decoding))
 
     def __post_init__(self) -> None:
         if self.start_offset > self.end_offset:
@@ -76,43 +73,6 @@ class CatOptions:
         isolation: Isolation = "read_committed" if self.only_committed else "read_uncommitted"
         end = min(log._readable_end(isolation=isolation, on_error=on_error).offset, self.end_offset)
         return replace(self, start_offset=min(max(end + self.start_offset, log.log_start_offset, 0), self.end_offset))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Decoders:
-    """The decoders of keys and of values; None means not decoded."""
-
-    key: Deserializer | None
-    value: Deserializer | None
-
-    @classmethod
-    def named(cls, key: str | None, value: str | None) -> Decoders | None:
-        """Return the built-in decoders of these names, or None if both names are None.
-
-        Raises: WrongUseError for an unknown name.
-        """
-        decoders = []
-        for name, option in ((key, "--key-deserializer"), (value, "--value-deserializer")):
-            try:
-                decoders.append(deserializer_of(name))
-            except ValueError as error:
-                raise WrongUseError(f"{option}: {error}") from None
-        return None if key is value is None else cls(key=decoders[0], value=decoders[1])
-
-    def decoded(self, record: Record, topic_partition: TopicPartition) -> dict[str, object]:
-        """Return the decoded key and value of a record, by JSON field name.
-
-        Raises: RecordDeserializationError.
-        """
-        fields = {}
-        for origin, data, decoder in (("key", record.key, self.key), ("value", record.value, self.value)):
-            if decoder is not None:
-                fields[f"decoded{origin.capitalize()}"] = (
-                    None
-                    if data is None
-                    else decode(data, decoder, record, topic_partition=topic_partition, origin=origin)
-                )
-        return fields
 
 
 class Group(NamedTuple):
@@ -130,8 +90,11 @@ def run(selection: PartitionSelection, wanted: CatOptions, out: Output, *, is_js
     """
     partitions, progress = selection.find(), Progress()
     total_bytes = partial(log_size_in_bytes, partitions, start_offset=wanted.start_offset, end_offset=wanted.end_offset)
+    if wanted.decoding is not None:
+        wanted.decoding.begin(lambda: partitions, on_error="skip" if wanted.skips_damaged else "raise")
     with out.progress(progress, total_bytes=total_bytes, only_to_file=True):
-        return print_records(partitions, wanted, out, progress, is_json=is_json)
+        status = print_records(partitions, wanted, out, progress, is_json=is_json)
+    return status if wanted.decoding is None else max(status, wanted.decoding.finish(out))
 
 
 def print_records(
@@ -150,23 +113,18 @@ def print_records(
         if left == 0:
             break
         progress.label = str(partition.topic_partition)
-        prefix = prefix_of(partition.topic_partition, is_json=is_json)
         has_begun = False
         is_bulk = is_json and wanted.prints_whole_batches
+        prefix = prefix_of(partition.topic_partition, is_json=is_json)
         show_batch = partial(json_of_plain, prefix=prefix, separator="\n") if is_bulk else None
         try:
             with open_found(partition) as log:
                 on_skip = report if wanted.skips_damaged else None
                 for group in groups(log, wanted, show_batch=show_batch, progress=progress, on_skip=on_skip):
                     has_begun = True
-                    records = group.records if left is None else group.records[:left]
-                    decoders = None if group.is_control or wanted.decoders is None else wanted.decoders
-                    decoded = (
-                        None if decoders is None else partial(decoders.decoded, topic_partition=log.topic_partition)
-                    )
-                    show(records, group, out, prefix=prefix, is_json=is_json, decoded=decoded)
+                    shown = show(group, log.topic_partition, out, is_json=is_json, decoding=wanted.decoding, limit=left)
                     if left is not None:
-                        left -= len(records)
+                        left -= shown
                         if left == 0:
                             break
         except KStoreError as error:
@@ -181,55 +139,44 @@ def prefix_of(topic_partition: TopicPartition, *, is_json: bool) -> str:
 
 
 def show(
-    records: list[Record],
     group: Group,
+    topic_partition: TopicPartition,
     out: Output,
     *,
-    prefix: str,
     is_json: bool,
-    decoded: Callable[[Record], dict[str, object]] | None = None,
-) -> None:
-    """Write records of one batch.
+    decoding: ValueDecoding | None,
+    limit: int | None,
+) -> int:
+    """Write records of one batch, at most `limit` of them if it is given, and return how many.
 
-    Args: decoded: returns the decoded fields of a record; None for control records and without decoders.
-    Raises: RecordDeserializationError for a record that can't be decoded, after writing those before it.
+    Args: decoding: of keys and values, None without formats; control records are not decoded.
+    Raises: what ValueDecoding.decoded raises, after writing the records before.
     """
     if group.shown is not None:
         out.line(group.shown)
-        return
-    if is_json:
-        lines = json_records(records, timestamp_type=group.timestamp_type, prefix=prefix, is_control=group.is_control)
-        if decoded is None:
-            out.line("\n".join(lines))
-            return
-        for line, record in zip(lines, records, strict=True):
-            out.line(f"{line[:-1]},{decoded_fields(decoded, record)}}}")
-        return
-    for record in records:
-        fields = {} if decoded is None else decoded(record)
-        texts = decoded_text(fields.get("decodedKey")), decoded_text(fields.get("decodedValue"))
-        out.styled(record_parts(record, prefix=prefix, is_control=group.is_control, texts=texts))
+        return 0
+    prefix = prefix_of(topic_partition, is_json=is_json)
+    parts: Iterable[DecodedRecords] = [DecodedRecords(group.records[:limit], {})]
+    if decoding is not None and not group.is_control:
+        parts = decoding.decoded(group.records, topic_partition, out, limit=limit)
+    count = 0
+    for part in parts:
+        count += len(part.records)
+        if is_json:
+            _write_json(part, group, out, prefix=prefix)
+            continue
+        for row, record in enumerate(part.records):
+            texts = part.text(row, "key"), part.text(row, "value")
+            out.styled(record_parts(record, prefix=prefix, is_control=group.is_control, texts=texts))
+    return count
 
 
-def decoded_fields(decoded: Callable[[Record], dict[str, object]], record: Record) -> str:
-    """Return the decoded key and value of a record as JSON fields."""
-    return ",".join(f'"{name}":{JSON_TEXT(plain_decoded(value))}' for name, value in decoded(record).items())
-
-
-def decoded_text(value: object) -> str | None:
-    """Return a decoded value as text, or None if its bytes are to be shown instead."""
-    if value is None or value == "" or isinstance(value, bytes | memoryview):
-        return None
-    return value if isinstance(value, str) else JSON_TEXT(plain_decoded(value)).strip('"')
-
-
-def plain_decoded(value: object) -> object:
-    """Return a decoded value in a form that JSON can hold: a UUID as 36 characters, anything else as plain_value."""
-    if isinstance(value, list):
-        return [plain_decoded(item) for item in value]
-    if isinstance(value, memoryview):
-        return plain_value(bytes(value))
-    return str(value) if isinstance(value, UUID) else plain_value(value)
+def _write_json(part: DecodedRecords, group: Group, out: Output, *, prefix: str) -> None:
+    lines = json_records(part.records, timestamp_type=group.timestamp_type, prefix=prefix, is_control=group.is_control)
+    if part.columns:
+        lines = [f"{line[:-1]},{part.json_fields(row)}}}" for row, line in enumerate(lines)]
+    if lines:
+        out.line("\n".join(lines))
 
 
 def groups(

@@ -1,1 +1,0 @@
-"""`kstore cat --follow`."""

@@ -1,0 +1,341 @@
+"""Keys and values by a format, for `kstore cat`: what they are as JSON and as text, beside their bytes.
+
+Names of Kafka's deserializers need no pyarrow. Formats with schemas are decoded by the columns of kstore.values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from kstore.cli import EXIT_DAMAGE, EXIT_FINE
+from kstore.cli.arguments import WrongUseError
+from kstore.cli.render import JSON_TEXT, header_key_text, json_bytes, plain_value
+from kstore.config import MIB, LogConfig
+from kstore.errors import KStoreError, RecordDeserializationError
+from kstore.record.decoding import deserializer_of
+from kstore.serializers import StringDeserializer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from kstore._core import Record
+    from kstore.cli.output import Output
+    from kstore.log.damage import OnError
+    from kstore.log.files.names import PartitionDirectory
+    from kstore.serializers import Deserializer
+    from kstore.types import TopicPartition
+    from kstore.values.decoded import Origin, ValueReader
+    from kstore.values.formats import SchemaTopics, ValueFormat
+
+    Decode = Callable[[Sequence[Record]], "DecodedColumn"]
+
+_ORIGINS: tuple[Origin, ...] = ("key", "value")
+PERMISSIVE, DROPMALFORMED, FAILFAST = "PERMISSIVE", "DROPMALFORMED", "FAILFAST"
+# Bounds on records whose values are Python objects at a time.
+_MOST_RECORDS = 4096
+_MOST_BYTES = MIB
+
+
+class FormatOptions(NamedTuple):
+    """The options of formats, as they were typed. schema, schema_id, message: of values."""
+
+    value: str | None
+    key: str | None
+    schemas: str | None
+    schema: str | None
+    schema_id: int | None
+    message: str | None
+
+    def made(self) -> dict[Origin, ValueFormat]:
+        """Return the formats.
+
+        Raises: ValueError for an unknown format, or options that no format takes; ModuleNotFoundError without pyarrow.
+        """
+        if all(option is None for option in self):
+            return {}
+        from kstore.values.formats import PROVIDERS, formats_of
+
+        formats = formats_of(value=self.value, key=self.key, schema=self.schema, schemas=self.schemas)
+        if self.schema_id is not None or self.message is not None:
+            if self.value not in PROVIDERS:
+                raise ValueError(f"--schema-id and --message are for values of the formats {', '.join(PROVIDERS)}")
+            formats["value"] = replace(formats["value"], schema_id=self.schema_id, message_name=self.message)
+        return formats
+
+
+class DecodedColumn(NamedTuple):
+    """Decoded keys or values of records.
+
+    values: for each record what JSON takes, or bytes; None for null and for bad ones. bad: why some cannot be decoded,
+    by their place.
+    """
+
+    values: list[object]
+    bad: dict[int, str]
+
+    def of_rows(self, rows: Sequence[int]) -> DecodedColumn:
+        """Return some of them, none of which is bad."""
+        return DecodedColumn([self.values[row] for row in rows], {})
+
+
+class DecodedRecords(NamedTuple):
+    """Records and what their keys and values are, by origin."""
+
+    records: list[Record]
+    columns: dict[Origin, DecodedColumn]
+
+    def of_rows(self, rows: Sequence[int]) -> DecodedRecords:
+        """Return some of them, none of which is bad."""
+        columns = {origin: column.of_rows(rows) for origin, column in self.columns.items()}
+        return DecodedRecords([self.records[row] for row in rows], columns)
+
+    def json_fields(self, row: int) -> str:
+        """Return the JSON fields of a record."""
+        decoded = [
+            f'"decoded{origin.capitalize()}":{_json_of(column.values[row])}' for origin, column in self.columns.items()
+        ]
+        reasons = [
+            f'"{origin}Error":{JSON_TEXT(column.bad[row])}'
+            for origin, column in self.columns.items()
+            if row in column.bad
+        ]
+        return ",".join(decoded + reasons)
+
+    def text(self, row: int, origin: Origin) -> str | None:
+        """Return a key or value as text, or None if its bytes are to be shown instead."""
+        column = self.columns.get(origin)
+        if column is None or row in column.bad:
+            return None
+        value, data = column.values[row], getattr(self.records[row], origin)
+        if isinstance(value, bytes) or not data:
+            return None
+        return value if isinstance(value, str) and value else JSON_TEXT(value)
+
+    def error(self, row: int, topic_partition: TopicPartition) -> RecordDeserializationError:
+        """Return what a bad key or value of a record raises."""
+        origin, reason = next((origin, column.bad[row]) for origin, column in self.columns.items() if row in column.bad)
+        record = self.records[row]
+        return RecordDeserializationError(
+            f"the {origin} of the record at offset {record.offset} of {topic_partition} cannot be decoded: {reason}",
+            topic=topic_partition.topic,
+            partition=topic_partition.partition,
+            offset=record.offset,
+            timestamp_ms=record.timestamp_ms,
+            origin=origin,
+        )
+
+
+class ValueDecoding:
+    """Decodes keys and values of the records of a run by the formats of their options.
+
+    Args: options, mode: as typed.
+    Raises: WrongUseError; ModuleNotFoundError if a format needs pyarrow.
+    Lifetime: until finish(). Threads: not thread-safe.
+    """
+
+    def __init__(self, options: FormatOptions, mode: str) -> None:
+        self.mode = mode
+        self._bad_count = 0
+        self._functions: dict[Origin, Deserializer] = {}
+        self._find: Callable[[], list[PartitionDirectory]] = list
+        self._directories: list[PartitionDirectory] = []
+        self._topics: SchemaTopics | None = None
+        self._on_error: OnError = "raise"
+        self._is_live = False
+        self._current: TopicPartition | None = None
+        self._decoders: Mapping[Origin, Decode] = {}
+        self._made: dict[str, tuple[Mapping[Origin, ValueFormat], dict[Origin, Decode]]] = {}
+        if options.key is options.value is None:
+            raise WrongUseError("--schemas, --schema, --schema-id, --message and --mode need --value or --key")
+        for origin in _ORIGINS:
+            function = _function_of(getattr(options, origin))
+            if function is not None:
+                self._functions[origin] = function
+        options = options._replace(**dict.fromkeys(self._functions))
+        if options.key is options.value is None:
+            options = options._replace(schemas=None)
+        try:
+            self._formats = options.made()
+        except ValueError as error:
+            raise WrongUseError(str(error)) from error
+
+    @classmethod
+    def of(cls, options: FormatOptions, mode: str) -> ValueDecoding | None:
+        """Return what the options ask for, None if none is given."""
+        return None if mode == PERMISSIVE and all(option is None for option in options) else cls(options, mode)
+
+    def begin(
+        self, find: Callable[[], list[PartitionDirectory]], *, on_error: OnError = "raise", is_live: bool = False
+    ) -> None:
+        """Set what returns the partitions whose records are decoded.
+
+        Args: on_error: what damage does to the look for a first record; is_live: whether schemas are looked up for each
+            batch, and not only as a partition begins.
+        """
+        self._find, self._on_error, self._is_live = find, on_error, is_live
+
+    def finish(self, out: Output) -> int:
+        """Close the topics of schemas, say how many keys and values were bad, and return the exit status."""
+        if self._topics is not None:
+            self._topics.close()
+        if self._bad_count > 1:
+            more = self._bad_count - 1
+            out.notice(f"{more} more record{'' if more == 1 else 's'} with a key or value that cannot be decoded")
+        return EXIT_DAMAGE if self._bad_count else EXIT_FINE
+
+    def decoded(
+        self, records: Sequence[Record], topic_partition: TopicPartition, out: Output, *, limit: int | None
+    ) -> Iterator[DecodedRecords]:
+        """Yield records with their keys and values, in parts, at most `limit` records if it is given.
+
+        Those that the mode leaves out are left out. The first bad key or value of a run is told.
+        Raises: RecordDeserializationError with FAILFAST, after the records before it; SchemaError; what reading the
+            schemas raises.
+        """
+        if self._is_live or topic_partition != self._current:
+            self._decoders = self._decoders_now(topic_partition)
+            self._current = topic_partition
+        decoders = self._decoders
+        left = len(records) if limit is None else limit
+        for part in _parts(records if self.mode == DROPMALFORMED else records[:left]):
+            if not left:
+                return
+            columns = {origin: decoders[origin](part) for origin in _ORIGINS if origin in decoders}
+            shown = DecodedRecords(part, columns)
+            bad = sorted({row for column in columns.values() for row in column.bad})
+            if self.mode == FAILFAST and bad:
+                yield shown.of_rows(range(bad[0]))
+                raise shown.error(bad[0], topic_partition)
+            if self.mode == DROPMALFORMED:
+                left_out = set(bad)
+                kept = [row for row in range(len(part)) if row not in left_out][:left]
+                left -= len(kept)
+                bad = bad if left else [row for row in bad if row < kept[-1]]
+                shown = shown if len(kept) == len(part) else shown.of_rows(kept)
+            for row in bad:
+                self._note(DecodedRecords(part, columns), row, topic_partition, out)
+            yield shown
+
+    def _note(self, shown: DecodedRecords, row: int, topic_partition: TopicPartition, out: Output) -> None:
+        """Count a record that has a bad key or value, and tell the first of a run."""
+        if not self._bad_count:
+            out.notice(shown.error(row, topic_partition))
+        self._bad_count += 1
+
+    def _decoders_now(self, topic_partition: TopicPartition) -> Mapping[Origin, Decode]:
+        """Return what decodes keys and values of a topic, by the schemas that there are now."""
+        functions: dict[Origin, Decode] = {
+            origin: partial(_by_function, function, origin) for origin, function in self._functions.items()
+        }
+        if not self._formats:
+            return functions
+        from kstore.values.formats import Partitions, SchemaTopics, format_for
+        from kstore.values.registry import SCHEMAS_TOPIC
+
+        topic = topic_partition.topic
+        if topic == SCHEMAS_TOPIC:
+            return functions
+        partitions = Partitions.of(self._directories_of(topic), on_error=self._on_error)
+        if self._topics is None:
+            self._topics = SchemaTopics()
+        known = {origin: self._topics.known(each, partitions) for origin, each in self._formats.items()}
+        before, decoders = self._made.get(topic, (None, {}))
+        if before != known:
+            decoders = dict(functions)
+            for origin, each in known.items():
+                chosen = format_for(each, origin, partitions)
+                reader = chosen.reader(None, most_bytes=LogConfig().max_decompressed_bytes)
+                decoders[origin] = partial(_by_columns, reader, origin, reads_headers=chosen.reads_headers)
+            self._made[topic] = known, decoders
+        return decoders
+
+    def _directories_of(self, topic: str) -> list[PartitionDirectory]:
+        if not any(each.topic_partition.topic == topic for each in self._directories):
+            self._directories = self._find()
+        return [each for each in self._directories if each.topic_partition.topic == topic]
+
+
+def _function_of(name: str | None) -> Deserializer | None:
+    """Return the function of one of Kafka's deserializers, None for another format; "string" refuses no bytes."""
+    try:
+        function = deserializer_of(name)
+    except ValueError:
+        return None
+    return _text if isinstance(function, StringDeserializer) else function
+
+
+def _text(data: object) -> str:
+    return bytes(data).decode("utf-8", "replace")  # type: ignore[call-overload,no-any-return]
+
+
+def _parts(records: Sequence[Record]) -> Iterator[list[Record]]:
+    """Yield records in lists of bounded size."""
+    part: list[Record] = []
+    size = 0
+    for record in records:
+        part.append(record)
+        size += len(record.key or b"") + len(record.value or b"")
+        if size >= _MOST_BYTES or len(part) == _MOST_RECORDS:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def _by_function(function: Deserializer, origin: Origin, records: Sequence[Record]) -> DecodedColumn:
+    values: list[object] = []
+    bad: dict[int, str] = {}
+    for row, record in enumerate(records):
+        data = getattr(record, origin)
+        value = None
+        try:
+            value = None if data is None else function(data)
+        except KStoreError as error:
+            bad[row] = str(error)
+        if isinstance(value, memoryview):
+            value = bytes(value)
+        values.append(value if isinstance(value, bytes) else plain(value))
+    return DecodedColumn(values, bad)
+
+
+def plain(value: object) -> object:
+    """Return a decoded value in a form that JSON can hold: a UUID as 36 characters, anything else as plain_value."""
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, memoryview):
+        return plain_value(bytes(value))
+    return str(value) if isinstance(value, UUID) else plain_value(value)
+
+
+def _by_columns(
+    reader: ValueReader, origin: Origin, records: Sequence[Record], *, reads_headers: bool
+) -> DecodedColumn:
+    import pyarrow as pa
+
+    from kstore.values.plain import is_bytes, plain_values
+
+    array = pa.array([getattr(record, origin) for record in records], pa.binary())
+    values: list[object] = []
+    bad: dict[int, str] = {}
+    for part in reader.decode(array, _headers_of(records) if reads_headers else None):
+        bad.update((part.start + each.row, each.reason) for each in part.bad)
+        values += part.values.to_pylist() if is_bytes(part.values.type) else plain_values(part.values)
+    return DecodedColumn(values, bad)
+
+
+def _headers_of(records: Sequence[Record]) -> pa.ListArray:
+    import pyarrow as pa
+
+    from kstore.arrow import schema
+
+    headers = [[{"key": header_key_text(key), "value": value} for key, value in record.headers] for record in records]
+    return pa.array(headers, schema(["headers"]).field("headers").type)
+
+
+def _json_of(value: object) -> str:
+    return json_bytes(value) if isinstance(value, bytes) else JSON_TEXT(value)

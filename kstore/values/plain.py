@@ -1,0 +1,100 @@
+"""Columns as values that JSON can hold."""
+
+from __future__ import annotations
+
+import math
+from base64 import b64encode
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+_kinds = pa.types
+# What numpy calls the lowest number.
+_NO_TIME = "NaT"
+_DATE_BEFORE_TIME = len("1970-01-01T")
+
+
+def plain_values(array: pa.Array) -> list[Any]:
+    """Return the values of a column as JSON has them.
+
+    Bytes are base64; decimals text with all their digits; dates and times ISO 8601, with Z if they are in UTC; NaN and
+    infinities text; a map an object, of whose equal keys the last one counts; a union, a struct of member0, member1,
+    ..., the member that it has.
+    Cost: a Python object for each value, and each list, map and struct.
+    """
+    kind = array.type
+    if _kinds.is_struct(kind):
+        values = _structs(array)
+    elif _kinds.is_map(kind):
+        values = [
+            dict(pairs) for pairs in _lists(array, lambda part: zip(*map(plain_values, part.flatten()), strict=True))
+        ]
+    elif _kinds.is_list(kind) or _kinds.is_large_list(kind):
+        values = _lists(array, plain_values)
+    elif _kinds.is_timestamp(kind) or _kinds.is_date(kind) or _kinds.is_time(kind):
+        values = _times(array)
+    else:
+        convert = _conversion_of(kind)
+        values = array.to_pylist()
+        return values if convert is None else [None if value is None else convert(value) for value in values]
+    if array.null_count:
+        values = [
+            value if is_valid else None for value, is_valid in zip(values, array.is_valid().to_pylist(), strict=True)
+        ]
+    return values
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Whether the values of a type are bytes."""
+    return bool(_kinds.is_binary(kind) or _kinds.is_fixed_size_binary(kind) or _kinds.is_large_binary(kind))
+
+
+def plain_number(value: float) -> float | str:
+    """Return a number as JSON has it: text for NaN and infinities."""
+    return value if math.isfinite(value) else "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _conversion_of(kind: pa.DataType) -> Callable[[Any], Any] | None:
+    if is_bytes(kind):
+        return lambda value: b64encode(value).decode("ascii")
+    if _kinds.is_decimal(kind):
+        return lambda value: format(value, "f")
+    return plain_number if _kinds.is_floating(kind) else None
+
+
+def _structs(array: pa.StructArray) -> list[Any]:
+    names = [field.name for field in array.type]
+    columns = [plain_values(column) for column in array.flatten()]
+    rows = zip(*columns, strict=True) if columns else ((),) * len(array)
+    if len(names) > 1 and names == [f"member{number}" for number in range(len(names))]:
+        return [_member(names, row) for row in rows]
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _member(names: list[str], row: tuple[Any, ...]) -> Any:
+    members = [value for value in row if value is not None]
+    return dict(zip(names, row, strict=True)) if len(members) > 1 else members[0] if members else None
+
+
+def _lists(array: pa.ListArray, items_of: Callable[[pa.Array], Any]) -> list[Any]:
+    offsets = array.offsets.to_pylist()
+    first = offsets[0]
+    items = list(items_of(array.values.slice(first, offsets[-1] - first)))
+    return [items[start - first : end - first] for start, end in pairwise(offsets)]
+
+
+def _times(array: pa.Array) -> list[Any]:
+    """Return times as ISO 8601, with as many digits as their unit has; numbers that no calendar has stay numbers."""
+    kind = array.type
+    unit: Any = "D" if kind == pa.date32() else "ms" if kind == pa.date64() else kind.unit
+    numbers = array.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).fill_null(0).to_numpy().astype(np.int64)
+    texts: list[str] = np.datetime_as_string(numbers.view(f"datetime64[{unit}]"), unit=unit).tolist()
+    start = _DATE_BEFORE_TIME if _kinds.is_time(kind) else 0
+    ending = "Z" if _kinds.is_timestamp(kind) and kind.tz is not None else ""
+    return [
+        number if text == _NO_TIME else f"{text[start:]}{ending}"
+        for text, number in zip(texts, numbers.tolist(), strict=True)
+    ]
