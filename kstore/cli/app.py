@@ -175,10 +175,7 @@ def execute(command: Callable[[Output], int]) -> None:
             out.notice(error)
             status = EXIT_DAMAGE
         except ModuleNotFoundError as error:
-            package = (error.name or "").partition(".")[0]
-            if package not in EXTRAS:
-                raise
-            out.notice(f"this needs the package {package}: pip install 'kstore[{EXTRAS[package]}]'")
+            out.notice(missing_package(error))
             status = EXIT_WRONG_USE
     except BrokenPipeError:
         out.abandon()
@@ -188,6 +185,16 @@ def execute(command: Callable[[Output], int]) -> None:
     except OSError as error:
         status = unwritable(out, error)
     raise typer.Exit(status)
+
+
+def missing_package(error: ModuleNotFoundError) -> str:
+    """Return which package is missing, and which extra has it.  Raises: the error itself if no extra has."""
+    if error.name is None:  # raised by kstore, which names the extra
+        return str(error)
+    package = error.name.partition(".")[0]
+    if package not in EXTRAS:
+        raise error
+    return f"this needs the package {package}: pip install 'kstore[{EXTRAS[package]}]'"
 
 
 def command(name: str) -> Callable[[Callable[Concatenate[Output, Arguments], int]], Callable[Arguments, None]]:

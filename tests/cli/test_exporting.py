@@ -93,7 +93,7 @@ def test_values_of_protobuf_are_those_of_the_message_that_is_named(kstore: Runne
     rows = pq.read_table(tmp_path / "out" / manifest.files[0].path)["value"].to_pylist()
     assert [row for row in rows if row is not None] == [{"name": "s"}]
     alone = kstore("export", root, tmp_path / "two", "--topic", "rides", "--message", "Stop")
-    assert (alone.status, "--message is of no use without --value" in alone.err) == (EXIT_WRONG_USE, True)
+    assert (alone.status, "--schema-id and --message are for values" in alone.err) == (EXIT_WRONG_USE, True)
 
 
 def test_selection_and_options_are_those_of_the_library(kstore: Runner, source: Path, tmp_path: Path) -> None:
