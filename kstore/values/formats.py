@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from kstore.log.files.names import PartitionDirectory
 from kstore.store.opening import open_found
 from kstore.values.avro.provider import AvroProvider
 from kstore.values.decoded import CONFLUENT_FRAME_BYTES, ColumnFormat, Framing, Origin, ValueReader, Wanted
-from kstore.values.json_format.inference import inferred_type
+from kstore.values.json_format.inference import inferred_type, json_schema_of
 from kstore.values.json_format.provider import INFER, JsonProvider
 from kstore.values.primitives import PRIMITIVE_TYPES, PrimitiveReader
 from kstore.values.protobuf.provider import ProtobufProvider
@@ -237,7 +238,8 @@ def _inferred(options: ValueFormat, origin: Origin, partitions: Partitions) -> s
             f"none of the first {len(sample)} {origin}s of {topics} is JSON from which a schema could be inferred, "
             f'with framing "{framing}": pass schema='
         )
-    _logger.info("%s of %s: inferred from %d records: %s", origin, topics, len(sample), arrow_type)
+    shown = json.dumps(json_schema_of(arrow_type), ensure_ascii=False)
+    _logger.info("schema of the %ss of %s, inferred from %d of them: %s", origin, topics, len(sample), shown)
     return PROVIDERS["json"].text_of(arrow_type)
 
 

@@ -82,6 +82,24 @@ def test_values_of_protobuf_are_columns_of_the_files(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "two") == PROTOBUF_ROWS
 
 
+def test_an_inferred_type_stays_that_of_the_first_run(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    with kstore.open_store(root, "a") as store:
+        store.create_topic("rides", partitions=1)
+        with kstore.Producer(store) as producer:
+            producer.send("rides", b'{"id":1,"mixed":[1]}')
+            producer.send("rides", b'{"mixed":"x"}')
+    export(root, tmp_path / "out", value="json", schema="infer")
+    rows = [{"id": 1, "mixed": "[1]"}, {"id": None, "mixed": '"x"'}]
+    assert rows_of(tmp_path / "out") == rows
+    # A sample that is taken now would give other types.
+    send(root, lambda producer: [producer.send("rides", each) for each in (b'{"id":"x"}', b'{"id":2}')])
+    export(root, tmp_path / "out", value="json", schema="infer")
+    assert rows_of(tmp_path / "out") == [*rows, None, {"id": 2, "mixed": None}]
+    with pytest.raises(ExportOptionsError):
+        export(root, tmp_path / "out", value="json", schema=pa.struct([("id", pa.string())]))
+
+
 def test_fields_may_be_columns_of_their_own(root: Path, tmp_path: Path) -> None:
     export(root, tmp_path / "out", topics=["rides"], value="avro", flatten=True, mode="DROPMALFORMED")
     assert rows_of(tmp_path / "out", "carrier") == ["AA", "UA", None, "DL"]

@@ -13,6 +13,8 @@ import pytest
 
 from kstore.archive import read_manifest
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE, EXIT_INTERRUPTED, EXIT_WRONG_USE
+from kstore.producer import Producer
+from kstore.store import open_store
 from kstore.store.opening import open_log
 from tests.cli.runner import Runner, runner, start
 from tests.cli.test_process import on_a_terminal
@@ -94,6 +96,23 @@ def test_values_of_protobuf_are_those_of_the_message_that_is_named(kstore: Runne
     assert [row for row in rows if row is not None] == [{"name": "s"}]
     alone = kstore("export", root, tmp_path / "two", "--topic", "rides", "--message", "Stop")
     assert (alone.status, "--schema-id and --message are for values" in alone.err) == (EXIT_WRONG_USE, True)
+
+
+def test_values_of_json_are_read_by_a_json_schema_or_an_inferred_type(kstore: Runner, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    with open_store(root, "a") as store:
+        store.create_topic("rides", partitions=1)
+        with Producer(store) as producer:
+            producer.send("rides", b'{"id":1,"name":"x"}')
+    (tmp_path / "ride.json").write_text('{"type": "object", "properties": {"name": {"type": "string"}}}')
+    for schema, row in ((tmp_path / "ride.json", {"name": "x"}), ("infer", {"id": 1, "name": "x"})):
+        target = tmp_path / f"out-{len(row)}"
+        assert kstore("export", root, target, "--value", "json", "--schema", schema).status == EXIT_FINE
+        manifest = read_manifest(target)
+        assert manifest is not None
+        assert pq.read_table(target / manifest.files[0].path)["value"].to_pylist() == [row]
+    without = kstore("export", root, tmp_path / "no", "--value", "json")
+    assert (without.status != EXIT_FINE, 'schema="infer"' in without.err) == (True, True)
 
 
 def test_selection_and_options_are_those_of_the_library(kstore: Runner, source: Path, tmp_path: Path) -> None:

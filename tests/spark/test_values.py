@@ -306,3 +306,74 @@ def test_primitives_are_columns_too(root: Path) -> None:
     table = table_of(root, "key string, value bigint, _corrupt_value string", valueFormat="long", keyFormat="string")
     assert table["value"].to_pylist()[-1] == 0
     assert table["key"].to_pylist()[-1] == "\N{REPLACEMENT CHARACTER}"
+
+
+JSON: list[bytes | None] = [b'{"id":1,"tags":{"a":[1]}}', None, b'{"id":2,"mixed":1}', b'{"id":', b'{"mixed":"x"}']
+JSON_TYPE = "struct<id:bigint,tags:struct<a:array<bigint>>,mixed:string>"
+JSON_ROWS = [
+    {"id": 1, "tags": {"a": [1]}, "mixed": None},
+    None,
+    {"id": 2, "tags": None, "mixed": "1"},
+    None,
+    {"id": None, "tags": None, "mixed": '"x"'},
+]
+
+
+@pytest.fixture
+def json_root(tmp_path: Path) -> Path:
+    root = tmp_path / "json"
+    with kstore.open_store(root, "a") as store:
+        store.create_topic("rides", partitions=1)
+        with kstore.Producer(store) as producer:
+            for value in JSON:
+                producer.send("rides", value)
+    return root
+
+
+def test_spark_reads_json_in_batches_and_streams(spark: SparkSession, json_root: Path, tmp_path: Path) -> None:
+    options = {"subscribe": "rides", "valueFormat": "json", "valueSchema": "infer"}
+    frame = spark.read.format("kstore").options(**options).load(str(json_root))
+    assert frame.schema["value"].dataType.simpleString() == JSON_TYPE
+    assert frame.orderBy("offset").toArrow()["value"].to_pylist() == JSON_ROWS
+    stream = spark.readStream.format("kstore").options(**options, startingOffsets="earliest").load(str(json_root))
+    rows: list[Any] = []
+    writer = stream.select("offset", "value.id").writeStream.foreachBatch(
+        lambda batch, _: rows.extend(row.id for row in batch.orderBy("offset").collect())
+    )
+    writer.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination()
+    assert rows == [row and row["id"] for row in JSON_ROWS]
+
+
+def test_a_json_schema_gives_the_columns(json_root: Path) -> None:
+    schema = '{"type": "object", "properties": {"id": {"type": "integer"}, "big": {"type": "number"}}}'
+    table = table_of(json_root, valueFormat="json", valueSchema=schema, valueMode="DROPMALFORMED")
+    assert table["value"].to_pylist() == [
+        {"id": 1, "big": None},
+        None,
+        {"id": 2, "big": None},
+        {"id": None, "big": None},
+    ]
+    with pytest.raises(SchemaNotFoundError, match='schema="infer"'):
+        source_of(json_root, valueFormat="json").schema()
+
+
+@pytest.mark.usefixtures("spark")
+def test_an_inferred_schema_stays_that_of_the_stream(json_root: Path) -> None:
+    query = typed_query(json_root, JSON_TYPE, valueFormat="json", valueSchema="infer")
+    query.run()
+    pinned = query.position()["kstore:schemas"]
+    assert pinned["value"].startswith("arrow:")
+    # A sample that is taken now would give other types.
+    with kstore.open_store(json_root, "a") as store, kstore.Producer(store) as producer:
+        producer.send("rides", b'{"id":"x"}')
+        producer.send("rides", b'{"id":3,"later":1}')
+    query.start()
+    (batch,) = query.run()
+    assert [row[3] for row in batch.rows] == [None, {"id": 3, "tags": None, "mixed": None}]
+    assert query.position()["kstore:schemas"] == pinned
+    query.schema = StructType.fromDDL(f"{PLACE} value struct<later: bigint>")
+    with kstore.open_store(json_root, "a") as store, kstore.Producer(store) as producer:
+        producer.send("rides", b'{"id":4}')
+    query.start()
+    with pytest.raises(ValueError, match=r"no field 'later'.* began with, valueSchema=arrow:.* set these options"):
+        query.run()

@@ -11,7 +11,7 @@ import pytest
 
 from kstore.errors import InvalidSchemaError, SchemaNotFoundError
 from kstore.values.json_format.columns import TEXT, nodes_of
-from kstore.values.json_format.inference import inferred_type
+from kstore.values.json_format.inference import inferred_type, json_schema_of
 from kstore.values.json_format.json_schema import type_of_json_schema
 from kstore.values.providers import NamedSchema
 
@@ -196,6 +196,7 @@ def test_hostile_schemas_are_refused_at_a_bound() -> None:
 )  # fmt: skip
 def test_a_sample_becomes_a_type(values: list[str], arrow_type: pa.DataType | None) -> None:
     assert inferred_type(value.encode() for value in values) == arrow_type
+    assert arrow_type is None or type_of(json_schema_of(arrow_type)) == arrow_type
 
 
 def test_what_a_sample_nests_too_deep_is_text() -> None:

@@ -15,6 +15,7 @@ from kstore.values.json_format.columns import TEXT
 # An object with more fields in a sample is a map, whose names are data.
 _MOST_FIELDS = 1000
 _INT64 = range(-(1 << 63), 1 << 63)
+_JSON_NAMES = {pa.string(): "string", pa.bool_(): "boolean", pa.int64(): "integer", pa.float64(): "number"}
 # Which UTF-8 does not have.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -37,6 +38,18 @@ def inferred_type(values: Iterable[bytes]) -> pa.DataType | None:
 
 class _Object(list[tuple[str, Any]]):
     """An object, with all fields of a name that it repeats, since each has to be of the type."""
+
+
+def json_schema_of(arrow_type: pa.DataType) -> dict[str, Any]:
+    """Return the JSON Schema of an inferred type, from which type_of_json_schema makes the same."""
+    kinds = pa.types
+    if kinds.is_struct(arrow_type):
+        return {"type": "object", "properties": {field.name: json_schema_of(field.type) for field in arrow_type}}
+    if kinds.is_list(arrow_type):
+        return {"type": "array", "items": json_schema_of(arrow_type.value_type)}
+    if kinds.is_map(arrow_type):
+        return {"type": "object", "additionalProperties": json_schema_of(arrow_type.item_type)}
+    return {"type": _JSON_NAMES[arrow_type]} if arrow_type in _JSON_NAMES else {}
 
 
 def _refuse(name: str) -> NoReturn:
