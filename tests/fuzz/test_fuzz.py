@@ -48,6 +48,7 @@ CASES = {
     "packing": 3000,
     "avro": 400,
     "protobuf": 100,
+    "json": 400,
 }
 
 pytestmark = pytest.mark.fuzz

@@ -5,8 +5,10 @@ Each target takes a mutator, makes one column of values and raises a Disagreemen
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import cache, partial
+from random import Random
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -15,6 +17,7 @@ import kstore
 from kstore.env import DEFAULT_ENV
 from kstore.values.decoded import ColumnFormat
 from kstore.values.formats import Partitions, ValueFormat, format_for
+from kstore.values.json_format.columns import TEXT
 from kstore.values.registry import SchemaRegistry
 from tests.fuzz.agreement import agree
 from tests.fuzz.message_mutator import MessageMutator
@@ -23,6 +26,8 @@ from tests.golden.sets import unpack
 from tests.golden.test_values import shown
 from tests.golden.values.protobuf_schemas import KINDS as PROTOBUF_KINDS
 from tests.golden.values.schemas import KINDS
+from tests.making.json_values import BAD, expected_row
+from tests.making.json_values import read as read_json
 from tests.making.protobuf_values import plain
 from tests.reference.codec import encode_varint
 
@@ -41,6 +46,17 @@ class Golden(NamedTuple):
 
 AVRO = Golden("avro", "trees", tuple(kind.name for kind in KINDS), shown)
 PROTOBUF = Golden("protobuf", "protobuf", tuple(each.topic for each in PROTOBUF_KINDS if not each.has_headers), plain)
+JSON_TYPE = pa.struct(
+    [
+        ("id", pa.int64()),
+        ("name", pa.string()),
+        ("legs", pa.list_(pa.struct([("gate", pa.string()), ("delay", pa.int8())]))),
+        ("ratio", pa.float64()),
+        ("is_late", pa.bool_()),
+        ("counts", pa.map_(pa.string(), pa.int32())),
+        ("rest", TEXT),
+    ]
+)
 # What can be read of a record inside of itself.
 WANTED = {"recursive": dict.fromkeys(("id", "note", "name", "tags"))}
 MESSAGES = {kind.topic: kind.message for kind in PROTOBUF_KINDS}
@@ -124,7 +140,68 @@ def damaged(mutator: MessageMutator, golden: Golden, whole: list[bytes]) -> byte
     return b"\0" + rng.randrange(150).to_bytes(4, "big") + value[FRAME_BYTES:]
 
 
+def json_case(mutator: MessageMutator) -> None:
+    """Damaged values between whole ones; all of them are what Python's json reads."""
+    rng = mutator.random
+    values: list[bytes | None] = []
+    for _ in range(rng.choice([1, 3, 70])):
+        whole = [json_text(rng, JSON_TYPE).encode(), json_text(rng, JSON_TYPE).encode()]
+        values += [whole[0], None, damaged_json(mutator, *whole), rng.choice([b"", b" ", b"null", b"{}"])]
+    wanted = rng.choice([None, {"id": None}, {"legs": {"gate": None}, "name": None}])
+    rows, bad = read_json(values, JSON_TYPE, wanted, most_bytes=MOST_BYTES)
+    data = b"|".join(value or b"" for value in values)
+    refused = {each.row for each in bad}
+    expected = [expected_row(value, JSON_TYPE) for value in values]
+    agree("json bad rows", data, found=sorted(refused), expected=[i for i, row in enumerate(expected) if row == BAD])
+    agree("json rows", data, found=len(rows), expected=len(values))
+    if wanted is None:
+        found = [BAD if number in refused else row for number, row in enumerate(rows)]
+        agree("json values", data, found=found, expected=expected)
+
+
+def json_text(rng: Random, arrow_type: pa.DataType) -> str:
+    """Return a value of a type, with blanks and escapes here and there."""
+    blank = rng.choice(["", "", " ", "\n"])
+    kinds = pa.types
+    if rng.randrange(8) == 0:
+        return blank + "null"
+    if kinds.is_struct(arrow_type):
+        fields = [(field.name, field.type) for field in arrow_type]
+        rng.shuffle(fields)
+        pairs = (f'{blank}"{name}"{blank}:{json_text(rng, each)}' for name, each in fields)
+        return "{" + ",".join(pairs) + blank + "}"
+    if kinds.is_map(arrow_type):
+        pairs = (f'"{key}":{json_text(rng, arrow_type.item_type)}' for key in rng.sample("abc", rng.randrange(3)))
+        return blank + "{" + ",".join(pairs) + "}"
+    if kinds.is_list(arrow_type):
+        return "[" + ",".join(json_text(rng, arrow_type.value_type) for _ in range(rng.randrange(3))) + blank + "]"
+    if kinds.is_string(arrow_type):
+        return json.dumps(
+            rng.choice(["", "x", 'quote " and \\ backslash', "\u00e4\u20ac\U0001f600" * 3]),
+            ensure_ascii=rng.random() < 0.5,
+        )
+    if kinds.is_boolean(arrow_type):
+        return rng.choice(["true", "false"])
+    return blank + rng.choice(["0", "-12", "3.0", "1e2", "127", "12345678901234567890", "1e400", "0.1"])
+
+
+def damaged_json(mutator: MessageMutator, value: bytes, other: bytes) -> bytes:
+    """Return a value that is flipped, cut off, joined with another one, or has a token where none may be."""
+    rng = mutator.random
+    at = rng.randrange(len(value) + 1)
+    match rng.randrange(4):
+        case 0:
+            return mutator.raw(value)
+        case 1:
+            return value[:at]
+        case 2:
+            return value[:at] + rng.choice([b"", b",", b"\n", b"}"]) + other[rng.randrange(len(other)) :]
+    token = rng.choice([b'"', b"{", b"}", b"[", b"]", b",", b":", b"\\", b"\\u", b"1", b"e", b"\xff", b"\0", b"NaN"])
+    return value[:at] + token + value[at + rng.choice([0, 1]) :]
+
+
 VALUE_TARGETS: dict[str, Callable[[MessageMutator], None]] = {
     "avro": partial(damaged_case, golden=AVRO),
+    "json": json_case,
     "protobuf": partial(damaged_case, golden=PROTOBUF),
 }

@@ -3,6 +3,12 @@ Method: values one by one and in columns, the rows of the table in docs/values.m
 
 from __future__ import annotations
 
+import json
+import struct
+from collections.abc import Iterator
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -181,6 +187,43 @@ def test_integers_fit_their_columns_to_the_last_one() -> None:
         rows, bad = read(values, getattr(pa, name)())
         assert rows == [None, least, most, None], name
         assert [each.row for each in bad] == [0, 3]
+
+
+def numbers() -> Iterator[str]:
+    """Yield numbers whose nearest double is hard to find."""
+    random = Random(3)
+    for _ in range(1000):
+        yield repr(struct.unpack("<d", random.randbytes(8))[0])
+        yield f"{random.randrange(1, 10)}.{random.randrange(10**30):030}e{random.randrange(-330, 310)}"
+        yield str(random.randrange(10 ** random.randrange(15, 40)))
+        yield f"0.{'0' * random.randrange(330)}{random.randrange(1, 10**18)}"
+        # In the middle between two doubles, and a little off it.
+        middle = Fraction(2 * random.randrange(2**52, 2**53) + 1) * Fraction(2) ** random.randrange(-80, 80)
+        with localcontext() as context:
+            context.prec = 400
+            digits = format(Decimal(middle.numerator) / Decimal(middle.denominator), "f")
+        yield digits
+        yield (digits if "." in digits else f"{digits}.") + "0" * random.randrange(30) + "1"
+
+
+def test_a_double_is_the_nearest_one() -> None:
+    texts = [text for text in numbers() if "n" not in text]
+    rows, bad = read([text.encode() for text in texts], pa.float64())
+    refused = {each.row for each in bad}
+    for row, text in enumerate(texts):
+        expected = float(text)
+        assert (rows[row] is None) == (row in refused) == (abs(expected) == float("inf")), text
+        assert rows[row] is None or struct.pack("d", rows[row]) == struct.pack("d", expected), text
+
+
+def test_names_that_json_has_to_escape_are_found_by_their_escapes() -> None:
+    names = ['a"b', "c\\d", "e\nf", "ä", ""]
+    arrow_type = pa.struct([(name, pa.int64()) for name in names])
+    value = json.dumps(dict.fromkeys(names, 1)).encode()
+    rows, bad = read([value, b'{"a"b":1}', b'{"c\\d":1}', b'{"e\nf":1}', '{"ä":1}'.encode(), b'{"":1}'], arrow_type)
+    assert rows[0] == dict.fromkeys(names, 1)
+    assert [each.row for each in bad] == [1, 2, 3]
+    assert (rows[4]["ä"], rows[5][""]) == (1, 1)
 
 
 def test_a_float_that_is_too_large_for_its_column_is_a_bad_value() -> None:
