@@ -1,4 +1,4 @@
-"""Avro values of a log as typed columns: kstore.scan, the decoder over memory, fastavro's loop, a loop in C."""
+"""Values of a log as typed columns: kstore.scan, the core over memory, fastavro's loop, a loop in C, pyarrow.json."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any
 import fastavro
 import numpy as np
 import pyarrow as pa
+import pyarrow.json
 
 import kstore
 from bench.common import BENCH_DIRECTORY, Case, Contestant, Settings, interleaved, require_equal, without_result
@@ -23,6 +24,8 @@ from bench.limit import compiled
 from kstore.values.avro.columns import columns_of
 from kstore.values.avro.reader import AvroReader
 from kstore.values.avro.schema import parse_avro_schema
+from kstore.values.json_format.columns import nodes_of
+from kstore.values.json_format.reader import JsonReader
 
 SEED = 7
 SCHEMA_ID = 0x01020304
@@ -58,6 +61,22 @@ SCAN, BYTES = "kstore.scan, value=avro", "kstore.scan, value as bytes"
 DECODER, LOOP, LIMIT = "the decoder over memory", "fastavro's loop, dicts", "avro.c"
 FASTAVRO = "kstore.scan, fastavro's loop, pyarrow.array"
 ALL, TWO = "kstore.scan, 20 fields", "kstore.scan, 2 of 20 fields"
+JSON_RIDE = pa.struct(
+    [
+        ("id", pa.int64()),
+        ("carrier", pa.string()),
+        ("origin", pa.string()),
+        ("delay", pa.int64()),
+        ("distance", pa.float64()),
+        ("departed", pa.int64()),
+        ("note", pa.string()),
+        ("is_late", pa.bool_()),
+    ]
+)
+JSON_RECORD_BYTES = 200
+JSON_SCAN, JSON_ALONE = "kstore.scan, value=json", "pyarrow.json alone, a line a value"
+JSON_DECODER, JSON_PIECE = "the decoder over memory, JSON", "pyarrow.json over the same values"
+TARGET_OF_PYARROW = 0.7
 TARGET_OF_FASTAVRO = 5.0
 TARGET_OF_PROJECTION = 2.0
 
@@ -86,22 +105,27 @@ def wide(count: int) -> Iterator[dict[str, Any]]:
         yield {field["name"]: values[number % 4] for number, field in enumerate(TWENTY["fields"])}
 
 
-def log_of(schema: dict[str, Any], rows: Iterator[dict[str, Any]], directory: Path) -> Path:
-    """Write a log whose values are framed, once; the batches have no codec."""
-    topic = schema["name"].lower()
+def in_avro(schema: dict[str, Any], rows: Iterator[dict[str, Any]]) -> Iterator[bytes]:
+    """Yield framed values."""
+    parsed = fastavro.parse_schema(schema)
+    for row in rows:
+        target = io.BytesIO(FRAME)
+        target.seek(len(FRAME))
+        fastavro.schemaless_writer(target, parsed, row)
+        yield target.getvalue()
+
+
+def log_of(topic: str, values: Iterator[bytes], directory: Path) -> Path:
+    """Write a log, once; the batches have no codec."""
     if not directory.exists():
         unfinished = directory.with_suffix(".unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
-        parsed = fastavro.parse_schema(schema)
         with kstore.open_store(unfinished, "a") as store:
             store.create_topic(topic, partitions=1)
             with kstore.Producer(store, batch_size=16 * 1024, linger_ms=5) as producer:
-                for row in rows:
-                    target = io.BytesIO(FRAME)
-                    target.seek(len(FRAME))
-                    fastavro.schemaless_writer(target, parsed, row)
-                    producer.send(topic, target.getvalue())
+                for value in values:
+                    producer.send(topic, value)
         unfinished.rename(directory)
     return directory / f"{topic}-0"
 
@@ -200,7 +224,7 @@ def limit_of(values: pa.BinaryArray, settings: Settings) -> Limit | None:
     return None if library is None else Limit(ctypes.CDLL(str(library)), values)
 
 
-def decode_in_memory(reader: AvroReader, values: pa.BinaryArray) -> pa.Array:
+def decode_in_memory(reader: AvroReader | JsonReader, values: pa.BinaryArray) -> pa.Array:
     (part,) = reader.decode(values)
     return part.values
 
@@ -208,7 +232,7 @@ def decode_in_memory(reader: AvroReader, values: pa.BinaryArray) -> pa.Array:
 def ride_case(settings: Settings) -> Case:
     """Check that all contestants read the same, then time them in interleaved rounds."""
     count = max(500, settings.segment_bytes // RECORD_BYTES // 4)
-    partition = log_of(RIDE, rides(count), settings.data_directory / f"rides-{count}")
+    partition = log_of("ride", in_avro(RIDE, rides(count)), settings.data_directory / f"rides-{count}")
     parsed, avro = fastavro.parse_schema(RIDE), parse_avro_schema(json.dumps(RIDE))
     scan = partial(kstore.scan, partition, value="avro", schemas=registry_of(RIDE), mode="FAILFAST")
     in_bytes = kstore.scan(partition, columns=["value"]).to_table()["value"].combine_chunks()
@@ -253,7 +277,7 @@ def drain(scan: kstore.Scan) -> None:
 def projection_case(settings: Settings) -> Case:
     """Time two of twenty fields against all."""
     count = max(500, settings.segment_bytes // RECORD_BYTES // 8)
-    partition = log_of(TWENTY, wide(count), settings.data_directory / f"wide-{count}")
+    partition = log_of("wide", in_avro(TWENTY, wide(count)), settings.data_directory / f"wide-{count}")
     scan = partial(kstore.scan, partition, value="avro", schemas=registry_of(TWENTY), mode="FAILFAST")
     two = ["value.f06", "value.f13"]
     whole = scan(columns=["value"]).to_table()["value"].combine_chunks()
@@ -275,10 +299,54 @@ def projection_case(settings: Settings) -> Case:
     return case
 
 
-CASES: tuple[Callable[[Settings], Case], ...] = (ride_case, projection_case)
+def json_case(settings: Settings) -> Case:
+    """Time JSON values of eight fields against pyarrow.json on the same values, a line each."""
+    count = max(500, settings.segment_bytes // JSON_RECORD_BYTES // 4)
+    values = (json.dumps(row, separators=(",", ":")).encode() for row in rides(count))
+    partition = log_of("text", values, settings.data_directory / f"json-{count}")
+    scan = partial(kstore.scan, partition, value="json", schema=JSON_RIDE, mode="FAILFAST", columns=["value"])
+    in_bytes = kstore.scan(partition, columns=["value"]).to_table()["value"].combine_chunks()
+    piece = in_bytes.slice(0, max(1, BATCH_BYTES // JSON_RECORD_BYTES))
+    reader = JsonReader(nodes_of(JSON_RIDE), lambda _: None, framing="none", most_bytes=MOST_BYTES)
+    whole, lines = b"\n".join(in_bytes.to_pylist()), b"\n".join(piece.to_pylist())
+    answers: dict[str, object] = {
+        JSON_SCAN: scan().to_table()["value"].combine_chunks(),
+        JSON_ALONE: read_lines(whole).to_struct_array().combine_chunks(),
+    }
+    pieces: dict[str, object] = {
+        JSON_DECODER: decode_in_memory(reader, piece),
+        JSON_PIECE: read_lines(lines).to_struct_array().combine_chunks(),
+    }
+    require_equal("columns of JSON", answers)
+    require_equal("columns of a piece of JSON", pieces)
+    contestants = [
+        Contestant(JSON_SCAN, lambda: drain(scan()), count),
+        Contestant(JSON_ALONE, without_result(partial(read_lines, whole)), count),
+        Contestant(JSON_DECODER, without_result(partial(decode_in_memory, reader, piece)), len(piece)),
+        Contestant(JSON_PIECE, without_result(partial(read_lines, lines)), len(piece)),
+    ]
+    case = Case(title=f"JSON, eight fields: {count} records", unit="rec", bytes_per_unit=in_bytes.nbytes / count)
+    case.samples = interleaved(contestants, settings)
+    case.add_ratio(JSON_SCAN, JSON_ALONE, target=TARGET_OF_PYARROW)
+    case.add_ratio(JSON_DECODER, JSON_PIECE, target=TARGET_OF_PYARROW)
+    return case
+
+
+def read_lines(lines: bytes) -> pa.Table:
+    """Return what pyarrow.json reads, in one thread."""
+    return pyarrow.json.read_json(
+        io.BytesIO(lines),
+        read_options=pyarrow.json.ReadOptions(use_threads=False),
+        parse_options=pyarrow.json.ParseOptions(
+            explicit_schema=pa.schema(list(JSON_RIDE)), unexpected_field_behavior="ignore"
+        ),
+    )
+
+
+CASES: tuple[Callable[[Settings], Case], ...] = (ride_case, projection_case, json_case)
 
 
 def run(settings: Settings) -> Iterator[Case]:
-    """Time Avro values of eight fields, then two of twenty."""
+    """Time Avro values of eight fields, then two of twenty, then JSON values."""
     for case in CASES:
         yield case(settings)
