@@ -486,6 +486,19 @@ def test_indexes_count_messages_in_messages_as_java_or_python_does(tmp_path: Pat
 # Memory
 
 
+@pytest.mark.parametrize("as_group", [False, True])
+def test_small_values_that_are_many_messages_are_not_parsed(as_group: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = " ".join(f"optional int64 f{n} = {n};" for n in range(1, 50))
+    field = f"repeated group W = 1 {{ {fields} }}" if as_group else "repeated W w = 1;"
+    schema = f'syntax = "proto2"; message M {{ {field} repeated string s = 2; }} '
+    schema += "" if as_group else f"message W {{ {fields} }}"
+    item = b"\x0b\x08\x05\x0c" if as_group else b"\x0a\x02\x08\x05"
+    few, many, text = item * 10, item * 2000, b"\x12\x7e" + b"x" * 126
+    rows, reasons = read(schema, few, many, text * 600, few, most_bytes=1 << 20, wanted={"s": None})
+    assert [None if row is None else len(row["s"]) for row in rows] == [0, None, 600, 0]
+    assert reasons == ["it takes too much memory as columns"]
+
+
 def test_a_value_whose_columns_take_too_much_memory_is_bad_and_others_are_read() -> None:
     schema = proto3("repeated W w = 1;") + "message W { " + " ".join(f"int64 f{n} = {n};" for n in range(1, 200)) + "}"
     rows, reasons = read(schema, b"\x0a\0" * 1000, b"\x0a\0", most_bytes=1 << 20)

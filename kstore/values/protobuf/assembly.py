@@ -57,8 +57,12 @@ class Budget:
 
     def take(self, count: int, *, width: int) -> None:
         """Take memory for `count` values of `width` bytes.  Raises: TooLargeError."""
+        self.check(count, width=width)
         self._left -= count * width
-        if self._left < 0:
+
+    def check(self, count: int, *, width: int) -> None:
+        """Raise TooLargeError if values take more memory than is left."""
+        if count * width > self._left:
             raise TooLargeError
 
 
@@ -94,11 +98,14 @@ class Assembly:
         fields = [self._field(each, by_number.get(each.number), path) for each in reader.fields]
         names = [pa.field(each.name, each.arrow_type) for each in reader.fields]
         wire_types = {number: _wire_types(each) for number, each in by_number.items()}
+        width = sum(_width(each.arrow_type) for each in reader.fields if not pa.types.is_struct(each.arrow_type))
 
         def convert(messages: Sequence[Message | None]) -> pa.Array:
             present = [message for message in messages if message is not None]
             _check_wire_types(present, wire_types, by_number, path)
             self._budget.take(len(messages), width=1)
+            # Before the columns are made one by one.
+            self._budget.check(len(present), width=width)
             if not fields:
                 whole = pa.array([{}] * len(present), reader.arrow_type)
             else:

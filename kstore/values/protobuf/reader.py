@@ -16,6 +16,7 @@ from kstore.values.header_ids import HeaderIds, has_number
 from kstore.values.protobuf.assembly import Assembly, Budget, TooLargeError, UnfitValueError
 from kstore.values.protobuf.columns import ValueColumn
 from kstore.values.protobuf.schema import ProtobufSchema, name_in_package
+from kstore.values.protobuf.weights import Weights
 
 _MOST_REASON = 1000
 # The rows that are parsed at once: Python has an object for each message in them.
@@ -32,6 +33,7 @@ class _Writer:
     def __init__(self, message: Descriptor, assembly: Assembly) -> None:
         self.parse: Callable[[bytes], Any] = GetMessageClass(message).FromString
         self.assembly = assembly
+        self.weights = Weights(message)
 
 
 class _Place(NamedTuple):
@@ -106,16 +108,9 @@ class ProtobufReader:
         """Return the column of values, and the bad ones.  Raises: TooLargeError."""
         bad: list[BadValue] = []
         messages: dict[int, tuple[_Writer, list[int], list[Any]]] = {}
-        for row, (value, schema_id) in enumerate(zip(values, ids, strict=True)):
-            if value is None:
-                continue
-            place = self._place(value, schema_id)
-            writer = _NO_FRAME if place is None else self._writer(place)
-            if place is None or isinstance(writer, str):
-                bad.append(self._bad(row, str(writer), UNFRAMED if place is None else place.schema_id))
-                continue
+        for row, value, place, writer in self._placed(values, ids, bad):
             try:
-                message = writer.parse(value[place.start :])
+                message = writer.parse(value)
             except DecodeError as error:
                 bad.append(self._bad(row, f"it is no {self._expected.full_name}: {_detail(error)}", place.schema_id))
                 continue
@@ -129,19 +124,45 @@ class ProtobufReader:
             for part, first in _assembled(writer.assembly, parsed, 0):
                 if isinstance(part, str):
                     row = rows[first]
-                    place = self._place(values[row] or b"", ids[row])
-                    bad.append(self._bad(row, part, UNFRAMED if place is None else place.schema_id))
+                    bad.append(self._bad(row, part, self._schema_id(values[row], ids[row])))
                     continue
                 parts.append(part)
                 for row in rows[first : first + len(part)]:
                     order[row] = count
                     count += 1
-        whole = pa.concat_arrays(parts) if len(parts) != 1 and parts else parts[0] if parts else None
-        if whole is None:
+        if not parts:
             return pa.nulls(len(values), self._reader.arrow_type), sorted(bad)
-        if count == len(values) and order == list(range(count)):
+        whole = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+        if order == list(range(len(values))):
             return whole, sorted(bad)
         return whole.take(pa.array(order, pa.int64())), sorted(bad)
+
+    def _placed(
+        self, values: Sequence[bytes | None], ids: Sequence[int], bad: list[BadValue]
+    ) -> list[tuple[int, bytes, _Place, _Writer]]:
+        """Return rows with their values without frames, and the types of these; add those without one to `bad`.
+
+        Raises: TooLargeError if they may take too much memory as messages.
+        """
+        placed = []
+        weight = 0
+        for row, (framed, schema_id) in enumerate(zip(values, ids, strict=True)):
+            if framed is None:
+                continue
+            place = self._place(framed, schema_id)
+            writer = _NO_FRAME if place is None else self._writer(place)
+            if place is None or isinstance(writer, str):
+                bad.append(self._bad(row, str(writer), UNFRAMED if place is None else place.schema_id))
+                continue
+            value = framed[place.start :]
+            weight += writer.weights.most(len(value))
+            placed.append((row, value, place, writer))
+        if weight > self._most_bytes and len(placed) == 1:
+            (_, value, _, writer), *_ = placed
+            weight = writer.weights.of(value, limit=self._most_bytes)
+        if weight > self._most_bytes:
+            raise TooLargeError
+        return placed
 
     def _place(self, value: bytes, schema_id: int) -> _Place | None:
         """Return which message a value is; None if it has no frame."""
