@@ -333,8 +333,7 @@ def _change(reader: ValueColumn, writer: FieldDescriptor, kind: str) -> Callable
         is_same = expected == kind and reader.name == writer.message_type.full_name
         return _each({"timestamp": _timestamp, "duration": _duration, "json": _json}[kind]) if is_same else None
     if kind == expected == "string":
-        # Of proto2 with bytes that are no text.
-        return _each(lambda value: value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
+        return _texts
     if kind == expected or (expected, kind) in (("double", "float"), ("int", "enum")):
         return _same
     if (expected, kind) == ("string", "bytes"):
@@ -350,6 +349,13 @@ def _change(reader: ValueColumn, writer: FieldDescriptor, kind: str) -> Callable
 
 def _same(values: Sequence[Any]) -> Sequence[Any]:
     return values
+
+
+def _texts(values: Sequence[Any]) -> Sequence[Any]:
+    """Return texts; of proto2 with the replacement character for bytes that are none."""
+    if bytes not in set(map(type, values)):
+        return values
+    return [value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in values]
 
 
 def _each(change: Callable[[Any], Any]) -> Callable[[Sequence[Any]], list[Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -24,6 +24,8 @@ _ROWS_AT_ONCE = 8192
 _BYTES_AT_ONCE = 1 << 20
 _MOST_INDEXES = 100
 _MOST_INDEX_BYTES = 5
+# Of a hostile topic, each value may name another message.
+_MOST_KNOWN = 10_000
 _NO_FRAME = "it does not begin with the magic byte, the id of a schema and the indexes of a message"
 
 
@@ -42,6 +44,18 @@ class _Place(NamedTuple):
     schema_id: int
     indexes: tuple[int, ...] | None
     start: int
+
+
+_UNFRAMED_PLACE = _Place(UNFRAMED, None, 0)
+
+
+class _Group(NamedTuple):
+    """Values of one type of messages, without frames, and their rows."""
+
+    writer: _Writer
+    schema_id: int
+    rows: list[int]
+    values: list[bytes]
 
 
 class ProtobufReader:
@@ -72,6 +86,7 @@ class ProtobufReader:
         self._budget = Budget(most_bytes)
         self._schemas: dict[int, ProtobufSchema | str] = {}
         self._writers: dict[tuple[int, tuple[int, ...] | None], _Writer | str] = {}
+        self._places: dict[bytes, _Place] = {}
 
     def decode(self, array: pa.BinaryArray, headers: pa.ListArray | None = None) -> Iterator[DecodedValues]:
         """Decode values, of which null ones stay null.
@@ -107,27 +122,16 @@ class ProtobufReader:
     def _column(self, values: Sequence[bytes | None], ids: Sequence[int]) -> tuple[pa.Array, list[BadValue]]:
         """Return the column of values, and the bad ones.  Raises: TooLargeError."""
         bad: list[BadValue] = []
-        messages: dict[int, tuple[_Writer, list[int], list[Any]]] = {}
-        for row, value, place, writer in self._placed(values, ids, bad):
-            try:
-                message = writer.parse(value)
-            except DecodeError as error:
-                bad.append(self._bad(row, f"it is no {self._expected.full_name}: {_detail(error)}", place.schema_id))
-                continue
-            _, rows, parsed = messages.setdefault(id(writer), (writer, [], []))
-            rows.append(row)
-            parsed.append(message)
         parts: list[pa.Array] = []
         order: list[int | None] = [None] * len(values)
         count = 0
-        for writer, rows, parsed in messages.values():
-            for part, first in _assembled(writer.assembly, parsed, 0):
+        for group in self._grouped(values, ids, bad):
+            for part, first in _assembled(group.writer.assembly, self._parsed(group, bad), 0):
                 if isinstance(part, str):
-                    row = rows[first]
-                    bad.append(self._bad(row, part, self._schema_id(values[row], ids[row])))
+                    bad.append(self._bad(group.rows[first], part, group.schema_id))
                     continue
                 parts.append(part)
-                for row in rows[first : first + len(part)]:
+                for row in group.rows[first : first + len(part)]:
                     order[row] = count
                     count += 1
         if not parts:
@@ -137,32 +141,47 @@ class ProtobufReader:
             return whole, sorted(bad)
         return whole.take(pa.array(order, pa.int64())), sorted(bad)
 
-    def _placed(
-        self, values: Sequence[bytes | None], ids: Sequence[int], bad: list[BadValue]
-    ) -> list[tuple[int, bytes, _Place, _Writer]]:
-        """Return rows with their values without frames, and the types of these; add those without one to `bad`.
+    def _parsed(self, group: _Group, bad: list[BadValue]) -> list[Any]:
+        """Return the messages of a group; take out the rows that are none."""
+        try:
+            return list(map(group.writer.parse, group.values))
+        except DecodeError:
+            rows, messages = list(group.rows), []
+        group.rows.clear()
+        for row, value in zip(rows, group.values, strict=True):
+            try:
+                messages.append(group.writer.parse(value))
+                group.rows.append(row)
+            except DecodeError as error:
+                bad.append(self._bad(row, f"it is no {self._expected.full_name}: {_detail(error)}", group.schema_id))
+        return messages
+
+    def _grouped(self, values: Sequence[bytes | None], ids: Sequence[int], bad: list[BadValue]) -> Iterable[_Group]:
+        """Return the values of each type, without frames; add those without a type to `bad`.
 
         Raises: TooLargeError if they may take too much memory as messages.
         """
-        placed = []
-        weight = 0
-        for row, (framed, schema_id) in enumerate(zip(values, ids, strict=True)):
-            if framed is None:
+        groups: dict[tuple[int, tuple[int, ...] | None], _Group] = {}
+        for row, (value, schema_id) in enumerate(zip(values, ids, strict=True)):
+            if value is None:
                 continue
-            place = self._place(framed, schema_id)
-            writer = _NO_FRAME if place is None else self._writer(place)
-            if place is None or isinstance(writer, str):
-                bad.append(self._bad(row, str(writer), UNFRAMED if place is None else place.schema_id))
-                continue
-            value = framed[place.start :]
-            weight += writer.weights.most(len(value))
-            placed.append((row, value, place, writer))
-        if weight > self._most_bytes and len(placed) == 1:
-            (_, value, _, writer), *_ = placed
-            weight = writer.weights.of(value, limit=self._most_bytes)
+            place = self._place(value, schema_id)
+            group = None if place is None else groups.get(place[:2])
+            if group is None:
+                writer = _NO_FRAME if place is None else self._writer(place)
+                if place is None or isinstance(writer, str):
+                    bad.append(self._bad(row, str(writer), UNFRAMED if place is None else place.schema_id))
+                    continue
+                group = groups[place[:2]] = _Group(writer, place.schema_id, [], [])
+            group.rows.append(row)
+            group.values.append(value[place.start :] if place is not None and place.start else value)
+        weight = sum(group.writer.weights.most(group.values) for group in groups.values())
+        if weight > self._most_bytes and sum(len(group.rows) for group in groups.values()) == 1:
+            (group,) = groups.values()
+            weight = group.writer.weights.of(group.values[0], limit=self._most_bytes)
         if weight > self._most_bytes:
             raise TooLargeError
-        return placed
+        return groups.values()
 
     def _place(self, value: bytes, schema_id: int) -> _Place | None:
         """Return which message a value is; None if it has no frame."""
@@ -170,17 +189,24 @@ class ProtobufReader:
             read = _indexes(self._header_ids.rest(schema_id), 0)
             return None if read is None else _Place(schema_id, read[0], 0)
         if not self._is_framed:
-            return _Place(UNFRAMED, None, 0)
-        if len(value) <= CONFLUENT_FRAME_BYTES or value[0] != 0:
-            return None
+            return _UNFRAMED_PLACE
+        # Most values are the first message of one schema or another.
+        place = self._places.get(value[: CONFLUENT_FRAME_BYTES + 1])
+        if place is not None or len(value) <= CONFLUENT_FRAME_BYTES or value[0] != 0:
+            return place
         read = _indexes(value, CONFLUENT_FRAME_BYTES)
-        return None if read is None else _Place(int.from_bytes(value[1:CONFLUENT_FRAME_BYTES], "big"), *read)
+        if read is None:
+            return None
+        place = _Place(int.from_bytes(value[1:CONFLUENT_FRAME_BYTES], "big"), *read)
+        if place.start == CONFLUENT_FRAME_BYTES + 1 and len(self._places) < _MOST_KNOWN:
+            self._places[value[: place.start]] = place
+        return place
 
     def _writer(self, place: _Place) -> _Writer | str:
         """Return the type of a value, or why it cannot be read."""
         key = place.schema_id, place.indexes
         if key not in self._writers:
-            if len(self._writers) > 10_000:
+            if len(self._writers) >= _MOST_KNOWN:
                 self._writers.clear()
             self._writers[key] = self._new_writer(place)
         return self._writers[key]

@@ -5,6 +5,8 @@ A message in a message may take two bytes as a value, and in memory as much as i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 _MESSAGE_BYTES = 128
@@ -27,9 +29,10 @@ class Weights:
         self._weights = {each.full_name: _weight(each) for each in (message, *self._inner)}
         self._heaviest = max((self._weights[each.full_name] for each in self._inner), default=0)
 
-    def most(self, size: int) -> int:
-        """Return what a value of `size` bytes takes at most."""
-        return self._weights[self._message.full_name] + size // 2 * self._heaviest
+    def most(self, values: Sequence[bytes]) -> int:
+        """Return what values take at most."""
+        weight = len(values) * self._weights[self._message.full_name]
+        return weight + sum(map(len, values)) // 2 * self._heaviest if self._heaviest else weight
 
     def of(self, value: bytes, *, limit: int) -> int:
         """Return what a value takes, or more than `limit` if it is more; of a malformed one what is read of it.
