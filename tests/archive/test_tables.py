@@ -33,7 +33,7 @@ from kstore.errors import (
 from kstore.types import MAX_OFFSET
 from tests.making.avro_values import encoded
 from tests.making.exporting import Row, grow, rows_of_source
-from tests.making.rides import ROWS, framed, register, write_rides
+from tests.making.rides import ROWS, V3, append_ride, write_rides
 from tests.values.test_resolution import record
 
 deltalake = pytest.importorskip("deltalake")
@@ -298,15 +298,7 @@ def rides(tmp_path: Path) -> Path:
 
 
 TYPED = export_options("parquet", topics=["rides"], value="avro", key="avro")
-V3 = record(("gate", ["null", "string"], None), ("id", "long"), ("delay", ["null", "int"], None))
 OTHER = record(("id", "string"), ("carrier", "string"))
-
-
-def append_ride(root: Path, schema_id: int, schema: Any, **fields: Any) -> None:
-    """Append a ride of a newer version of the schema."""
-    with kstore.open_store(root, "a") as store, kstore.Producer(store) as producer:
-        register(producer, "rides-value", schema_id, schema_id, schema)
-        producer.send("rides", framed(schema_id, schema, fields))
 
 
 def values_of(table: str) -> list[Any]:

@@ -12,6 +12,7 @@ from tests.values.test_resolution import record
 
 V1 = record(("id", "long"), ("carrier", "string"))
 V2 = record(("id", "long"), ("carrier", "string"), ("delay", ["null", "int"], None))
+V3 = record(("gate", ["null", "string"], None), ("id", "long"), ("delay", ["null", "int"], None))
 KEY = record(("k", "int"))
 ROWS = [
     {"id": 1, "carrier": "AA", "delay": None},
@@ -59,3 +60,10 @@ def write_rides(root: Path) -> Path:
             for number, each in enumerate(values):
                 producer.send("rides", each, key=framed(3, KEY, {"k": number}), timestamp_ms=1000 + number)
     return root
+
+
+def append_ride(root: Path, schema_id: int, schema: Any, **fields: Any) -> None:
+    """Append a ride of a newer version of the schema."""
+    with kstore.open_store(root, "a") as store, kstore.Producer(store) as producer:
+        register(producer, "rides-value", schema_id, schema_id, schema)
+        producer.send("rides", framed(schema_id, schema, fields))

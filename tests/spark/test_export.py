@@ -22,7 +22,8 @@ from kstore.errors import CorruptRecordError, ExportOptionsError, ExportTablesEr
 from kstore.spark import export
 from kstore.spark.jobs import exporting
 from tests.making.exporting import TOPIC, Row, checked_manifest, grow, rows_of_export, rows_of_source
-from tests.making.rides import ROWS, write_rides
+from tests.making.rides import ROWS, V3, append_ride, write_rides
+from tests.repo.snippets import ROOT, snippets_of
 
 pytestmark = pytest.mark.spark
 FORMATS = ("parquet", "arrow", "kstore")
@@ -178,3 +179,35 @@ def test_values_are_columns_of_what_tasks_export(spark: SparkSession, tmp_path: 
         rows = [row.value and row.value.asDict() for row in frame.select("value").collect()]
         assert [row.key.k for row in frame.select("key").collect()] == list(range(6))
     assert rows == ROWS
+
+
+@pytest.mark.parametrize("topic", ["1234", "007", "2024-01-01"])
+def test_spark_reads_topic_and_date_as_text_if_it_does_not_guess_types(
+    spark: SparkSession, tmp_path: Path, topic: str
+) -> None:
+    grow(tmp_path / "source", 20, topic=topic)
+    kstore.export(tmp_path / "source", tmp_path / "out")
+    setting = "spark.sql.sources.partitionColumnTypeInference.enabled"
+    spark.conf.set(setting, "false")
+    try:
+        frame = spark.read.parquet(str(tmp_path / "out"))
+        assert [row.topic for row in frame.select("topic").distinct().collect()] == [topic]
+        assert (frame.where("date = '2022-01-08'").count(), frame.where("date IS NULL").count()) == (14, 2)
+    finally:
+        spark.conf.unset(setting)
+
+
+@pytest.mark.parametrize("is_flat", [False, True])
+def test_spark_joins_the_schemas_of_all_files(
+    spark: SparkSession, tmp_path: Path, is_flat: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_rides(tmp_path / "root")
+    options: dict[str, Any] = {"topics": ["rides"], "value": "avro", "flatten": is_flat}
+    kstore.export(root, tmp_path / "rides", **options)
+    append_ride(root, 20, V3, id=7, delay=1, gate="A1")
+    kstore.export(root, tmp_path / "rides", **options)
+    (code,) = [each.code for each in snippets_of(ROOT / "docs/export.md") if each.code.startswith("rides = spark")]
+    names: dict[str, Any] = {"spark": spark}
+    exec(code.replace("rides/topic=rides", f"{tmp_path}/rides/topic=rides"), names)
+    column = "gate" if is_flat else "value.gate"
+    assert [row[0] for row in names["rides"].orderBy("offset").select(column).collect()] == [None] * 6 + ["A1"]
