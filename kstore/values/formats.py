@@ -70,15 +70,17 @@ class Partitions(NamedTuple):
         def sample(origin: Origin) -> Iterator[bytes]:
             share = max(1, len(directories))
             records = max(1, min(SAMPLED_RECORDS_OF_PARTITION, SAMPLED_RECORDS // share))
-            for directory in directories[:SAMPLED_RECORDS]:
-                left = SAMPLED_BYTES // share
+            taken = 0
+            for number, directory in enumerate(directories[:SAMPLED_RECORDS], 1):
+                if taken >= SAMPLED_BYTES:
+                    break
                 with open_found(directory) as log:
                     for record in islice(log.read(on_error=on_error), records):
                         data: bytes | None = record.value if origin == "value" else record.key
                         if data is not None:
                             yield data
-                            left -= len(data)
-                        if left <= 0:
+                            taken += len(data)
+                        if taken >= number * SAMPLED_BYTES // share:
                             break
 
         topics = dict.fromkeys(directory.topic_partition.topic for directory in directories)
@@ -230,7 +232,9 @@ def _schema_format(options: ValueFormat, origin: Origin, partitions: Partitions)
 def _inferred(options: ValueFormat, origin: Origin, partitions: Partitions) -> str:
     """Return the schema that a sample of values has.  Raises: SchemaNotFoundError if it has none."""
     framing = options.framing or ("none" if options.schemas is None else "confluent")
-    sample = [data[_FRAME_BYTES[framing] :] for data in partitions.sample(origin)]
+    # JSON does not begin with the byte 0 of a frame; where ids are in headers, values have no frame.
+    frame = _FRAME_BYTES[framing]
+    sample = [data[frame:] if data[:1] == b"\0" else data for data in partitions.sample(origin)]
     arrow_type = inferred_type(sample)
     topics = ", ".join(partitions.topics)
     if arrow_type is None:

@@ -70,7 +70,7 @@ class TypedRows:
         self.mode = mode
         self._flatten = flatten
         self._default = tuple(default)
-        self._taken = frozenset((*default, *taken))
+        self._taken = frozenset((*default, *taken, *map(corrupt_column, formats)))
         available = self._available()
         wanted = list(available) if names is None else list(names)
         self.outputs = [self._output(name, available) for name in wanted]
@@ -219,7 +219,11 @@ class _Typing:
             return
         origin, *others = origins
         headers = batch.column("headers") if origin in self._rows.with_headers else None
-        for part in self._readers[origin].decode(batch.column(origin), headers):
+        column = batch.column(origin)
+        if not pa.types.is_binary(column.type) and not pa.types.is_string(column.type):
+            # A view, which a scan may have of the other column.
+            column = column.cast(pa.binary())
+        for part in self._readers[origin].decode(column, headers):
             rows = batch.slice(part.start, len(part.values))
             at = 0
             for inner, columns, bad in self._decoded(rows, others):

@@ -141,6 +141,34 @@ def test_a_sample_has_records_of_each_partition(tmp_path: Path) -> None:
     assert [field.name for field in scan.schema.field("value").type] == ["a", "b", "c"]
 
 
+def test_a_sample_has_a_bound_of_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kstore.values.formats.SAMPLED_BYTES", 100)
+    long = b'{"a":"' + b"x" * 100 + b'"}'
+    root = write(tmp_path / "root", [long, b'{"b":1}', long, b'{"c":1}', long], partitions=2)
+    scan = kstore.scan(root, value="json", schema="infer")
+    assert [field.name for field in scan.schema.field("value").type] == ["a"]
+
+
+def test_a_sample_of_ids_in_headers_has_no_frames(tmp_path: Path) -> None:
+    root = write(tmp_path / "root", [b'{"a":1}', b"\0\0\0\0\1" + b'{"b":2}'])
+    framed = kstore.ValueFormat("json", schema="infer", framing="confluent")
+    scan = kstore.scan(root, value=framed)
+    assert [field.name for field in scan.schema.field("value").type] == ["a", "b"]
+
+
+def test_keys_may_be_views_beside_values_with_a_format(root: Path) -> None:
+    table = kstore.scan(root, value="json", schema=TYPE, binary="view").to_table()
+    assert table["value"].to_pylist() == ROWS
+    assert table.schema.field("key").type == pa.binary_view()
+
+
+def test_a_field_that_is_named_as_the_column_of_reasons_stands_beside_it(tmp_path: Path) -> None:
+    root = write(tmp_path / "root", [b'{"_corrupt_value":1}', b"{"])
+    table = kstore.scan(root, value="json", schema="infer", flatten=True).to_table()
+    assert table["value__corrupt_value"].to_pylist() == [1, None]
+    assert [reason is None for reason in table["_corrupt_value"].to_pylist()] == [True, False]
+
+
 def test_what_has_no_json_cannot_be_inferred(tmp_path: Path) -> None:
     root = write(tmp_path / "root", [None, b"", b"\0\0\0\0\1{}"])
     with pytest.raises(SchemaNotFoundError, match=r'none of the first 2 values of rides is JSON .* framing "none"'):
