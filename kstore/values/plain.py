@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from base64 import b64encode
 from collections.abc import Callable
@@ -15,14 +16,16 @@ _kinds = pa.types
 # What numpy calls the lowest number.
 _NO_TIME = "NaT"
 _DATE_BEFORE_TIME = len("1970-01-01T")
+# Within what Python's json takes.
+_MOST_NESTED = 400
 
 
 def plain_values(array: pa.Array) -> list[Any]:
     """Return the values of a column as JSON has them.
 
     Bytes are base64; decimals text with all their digits; dates and times ISO 8601, with Z if they are in UTC; NaN and
-    infinities text; a map an object, of whose equal keys the last one counts; a union, a struct of member0, member1,
-    ..., the member that it has.
+    infinities text; the text of JSON what it says, if it is not nested hundreds deep; a map an object, of whose equal
+    keys the last one counts; a union, a struct of member0, member1, ..., the member that it has.
     Cost: a Python object for each value, and each list, map and struct.
     """
     kind = array.type
@@ -62,7 +65,19 @@ def _conversion_of(kind: pa.DataType) -> Callable[[Any], Any] | None:
         return lambda value: b64encode(value).decode("ascii")
     if _kinds.is_decimal(kind):
         return lambda value: format(value, "f")
+    if isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.json":
+        return _parsed
     return plain_number if _kinds.is_floating(kind) else None
+
+
+def _parsed(text: str) -> Any:
+    if text.count("[") + text.count("{") > _MOST_NESTED:
+        return text
+    try:
+        return json.loads(text, parse_float=lambda number: plain_number(float(number)))
+    except ValueError:
+        # An integer of more digits than Python reads.
+        return text
 
 
 def _structs(array: pa.StructArray) -> list[Any]:

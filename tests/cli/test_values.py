@@ -304,3 +304,19 @@ def test_what_is_wrong_with_a_schema_is_the_same_as_in_a_scan(kstore: Runner, ro
         library.scan(root, topics="rides", value=library.ValueFormat("avro", schema_id=50))
     run = kstore("cat", root, "--topic", "rides", "--value", "avro", "--schema-id", 50)
     assert (run.status, run.out, run.err) == (2, "", f"kstore: {caught.value}\n")
+
+
+def test_json_is_shown_as_objects_also_where_a_column_has_its_text(kstore: Runner, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    with library.open_store(root, "a") as store:
+        store.create_topic("t", partitions=1)
+        with library.Producer(store) as producer:
+            for value in (b'{"id":1,"mixed":{"a":[1]}}', b'{"id":2,"mixed":"x"}', b'{"id":'):
+                producer.send("t", value)
+    run = kstore("cat", root, "--value", "json", "--schema", "infer", "--json")
+    shown = [json.loads(line) for line in run.out.splitlines()]
+    assert [each["decodedValue"] for each in shown] == [{"id": 1, "mixed": {"a": [1]}}, {"id": 2, "mixed": "x"}, None]
+    assert shown[2]["valueError"] == "at byte 6, it ends before its JSON does"
+    assert 'JSON needs no registry: pass schema= (a type of Arrow or a JSON Schema), or schema="infer"' in (
+        kstore("cat", root, "--value", "json").err
+    )

@@ -34,6 +34,11 @@ CASES: list[tuple[pa.DataType, list[Any], list[Any]]] = [
     (pa.map_(pa.string(), pa.int32()), [[("a", 1), ("a", 2)]], [{"a": 2}]),
     (pa.struct([("x", pa.int32())]), [{"x": 1}, None, {"x": None}], [{"x": 1}, None, {"x": None}]),
     (pa.struct([]), [{}, None], [{}, None]),
+    (
+        pa.json_(pa.string()),
+        ['{"a":[1,null]}', None, '"x"', "1e400", "[" * 900 + "]" * 900, "9" * 5000],
+        [{"a": [1, None]}, None, "x", "Infinity", "[" * 900 + "]" * 900, "9" * 5000],
+    ),
     (MEMBERS, [{"member0": 0}, {"member1": ["a"]}, None, {}], [0, ["a"], None, None]),
     (MEMBERS, [{"member0": 0, "member1": []}], [{"member0": 0, "member1": []}]),
     (pa.struct([("member0", pa.int32())]), [{"member0": 1}], [{"member0": 1}]),
