@@ -36,6 +36,8 @@ FORMATS = (*PROVIDERS, *PRIMITIVE_TYPES)
 # What a schema is inferred from: the first records of each partition, as far as these numbers go.
 SAMPLED_RECORDS, SAMPLED_RECORDS_OF_PARTITION = 10_000, 1_000
 SAMPLED_BYTES = 16 << 20
+# What `schema` says of those that a registry has: the newest one of a subject, or one that has the fields of all.
+LATEST, UNION = "latest", "union"
 _FRAME_BYTES = {"none": 0, "confluent": CONFLUENT_FRAME_BYTES, "apicurio": 9}
 
 _logger = logging.getLogger("kstore.values")
@@ -110,13 +112,14 @@ class PrimitiveFormat:
 class ValueFormat:
     """How keys or values are read.
 
-    Args: name: one of FORMATS. schema: a schema of Avro or a JSON Schema, as JSON text, as parsed JSON, or as the path
-        of a file: what records are read as. For JSON also a pyarrow.Schema or pyarrow.DataType, or "infer": the type
-        that a sample of the values has. schemas: a root, a partition or a URL of one, with the topic `_schemas`, or a
-        SchemaRegistry: where schemas of framed values are looked up; None: the root of the partitions, unless
-        schema is given. schema_id: which of them records are read as; None: the newest version of the subject.
-        framing: what each value begins with; None: "confluent" with a registry, else "none". message_name: of Protobuf,
-        the message that values are, with or without its package; None: the first one of the schema.
+    Args: name: one of FORMATS. schema: what records are read as: a schema of Avro or a JSON Schema, as JSON text, as
+        parsed JSON, or as the path of a file. For JSON also a pyarrow.Schema or pyarrow.DataType, or "infer": the type
+        that a sample of the values has. "latest": the newest version of the subject in a registry, as without a schema;
+        "union", of Avro: a schema with the fields of all of its versions, deleted ones too. schemas: a root, a
+        partition or a URL of one, with the topic `_schemas`, or a SchemaRegistry: where schemas of framed values are
+        looked up; None: the root of the partitions, unless schema is given. schema_id: which of them records are read
+        as. framing: what each value begins with; None: "confluent" with a registry, else "none". message_name: of
+        Protobuf, the message that values are, with or without its package; None: the first one of the schema.
     """
 
     name: str
@@ -127,11 +130,18 @@ class ValueFormat:
     framing: Framing | None = None
     message_name: str | None = None
 
+    @property
+    def is_chosen(self) -> bool:
+        """Whether the schema that records are read as is one that a registry has, or the union of some."""
+        return self.schema is None or (isinstance(self.schema, str) and self.schema in (LATEST, UNION))
+
     def __post_init__(self) -> None:
         if self.name not in FORMATS:
             raise ValueError(f"expected one of the formats {', '.join(FORMATS)}, got {self.name!r}")
         if self.schema is not None and self.name not in PROVIDERS:
             raise ValueError(f"a schema is of no use to the format {self.name!r}")
+        if self.schema_id is not None and self.is_chosen and self.schema is not None:
+            raise ValueError(f"expected schema={self.schema!r} or schema_id={self.schema_id}, got both")
         if self.framing not in (None, "none", "confluent", "apicurio"):
             raise ValueError(f'framing must be "none", "confluent" or "apicurio", got {self.framing!r}')
         if self.name == "protobuf" and self.framing == "apicurio":
@@ -154,7 +164,7 @@ class SchemaTopics(Closing):
 
         Raises: SchemaNotFoundError; as SchemaTopic.read.
         """
-        needs_one = options.name in PROVIDERS and (options.schema is None or options.schemas is not None)
+        needs_one = options.name in PROVIDERS and (options.is_chosen or options.schemas is not None)
         if not needs_one or isinstance(options.schemas, SchemaRegistry):
             return options
         place, env = (partitions.root, partitions.env) if options.schemas is None else (options.schemas, None)
@@ -213,7 +223,7 @@ def formats_of(
 
 def _schema_format(options: ValueFormat, origin: Origin, partitions: Partitions) -> SchemaFormat:
     provider = PROVIDERS[options.name]
-    text = schema_text(options)
+    text = None if options.is_chosen else schema_text(options)
     if text == INFER:
         text = _inferred(options, origin, partitions)
     given = None if text is None else provider.reader_schema(SchemaText(text, message_name=options.message_name))
@@ -223,6 +233,13 @@ def _schema_format(options: ValueFormat, origin: Origin, partitions: Partitions)
     framing: Framing = options.framing or "confluent"
     if given is not None:
         return SchemaFormat(provider, given, None, registry, subject, framing, origin)
+    if options.schema == UNION:
+        versions = _versions(origin, partitions, registry)
+        schema = provider.union(
+            [(registered_text(each, registry, provider.schema_type), each.label) for each in versions]
+        )
+        schema = provider.reader_schema(schema)
+        return SchemaFormat(provider, schema, None, registry, subject, framing, origin)
     chosen = _chosen(options, origin, partitions, registry)
     written = registered_text(chosen, registry, provider.schema_type)
     schema = provider.reader_schema(written._replace(message_name=options.message_name))
@@ -280,27 +297,45 @@ def _subject(origin: Origin, partitions: Partitions) -> str:
 
 def _chosen(options: ValueFormat, origin: Origin, partitions: Partitions, registry: SchemaRegistry) -> RegisteredSchema:
     """Return the schema that records are read as."""
-    subjects = [f"{topic}-{origin}" for topic in partitions.topics]
     if options.schema_id is not None:
-        return registry.by_id(options.schema_id, subjects[0] if subjects else "")
-    known = [subject for subject in subjects if subject in registry.subjects]
-    latest = {registry.latest(subject).schema_id: registry.latest(subject) for subject in known}
+        return registry.by_id(options.schema_id, _subject(origin, partitions))
+    subjects = _known_subjects(origin, partitions, registry)
+    latest = {registry.latest(subject).schema_id: registry.latest(subject) for subject in subjects}
     if len(latest) > 1:
         raise SchemaNotFoundError(
             f"the topics {', '.join(partitions.topics)} have different schemas: read them one by one, or choose one "
-            "by schema= or schema_id="
+            'by schema= or schema_id=, or all by schema="union"'
         )
-    if latest:
-        return next(iter(latest.values()))
+    return next(iter(latest.values()))
+
+
+def _versions(origin: Origin, partitions: Partitions, registry: SchemaRegistry) -> list[RegisteredSchema]:
+    """Return the versions of the subjects of partitions, those that are deleted softly too: the newest first."""
+    subjects = _known_subjects(origin, partitions, registry)
+    versions = [each for subject in subjects for each in reversed(registry.versions(subject))]
+    return sorted(versions, key=lambda schema: schema.is_deleted)
+
+
+def _known_subjects(origin: Origin, partitions: Partitions, registry: SchemaRegistry) -> list[str]:
+    """Return the subjects of the topics that the registry has; without any, that of the first record.
+
+    Raises: SchemaNotFoundError if there is none.
+    """
+    subjects = [f"{topic}-{origin}" for topic in partitions.topics]
+    known = [subject for subject in subjects if subject in registry.subjects]
+    if known:
+        return known
     first = partitions.first(origin)
     if first is None or len(first) < CONFLUENT_FRAME_BYTES or first[0] != 0:
         raise SchemaNotFoundError(
             f"the registry has no subject {' or '.join(subjects) or 'for these records'}, and the first {origin} has "
             "no schema id in front: pass schema= or schema_id="
         )
-    return registry.latest(registry.by_id(int.from_bytes(first[1:5], "big")).subject)
+    return [registry.by_id(int.from_bytes(first[1:5], "big")).subject]
 
 
 def schema_text(options: ValueFormat) -> str | None:
-    """Return the schema that is given, as text; None without one."""
+    """Return the schema that is given, as text; None without one, and a choice as it is."""
+    if options.is_chosen:
+        return options.schema if isinstance(options.schema, str) else None
     return None if options.schema is None else PROVIDERS[options.name].text_of(options.schema)

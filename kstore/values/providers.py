@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -53,6 +53,14 @@ class SchemaProvider(Protocol):
 
     def reader_schema(self, schema: SchemaText) -> SchemaText:
         """Return a schema for values to be read as, checked.  Raises: InvalidSchemaError."""
+        ...
+
+    def union(self, schemas: Sequence[tuple[SchemaText, str]], /) -> SchemaText:
+        """Return a schema as which values of all schemas can be read, with the fields of all of them.
+
+        Args: schemas: newest first, each with what an error calls it.
+        Raises: InvalidSchemaError if they have no union, or the format makes none.
+        """
         ...
 
     def portable(self, registry: SchemaRegistry) -> SchemaRegistry:
@@ -142,10 +150,7 @@ def registered_text(schema: RegisteredSchema, registry: SchemaRegistry, expected
     Raises: InvalidSchemaError for one of another type; SchemaNotFoundError if one that it refers to is missing.
     """
     if schema.schema_type != expected:
-        raise InvalidSchemaError(
-            f"version {schema.version} of {schema.subject!r} is a schema of type {schema.schema_type}, expected "
-            f"{expected}"
-        )
+        raise InvalidSchemaError(f"{schema.label} is a schema of type {schema.schema_type}, expected {expected}")
     targets = registry.referenced(schema)
     names: dict[tuple[str, int], dict[str, None]] = {}
     for naming in (schema, *targets):

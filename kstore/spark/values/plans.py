@@ -21,7 +21,7 @@ from kstore.spark.planning import ScanPartition, selected_partitions
 from kstore.spark.schema import UserSchema, source_schema
 from kstore.spark.values.types import spark_format, spark_type
 from kstore.values.decoded import ColumnFormat, Origin
-from kstore.values.formats import Partitions, SchemaTopics, format_for, text_columns
+from kstore.values.formats import UNION, Partitions, SchemaTopics, format_for, text_columns
 from kstore.values.json_format.provider import INFER
 from kstore.values.providers import SchemaFormat
 from kstore.values.typed import TypedRows, corrupt_column
@@ -29,7 +29,7 @@ from kstore.values.typed import TypedRows, corrupt_column
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# The ids of the schemas that records are read as, or their texts if they were inferred.
+# The ids of the schemas that records are read as, or their texts if they were inferred or are unions.
 SchemaIds = dict[str, int | str]
 
 
@@ -74,7 +74,7 @@ class ValuePlans(Closing):
         return StructType([*fields, *(StructField(name, StringType()) for name in self._options.corrupt_columns)])
 
     def schema_ids(self, directories: Sequence[PartitionDirectory], pinned: Mapping[str, int | str]) -> SchemaIds:
-        """Return the ids of the schemas that records are read as, of formats that have ids; the texts of inferred ones.
+        """Return the ids of the schemas that records are read as, of formats that have ids; the texts of others.
 
         Args: pinned: those that are known; an option has precedence.
         """
@@ -128,13 +128,14 @@ class ValuePlans(Closing):
         for origin, each in self._options.formats.items():
             chosen = self._schemas.known(each, partitions)
             before = pinned.get(origin, self._inferred.get(origin))
-            if chosen.schema == INFER and isinstance(before, str):
+            is_made = isinstance(chosen.schema, str) and chosen.schema in (INFER, UNION)
+            if is_made and isinstance(before, str):
                 chosen = replace(chosen, schema=before)
                 self._inferred[origin] = before
-            elif chosen.schema_id is chosen.schema is None and isinstance(before, int):
+            elif chosen.schema_id is None and chosen.is_chosen and isinstance(before, int):
                 chosen = replace(chosen, schema_id=before)
             made = formats[origin] = format_for(chosen, origin, partitions)
-            if chosen.schema == INFER and isinstance(made, SchemaFormat):
+            if is_made and isinstance(made, SchemaFormat):
                 self._inferred[origin] = made.reader_schema.text
         return formats
 

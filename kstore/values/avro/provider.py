@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 from kstore.values.avro.columns import columns_of
 from kstore.values.avro.reader import AvroReader
 from kstore.values.avro.schema import AvroType, parse_avro_schema
+from kstore.values.avro.union import Variant, union_text
 from kstore.values.decoded import Framing, ValueReader, Wanted
 from kstore.values.header_ids import HeaderIds
 from kstore.values.providers import SchemaSource, SchemaText, file_bytes
@@ -38,6 +39,11 @@ class AvroProvider:
     def reader_schema(self, schema: SchemaText) -> SchemaText:
         _parsed(schema)
         return schema
+
+    def union(self, schemas: Sequence[tuple[SchemaText, str]]) -> SchemaText:
+        if len(schemas) == 1:
+            return schemas[0][0]
+        return SchemaText(union_text([Variant(_parsed(schema), origin) for schema, origin in schemas]))
 
     def portable(self, registry: SchemaRegistry) -> SchemaRegistry:
         return registry

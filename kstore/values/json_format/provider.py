@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from kstore.errors import InvalidSchemaError
 from kstore.values.decoded import Framing, ValueReader, Wanted
 from kstore.values.header_ids import HeaderIds
 from kstore.values.json_format.columns import is_text_of_type, nodes_of, text_of_type, type_of_text
@@ -44,6 +45,9 @@ class JsonProvider:
             schema = SchemaText(text_of_type(type_of_json_schema(schema.text, schema.references)))
         self.type(schema, None)
         return schema
+
+    def union(self, _schemas: Sequence[tuple[SchemaText, str]]) -> SchemaText:
+        raise InvalidSchemaError('schema="union" is for the format avro: schemas of JSON have none')
 
     def portable(self, registry: SchemaRegistry) -> SchemaRegistry:
         # Values describe themselves: of the schemas that they were written with, it counts that they are there.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from kstore.errors import InvalidSchemaError
 from kstore.values.decoded import Framing, ValueReader, Wanted
 from kstore.values.header_ids import HeaderIds
 from kstore.values.providers import SchemaSource, SchemaText, registered_text
@@ -41,6 +42,9 @@ class ProtobufProvider:
 
         message_name = _schema_of(schema).named(schema.message_name).full_name
         return SchemaText(portable_text(schema), message_name=message_name)
+
+    def union(self, _schemas: Sequence[tuple[SchemaText, str]]) -> SchemaText:
+        raise InvalidSchemaError('schema="union" is for the format avro: schemas of Protobuf have none')
 
     def portable(self, registry: SchemaRegistry) -> SchemaRegistry:
         from kstore.values.protobuf.schema import portable_texts

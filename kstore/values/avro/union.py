@@ -1,0 +1,241 @@
+"""One Avro schema for records of many: with the fields of all of them, so that nothing that was written is left out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from kstore.errors import InvalidSchemaError
+from kstore.values.avro.schema import (
+    NO_DEFAULT,
+    ArrayType,
+    AvroType,
+    EnumType,
+    Field,
+    Fixed,
+    Logical,
+    MapType,
+    Primitive,
+    RecordType,
+    UnionType,
+    type_name,
+)
+
+_INTEGERS, _FLOATS, _TEXTS = ("int", "long"), ("float", "double"), ("string", "bytes")
+_MOST_DEPTH = 60
+# Records that refer to each other in different ways would have more positions than there are types.
+_MOST_POSITIONS = 1 << 16
+
+
+class Variant(NamedTuple):
+    """A type that values have. origin: which schema says so, for errors."""
+
+    type: AvroType
+    origin: str
+
+
+def union_text(variants: Sequence[Variant]) -> str:
+    """Return the text of a schema as which values of all variants can be read.
+
+    Fields are merged by name, or by an alias that a newer variant has for them. They are in the order of the first
+    variant, then those that only later ones have. A field that some lack has the first default that it has, else null.
+    Numbers become the wider type, and long or int with float or double a double; bytes and string become bytes; enums
+    have all symbols.
+    Args: variants: newest first, at least one.
+    Raises: InvalidSchemaError for types that have no common one, with both and where they come from.
+    """
+    return json.dumps(_Merger().merged(list(variants), ()))
+
+
+class _Merger:
+    """Merges types; knows the named types that it has written."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, ...], str] = {}
+        self._names: set[str] = set()
+        self._positions = 0
+
+    def merged(self, variants: Sequence[Variant], path: tuple[str, ...], *, is_optional: bool = False) -> Any:
+        """Return the schema, as parsed JSON, of values that have these types at one place.
+
+        Args: is_optional: whether they may be null, whatever the types say.
+        """
+        self._positions += 1
+        if len(path) > _MOST_DEPTH or self._positions > _MOST_POSITIONS:
+            raise InvalidSchemaError("the Avro schemas have more types in types than a union of them may have")
+        branches = [
+            [Variant(branch, each.origin) for branch in _branches(each.type) if not _is_null(branch)]
+            for each in variants
+        ]
+        groups: list[list[Variant]] = []
+        has_choice = any(len(each) > 1 for each in branches)
+        for branch in (branch for each in branches for branch in each):
+            group = next((each for each in groups if not has_choice or _is_alike(branch.type, each)), None)
+            if group is None:
+                groups.append([branch])
+            else:
+                group.append(branch)
+        is_optional = is_optional or any(_is_null(branch) for each in variants for branch in _branches(each.type))
+        schemas = [self._of_group(group, path) for group in groups]
+        if is_optional or not schemas:
+            schemas = ["null", *schemas]
+        return schemas[0] if len(schemas) == 1 else schemas
+
+    def _of_group(self, group: list[Variant], path: tuple[str, ...]) -> Any:
+        first = group[0].type
+        same = [each for each in group if type(each.type) is type(first)]
+        if len(same) < len(group) and not all(_is_decimal(each.type) for each in group):
+            raise _different(group[0], next(each for each in group if type(each.type) is not type(first)), path)
+        if isinstance(first, RecordType):
+            return self._record(group, path)
+        if isinstance(first, ArrayType):
+            items = [Variant(each.type.items, each.origin) for each in group if isinstance(each.type, ArrayType)]
+            return {"type": "array", "items": self.merged(items, (*path, "element"))}
+        if isinstance(first, MapType):
+            values = [Variant(each.type.values, each.origin) for each in group if isinstance(each.type, MapType)]
+            return {"type": "map", "values": self.merged(values, (*path, "value"))}
+        if isinstance(first, EnumType):
+            return self._enum([each.type for each in group if isinstance(each.type, EnumType)])
+        return self._scalar(group, path)
+
+    def _scalar(self, group: list[Variant], path: tuple[str, ...]) -> Any:
+        scalars = [(each.type, each) for each in group if isinstance(each.type, (Primitive, Fixed))]
+        common = scalars[0][0]
+        for scalar, variant in scalars[1:]:
+            wider = _common(common, scalar)
+            if wider is None:
+                raise _different(Variant(common, group[0].origin), variant, path)
+            common = wider
+        if not isinstance(common, Fixed):
+            return {"type": common.name} | _logical(common.logical)
+        fixed = [each.type for each in group if isinstance(each.type, Fixed)]
+        name, names = self._named(fixed)
+        return name if names is None else {"type": "fixed", **names, "size": common.size} | _logical(common.logical)
+
+    def _enum(self, enums: list[EnumType]) -> Any:
+        name, names = self._named(enums)
+        symbols = dict.fromkeys(symbol for each in enums for symbol in each.symbols)
+        return name if names is None else {"type": "enum", **names, "symbols": list(symbols)}
+
+    def _record(self, group: list[Variant], path: tuple[str, ...]) -> Any:
+        records = list(dict.fromkeys(each.type for each in group if isinstance(each.type, RecordType)))
+        name, names = self._named(records)
+        if names is None:
+            return name
+        origins = {each.type: each.origin for each in reversed(group)}
+        fields: dict[str, list[tuple[Field, str]]] = {}
+        for record in records:
+            written = {each.name for each in record.fields}
+            for each in record.fields:
+                name = _target(each.name, fields, written)
+                fields.setdefault(name, []).append((each, origins[record]))
+        schemas = [self._field(name, found, len(records), path) for name, found in fields.items()]
+        return {"type": "record", **names, "fields": schemas}
+
+    def _field(self, name: str, found: list[tuple[Field, str]], count: int, path: tuple[str, ...]) -> dict[str, Any]:
+        default = next((each.default for each, _ in found if each.default is not NO_DEFAULT), NO_DEFAULT)
+        is_missing = len(found) < count and default is NO_DEFAULT
+        variants = [Variant(each.type, origin) for each, origin in found]
+        schema = self.merged(variants, (*path, name), is_optional=is_missing)
+        aliases = dict.fromkeys(alias for each, _ in found for alias in (*each.aliases, each.name) if alias != name)
+        field = {"name": name, "type": schema, "aliases": list(aliases)}
+        if default is NO_DEFAULT:
+            return field | ({"default": None} if is_missing else {})
+        return field | {"default": default}
+
+    def _named(self, types: Sequence[RecordType | EnumType | Fixed]) -> tuple[str, dict[str, Any] | None]:
+        """Return the name that types have together, and, the first time that it is asked for, the names in its schema.
+
+        No other type has the name. It has no namespace, so that it does not depend on where it stands.
+        """
+        key = tuple(sorted({id(each) for each in types}))
+        known = self._known.get(key)
+        if known is not None:
+            return known, None
+        plain = name = types[0].name.rpartition(".")[2]
+        number = 1
+        while name in self._names:
+            number += 1
+            name = f"{plain}_{number}"
+        self._known[key] = name
+        self._names.add(name)
+        aliases = dict.fromkeys(alias for each in types for alias in (each.name, *each.aliases))
+        return name, {"name": name, "namespace": "", "aliases": list(aliases)}
+
+
+def _target(name: str, fields: dict[str, list[tuple[Field, str]]], written: set[str]) -> str:
+    """Return the merged field that one of a record belongs to: that of its name, or one that has it as an alias."""
+    if name in fields:
+        return name
+    renamed = (
+        target
+        for target, found in fields.items()
+        if target not in written and any(name in each.aliases for each, _ in found)
+    )
+    return next(renamed, name)
+
+
+def _branches(avro_type: AvroType) -> tuple[AvroType, ...]:
+    return avro_type.branches if isinstance(avro_type, UnionType) else (avro_type,)
+
+
+def _is_null(avro_type: AvroType) -> bool:
+    return isinstance(avro_type, Primitive) and avro_type.name == "null"
+
+
+def _is_decimal(avro_type: AvroType) -> bool:
+    return (
+        isinstance(avro_type, (Primitive, Fixed))
+        and avro_type.logical is not None
+        and avro_type.logical.name == "decimal"
+    )
+
+
+def _is_alike(branch: AvroType, group: Sequence[Variant]) -> bool:
+    """Whether a branch of a union belongs to others, which become one branch."""
+    other = group[0].type
+    if isinstance(branch, Primitive) and isinstance(other, Primitive):
+        kinds = (_INTEGERS, _FLOATS)
+        is_wider = any(branch.name in kind and other.name in kind for kind in kinds)
+        return branch.name == other.name or is_wider
+    if isinstance(branch, (RecordType, EnumType, Fixed)) and type(branch) is type(other):
+        return branch.name.rpartition(".")[2] == other.name.rpartition(".")[2]
+    return type(branch) is type(other)
+
+
+def _common(one: Primitive | Fixed, other: Primitive | Fixed) -> Primitive | Fixed | None:
+    """Return a type that holds the values of two scalars, None if there is none."""
+    if one.logical is not None and other.logical is not None:
+        if (one.logical.name, one.logical.scale) != (other.logical.name, other.logical.scale):
+            return None
+        logical = replace(one.logical, precision=max(one.logical.precision, other.logical.precision))
+        if logical.name == "decimal":
+            return Primitive("bytes", logical)
+    if isinstance(one, Fixed) or isinstance(other, Fixed):
+        is_same = isinstance(one, Fixed) and isinstance(other, Fixed) and one.size == other.size
+        return one if is_same else None
+    if one.name == other.name:
+        return one
+    if one.name in _INTEGERS and other.name in _INTEGERS:
+        wide = one if one.name == "long" else other
+        return Primitive("long", wide.logical)
+    if {one.name, other.name} <= {*_INTEGERS, *_FLOATS}:
+        return Primitive("double")
+    return Primitive("bytes") if {one.name, other.name} <= set(_TEXTS) else None
+
+
+def _logical(logical: Logical | None) -> dict[str, Any]:
+    if logical is None:
+        return {}
+    numbers = {"precision": logical.precision, "scale": logical.scale} if logical.name == "decimal" else {}
+    return {"logicalType": logical.name, **numbers}
+
+
+def _different(one: Variant, other: Variant, path: tuple[str, ...]) -> InvalidSchemaError:
+    where = f"field {'.'.join(path)!r}" if path else "the value"
+    return InvalidSchemaError(
+        f"the Avro schemas have no union: {where} is {type_name(one.type)} in {one.origin}, and "
+        f"{type_name(other.type)} in {other.origin}: choose one by schema= or schema_id="
+    )
