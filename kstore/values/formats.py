@@ -24,7 +24,7 @@ from kstore.values.json_format.provider import INFER, JsonProvider
 from kstore.values.primitives import PRIMITIVE_TYPES, PrimitiveReader
 from kstore.values.protobuf.provider import ProtobufProvider
 from kstore.values.providers import SchemaFormat, SchemaProvider, SchemaSource, SchemaText, registered_text
-from kstore.values.registry import RegisteredSchema, SchemaRegistry, SchemaTopic, read_schemas
+from kstore.values.registry import RegisteredSchema, SchemaRegistry, SchemaTopic, label_of, read_schemas
 
 # Of formats with schemas.
 PROVIDERS: dict[str, SchemaProvider] = {
@@ -130,17 +130,12 @@ class ValueFormat:
     framing: Framing | None = None
     message_name: str | None = None
 
-    @property
-    def is_chosen(self) -> bool:
-        """Whether the schema that records are read as is one that a registry has, or the union of some."""
-        return self.schema is None or (isinstance(self.schema, str) and self.schema in (LATEST, UNION))
-
     def __post_init__(self) -> None:
         if self.name not in FORMATS:
             raise ValueError(f"expected one of the formats {', '.join(FORMATS)}, got {self.name!r}")
         if self.schema is not None and self.name not in PROVIDERS:
             raise ValueError(f"a schema is of no use to the format {self.name!r}")
-        if self.schema_id is not None and self.is_chosen and self.schema is not None:
+        if self.schema_id is not None and is_chosen(self) and self.schema is not None:
             raise ValueError(f"expected schema={self.schema!r} or schema_id={self.schema_id}, got both")
         if self.framing not in (None, "none", "confluent", "apicurio"):
             raise ValueError(f'framing must be "none", "confluent" or "apicurio", got {self.framing!r}')
@@ -148,6 +143,11 @@ class ValueFormat:
             raise ValueError('framing of the format "protobuf" must be "none" or "confluent", got "apicurio"')
         if self.name != "protobuf" and self.message_name is not None:
             raise ValueError(f"message_name is of no use to the format {self.name!r}")
+
+
+def is_chosen(options: ValueFormat) -> bool:
+    """Whether the schema that records are read as is one that a registry has, or the union of some."""
+    return options.schema is None or (isinstance(options.schema, str) and options.schema in (LATEST, UNION))
 
 
 class SchemaTopics(Closing):
@@ -164,7 +164,7 @@ class SchemaTopics(Closing):
 
         Raises: SchemaNotFoundError; as SchemaTopic.read.
         """
-        needs_one = options.name in PROVIDERS and (options.is_chosen or options.schemas is not None)
+        needs_one = options.name in PROVIDERS and (is_chosen(options) or options.schemas is not None)
         if not needs_one or isinstance(options.schemas, SchemaRegistry):
             return options
         place, env = (partitions.root, partitions.env) if options.schemas is None else (options.schemas, None)
@@ -223,7 +223,7 @@ def formats_of(
 
 def _schema_format(options: ValueFormat, origin: Origin, partitions: Partitions) -> SchemaFormat:
     provider = PROVIDERS[options.name]
-    text = None if options.is_chosen else schema_text(options)
+    text = None if is_chosen(options) else schema_text(options)
     if text == INFER:
         text = _inferred(options, origin, partitions)
     given = None if text is None else provider.reader_schema(SchemaText(text, message_name=options.message_name))
@@ -236,7 +236,7 @@ def _schema_format(options: ValueFormat, origin: Origin, partitions: Partitions)
     if options.schema == UNION:
         versions = _versions(origin, partitions, registry)
         schema = provider.union(
-            [(registered_text(each, registry, provider.schema_type), each.label) for each in versions]
+            [(registered_text(each, registry, provider.schema_type), label_of(each)) for each in versions]
         )
         schema = provider.reader_schema(schema)
         return SchemaFormat(provider, schema, None, registry, subject, framing, origin)
@@ -336,6 +336,6 @@ def _known_subjects(origin: Origin, partitions: Partitions, registry: SchemaRegi
 
 def schema_text(options: ValueFormat) -> str | None:
     """Return the schema that is given, as text; None without one, and a choice as it is."""
-    if options.is_chosen:
+    if is_chosen(options):
         return options.schema if isinstance(options.schema, str) else None
     return None if options.schema is None else PROVIDERS[options.name].text_of(options.schema)

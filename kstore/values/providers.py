@@ -13,7 +13,7 @@ from kstore.env import StrPath, locate
 from kstore.errors import InvalidSchemaError, SchemaNotFoundError
 from kstore.values.decoded import UNFRAMED, Framing, Origin, ValueReader, Wanted
 from kstore.values.header_ids import HEADER_OF, HeaderIds
-from kstore.values.registry import RegisteredSchema, SchemaRegistry, SchemaType, in_context_of
+from kstore.values.registry import RegisteredSchema, SchemaRegistry, SchemaType, in_context_of, label_of
 
 SchemaSource: TypeAlias = StrPath | bytes | Mapping[str, Any] | list[Any] | pa.Schema | pa.DataType
 _MOST_SCHEMA_BYTES = 16 << 20
@@ -150,7 +150,7 @@ def registered_text(schema: RegisteredSchema, registry: SchemaRegistry, expected
     Raises: InvalidSchemaError for one of another type; SchemaNotFoundError if one that it refers to is missing.
     """
     if schema.schema_type != expected:
-        raise InvalidSchemaError(f"{schema.label} is a schema of type {schema.schema_type}, expected {expected}")
+        raise InvalidSchemaError(f"{label_of(schema)} is a schema of type {schema.schema_type}, expected {expected}")
     targets = registry.referenced(schema)
     names: dict[tuple[str, int], dict[str, None]] = {}
     for naming in (schema, *targets):

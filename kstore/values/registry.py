@@ -54,10 +54,10 @@ class RegisteredSchema:
     guid: str | None = None
     is_deleted: bool = False
 
-    @property
-    def label(self) -> str:
-        """What errors call it."""
-        return f"version {self.version} of {self.subject!r}"
+
+def label_of(schema: RegisteredSchema) -> str:
+    """Return what errors call a schema."""
+    return f"version {schema.version} of {schema.subject!r}"
 
 
 class SchemaRegistry:
@@ -154,12 +154,12 @@ class SchemaRegistry:
         self, schema: RegisteredSchema, ordered: dict[tuple[str, int], RegisteredSchema], within: list[RegisteredSchema]
     ) -> None:
         if schema in within or len(within) > _MOST_REFERENCES:
-            raise SchemaNotFoundError(f"{schema.label} refers to itself")
+            raise SchemaNotFoundError(f"{label_of(schema)} refers to itself")
         for reference in schema.references:
             target = self.target(schema, reference)
             if target is None:
                 raise SchemaNotFoundError(
-                    f"{schema.label} refers to version {reference.version} of "
+                    f"{label_of(schema)} refers to version {reference.version} of "
                     f"{reference.subject!r}, which the registry does not have"
                 )
             place = target.subject, target.version

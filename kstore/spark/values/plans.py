@@ -21,7 +21,7 @@ from kstore.spark.planning import ScanPartition, selected_partitions
 from kstore.spark.schema import UserSchema, source_schema
 from kstore.spark.values.types import spark_format, spark_type
 from kstore.values.decoded import ColumnFormat, Origin
-from kstore.values.formats import UNION, Partitions, SchemaTopics, format_for, text_columns
+from kstore.values.formats import UNION, Partitions, SchemaTopics, format_for, is_chosen, text_columns
 from kstore.values.json_format.provider import INFER
 from kstore.values.providers import SchemaFormat
 from kstore.values.typed import TypedRows, corrupt_column
@@ -132,7 +132,7 @@ class ValuePlans(Closing):
             if is_made and isinstance(before, str):
                 chosen = replace(chosen, schema=before)
                 self._inferred[origin] = before
-            elif chosen.schema_id is None and chosen.is_chosen and isinstance(before, int):
+            elif chosen.schema_id is None and is_chosen(chosen) and isinstance(before, int):
                 chosen = replace(chosen, schema_id=before)
             made = formats[origin] = format_for(chosen, origin, partitions)
             if is_made and isinstance(made, SchemaFormat):
