@@ -3,6 +3,7 @@ Method: random schemas and messages, written by Google's library and read by its
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kstore.errors import InvalidSchemaError
 from kstore.values.decoded import BadValue, Framing, Wanted
 from kstore.values.formats import ProtobufProvider
 from kstore.values.protobuf.texts import text_of_files
@@ -117,3 +119,20 @@ def test_little_memory_gives_the_same_rows_in_parts(made: Made, data: st.DataObj
         if number not in {each.row for each in bad}:
             got, expected = as_read(found[number], message)
             assert got == expected
+
+
+@given(schemas(), st.data())
+def test_damaged_schemas_are_refused_or_have_columns(made: Made, data: st.DataObject) -> None:
+    content = bytearray(made.file.SerializeToString())
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    value = data.draw(made.values).SerializeToString()
+    provider = ProtobufProvider()
+    text = "data:application/x-protobuf;base64," + b64encode(content).decode()
+    try:
+        schema = provider.reader_schema(SchemaText(text))
+        reader = provider.reader(schema, None, lambda _: schema, framing="none", most_bytes=MOST_BYTES, header_ids=None)
+    except InvalidSchemaError:
+        return
+    (part,) = reader.decode(pa.array([value]))
+    part.values.validate(full=True)

@@ -15,6 +15,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.json_format import Error as JsonError
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from kstore.values.protobuf.columns import FieldColumn, ValueColumn, is_map, kind_of
@@ -264,7 +265,9 @@ def _values_of(reader: FieldColumn, writer: FieldDescriptor) -> Callable[[Sequen
     if writer.is_repeated:
         return lambda messages: [_last(getattr(message, name)) for message in messages]
     if writer.has_presence:
-        return lambda messages: [getattr(message, name) if message.HasField(name) else None for message in messages]
+        # Of the class, as a field may have this name.
+        has_field = GetMessageClass(writer.containing_type).HasField
+        return lambda messages: [getattr(message, name) if has_field(message, name) else None for message in messages]
     zero = reader.value.symbols.get(0, "0") if reader.value.kind == "enum" else not reader.absent and reader.absent
     if reader.absent is not None and reader.absent == zero and reader.value.kind == kind_of(writer):
         # What was not written is zero for both.
@@ -275,7 +278,7 @@ def _values_of(reader: FieldColumn, writer: FieldDescriptor) -> Callable[[Sequen
 def _has(message: Message, writer: FieldDescriptor) -> bool:
     """Whether a field that is not repeated was written."""
     if writer.has_presence:
-        return bool(message.HasField(writer.name))
+        return bool(type(message).HasField(message, writer.name))
     value = getattr(message, writer.name)
     return bool(value) or str(value) == "-0.0"
 
@@ -288,7 +291,7 @@ def _last(items: Sequence[Any]) -> Any:
         return items[-1]
     merged = type(items[-1])()
     for item in items:
-        merged.MergeFrom(item)
+        type(merged).MergeFrom(merged, item)
     return merged
 
 

@@ -10,6 +10,7 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 
 from kstore.errors import InvalidSchemaError
 from kstore.values.decoded import MOST_COLUMN_DEPTH, MOST_COLUMNS, Wanted
+from kstore.values.protobuf.known import GOOGLE_FILES
 
 _F = FieldDescriptor
 _INTEGERS: dict[int, pa.DataType] = {
@@ -86,13 +87,16 @@ def kind_of(each: FieldDescriptor) -> str:
         return "int"
     if each.type in _MESSAGES:
         name = each.message_type.full_name
+        if each.message_type.file.name not in GOOGLE_FILES:
+            # Whatever its name is, its fields may be others.
+            return "message"
         return _KNOWN[name][0] if name in _KNOWN else "wrapper" if name in _WRAPPERS else "message"
     return "enum" if each.type == _F.TYPE_ENUM else _OTHERS[each.type][0]
 
 
 def is_map(each: FieldDescriptor) -> bool:
     """Whether a field is a map."""
-    return bool(each.type == _F.TYPE_MESSAGE and each.message_type.GetOptions().map_entry)
+    return bool(each.type == _F.TYPE_MESSAGE and each.is_repeated and each.message_type.GetOptions().map_entry)
 
 
 def columns_of(message: Descriptor, wanted: Wanted = None) -> ValueColumn:
@@ -189,4 +193,6 @@ def _absent(each: FieldDescriptor, value: ValueColumn) -> Any:
     if each.type in _MESSAGES or (each.has_presence and not each.has_default_value):
         return None
     default = each.default_value
+    if value.kind == "string" and isinstance(default, bytes):
+        return default.decode("utf-8", "replace")
     return value.symbols.get(default, str(default)) if value.kind == "enum" else default

@@ -7,7 +7,7 @@ from functools import cache
 
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 
-_GOOGLE_MODULES = {
+GOOGLE_FILES = {
     f"google/protobuf/{name}.proto": f"google.protobuf.{name}_pb2"
     for name in (
         "any",
@@ -85,7 +85,7 @@ _SCALARS = {
 @cache
 def known_files() -> dict[str, FileDescriptorProto]:
     """Return the files by the name that an import has."""
-    files = {name: _of_module(module) for name, module in _GOOGLE_MODULES.items()}
+    files = {name: _of_module(module) for name, module in GOOGLE_FILES.items()}
     for name, types in _GOOGLE_TYPES.items():
         files[f"google/type/{name}.proto"] = _file(f"google/type/{name}.proto", "google.type", types)
     for name, types in _CONFLUENT_TYPES.items():
@@ -126,7 +126,7 @@ def _file(name: str, package: str, types: dict[str, str]) -> FileDescriptorProto
             else:
                 field.type, field.type_name = field.TYPE_MESSAGE, f".{kind.rstrip('*')}"
                 if kind.startswith("google.protobuf."):
-                    imported = next(each for each in _GOOGLE_MODULES if _has(each, kind))
+                    imported = next(each for each in GOOGLE_FILES if _has(each, kind))
                     if imported not in file.dependency:
                         file.dependency.append(imported)
             if field_name.endswith("?"):
@@ -138,7 +138,7 @@ def _file(name: str, package: str, types: dict[str, str]) -> FileDescriptorProto
 
 def _has(name: str, type_name: str) -> bool:
     package, _, message = type_name.rpartition(".")
-    file = _of_module(_GOOGLE_MODULES[name])
+    file = _of_module(GOOGLE_FILES[name])
     return file.package == package and any(each.name == message for each in file.message_type)
 
 

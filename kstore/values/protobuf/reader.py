@@ -298,4 +298,4 @@ def _varint(data: bytes, at: int) -> tuple[int, int] | None:
 
 def _detail(error: DecodeError) -> str:
     """Return what a parser says without the name of the message."""
-    return str(error).rpartition("': ")[2] or "it is malformed"
+    return str(error).partition("': ")[2] or "it is malformed"

@@ -6,18 +6,27 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from google.protobuf.descriptor import Descriptor
-from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+    FileDescriptorSet,
+)
 from google.protobuf.descriptor_pool import DescriptorPool
 
 from kstore.errors import InvalidSchemaError
 from kstore.values.protobuf.compiling import compiled
-from kstore.values.protobuf.known import known_files
+from kstore.values.protobuf.known import GOOGLE_FILES, known_files
 from kstore.values.protobuf.texts import descriptors_in, text_of_files
 from kstore.values.providers import SchemaText
 
 _KEPT_SCHEMAS = 1024
 _MOST_FILES = 2000
 _MOST_NAMED = 20
+_KEY_TYPES = frozenset(
+    getattr(FieldDescriptorProto, f"TYPE_{name}")
+    for name in ("BOOL", "STRING", "INT32", "INT64", "UINT32", "UINT64", "SINT32", "SINT64", "FIXED32", "FIXED64")
+) | {FieldDescriptorProto.TYPE_SFIXED32, FieldDescriptorProto.TYPE_SFIXED64}
 
 
 class ProtobufSchema:
@@ -33,6 +42,7 @@ class ProtobufSchema:
         # Its own pool, as another version has the same names.
         self._pool = DescriptorPool()
         for file in _in_order(files):
+            _check_entries(file.message_type)
             try:
                 self._pool.AddSerializedFile(file.SerializeToString())
             except (TypeError, ValueError) as error:
@@ -158,7 +168,11 @@ def _in_order(files: Sequence[FileDescriptorProto]) -> list[FileDescriptorProto]
 
     Raises: InvalidSchemaError if one is missing, or imports itself.
     """
-    by_name = {**known_files(), **{file.name: file for file in files}}
+    if not all(isinstance(name, str) for file in files for name in (file.name, *file.dependency)):
+        raise InvalidSchemaError("malformed schema of Protobuf: the name of a file is not UTF-8")
+    # Those of Google are not those that a schema has, which may be others.
+    google = {name: file for name, file in known_files().items() if name in GOOGLE_FILES}
+    by_name = {**known_files(), **{file.name: file for file in files}, **google}
     ordered: dict[str, FileDescriptorProto] = {}
     waiting: list[tuple[str, bool]] = [(file.name, False) for file in files]
     within: set[str] = set()
@@ -175,6 +189,18 @@ def _in_order(files: Sequence[FileDescriptorProto]) -> list[FileDescriptorProto]
             waiting.append((name, True))
             waiting += [(each, False) for each in by_name[name].dependency]
     return list(ordered.values())
+
+
+def _check_entries(messages: Iterable[DescriptorProto]) -> None:
+    """Raise InvalidSchemaError for an entry of a map that is none."""
+    for message in messages:
+        _check_entries(message.nested_type)
+        if message.options.map_entry and (
+            [each.number for each in message.field] != [1, 2]
+            or message.field[0].type not in _KEY_TYPES
+            or any(each.label == each.LABEL_REPEATED or each.HasField("oneof_index") for each in message.field)
+        ):
+            raise InvalidSchemaError(f"malformed schema of Protobuf: {message.name[:200]!r} is no entry of a map")
 
 
 def _names(messages: Iterable[DescriptorProto], within: str = "") -> list[str]:
