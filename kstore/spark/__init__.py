@@ -14,5 +14,16 @@ from kstore.spark.jobs.scanning import scan
 from kstore.spark.options import configure
 from kstore.spark.skipped import damage
 from kstore.spark.source import KStoreDataSource
+from kstore.spark.stream.progress import PartitionProgress, ProgressListener, StreamProgress, progress
 
-__all__ = ["KStoreDataSource", "configure", "damage", "export", "scan"]
+__all__ = [
+    "KStoreDataSource",
+    "PartitionProgress",
+    "ProgressListener",
+    "StreamProgress",
+    "configure",
+    "damage",
+    "export",
+    "progress",
+    "scan",
+]
