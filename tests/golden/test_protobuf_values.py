@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import kstore
@@ -65,6 +66,28 @@ def _parsed(found: Any, answer: Any) -> Any:
     if isinstance(found, list) and isinstance(answer, list) and len(found) == len(answer):
         return [_parsed(each, other) for each, other in zip(found, answer, strict=True)]
     return found
+
+
+@pytest.mark.parametrize("topic", ["scalars", "known", "wrappers", "maps"])
+@pytest.mark.parametrize("engine", ["polars", "duckdb", "delta"])
+def test_engines_and_tables_have_the_values_of_a_scan(tmp_path: Path, engine: str, topic: str) -> None:
+    chosen = kstore.ValueFormat("protobuf", message_name=MESSAGES[topic])
+    # DuckDB's intervals have months, which nothing casts to.
+    columns = ["offset", "value.s", "value.ts"] if (engine, topic) == ("duckdb", "known") else ["offset", "value"]
+    scan = kstore.scan(root(), topics=topic, value=chosen, columns=columns)
+    if engine == "delta":
+        deltalake = pytest.importorskip("deltalake")
+        kstore.export(root(), table=f"delta:{tmp_path}/t", topics=[topic], value=chosen, columns=columns)
+        found = deltalake.DeltaTable(f"{tmp_path}/t").to_pyarrow_table()
+    elif engine == "polars":
+        pytest.importorskip("polars")
+        found = scan.to_polars().to_arrow()
+    else:
+        found = scan.to_duckdb(pytest.importorskip("duckdb").connect(), "t").to_arrow_table()
+    expected, found = scan.to_table().sort_by("offset"), found.sort_by("offset")
+    for name in columns:
+        options = pc.CastOptions(found[name].type, allow_time_truncate=True)
+        assert pc.cast(expected[name], options=options).equals(found[name]), name
 
 
 def test_a_pickled_format_reads_all_schemas_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
