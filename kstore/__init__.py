@@ -141,7 +141,7 @@ if TYPE_CHECKING:
     from kstore.values.formats import ValueFormat as ValueFormat
     from kstore.values.registry import RegisteredSchema as RegisteredSchema
     from kstore.values.registry import SchemaRegistry as SchemaRegistry
-    from kstore.values.registry import read_schemas as read_schemas
+    from kstore.values.sources import read_schemas as read_schemas
 
 _ROOMS = {
     "kstore.archive": ("ExportSummary", "TableSummary", "export"),
@@ -271,7 +271,8 @@ _ROOMS = {
         "TopicPartition",
     ),
     "kstore.values.formats": ("ValueFormat",),
-    "kstore.values.registry": ("RegisteredSchema", "SchemaRegistry", "read_schemas"),
+    "kstore.values.registry": ("RegisteredSchema", "SchemaRegistry"),
+    "kstore.values.sources": ("read_schemas",),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 

@@ -101,7 +101,8 @@ ValueName = Annotated[
 ]
 KeyName = Annotated[str | None, typer.Option("--key", metavar="FORMAT", help="Decode keys.")]
 SchemasPlace = Annotated[
-    str | None, typer.Option("--schemas", metavar="DIR", help="A root with the topic _schemas; default: that read.")
+    str | None,
+    typer.Option("--schemas", metavar="DIR|URL", help="A root with _schemas, or a registry; default: DIR."),
 ]
 SchemaFile = Annotated[str | None, typer.Option("--schema", metavar="FILE", help="The schema that values are read as.")]
 MessageName = Annotated[
@@ -534,7 +535,9 @@ def describe_groups(
 @command("schemas")
 def list_schemas(
     out: Output,
-    place: Annotated[str, typer.Argument(metavar="DIR", help="A root with the topic _schemas, or its partition.")],
+    place: Annotated[
+        str, typer.Argument(metavar="DIR|URL", help="A root with _schemas, its partition, or a registry.")
+    ],
     subject: Annotated[str | None, typer.Option(metavar="SUBJECT", help="Only the versions of this subject.")] = None,
     get: Annotated[
         str | None, typer.Option("--get", metavar="ID", help="Print the text of a schema, by its id or GUID.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
 from itertools import islice
 from typing import NamedTuple
@@ -24,7 +24,8 @@ from kstore.values.json_format.provider import INFER, JsonProvider
 from kstore.values.primitives import PRIMITIVE_TYPES, PrimitiveReader
 from kstore.values.protobuf.provider import ProtobufProvider
 from kstore.values.providers import SchemaFormat, SchemaProvider, SchemaSource, SchemaText, registered_text
-from kstore.values.registry import RegisteredSchema, SchemaRegistry, SchemaTopic, label_of, read_schemas
+from kstore.values.registry import RegisteredSchema, SchemaRegistry, label_of
+from kstore.values.sources import SchemasSource, check_place, schemas_source
 
 # Of formats with schemas.
 PROVIDERS: dict[str, SchemaProvider] = {
@@ -116,10 +117,11 @@ class ValueFormat:
         parsed JSON, or as the path of a file. For JSON also a pyarrow.Schema or pyarrow.DataType, or "infer": the type
         that a sample of the values has. "latest": the newest version of the subject in a registry, as without a schema;
         "union", of Avro: a schema with the fields of all of its versions, deleted ones too. schemas: a root, a
-        partition or a URL of one, with the topic `_schemas`, or a SchemaRegistry: where schemas of framed values are
-        looked up; None: the root of the partitions, unless schema is given. schema_id: which of them records are read
-        as. framing: what each value begins with; None: "confluent" with a registry, else "none". message_name: of
-        Protobuf, the message that values are, with or without its package; None: the first one of the schema.
+        partition or a URL of one, with the topic `_schemas`, the URL of a registry, or a SchemaRegistry: where schemas
+        of framed values are looked up; None: the root of the partitions, unless schema is given. schema_id: which of
+        them records are read as. framing: what each value begins with; None: "confluent" with a registry, else "none".
+        message_name: of Protobuf, the message that values are, with or without its package; None: the first one of the
+        schema.
     """
 
     name: str
@@ -131,6 +133,7 @@ class ValueFormat:
     message_name: str | None = None
 
     def __post_init__(self) -> None:
+        check_place(self.schemas)
         if self.name not in FORMATS:
             raise ValueError(f"expected one of the formats {', '.join(FORMATS)}, got {self.name!r}")
         if self.schema is not None and self.name not in PROVIDERS:
@@ -157,12 +160,12 @@ class SchemaTopics(Closing):
     """
 
     def __init__(self) -> None:
-        self._topics: dict[str, SchemaTopic] = {}
+        self._topics: dict[str, SchemasSource] = {}
 
     def known(self, options: ValueFormat, partitions: Partitions) -> ValueFormat:
         """Return a format with the registry that it needs, as that is now; the format itself if it needs none.
 
-        Raises: SchemaNotFoundError; as SchemaTopic.read.
+        Raises: SchemaNotFoundError; what reading it raises.
         """
         needs_one = options.name in PROVIDERS and (is_chosen(options) or options.schemas is not None)
         if not needs_one or isinstance(options.schemas, SchemaRegistry):
@@ -173,7 +176,7 @@ class SchemaTopics(Closing):
         with _naming_choices(options):
             topic = self._topics.get(str(place))
             if topic is None:
-                topic = self._topics[str(place)] = SchemaTopic(place, env)
+                topic = self._topics[str(place)] = schemas_source(place, env)
             return replace(options, schemas=topic.read())
 
     def close(self) -> None:
@@ -281,13 +284,18 @@ def _registry(options: ValueFormat, origin: Origin, partitions: Partitions) -> S
     if isinstance(options.schemas, SchemaRegistry):
         return options.schemas
     if options.schemas is not None:
-        return read_schemas(options.schemas)
+        return _read(schemas_source(options.schemas))
     if partitions.root is None:
         raise SchemaNotFoundError(
             f"no place is known where the schemas of {origin}s are: pass schema=, or schemas= with the root of a "
             "registry's topic"
         )
-    return read_schemas(partitions.root, partitions.env)
+    return _read(schemas_source(partitions.root, partitions.env))
+
+
+def _read(source: SchemasSource) -> SchemaRegistry:
+    with closing(source):
+        return source.read()
 
 
 def _subject(origin: Origin, partitions: Partitions) -> str:

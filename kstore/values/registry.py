@@ -245,17 +245,6 @@ class SchemaTopic(Closing):
             self._log = None
 
 
-def read_schemas(path: StrPath, env: Env | None = None) -> SchemaRegistry:
-    """Return what a `_schemas` topic adds up to.
-
-    Args: path: a root that has the topic, or the directory of its one partition.
-    Raises: SchemaNotFoundError if a root has no such topic; otherwise what Log.read raises.
-    Cost: reads the topic once.
-    """
-    with SchemaTopic(path, env) as topic:
-        return topic.read()
-
-
 def registry_of(records: Iterable[tuple[bytes | None, bytes | None]]) -> SchemaRegistry:
     """Return what the keys and values of a `_schemas` topic add up to, in the order of their offsets.
 
@@ -318,20 +307,27 @@ class _State:
         if value is None:
             self.schemas.pop((subject, version), None)
             return
-        schema_id, text, guid = value.get("id"), value.get("schema"), value.get("guid")
-        schema_type = value.get("schemaType") or "AVRO"
-        if type(schema_id) is not int or not isinstance(text, str) or schema_type not in ("AVRO", "PROTOBUF", "JSON"):
-            return
-        self.schemas[subject, version] = RegisteredSchema(
-            schema_id,
-            subject,
-            version,
-            cast("SchemaType", schema_type),
-            text,
-            tuple(_references(value.get("references"))),
-            guid if isinstance(guid, str) else None,
-            is_deleted=value.get("deleted") is True,
-        )
+        schema = registered_schema(subject, version, value)
+        if schema is not None:
+            self.schemas[subject, version] = schema
+
+
+def registered_schema(subject: str, version: int, fields: Mapping[str, Any]) -> RegisteredSchema | None:
+    """Return the version of a subject that fields describe as a registry has them; None if they are others."""
+    schema_id, text, guid = fields.get("id"), fields.get("schema"), fields.get("guid")
+    schema_type = fields.get("schemaType") or "AVRO"
+    if type(schema_id) is not int or not isinstance(text, str) or schema_type not in ("AVRO", "PROTOBUF", "JSON"):
+        return None
+    return RegisteredSchema(
+        schema_id,
+        subject,
+        version,
+        cast("SchemaType", schema_type),
+        text,
+        tuple(_references(fields.get("references"))),
+        guid if isinstance(guid, str) else None,
+        is_deleted=fields.get("deleted") is True,
+    )
 
 
 def _references(items: object) -> Iterator[Reference]:

@@ -54,7 +54,7 @@ WINGS = {
         "damage, read_ahead < files < damaged < segment < state, plan < recovery, scan, source"
         " < reads, sound_scan, cleaning < following, skipping < directory_source < log < verify, write"
     ),
-    "env": "base, cache, process < files, filesystems, watching < env < opened, local < remote < choosing",
+    "env": "base, cache, process < files, filesystems, watching < http, env < opened, local < remote < choosing",
     "coordinator": "producer_ids, store < places < group < transaction",
     "producer": (
         "cluster, store < partitioner < batches < interceptors, metrics, sink < append_columns < config < transactions"
@@ -63,8 +63,8 @@ WINGS = {
     "store": "settings < upkeep < opening, root < logs < topics < store < checks",
     "arrow": "columns, frames < assembler < decoding < log_batches, scans, packing",
     "values": (
-        "decoded, plain, registry < header_ids < primitives, providers, reading < avro, json_format, protobuf < formats"
-        " < conversion, typed"
+        "decoded, plain, registry < sources, header_ids < primitives, providers, reading < avro, json_format, protobuf"
+        " < formats < conversion, typed"
     ),
     "consumer": "consumer, groups",
     "staging": "area < sink, committed < commit",

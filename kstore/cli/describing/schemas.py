@@ -10,7 +10,7 @@ from kstore.cli.arguments import WrongUseError
 from kstore.cli.output import Column, printable
 from kstore.cli.render import JSON_TEXT
 from kstore.errors import SchemaNotFoundError
-from kstore.values.registry import read_schemas
+from kstore.values.sources import read_schemas
 
 if TYPE_CHECKING:
     from kstore.cli.output import Output
@@ -75,7 +75,10 @@ class SchemasWanted(NamedTuple):
 def run(wanted: SchemasWanted, out: Output, *, is_json: bool) -> int:
     """Show the schemas of a registry, or the text of one, and return the exit status."""
     wanted.check()
-    registry = read_schemas(wanted.place)
+    try:
+        registry = read_schemas(wanted.place)
+    except ValueError as error:
+        raise WrongUseError(str(error)) from error
     if wanted.get is not None or wanted.version is not None:
         schema = wanted.chosen(registry)
         for shown in [*(registry.referenced(schema) if wanted.with_references else ()), schema]:

@@ -1,0 +1,194 @@
+"""Where schemas are: a topic `_schemas`, or a registry that answers over HTTP, as Confluent's does."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol, TypeGuard
+from urllib.parse import quote
+
+from kstore.env import Env, StrPath
+from kstore.env.http import http_get
+from kstore.env.process import variable
+from kstore.errors import SchemaNotFoundError, StorageError, UnsupportedError
+from kstore.values.registry import RegisteredSchema, SchemaRegistry, SchemaTopic, registered_schema
+
+CREDENTIALS_VARIABLE = "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO"
+_MOST_ANSWER_BYTES = 64 << 20
+_MOST_SCHEMAS = 1_000_000
+_PAGE_SCHEMAS = 1000
+_FOUND, _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _NOT_ALLOWED = 200, 401, 403, 404, 405
+
+
+class SchemasSource(Protocol):
+    """What has schemas. Not thread-safe."""
+
+    def read(self) -> SchemaRegistry:
+        """Return what there is now; the same object if nothing changed."""
+        ...
+
+    def close(self) -> None:
+        """Close files; the next read opens them again."""
+        ...
+
+
+def schemas_source(place: StrPath, env: Env | None = None) -> SchemasSource:
+    """Return the source at a root, a partition or a URL of one, or at the http or https URL of a registry.
+
+    Raises: as SchemaTopic; ValueError for a URL with credentials.
+    """
+    return RestRegistry(place) if _is_registry(place) else SchemaTopic(place, env)
+
+
+def check_place(place: object) -> None:
+    """Raise ValueError, without them, for the URL of a registry with credentials, so that none are kept anywhere."""
+    if _is_registry(place) and any(character in place for character in "@?#"):
+        raise ValueError(
+            "the URL of a registry may have no credentials, options or fragment; the environment variable "
+            f"{CREDENTIALS_VARIABLE} takes USER:PASSWORD"
+        )
+
+
+def _is_registry(place: object) -> TypeGuard[str]:
+    return isinstance(place, str) and place.lower().startswith(("http://", "https://"))
+
+
+def read_schemas(path: StrPath, env: Env | None = None) -> SchemaRegistry:
+    """Return what a `_schemas` topic adds up to, or what a registry answers.
+
+    Args: path: a root that has the topic, or the directory of its one partition; or the http or https URL of a
+        registry, with credentials in the environment variable SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO (USER:PASSWORD).
+    Raises: SchemaNotFoundError if a root has no such topic; otherwise what Log.read raises. Of a registry: StorageError
+        if it does not answer, or refuses to; UnsupportedError for an answer that no registry gives; MemoryLimitError
+        for one of more than 64 MiB; ValueError for a URL with credentials.
+    Cost: reads the topic once; of a registry a request for each thousand schemas, and one for each subject.
+    """
+    source = schemas_source(path, env)
+    try:
+        return source.with_levels() if isinstance(source, RestRegistry) else source.read()
+    finally:
+        source.close()
+
+
+class RestRegistry:
+    """A registry that answers over HTTP: Confluent's, Karapace, Redpanda.
+
+    Args: url: its address, without credentials.
+    Raises: ValueError for a URL with credentials; from its methods as read_schemas.
+    """
+
+    def __init__(self, url: str) -> None:
+        check_place(url)
+        self._url = url.rstrip("/")
+        self._registry: SchemaRegistry | None = None
+
+    def read(self) -> SchemaRegistry:
+        """Return all schemas, deleted ones too, and the level of compatibility of all."""
+        known = self._registry
+        read = SchemaRegistry(self._schemas(), self._levels([""]))
+        if known is None or (known.schemas, known.compatibility) != (read.schemas, read.compatibility):
+            self._registry = known = read
+        return known
+
+    def with_levels(self) -> SchemaRegistry:
+        """Return the same with the level of each subject and context that has one of its own."""
+        schemas = list(self._schemas())
+        subjects = dict.fromkeys(schema.subject for schema in schemas)
+        names = dict.fromkeys(subject[2:].partition(":")[0] for subject in subjects if subject.startswith(":."))
+        contexts = [f":.{name}:" for name in names]
+        return SchemaRegistry(schemas, self._levels(["", *contexts, *subjects]))
+
+    def close(self) -> None:
+        """Nothing is open between requests."""
+
+    def _schemas(self) -> Iterator[RegisteredSchema]:
+        """Yield all versions; those that are not listed without deleted ones are deleted."""
+        everything = self._listed(is_deleted_too=True)
+        live = self._listed(is_deleted_too=False)
+        for place, fields in everything.items():
+            yield self._schema(fields, is_deleted=place not in live)
+
+    def _schema(self, fields: dict[str, Any], *, is_deleted: bool) -> RegisteredSchema:
+        schema = registered_schema(fields["subject"], fields["version"], {**fields, "deleted": is_deleted})
+        if schema is None:
+            raise self._unexpected(f"version {fields['version']} of {fields['subject']!r}", fields)
+        return schema
+
+    def _listed(self, *, is_deleted_too: bool) -> dict[tuple[str, int], dict[str, Any]]:
+        deleted = "true" if is_deleted_too else "false"
+        listed: dict[tuple[str, int], dict[str, Any]] = {}
+        while len(listed) <= _MOST_SCHEMAS:
+            page = self._get(
+                f"/schemas?subjectPrefix=%3A%2A%3A&deleted={deleted}&offset={len(listed)}&limit={_PAGE_SCHEMAS}"
+            )
+            if page is None:
+                return self._one_by_one(deleted)
+            before = len(listed)
+            self._add(listed, page)
+            # A registry that knows no pages answers with all schemas each time.
+            if len(page) != _PAGE_SCHEMAS or len(listed) == before:
+                return listed
+        raise UnsupportedError(f"{self._url} has more than {_MOST_SCHEMAS} schemas", path=self._url)
+
+    def _one_by_one(self, deleted: str) -> dict[tuple[str, int], dict[str, Any]]:
+        """Return what a registry without a list of all schemas has, a request for each version."""
+        listed: dict[tuple[str, int], dict[str, Any]] = {}
+        subjects = self._get(f"/subjects?deleted={deleted}")
+        if subjects is None:
+            raise SchemaNotFoundError(f"{self._url} is no schema registry: it has no /subjects", path=self._url)
+        for subject in subjects:
+            path = f"/subjects/{quote(str(subject), safe='')}/versions"
+            for version in self._get(f"{path}?deleted={deleted}") or ():
+                self._add(listed, [self._get(f"{path}/{quote(str(version), safe='')}?deleted={deleted}", kind=dict)])
+        return listed
+
+    def _add(self, listed: dict[tuple[str, int], dict[str, Any]], page: Iterable[Any]) -> None:
+        for fields in page:
+            match fields:
+                case {"subject": str(subject), "version": int(version)}:
+                    listed[subject, version] = fields
+                case None:  # deleted since it was listed
+                    pass
+                case _:
+                    raise self._unexpected("a schema", fields)
+
+    def _levels(self, subjects: Iterable[str]) -> dict[str, str]:
+        levels: dict[str, str] = {}
+        for subject in subjects:
+            path = f"/config/{quote(subject, safe='')}" if subject else "/config"
+            fields = self._get(path, kind=dict) or {}
+            level = fields.get("compatibilityLevel")
+            if isinstance(level, str):
+                levels[subject] = level
+        return levels
+
+    def _get(self, path: str, *, kind: type = list) -> Any:
+        """Return the JSON of an answer, None if there is nothing at the path."""
+        answer = http_get(
+            f"{self._url}{path}", credentials=variable(CREDENTIALS_VARIABLE), most_bytes=_MOST_ANSWER_BYTES
+        )
+        if answer.status in (_NOT_FOUND, _NOT_ALLOWED):
+            return None
+        if answer.status in (_UNAUTHORIZED, _FORBIDDEN):
+            raise StorageError(
+                f"{self._url} refuses to answer (status {answer.status}): {CREDENTIALS_VARIABLE} takes USER:PASSWORD",
+                path=self._url,
+                errno=errno.EACCES,
+            )
+        try:
+            found = json.loads(answer.body)
+        except (ValueError, RecursionError):
+            found = answer.body[:80]
+        if answer.status != _FOUND or not isinstance(found, kind):
+            raise self._unexpected(
+                f"{kind.__name__} at {path.partition('?')[0]}, status {_FOUND}", (answer.status, found)
+            )
+        return found
+
+    def _unexpected(self, expected: str, found: object) -> UnsupportedError:
+        shown = repr(found)
+        shown = shown if len(shown) <= 200 else shown[:197] + "..."
+        return UnsupportedError(
+            f"{self._url} answers as no schema registry does: expected {expected}, found {shown}", path=self._url
+        )

@@ -1,0 +1,190 @@
+"""Goal: the schemas of a registry that answers over HTTP are those that its topic adds up to, and no answer does harm.
+Method: a registry on loopback that answers as Confluent's, Karapace, Redpanda, or wrongly; requests and errors."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kstore
+from kstore.errors import KStoreError, MemoryLimitError, SchemaNotFoundError, StorageError, UnsupportedError
+from kstore.values import sources
+from tests.cli.runner import runner
+from tests.fakes.registry import FakeRegistry, serving
+from tests.making.rides import KEY, ROWS, V1, V2, write_rides
+
+GUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
+SECRET = "se:cr/et"
+REFERENCE = {"name": "x", "subject": "base", "version": 1}
+
+
+def version(subject: str, number: int, schema_id: int, schema: Any, **more: Any) -> dict[str, Any]:
+    return {"subject": subject, "version": number, "id": schema_id, "schema": json.dumps(schema), **more}
+
+
+SCHEMAS = [
+    version(":.lab:a/b c", 1, 1, "int", schemaType="AVRO"),
+    version("base", 1, 4, {"type": "record", "name": "Base", "fields": []}),
+    version("old", 1, 9, "long", deleted=True),
+    version("rides-key", 1, 3, KEY),
+    version("rides-value", 1, 1, V1, deleted=True),
+    version("rides-value", 2, 2, V2, guid=GUID, references=[REFERENCE]),
+]
+LEVELS = {"": "FULL", "rides-value": "NONE", ":.lab:": "BACKWARD"}
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.delenv(sources.CREDENTIALS_VARIABLE, raising=False)
+    with serving(FakeRegistry(SCHEMAS, LEVELS)) as serving_registry:
+        yield serving_registry
+
+
+@pytest.mark.parametrize("kind", ["pages", "no pages", "no list"])
+def test_schemas_are_those_of_a_registry_of_any_make(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(sources, "_PAGE_SCHEMAS", len(SCHEMAS) if kind == "no pages" else 2)
+    registry.has_pages, registry.has_list = kind == "pages", kind != "no list"
+    read = kstore.read_schemas(registry.url + "/")
+    shown = [(each.subject, each.version, each.schema_id, each.is_deleted) for each in read.schemas]
+    assert shown == [(e["subject"], e["version"], e["id"], bool(e.get("deleted"))) for e in SCHEMAS]
+    assert read.latest("rides-value").guid == GUID
+    assert read.referenced(read.latest("rides-value"))[0].schema_id == 4
+    assert read.compatibility == LEVELS
+    assert read.latest("rides-value").text == json.dumps(V2)
+
+
+def test_values_are_read_by_the_schemas_of_a_registry(registry: FakeRegistry, tmp_path: Path) -> None:
+    write_rides(tmp_path / "root")
+    partition = tmp_path / "elsewhere" / "rides-0"
+    partition.parent.mkdir()
+    (tmp_path / "root" / "rides-0").rename(partition)
+    scan = kstore.scan(partition, value="avro", key="avro", schemas=registry.url)
+    count = len(registry.paths)
+    assert scan.to_table()["value"].to_pylist() == ROWS
+    assert len(registry.paths) == count
+    assert not any(path.startswith("/config/") for path in registry.paths)
+
+
+def test_a_source_is_read_again_and_is_the_same_if_nothing_changed(registry: FakeRegistry) -> None:
+    source = sources.schemas_source(registry.url)
+    first = source.read()
+    assert source.read() is first
+    registry.schemas = [*SCHEMAS, version("rides-value", 3, 5, V1)]
+    assert source.read().latest("rides-value").schema_id == 5
+    assert pickle.loads(pickle.dumps(first)).schemas == first.schemas
+
+
+def test_the_command_lists_a_registry(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    run = runner(monkeypatch, capsysbinary)
+    lines = run("schemas", registry.url, "--json").objects()
+    assert [(each["subject"], each["compatibility"]) for each in lines] == [
+        (":.lab:a/b c", "BACKWARD"),
+        ("base", "FULL"),
+        ("old", "FULL"),
+        ("rides-key", "FULL"),
+        ("rides-value", "NONE"),
+        ("rides-value", "NONE"),
+    ]
+    refused = run("schemas", registry.url.replace("//", f"//user:{SECRET}@"))
+    assert (refused.status, "may have no credentials" in refused.err, SECRET in refused.err) == (2, True, False)
+
+
+def test_credentials_are_those_of_the_environment_and_in_no_error(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.authorization = "Basic " + base64.b64encode(f"user:{SECRET}".encode()).decode()
+    with pytest.raises(StorageError, match="refuses to answer") as caught:
+        kstore.read_schemas(registry.url)
+    assert caught.value.errno is not None
+    monkeypatch.setenv(sources.CREDENTIALS_VARIABLE, f"user:{SECRET}")
+    assert len(kstore.read_schemas(registry.url).schemas) == len(SCHEMAS)
+    monkeypatch.setenv(sources.CREDENTIALS_VARIABLE, f"other:{SECRET}")
+    with pytest.raises(StorageError) as caught:
+        kstore.read_schemas(registry.url)
+    assert SECRET not in str(caught.value)
+    assert SECRET not in repr(kstore.ValueFormat("avro", schemas=registry.url))
+
+
+@pytest.mark.parametrize("status", [500, 503, 429])
+def test_a_request_is_repeated_once(registry: FakeRegistry, status: int) -> None:
+    registry.fault = lambda number, _path: (status, b"") if number == 1 else None
+    assert len(kstore.read_schemas(registry.url).schemas) == len(SCHEMAS)
+    registry.paths.clear()
+    registry.fault = lambda _number, _path: (status, b"")
+    with pytest.raises(StorageError, match=f"gave no answer: status {status}"):
+        kstore.read_schemas(registry.url)
+    assert len(registry.paths) == 2
+
+
+def test_no_redirect_is_followed(registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(sources.CREDENTIALS_VARIABLE, f"user:{SECRET}")
+    with serving(FakeRegistry(SCHEMAS)) as other:
+        registry.fault = lambda _number, path: (302, f"{other.url}{path}".encode())
+        with pytest.raises(UnsupportedError, match="answers as no schema registry does"):
+            kstore.read_schemas(registry.url)
+        assert other.paths == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ((200, b"not json"), UnsupportedError),
+        ((200, b"{}"), UnsupportedError),
+        ((200, b"[1]"), UnsupportedError),
+        ((200, b'[{"subject": "a"}]'), UnsupportedError),
+        ((200, b'[{"subject": "a", "version": 1, "id": "1", "schema": "x"}]'), UnsupportedError),
+        ((200, b"[" * 100_000), UnsupportedError),
+        ((400, b"[]"), UnsupportedError),
+        ((404, b""), SchemaNotFoundError),
+        ((403, b""), StorageError),
+        ((200, b" " * 2000), MemoryLimitError),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_answers_of_no_registry_are_errors(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch, answer: tuple[int, bytes], error: type[KStoreError]
+) -> None:
+    monkeypatch.setattr(sources, "_MOST_ANSWER_BYTES", 1000 if error is MemoryLimitError else 1 << 20)
+    registry.fault = lambda _number, _path: answer
+    with pytest.raises(error) as caught:
+        kstore.read_schemas(registry.url)
+    assert caught.value.path.startswith(registry.url)
+    assert len(str(caught.value)) < 500
+
+
+def test_a_registry_that_is_not_there_is_an_error() -> None:
+    with serving(FakeRegistry([])) as gone:
+        url = gone.url
+    with pytest.raises(StorageError, match="gave no answer"):
+        kstore.read_schemas(url)
+
+
+@pytest.mark.parametrize("ending", ["?a=b", "#x"])
+def test_options_of_a_url_are_refused(ending: str) -> None:
+    with pytest.raises(ValueError, match="no credentials, options"):
+        kstore.read_schemas(f"http://127.0.0.1:1/{ending}")
+
+
+def test_credentials_in_a_url_get_into_no_format(tmp_path: Path) -> None:
+    url = f"https://user:{SECRET}@registry.example"
+    with pytest.raises(ValueError, match="no credentials") as caught:
+        kstore.export(write_rides(tmp_path / "root"), tmp_path / "out", topics="rides", value="avro", schemas=url)
+    assert SECRET not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_export_reads_the_schemas_of_a_registry(registry: FakeRegistry, tmp_path: Path) -> None:
+    root = write_rides(tmp_path / "root")
+    summary = kstore.export(root, tmp_path / "out", topics="rides", value="avro", schemas=registry.url)
+    assert summary.new_records == len(ROWS)
