@@ -22,7 +22,7 @@ from kstore.env.base import (
     path_list,
     split_path,
 )
-from kstore.env.choosing import Location, is_local, locate, portable, shown_path
+from kstore.env.choosing import Location, is_http, is_local, locate, portable, shown_path
 from kstore.env.env import Env
 from kstore.env.files import (
     OPEN_FILES_LIMIT,
@@ -77,6 +77,7 @@ __all__ = [
     "absolute_path",
     "check_in_place",
     "check_listed",
+    "is_http",
     "is_local",
     "is_same_file",
     "join_path",

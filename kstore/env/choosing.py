@@ -75,6 +75,11 @@ def is_local(path: StrPath) -> bool:
     return _scheme_of(path) in (None, "file")
 
 
+def is_http(path: StrPath) -> bool:
+    """Whether a path is the URL of an HTTP server."""
+    return _scheme_of(path) in ("http", "https")
+
+
 def shown_path(path: str) -> str:
     """Return a path or URL for a message, without the options, which may be secret."""
     return path if _scheme_of(path) is None else without_secrets(path)

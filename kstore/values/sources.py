@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, TypeGuard
 from urllib.parse import quote
 
-from kstore.env import Env, StrPath
+from kstore.env import Env, StrPath, is_http
 from kstore.env.http import http_get
 from kstore.env.process import variable
 from kstore.errors import SchemaNotFoundError, StorageError, UnsupportedError
@@ -51,7 +51,7 @@ def check_place(place: object) -> None:
 
 
 def _is_registry(place: object) -> TypeGuard[str]:
-    return isinstance(place, str) and place.lower().startswith(("http://", "https://"))
+    return isinstance(place, str) and is_http(place)
 
 
 def read_schemas(path: StrPath, env: Env | None = None) -> SchemaRegistry:
