@@ -20,7 +20,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOT_RUN = {
     ("docs/urls.md", 'import kstore\n\nurl = "s3://'): "there is no such bucket",
     ("docs/urls.md", "kstore ls 's3://"): "there is no such bucket",
-    ("docs/values.md", "rides = kstore.scan("): "needs a topic with JSON in a registry's topic",
+    ("docs/values.md", "rides = kstore.scan("): "needs a root with Protobuf and a registry's topic",
     ("docs/export.md", "rides = spark"): "needs pyspark; tests/spark/test_export.py runs it",
     ("docs/scale.md", "from pyspark.sql import"): "needs pandas besides kstore[spark]",
     ("docs/store.md", "from prometheus_client import"): "needs prometheus_client",
