@@ -23,7 +23,7 @@ from kstore.values.protobuf.provider import ProtobufProvider
 from kstore.values.protobuf.schema import portable_texts, schema_of
 from kstore.values.protobuf.texts import text_of_files
 from kstore.values.providers import NamedSchema, SchemaText
-from tests.making.protobuf_rides import ROWS, V1, V2, framed, message, write_protobuf_rides
+from tests.making.protobuf_rides import ROWS, V1, V2, framed, message, register, write_protobuf_rides
 from tests.making.rides import registered
 
 
@@ -167,6 +167,35 @@ def test_what_spark_and_tables_have_no_type_for_is_converted() -> None:
     value = message(schema, "p.M", a=2**32 - 1, b=2**64 - 1, c={"seconds": 1, "nanos": 5000}).SerializeToString()
     (part,) = reader.decode(pa.array([value]))
     assert part.values.to_pylist() == [{"a": 2**32 - 1, "b": 2**64 - 1, "c": 1_000_005}]
+
+
+def test_ids_in_headers_have_the_indexes_of_the_message(tmp_path: Path) -> None:
+    guid = "00000000-0000-0000-0000-000000000007"
+    value = message(V2, "com.x.Ride", id=7, carrier="AA").SerializeToString()
+    places: list[tuple[bytes, int | None]] = [
+        (b"\1" + bytes(15) + b"\7\0", 7),
+        (b"\1" + bytes(15) + b"\7\2\0", 7),
+        (b"\1" + bytes(15) + b"\7", 7),
+        (b"\0\0\0\0\2\0", 7),
+        (b"\1" + bytes(15) + b"\7\2\2", None),
+        (b"\1" + bytes(16) + b"\0", None),
+        (b"\1", None),
+    ]
+    with kstore.open_store(tmp_path / "root", "a") as store:
+        store.create_topic("_schemas", partitions=1)
+        store.create_topic("t", partitions=1)
+        with kstore.Producer(store) as producer:
+            register(producer, "t-value", 1, 2, V2, guid=guid)
+            for header, _ in places:
+                producer.send("t", value, headers=[("__value_schema_id", header)])
+    table = kstore.scan(tmp_path / "root", topics="t", value="protobuf").to_table()
+    assert [row and row["id"] for row in table["value"].to_pylist()] == [expected for _, expected in places]
+    reasons = table["_corrupt_value"].to_pylist()
+    assert reasons[4:] == [
+        "it is a com.x.Stop, expected com.x.Ride",
+        "the registry has no schema of GUID 00000000-0000-0000-0000-000000000000",
+        "the header __value_schema_id has neither the GUID nor the id of a schema",
+    ]
 
 
 # Schemas

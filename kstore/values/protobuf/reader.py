@@ -39,7 +39,9 @@ class _Writer:
 
 
 class _Place(NamedTuple):
-    """Which message a value is, and where it begins in it. indexes: of the message; None: the one that is expected."""
+    """Which message a value is, and where it begins in it. indexes: of the message; None: the one that is expected,
+    where no frame and no header has them.
+    """
 
     schema_id: int
     indexes: tuple[int, ...] | None
@@ -187,7 +189,7 @@ class ProtobufReader:
         """Return which message a value is; None if it has no frame."""
         if schema_id != UNFRAMED and self._header_ids is not None:
             read = _indexes(self._header_ids.rest(schema_id), 0)
-            return None if read is None else _Place(schema_id, read[0], 0)
+            return _Place(schema_id, None if read is None else read[0], 0)
         if not self._is_framed:
             return _UNFRAMED_PLACE
         # Most values are the first message of one schema or another.
@@ -222,7 +224,10 @@ class ProtobufReader:
             return schema
         expected = name_in_package(self._expected)
         try:
-            message = self._expected if place.indexes is None else schema.at(place.indexes, expected)
+            if place.indexes is None:
+                message = self._expected if place.schema_id == UNFRAMED else schema.named(expected)
+            else:
+                message = schema.at(place.indexes, expected)
         except SchemaError as error:
             return str(error)
         if name_in_package(message) != expected:
