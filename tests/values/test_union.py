@@ -198,6 +198,14 @@ def test_a_field_that_was_renamed_is_one_and_a_default_counts_as_for_the_newest_
     assert read(registry_of(first, second), values, schema="latest") == rows
 
 
+@pytest.mark.parametrize("default", ["é€", "", "\xff"])
+def test_the_default_of_a_string_that_becomes_bytes_is_its_bytes(default: str) -> None:
+    first, second = record(("n", "int")), record(("n", "int"), ("f", "bytes"))
+    third = record(("n", "int"), ("f", "string", default))
+    rows = read(registry_of(first, second, third), [framed(1, first, {"n": 1})], schema="union")
+    assert rows == [{"n": 1, "f": default.encode()}]
+
+
 def test_versions_that_were_deleted_softly_count_and_their_fields_come_last() -> None:
     registry = registry_of(record(("a", "int")), record(("b", "int")), record(("c", "int")), deleted=(2, 3))
     (row,) = read(registry, [framed(3, record(("c", "int")), {"c": 1})], schema="union")

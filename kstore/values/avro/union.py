@@ -135,7 +135,9 @@ class _Merger:
         return {"type": "record", **names, "fields": schemas}
 
     def _field(self, name: str, found: list[tuple[Field, str]], count: int, path: tuple[str, ...]) -> dict[str, Any]:
-        default = next((each.default for each, _ in found if each.default is not NO_DEFAULT), NO_DEFAULT)
+        default, of_type = next(
+            ((each.default, each.type) for each, _ in found if each.default is not NO_DEFAULT), (NO_DEFAULT, None)
+        )
         is_missing = len(found) < count and default is NO_DEFAULT
         variants = [Variant(each.type, origin) for each, origin in found]
         schema = self.merged(variants, (*path, name), is_optional=is_missing)
@@ -143,6 +145,9 @@ class _Merger:
         field = {"name": name, "type": schema, "aliases": list(aliases)}
         if default is NO_DEFAULT:
             return field | ({"default": None} if is_missing else {})
+        if isinstance(default, str) and _has_string(of_type) and _is_bytes(schema):
+            # JSON has bytes as text of as many characters.
+            default = default.encode("utf-8", "replace").decode("latin-1")
         return field | {"default": default}
 
     def _named(self, types: Sequence[RecordType | EnumType | Fixed]) -> tuple[str, dict[str, Any] | None]:
@@ -175,6 +180,17 @@ def _target(name: str, fields: dict[str, list[tuple[Field, str]]], written: set[
         if target not in written and any(name in each.aliases for each, _ in found)
     )
     return next(renamed, name)
+
+
+def _has_string(avro_type: AvroType | None) -> bool:
+    branches = () if avro_type is None else _branches(avro_type)
+    return any(isinstance(branch, Primitive) and branch.name == "string" for branch in branches)
+
+
+def _is_bytes(schema: Any) -> bool:
+    """Whether a merged type is bytes, or null."""
+    branches = schema if isinstance(schema, list) else [schema]
+    return all(branch == "null" or (isinstance(branch, dict) and branch["type"] == "bytes") for branch in branches)
 
 
 def _branches(avro_type: AvroType) -> tuple[AvroType, ...]:
