@@ -49,10 +49,10 @@ _METADATA_COLUMNS: dict[str, DataType] = {
     "isControl": BooleanType(),
     "position": LongType(),
 }
-_COLUMNS = {**_KAFKA_COLUMNS, "headers": _HEADERS_TYPE, **_METADATA_COLUMNS}
+COLUMN_TYPES = {**_KAFKA_COLUMNS, "headers": _HEADERS_TYPE, **_METADATA_COLUMNS}
 _TEXT_COLUMNS = ("key", "value")
 _PER_RECORD_COLUMNS = frozenset(("key", "value", "headers", "timestamp"))
-_BY_LOWER_NAME = {name.lower(): name for name in _COLUMNS}
+_BY_LOWER_NAME = {name.lower(): name for name in COLUMN_TYPES}
 
 
 def source_schema(*, include_headers: bool) -> StructType:
@@ -66,7 +66,7 @@ def record_type(fields: Sequence[str]) -> StructType:
 
     Raises: ValueError for an unknown or repeated field, or no field.
     """
-    known = {name: kind for name, kind in _COLUMNS.items() if name not in ("topic", "partition")}
+    known = {name: kind for name, kind in COLUMN_TYPES.items() if name not in ("topic", "partition")}
     if not fields or len(set(fields)) < len(fields) or not set(fields) <= set(known):
         raise ValueError(f"fields must be some of {', '.join(known)}, each once; got {list(fields)}")
     return StructType([StructField(name, known[name]) for name in fields])
@@ -142,7 +142,7 @@ def _column_of(declared: StructField, typed: Collection[str], reasons: Sequence[
     column = _BY_LOWER_NAME.get(name, name if name in reasons else None)
     if column is not None and column in typed:
         return column
-    allowed = {_COLUMNS.get(column, StringType())} if column else set()
+    allowed = {COLUMN_TYPES.get(column, StringType())} if column else set()
     if column in _TEXT_COLUMNS:
         allowed.add(StringType())
     if column is None or declared.dataType not in allowed:
@@ -160,5 +160,5 @@ def _described_columns(typed: Collection[str]) -> str:
         f"{name} of its format"
         if name in typed
         else f"{name} {data_type.simpleString()}" + (" or string" if name in _TEXT_COLUMNS else "")
-        for name, data_type in _COLUMNS.items()
+        for name, data_type in COLUMN_TYPES.items()
     )

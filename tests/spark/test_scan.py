@@ -3,6 +3,7 @@ Method: the flights and golden directories, on disk and in an S3 server on loopb
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -10,12 +11,15 @@ from urllib.parse import parse_qs
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.types import LongType, StructField, StructType
 
 import kstore.spark
 from kstore.errors import LogNotFoundError
 from kstore.spark.jobs.scanning import PACK_ABOVE
+from kstore.spark.jobs.selecting import constraint_where, projected
 from tests.fakes.s3 import S3Server
 from tests.making.batches import batch, write_root
+from tests.making.rides import ROWS, write_rides
 from tests.urls.conftest import FLIGHTS, running_server, server
 
 __all__ = ["running_server", "server"]
@@ -119,3 +123,76 @@ def test_missing_topic_is_told_before_the_job_and_a_missing_offset_by_it(spark: 
     bounds = f'{{"{TOPIC}":{{"0":99999999,"1":-2,"2":-2}}}}'
     with pytest.raises(PySparkException, match="OffsetOutOfRange"):
         kstore.spark.scan(spark, FLIGHTS, subscribe=TOPIC, startingOffsets=bounds)
+
+
+FIRST_DAY = datetime(2013, 1, 1, 5, tzinfo=timezone.utc), datetime(2013, 1, 1, 15)
+
+
+@pytest.mark.parametrize(
+    ("where", "condition"),
+    [
+        (
+            [("topic", "=", TOPIC), ("partition", "in", [0, 2]), ("offset", ">=", 1000), ("offset", "<", 1010)],
+            "partition IN (0, 2) AND offset >= 1000 AND offset < 1010",
+        ),
+        (
+            [("timestamp", ">", FIRST_DAY[0]), ("timestamp", "<=", FIRST_DAY[1]), ("partition", "==", 1)],
+            "partition = 1 AND timestamp > '2013-01-01 05:00:00' AND timestamp <= '2013-01-01 15:00:00'",
+        ),
+    ],
+)
+def test_rows_are_those_that_meet_the_conditions(spark: SparkSession, where: Any, condition: str) -> None:
+    found = kstore.spark.scan(spark, FLIGHTS, columns=["value", "offset", "partition"], where=where)
+    assert found.columns == ["value", "offset", "partition"]
+    rows = sorted(map(tuple, found.collect()))
+    loaded = spark.read.format("kstore").load(str(FLIGHTS)).where(condition)
+    assert rows == sorted(map(tuple, loaded.select("value", "offset", "partition").collect()))
+    assert rows
+
+
+def test_only_the_fields_that_are_named_are_decoded(spark: SparkSession, tmp_path: Path) -> None:
+    root = write_rides(tmp_path / "rides")
+    columns = ["offset", "value.carrier", "_corrupt_value"]
+    found = kstore.spark.scan(spark, root, columns=columns, subscribe="rides", valueFormat="avro")
+    kinds = "struct<offset:bigint,value:struct<carrier:string>,_corrupt_value:string>"
+    assert found.schema.simpleString() == kinds
+    rows = sorted(found.collect())
+    assert [row.value and row.value.carrier for row in rows] == [row and row["carrier"] for row in ROWS]
+    assert [row.offset for row in rows if row._corrupt_value] == [3, 4]
+    with pytest.raises(ValueError, match="value has no field 'nope', but id, carrier, delay"):
+        kstore.spark.scan(spark, root, columns=["value.nope"], subscribe="rides", valueFormat="avro")
+
+
+def test_a_column_and_its_field_are_the_column() -> None:
+    inner = StructType([StructField("a", LongType()), StructField("b", StructType([StructField("c", LongType())]))])
+    source = StructType([StructField("value", inner)])
+    assert projected(["value.b.c", "value", "offset"], source)["value"].dataType == inner
+    narrowed = projected(["value.b.c", "offset"], source)
+    assert narrowed.simpleString() == "struct<value:struct<b:struct<c:bigint>>,offset:bigint>"
+    for wrong in ([], ["offset", "offset"], ["nope"], ["value.a.x"], ["offset.x"]):
+        with pytest.raises(ValueError, match="columns"):
+            projected(wrong, source)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        ("value", "=", b"x"),
+        ("offset", "~", 1),
+        ("offset", "=", True),
+        ("offset", "=", "1"),
+        ("offset", "in", [1]),
+        ("topic", "<", "a"),
+        ("topic", "in", "orders"),
+        ("timestamp", "=", 5),
+        ("partition", "in", 3),
+    ],
+)
+def test_conditions_that_the_reader_cannot_answer_are_refused(condition: Any) -> None:
+    with pytest.raises(ValueError, match="where must have conditions such as"):
+        constraint_where([condition])
+
+
+def test_a_schema_and_columns_are_not_given_together(spark: SparkSession) -> None:
+    with pytest.raises(ValueError, match="only one of schema and columns"):
+        kstore.spark.scan(spark, FLIGHTS, schema="offset BIGINT", columns=["offset"])

@@ -8,25 +8,27 @@ from __future__ import annotations
 import json
 import pickle
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import StructField, StructType
 
 from kstore.env import StrPath, locate, path_list
 from kstore.log import PartitionDirectory
 from kstore.log.files.names import name_partitions
+from kstore.spark.jobs.selecting import Condition, constraint_where, projected
 from kstore.spark.offsets import check_partitions_listed
 from kstore.spark.options import Assign, Bound, EveryTopic, ReadOptions, parse_read_options
 from kstore.spark.planning import PACK_ABOVE, ScanPartition, packed, plan_directories, select_partitions
-from kstore.spark.pushdown import Constraint
+from kstore.spark.pushdown import Constraint, Interval
 from kstore.spark.readers import read_rows, settle_worker, task_bytes, with_values
-from kstore.spark.schema import UserSchema, source_schema
+from kstore.spark.schema import COLUMN_TYPES, UserSchema, source_schema
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 # Partitions that one task lists and plans, if there are more than there can be tasks at a time.
 PARTITIONS_PER_TASK = 16
@@ -38,6 +40,8 @@ def scan(
     path: StrPath | Sequence[StrPath],
     *,
     schema: StructType | str | None = None,
+    columns: Iterable[str] | None = None,
+    where: Iterable[Condition] = (),
     **options: Any,
 ) -> DataFrame:
     """Return what spark.read.format("kstore").schema(schema).options(**options).load(path) returns, planned by a job.
@@ -47,6 +51,10 @@ def scan(
     load(), the plan is made by this call, and its errors are those of a Spark job. All actions on the DataFrame read
     the same offsets.
     Args: schema: a projection, as for load(); options: as for load(), without minPartitions, pushFilters and rows.
+        columns: names of columns in place of a schema; "value.NAME" gives a struct that has this field of a value with
+        a format, and only such fields are decoded. where: conditions such as ("offset", ">=", 100), of which all have
+        to be met, of topic, partition, offset and timestamp; a datetime without a zone is UTC. Only the segments that
+        can hold such records are read.
     Raises: ValueError, LogNotFoundError, StorageError before the job; pyspark's errors for a task that cannot plan,
         whose message has the error of kstore.
     Cost: a listing of the root's names; in tasks one recursive listing of each partition, and per task 4 requests for
@@ -56,9 +64,14 @@ def scan(
     texts = {name: str(value) for name, value in options.items()}
     read_options = parse_read_options({**texts, "paths": json.dumps(paths)})
     _check_plannable_apart(read_options)
-    shown = _inferred(read_options) if schema is None else _struct_type(schema)
+    constraint = constraint_where(where)
+    shown = _schema_of(read_options, schema, columns)
+    names = shown.names
+    if constraint.timestamp_us != Interval() and "timestamp" not in [name.lower() for name in names]:
+        # The reader compares it.
+        shown = StructType([*shown.fields, StructField("timestamp", COLUMN_TYPES["timestamp"])])
     user_schema = UserSchema.of(shown, read_options.values)
-    plans = _planned(spark, read_options, max_partition_bytes=task_bytes(read_options, user_schema))
+    plans = _planned(spark, read_options, constraint, max_partition_bytes=task_bytes(read_options, user_schema))
     (with_all,) = with_values([ScanPartition(())], read_options, user_schema)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -67,24 +80,28 @@ def scan(
                 for plan in pickle.loads(joined):
                     planned: ScanPartition = pickle.loads(zlib.decompress(plan))
                     partition = replace(planned, values=with_all.values)
-                    yield from read_rows(partition, read_options, user_schema, Constraint())
+                    yield from read_rows(partition, read_options, user_schema, constraint)
 
     rows = spark.createDataFrame(plans)
     # One row for each task, whatever the plan's size: Spark sends a task no other rows.
-    return rows.repartitionById(max(plans.num_rows, 1), "number").select("plan").mapInArrow(read, shown)
+    frame = rows.repartitionById(max(plans.num_rows, 1), "number").select("plan").mapInArrow(read, shown)
+    return frame if shown.names == names else frame.select(*names)
 
 
-def _planned(spark: SparkSession, options: ReadOptions, *, max_partition_bytes: int) -> pa.Table:
+def _planned(
+    spark: SparkSession, options: ReadOptions, constraint: Constraint, *, max_partition_bytes: int
+) -> pa.Table:
     """Return the number and the plans of each task, from a job whose tasks list and plan partitions."""
     import pyarrow as pa
 
-    parts = _parts(_selected(options))
+    selected = [directory for directory in _selected(options) if constraint.admits(directory.topic_partition)]
+    parts = _parts(selected)
 
     def plan(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle_worker()
         for batch in batches:
             for number in batch.column("id").to_pylist():
-                tasks = _plan_part(parts[number], options, max_partition_bytes=max_partition_bytes)
+                tasks = _plan_part(parts[number], options, constraint, max_partition_bytes=max_partition_bytes)
                 sizes = [sum(scan.size_in_bytes for scan in task.ranges) for task in tasks]
                 plans = [zlib.compress(pickle.dumps(task), 1) for task in tasks]
                 columns = pa.array([number] * len(tasks), pa.int64()), pa.array(sizes, pa.int64())
@@ -122,9 +139,15 @@ def _inferred(options: ReadOptions) -> StructType:
     return inferred_schema(options)
 
 
-def _struct_type(schema: StructType | str) -> StructType:
-    from pyspark.sql.types import StructType
+def _schema_of(options: ReadOptions, schema: StructType | str | None, columns: Iterable[str] | None) -> StructType:
+    if columns is None:
+        return _inferred(options) if schema is None else _struct_type(schema)
+    if schema is not None:
+        raise ValueError("only one of schema and columns can be given")
+    return projected(columns, _inferred(options))
 
+
+def _struct_type(schema: StructType | str) -> StructType:
     if not isinstance(schema, str):
         return schema
     parsed = StructType.fromDDL(schema)
@@ -154,7 +177,9 @@ def _parts(directories: Sequence[PartitionDirectory]) -> list[_Part]:
     return [named[at : at + size] for at in range(0, len(named), size)]
 
 
-def _plan_part(part: _Part, options: ReadOptions, *, max_partition_bytes: int) -> list[ScanPartition]:
+def _plan_part(
+    part: _Part, options: ReadOptions, constraint: Constraint, *, max_partition_bytes: int
+) -> list[ScanPartition]:
     """List some partitions, each by itself, and return the tasks that read them."""
     located = {url: locate(url) for _, _, url in part}
     directories = []
@@ -170,7 +195,7 @@ def _plan_part(part: _Part, options: ReadOptions, *, max_partition_bytes: int) -
         starting=_bound_of(options.starting, here),
         ending=_bound_of(options.ending, here),
     )
-    return plan_directories(directories, bounded, Constraint(), max_partition_bytes=max_partition_bytes)
+    return plan_directories(directories, bounded, constraint, max_partition_bytes=max_partition_bytes)
 
 
 def _bound_of(bound: Bound, partitions: set[TopicPartition]) -> Bound:
