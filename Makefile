@@ -37,7 +37,7 @@ bench-rivals: require-java build  ## the same with the Java and Rust programs, i
 	@$(BIN)/python -m bench --rivals
 
 bench-spark: require-java build  ## run the benchmarks of Spark: reads, writes, streams, UDFs; RIVALS=1 for Spark's Kafka connector too
-	@$(BIN)/python -m bench $(if $(RIVALS),--rivals) --only spark --only pipeline --only udfs
+	@$(BIN)/python -m bench $(if $(RIVALS),--rivals) --only spark --only spark_values --only pipeline --only udfs
 
 bench-prepare: require-java build  ## build the programs and most of the data of bench-rivals, measure nothing
 	@$(BIN)/python -m bench prepare --rivals

@@ -44,6 +44,7 @@ WORKLOADS = (
     "memory",
     "udfs",
     "spark",
+    "spark_values",
     "pipeline",
     "export",
 )

@@ -57,6 +57,9 @@ TWENTY = {
         for number in range(20)
     ],
 }
+JSON_TWENTY = pa.struct(
+    [(f"f{number:02}", (pa.int64(), pa.string(), pa.float64(), pa.int64())[number % 4]) for number in range(20)]
+)
 SCAN, BYTES = "kstore.scan, value=avro", "kstore.scan, value as bytes"
 DECODER, LOOP, LIMIT = "the decoder over memory", "fastavro's loop, dicts", "avro.c"
 FASTAVRO = "kstore.scan, fastavro's loop, pyarrow.array"
@@ -274,11 +277,20 @@ def drain(scan: kstore.Scan) -> None:
         pass
 
 
-def projection_case(settings: Settings) -> Case:
-    """Time two of twenty fields against all."""
+def projection_cases(settings: Settings) -> Iterator[Case]:
+    """Time two of twenty fields against all, in Avro and in JSON."""
     count = max(500, settings.segment_bytes // RECORD_BYTES // 8)
     partition = log_of("wide", in_avro(TWENTY, wide(count)), settings.data_directory / f"wide-{count}")
     scan = partial(kstore.scan, partition, value="avro", schemas=registry_of(TWENTY), mode="FAILFAST")
+    yield projection_case(f"Avro, twenty fields: {count} records", scan, settings)
+    values = (json.dumps(row, separators=(",", ":")).encode() for row in wide(count))
+    partition = log_of("wide", values, settings.data_directory / f"wide-json-{count}")
+    scan = partial(kstore.scan, partition, value="json", schema=JSON_TWENTY, mode="FAILFAST")
+    yield projection_case(f"JSON, twenty fields: {count} records", scan, settings)
+
+
+def projection_case(title: str, scan: Callable[..., kstore.Scan], settings: Settings) -> Case:
+    """Time two of twenty fields of a scan against all."""
     two = ["value.f06", "value.f13"]
     whole = scan(columns=["value"]).to_table()["value"].combine_chunks()
     narrow = scan(columns=two).to_table()
@@ -289,11 +301,12 @@ def projection_case(settings: Settings) -> Case:
             ALL: [whole.field("f06"), whole.field("f13")],
         },
     )
+    count = len(whole)
     contestants = [
         Contestant(ALL, lambda: drain(scan(columns=["value"])), count),
         Contestant(TWO, lambda: drain(scan(columns=two)), count),
     ]
-    case = Case(title=f"Avro, twenty fields: {count} records", unit="rec", bytes_per_unit=whole.nbytes / count)
+    case = Case(title=title, unit="rec", bytes_per_unit=whole.nbytes / count)
     case.samples = interleaved(contestants, settings)
     case.add_ratio(TWO, ALL, target=TARGET_OF_PROJECTION)
     return case
@@ -343,10 +356,8 @@ def read_lines(lines: bytes) -> pa.Table:
     )
 
 
-CASES: tuple[Callable[[Settings], Case], ...] = (ride_case, projection_case, json_case)
-
-
 def run(settings: Settings) -> Iterator[Case]:
-    """Time Avro values of eight fields, then two of twenty, then JSON values."""
-    for case in CASES:
-        yield case(settings)
+    """Time values of eight fields, in Avro and in JSON, then two of twenty."""
+    yield ride_case(settings)
+    yield json_case(settings)
+    yield from projection_cases(settings)

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bench import bench_index, bench_values, report
+from bench import bench_index, bench_spark_values, bench_values, report
 from bench.__main__ import WORKLOADS as EVERY_WORKLOAD
 from bench.common import Bound, Case, OutputsDifferError, Samples, Settings, require_equal
 from bench.core_decode import columns_of, record_batch_of
@@ -48,12 +48,18 @@ WORKLOADS = [
     pytest.param("compaction", "kstore, compact / kstore, read, decode and write without a map", id="compaction"),
     pytest.param("udfs", "kstore, unpack_batches / aiokafka by flat lists, unpack", id="udfs", marks=pytest.mark.spark),
     pytest.param("spark", "kstore / ready-made Arrow batches", id="spark", marks=pytest.mark.spark),
+    pytest.param(
+        "spark_values",
+        f"{bench_spark_values.COLUMNS} / {bench_spark_values.IN_BYTES}",
+        id="spark_values",
+        marks=pytest.mark.spark,
+    ),
     pytest.param("export", "kstore export, verbatim, 2 threads / cp", id="export", marks=pytest.mark.spark),
 ]
 
 
 BOUNDED = ("open", "follow", "memory")
-SPARK = ("udfs", "spark", "pipeline", "export")
+SPARK = ("udfs", "spark", "spark_values", "pipeline", "export")
 
 
 class Driven(NamedTuple):
