@@ -45,7 +45,8 @@ def http_get(url: str, *, credentials: str | None, most_bytes: int) -> HttpAnswe
     """
     headers = {"Accept": "application/json"}
     if credentials is not None:
-        headers["Authorization"] = f"Basic {b64encode(credentials.encode()).decode('ascii')}"
+        encoded = b64encode(credentials.encode("utf-8", "surrogateescape"))
+        headers["Authorization"] = f"Basic {encoded.decode('ascii')}"
     shown = without_secrets(url)
     reason = ""
     for _ in range(_ATTEMPTS):

@@ -18,8 +18,8 @@ from kstore.types import TopicPartition
 
 START_KEY = "kstore:start"
 SCHEMAS_KEY = "kstore:schemas"
-# Of the text of a schema, which is checked where it is used.
-_SCHEMA_PREFIX = "arrow:"
+# Of the text of a schema, which is checked where it is used: that of a type of Arrow, or of Avro, as a union has.
+_SCHEMA_PREFIXES = ("arrow:", "{", "[", '"')
 
 Offsets: TypeAlias = dict[TopicPartition, int]
 
@@ -28,7 +28,8 @@ class StreamPosition(NamedTuple):
     """A position of a stream.
 
     offsets: the next offset of each partition; start: where the stream started, in its first micro-batch; schema_ids:
-    of the schemas that keys and values are read as, or the text of an inferred one; None if they have no format.
+    of the schemas that keys and values are read as, or the text of one that was inferred or is a union; None if
+    they have no format.
     """
 
     offsets: Offsets
@@ -86,7 +87,7 @@ def _schema_ids(ids: Any, whole: Mapping[str, Any]) -> dict[str, int | str]:
     try:
         return {
             origin: each
-            if isinstance(each, str) and each.startswith(_SCHEMA_PREFIX)
+            if isinstance(each, str) and each.startswith(_SCHEMA_PREFIXES)
             else _checked(each, most=MAX_INT64)
             for origin, each in ids.items()
         }

@@ -41,8 +41,6 @@ class AvroProvider:
         return schema
 
     def union(self, schemas: Sequence[tuple[SchemaText, str]]) -> SchemaText:
-        if len(schemas) == 1:
-            return schemas[0][0]
         return SchemaText(union_text([Variant(_parsed(schema), origin) for schema, origin in schemas]))
 
     def portable(self, registry: SchemaRegistry) -> SchemaRegistry:

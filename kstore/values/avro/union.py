@@ -24,6 +24,7 @@ from kstore.values.avro.schema import (
 )
 
 _INTEGERS, _FLOATS, _TEXTS = ("int", "long"), ("float", "double"), ("string", "bytes")
+_KINDS: dict[type, str] = {RecordType: "record", ArrayType: "array", MapType: "map"}
 _MOST_DEPTH = 60
 # Records that refer to each other in different ways would have more positions than there are types.
 _MOST_POSITIONS = 1 << 16
@@ -42,11 +43,14 @@ def union_text(variants: Sequence[Variant]) -> str:
     Fields are merged by name, or by an alias that a newer variant has for them. They are in the order of the first
     variant, then those that only later ones have. A field that some lack has the first default that it has, else null.
     Numbers become the wider type, and long or int with float or double a double; bytes and string become bytes; enums
-    have all symbols.
+    have all symbols. A logical type has no common type with another one, or with none; a uuid is a string.
     Args: variants: newest first, at least one.
     Raises: InvalidSchemaError for types that have no common one, with both and where they come from.
     """
-    return json.dumps(_Merger().merged(list(variants), ()))
+    merger = _Merger()
+    schema = merger.merged(list(variants), ())
+    merger.recode_defaults()
+    return json.dumps(schema)
 
 
 class _Merger:
@@ -56,6 +60,13 @@ class _Merger:
         self._known: dict[tuple[int, ...], str] = {}
         self._names: set[str] = set()
         self._positions = 0
+        self._records: dict[str, dict[str, Any]] = {}
+        self._defaults: list[tuple[dict[str, Any], AvroType]] = []
+
+    def recode_defaults(self) -> None:
+        """Write the defaults of fields, which have the types of their versions, as values of the merged types."""
+        for field, written in self._defaults:
+            field["default"] = self._recoded(field["default"], written, field["type"])
 
     def merged(self, variants: Sequence[Variant], path: tuple[str, ...], *, is_optional: bool = False) -> Any:
         """Return the schema, as parsed JSON, of values that have these types at one place.
@@ -132,7 +143,8 @@ class _Merger:
                 name = _target(each.name, fields, written)
                 fields.setdefault(name, []).append((each, origins[record]))
         schemas = [self._field(name, found, len(records), path) for name, found in fields.items()]
-        return {"type": "record", **names, "fields": schemas}
+        self._records[name] = merged = {"type": "record", **names, "fields": schemas}
+        return merged
 
     def _field(self, name: str, found: list[tuple[Field, str]], count: int, path: tuple[str, ...]) -> dict[str, Any]:
         default, of_type = next(
@@ -145,10 +157,40 @@ class _Merger:
         field = {"name": name, "type": schema, "aliases": list(aliases)}
         if default is NO_DEFAULT:
             return field | ({"default": None} if is_missing else {})
-        if isinstance(default, str) and _has_string(of_type) and _is_bytes(schema):
+        field["default"] = default
+        if of_type is not None:
+            self._defaults.append((field, of_type))
+        return field
+
+    def _recoded(self, default: Any, written: AvroType, schema: Any) -> Any:
+        """Return a default of the type `written` as one of a merged type."""
+        if isinstance(default, str) and _has_string(written) and _is_bytes(schema):
             # JSON has bytes as text of as many characters.
-            default = default.encode("utf-8", "replace").decode("latin-1")
-        return field | {"default": default}
+            return default.encode("utf-8", "replace").decode("latin-1")
+        merged = [each for each in map(self._of_name, _schemas_of(schema)) if isinstance(each, dict)]
+        for branch in _branches(written):
+            into = next((each for each in merged if each["type"] == _KINDS.get(type(branch))), None)
+            match branch, default:
+                case ArrayType(), list() if into is not None:
+                    return [self._recoded(each, branch.items, into["items"]) for each in default]
+                case MapType(), dict() if into is not None:
+                    return {key: self._recoded(each, branch.values, into["values"]) for key, each in default.items()}
+                case RecordType(), dict() if into is not None:
+                    return self._recoded_record(default, branch, into)
+        return default
+
+    def _recoded_record(self, default: dict[str, Any], written: RecordType, into: dict[str, Any]) -> dict[str, Any]:
+        recoded = {}
+        for each in written.fields:
+            target = next((field for field in into["fields"] if each.name in (field["name"], *field["aliases"])), None)
+            value = default.get(each.name, each.default)
+            if target is not None and value is not NO_DEFAULT:
+                recoded[target["name"]] = self._recoded(value, each.type, target["type"])
+        return recoded
+
+    def _of_name(self, schema: Any) -> Any:
+        """Return the record that a name stands for, or the schema itself."""
+        return self._records.get(schema, schema) if isinstance(schema, str) else schema
 
     def _named(self, types: Sequence[RecordType | EnumType | Fixed]) -> tuple[str, dict[str, Any] | None]:
         """Return the name that types have together, and, the first time that it is asked for, the names in its schema.
@@ -189,8 +231,14 @@ def _has_string(avro_type: AvroType | None) -> bool:
 
 def _is_bytes(schema: Any) -> bool:
     """Whether a merged type is bytes, or null."""
-    branches = schema if isinstance(schema, list) else [schema]
-    return all(branch == "null" or (isinstance(branch, dict) and branch["type"] == "bytes") for branch in branches)
+    return all(
+        branch == "null" or (isinstance(branch, dict) and branch["type"] == "bytes") for branch in _schemas_of(schema)
+    )
+
+
+def _schemas_of(schema: Any) -> list[Any]:
+    """Return the branches of a merged type."""
+    return schema if isinstance(schema, list) else [schema]
 
 
 def _branches(avro_type: AvroType) -> tuple[AvroType, ...]:
@@ -223,7 +271,12 @@ def _is_alike(branch: AvroType, group: Sequence[Variant]) -> bool:
 
 def _common(one: Primitive | Fixed, other: Primitive | Fixed) -> Primitive | Fixed | None:
     """Return a type that holds the values of two scalars, None if there is none."""
-    if one.logical is not None and other.logical is not None:
+    if one.logical is None or other.logical is None:
+        one, other = _plain_text(one), _plain_text(other)
+        if one.logical is not None or other.logical is not None:
+            # The values of one would be read as what the other says that they mean.
+            return None
+    else:
         if (one.logical.name, one.logical.scale) != (other.logical.name, other.logical.scale):
             return None
         logical = replace(one.logical, precision=max(one.logical.precision, other.logical.precision))
@@ -235,11 +288,16 @@ def _common(one: Primitive | Fixed, other: Primitive | Fixed) -> Primitive | Fix
     if one.name == other.name:
         return one
     if one.name in _INTEGERS and other.name in _INTEGERS:
-        wide = one if one.name == "long" else other
-        return Primitive("long", wide.logical)
+        return one if one.name == "long" else other
     if {one.name, other.name} <= {*_INTEGERS, *_FLOATS}:
         return Primitive("double")
     return Primitive("bytes") if {one.name, other.name} <= set(_TEXTS) else None
+
+
+def _plain_text(scalar: Primitive | Fixed) -> Primitive | Fixed:
+    """Return the string that a uuid of text is, any other type as it is."""
+    is_text = isinstance(scalar, Primitive) and scalar.name == "string"
+    return Primitive("string") if is_text and scalar.logical is not None else scalar
 
 
 def _logical(logical: Logical | None) -> dict[str, Any]:
