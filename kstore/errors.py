@@ -10,7 +10,7 @@ import sys
 from enum import Enum
 from errno import EDQUOT, ENOSPC
 from operator import index
-from typing import NamedTuple, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex
 
 LEAST_INT64 = -(2**63)
 GREATEST_INT64 = 2**63 - 1
@@ -162,12 +162,10 @@ class ExportConflictError(ExportError):
 class ExportTablesError(ExportError):
     """Some of the tables of an export, of which each topic has one, could not be written. The others were.
 
-    Attributes: failures (by topic, the error of its table), summary (of the tables that were written).
+    Attributes: failures (by topic, the error of its table), summary (a TableSummary, of the tables that were written).
     """
 
-    def __init__(
-        self, message: str, *, failures: dict[str, Exception], summary: object, path: str | None = None
-    ) -> None:
+    def __init__(self, message: str, *, failures: dict[str, Exception], summary: Any, path: str | None = None) -> None:
         super().__init__(message, path=path)
         self.failures = failures
         self.summary = summary

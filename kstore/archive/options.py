@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, get
 
 from kstore.archive.manifest import VERBATIM
 from kstore.config import GIB, MIB
-from kstore.env import StrPath
+from kstore.env import StrPath, shown_path
 from kstore.errors import ExportOptionsError, checked_int
 from kstore.log.damage import OnError, skips_damage
 from kstore.log.files.root_files import id_text, parse_id
@@ -88,6 +88,8 @@ class ExportOptions:
             del values[name]
         for origin, chosen in self.formats:
             values[origin] = {name: value for name, value in vars(chosen).items() if value is not None}
+            if chosen.schemas is not None:
+                values[origin]["schemas"] = shown_path(str(chosen.schemas))
         if not self.formats:
             # As in manifests of exports without them.
             del values["mode"], values["flatten"]

@@ -6,13 +6,13 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from itertools import islice
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from kstore.env import DEFAULT_ENV, Closing, Env, StrPath
+from kstore.env import DEFAULT_ENV, Closing, Env, StrPath, shown_path
 from kstore.errors import SchemaNotFoundError
 from kstore.log.damage import OnError
 from kstore.log.files.names import PartitionDirectory
@@ -131,6 +131,13 @@ class ValueFormat:
     schema_id: int | None = None
     framing: Framing | None = None
     message_name: str | None = None
+
+    def __repr__(self) -> str:
+        """Return the arguments; of a URL neither the user nor the options, which may be secret."""
+        given = {each.name: getattr(self, each.name) for each in fields(self)[1:]}
+        if isinstance(self.schemas, str):
+            given["schemas"] = shown_path(self.schemas)
+        return f"ValueFormat({', '.join([repr(self.name), *(f'{name}={value!r}' for name, value in given.items())])})"
 
     def __post_init__(self) -> None:
         check_place(self.schemas)

@@ -19,8 +19,8 @@ import pytest
 
 import kstore
 from kstore.archive.options import export_options
+from kstore.archive.tables import appending, stored
 from kstore.archive.tables import rows as rows_of_tables
-from kstore.archive.tables import stored
 from kstore.archive.tables.appending import TableSummary, export_to_table
 from kstore.errors import (
     CorruptRecordError,
@@ -31,6 +31,7 @@ from kstore.errors import (
     SchemaNotFoundError,
 )
 from kstore.types import MAX_OFFSET
+from tests.cli.runner import runner
 from tests.making.avro_values import encoded
 from tests.making.exporting import Row, grow, rows_of_source
 from tests.making.rides import ROWS, V3, append_ride, write_rides
@@ -140,6 +141,32 @@ def broken(rows: Any) -> Any:
         raise ValueError("stopped")
 
     return pa.RecordBatchReader.from_batches(rows.schema, batches())
+
+
+def test_run_that_is_overtaken_after_one_of_its_commits_appends_no_record_twice(
+    source: Path, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if table.startswith("delta"):
+        place, name = deltalake, "write_deltalake"
+    else:
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        place, name = SqlCatalog, "commit_table"
+    commit, commits = getattr(place, name), 0
+
+    def overtaken(*args: Any, **options: Any) -> Any:
+        nonlocal commits
+        answer = commit(*args, **options)
+        commits += 1
+        # The first one of Iceberg creates the table.
+        if commits == 2:
+            export(source, table)
+        return answer
+
+    monkeypatch.setattr(place, name, overtaken)
+    with pytest.raises(ExportError, match="another writer committed"):
+        export(source, table)
+    assert rows_of(table) == rows_of_source(source)
 
 
 def test_run_that_is_overtaken_by_another_appends_nothing(
@@ -505,6 +532,63 @@ def test_topics_that_would_share_a_table_are_refused_before_anything_is_written(
     kstore.export(source, table=per_topic, topics=["a.b"])
     with pytest.raises(ExportTablesError, match=r"holds other topics than a-b: a\.b"):
         kstore.export(source, table=per_topic, topics=["a-b"])
+
+
+@pytest.mark.parametrize("partition_by", [[], ["topic"]])
+def test_a_table_that_holds_another_topic_is_refused_for_a_table_of_each_topic(
+    topics: Path, per_topic: str, partition_by: list[str]
+) -> None:
+    table = stored_name(per_topic, "pay.ments")
+    kstore.export(topics, table=table, topics=["orders"], partition_by=partition_by)
+    before = rows_of(table)
+    with pytest.raises(ExportTablesError, match=r"holds other topics than pay\.ments: orders"):
+        kstore.export(topics, table=per_topic, topics=["pay.ments"])
+    assert rows_of(table) == before
+
+
+def test_a_topic_of_the_longest_name_is_no_other_topic(source: Path, per_topic: str) -> None:
+    topic = "t" * 240
+    for count in (10, 20):
+        grow(source, 10, topic=topic)
+        kstore.export(source, table=per_topic, topics=[topic], partition_by=[])
+        assert len(rows_of(stored_name(per_topic, topic))) == 2 * count
+
+
+@pytest.mark.parametrize("failure", [ModuleNotFoundError, NotImplementedError, MemoryError])
+def test_a_package_or_memory_that_one_table_lacks_leaves_the_others_written(
+    topics: Path, per_topic: str, failure: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = appending._appended
+
+    def failing(work: appending.TableWork, *rest: Any) -> TableSummary:
+        if work.topic == "orders":
+            raise failure("not here")
+        return kept(work, *rest)
+
+    monkeypatch.setattr(appending, "_appended", failing)
+    with pytest.raises(ExportTablesError, match="1 of 3 tables could not be written") as told:
+        kstore.export(topics, table=per_topic)
+    assert isinstance(told.value.failures["orders"], failure)
+    assert told.value.summary.new_records == 120
+
+
+def test_the_command_prints_the_tables_that_were_written_beside_one_that_failed(
+    topics: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    path = sorted((topics / "pay.ments-0").glob("*.log"))[0]
+    content = bytearray(path.read_bytes())
+    content[200] ^= 1
+    path.write_bytes(content)
+    run = runner(monkeypatch, capsysbinary)
+    command = ("export", topics, "--to-table", f"delta:{tmp_path}/tables/{{topic}}")
+    printed = run(*command, "--json")
+    assert printed.status != 0
+    (summary,) = printed.objects()
+    assert summary["new_records"] == 260
+    printed = run(*command)
+    assert printed.status != 0
+    assert "re-funds_v1" in printed.out
+    assert "1 of 3 tables could not be written" in printed.err
 
 
 def test_the_topic_is_no_part_of_a_catalog(source: Path) -> None:

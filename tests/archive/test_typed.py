@@ -16,6 +16,7 @@ import pytest
 import kstore
 from kstore.archive import export, read_manifest
 from kstore.archive.manifest import MANIFEST_FILE
+from kstore.archive.options import export_options
 from kstore.archive.typed.topics import merged_type
 from kstore.errors import (
     ExportOptionsError,
@@ -223,3 +224,15 @@ def test_types_are_merged_at_any_depth() -> None:
     )
     with pytest.raises(ExportOptionsError, match=r"value\.element has another type now: int32 there, int64"):
         merged_type(pa.list_(pa.int32()), pa.list_(pa.int64()), "value")
+
+
+def test_secrets_of_the_place_of_schemas_are_in_no_manifest_error_or_repr(root: Path, tmp_path: Path) -> None:
+    place = "s3://AKIA:sekret@bucket/root?secret_key=abc"
+    options = export_options("parquet", value="avro", schemas=place)
+    assert options.described()["value"]["schemas"] == "s3://bucket/root"
+    assert options.formats[0][1].schemas == place
+    export(root, tmp_path / "out", value="avro")
+    with pytest.raises(ExportOptionsError) as refused:
+        export(root, tmp_path / "out", value="avro", schemas=place)
+    shown = [str(refused.value), repr(refused.value), repr(refused.value.differences), repr(options.formats)]
+    assert [text for text in shown if "sekret" in text or "abc" in text] == []

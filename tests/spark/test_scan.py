@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
+import kstore
 import kstore.spark
 from kstore.errors import LogNotFoundError
 from kstore.spark.jobs.scanning import PACK_ABOVE
@@ -186,11 +187,23 @@ def test_a_column_and_its_field_are_the_column() -> None:
         ("topic", "in", "orders"),
         ("timestamp", "=", 5),
         ("partition", "in", 3),
+        ("partition", "in"),
     ],
 )
 def test_conditions_that_the_reader_cannot_answer_are_refused(condition: Any) -> None:
-    with pytest.raises(ValueError, match="where must have conditions such as"):
+    with pytest.raises(ValueError, match="where must be a list of conditions such as"):
         constraint_where([condition])
+
+
+def test_one_condition_that_is_not_in_a_list_is_refused() -> None:
+    with pytest.raises(ValueError, match="where must be a list of conditions such as"):
+        constraint_where(("offset", ">=", 100))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("collected", [list, set, iter])
+def test_values_of_a_condition_may_be_an_iterator(collected: Any) -> None:
+    constraint = constraint_where([("partition", "in", collected([0, 1]))])
+    assert [constraint.admits(kstore.TopicPartition("t", number)) for number in range(3)] == [True, True, False]
 
 
 def test_a_schema_and_columns_are_not_given_together(spark: SparkSession) -> None:

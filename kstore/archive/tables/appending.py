@@ -158,7 +158,8 @@ def result_of(
     """Append what is new to one table, and return what became of it."""
     try:
         return TableResult(work.topic, _appended(work, threads, on_plan, on_bytes), None)
-    except (KStoreError, ValueError) as error:
+    # The others: a package that is not installed, what it does not implement, and one schema that needs too much.
+    except (KStoreError, ValueError, ModuleNotFoundError, NotImplementedError, MemoryError) as error:
         return TableResult(work.topic, None, error)
 
 
@@ -230,8 +231,10 @@ def _opened(work: TableWork, options: ExportOptions) -> StoredTable:
     """
     schema, _ = _columns(work.source, options)
     opened = opened_table(work.table, schema, work.partition_by)
-    others = opened.topics() - {work.topic}
-    if work.topic is not None and others:
+    if work.topic is None:
+        return opened
+    others = opened.other_topics(work.topic)
+    if others:
         there = ", ".join(sorted(others))
         raise ExportOptionsError(
             f"{work.table} holds other topics than {work.topic}: {there}",

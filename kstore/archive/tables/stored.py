@@ -29,6 +29,8 @@ SOURCE, TOPIC_ID = "source", "topic-id"
 _SOURCE_OF_COMMIT = "kstore.source"
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _TABLE_BYTES = 256 << 20
+# Writers of Delta Lake shorten the bounds of texts, to this length or more; the last character may be another one.
+_SHORTENED = 32
 _RETRIES = "commit.retry.num-retries"
 
 
@@ -58,8 +60,11 @@ class StoredTable(ABC):
         """Return the text stored for a partition under `name`; None if there is none, or it equals `text`."""
 
     @abstractmethod
-    def topics(self) -> set[str]:
-        """Return the topics that the table has marks of; none if it cannot list them."""
+    def other_topics(self, topic: str) -> set[str]:
+        """Return topics but this one that the table has rows or marks of: some of them, if there are any.
+
+        Cost: in Delta Lake, the list of all files.
+        """
 
     @abstractmethod
     def schema(self) -> pyarrow.Schema:
@@ -103,9 +108,15 @@ class _DeltaTable(StoredTable):
         named = next((source for source in sources if source is not None and _number_of(source) == version), None)
         return named or "another one"
 
-    def topics(self) -> set[str]:
-        # Nor could another topic be in a table of this one: a URI has the name of the topic as it is.
-        return set()
+    def other_topics(self, topic: str) -> set[str]:
+        # Application transactions cannot be listed, but files have the least and the greatest topic of their rows.
+        files = self._table.get_add_actions(flatten=True)
+        bounds = {
+            name: {bound.as_py() for bound in files.column(name)}
+            for name in ("partition.topic", "min.topic", "max.topic")
+            if name in files.schema.names
+        }
+        return {bound for bounds_of in bounds.values() for bound in bounds_of if not _is_bound_of(bound, topic)}
 
     def schema(self) -> pyarrow.Schema:
         import pyarrow as pa
@@ -131,13 +142,16 @@ class _DeltaTable(StoredTable):
         # Columns that somebody added are null in new rows.
         added = {field.name for field in self._table.schema().fields} - set(rows.schema.names)
         mode = "merge" if adds_fields or (added and not added & {"topic", *COLUMNS}) else None
+        committed = self._table.version() + 1
         try:
             self._deltalake.write_deltalake(
                 self._table, rows, mode="append", schema_mode=mode, commit_properties=properties
             )
         except self._deltalake.exceptions.CommitFailedError as error:
             raise _conflict_error(self._uri, error) from error
-        self._table = self._deltalake.DeltaTable(self._uri)
+        # Not the newest version: the commit of another run in between would be no conflict of the next one.
+        if self._table.version() != committed:
+            self._table.load_as_version(committed)
 
 
 class _IcebergTable(StoredTable):
@@ -169,10 +183,10 @@ class _IcebergTable(StoredTable):
         noted = self._property(name, topic_partition)
         return None if noted == text else noted
 
-    def topics(self) -> set[str]:
+    def other_topics(self, topic: str) -> set[str]:
         prefix = f"{_PROPERTY}{_END}."
         names = (name.removeprefix(prefix) for name in self._table.properties if name.startswith(prefix))
-        return {place.topic for place in map(parse_partition_directory_name, names) if place is not None}
+        return {place.topic for place in map(parse_partition_directory_name, names) if place is not None} - {topic}
 
     def schema(self) -> pyarrow.Schema:
         return self._table.schema().as_arrow()
@@ -231,6 +245,13 @@ def _tables(rows: pyarrow.RecordBatchReader) -> Iterator[pyarrow.Table]:
             batches, size, count = [], 0, count + 1
     if batches or not count:
         yield pa.Table.from_batches(batches, rows.schema)
+
+
+def _is_bound_of(bound: str | None, topic: str) -> bool:
+    """Whether a least or greatest topic of a file may be this one; None: the file has none."""
+    if bound is None or bound == topic:
+        return True
+    return len(bound) >= _SHORTENED and topic.startswith(bound[:-1])
 
 
 def _number_of(text: str) -> int:

@@ -12,6 +12,7 @@ from kstore.cli import EXIT_DAMAGE, EXIT_FINE
 from kstore.cli.arguments import WrongUseError, parse_offset, parse_timestamp_ms
 from kstore.cli.output import Column, Progress
 from kstore.cli.render import JSON_TEXT
+from kstore.errors import ExportTablesError
 from kstore.types import MAX_OFFSET
 
 if TYPE_CHECKING:
@@ -152,9 +153,19 @@ def run(wanted: ExportWanted, out: Output, *, is_json: bool) -> int:
     with Bar(out, wanted.table or wanted.target or "") as bar:
         try:
             summary = _exported(wanted, options, bar)
+        except ExportTablesError as error:
+            written: TableSummary = error.summary
+            _show(written, wanted, out, is_json=is_json)
+            raise
         # Columns are known once the schemas and the table are read.
         except (ValueError, ModuleNotFoundError) as error:
             raise WrongUseError(str(error)) from error
+    _show(summary, wanted, out, is_json=is_json)
+    return EXIT_DAMAGE if summary.damage else EXIT_FINE
+
+
+def _show(summary: ExportSummary | TableSummary, wanted: ExportWanted, out: Output, *, is_json: bool) -> None:
+    """Print what was written, and what was left out."""
     for left_out in summary.damage:
         out.notice(_skipped_text(left_out))
     if isinstance(summary, ExportSummary):
@@ -173,7 +184,6 @@ def run(wanted: ExportWanted, out: Output, *, is_json: bool) -> int:
     else:
         out.table(TABLE_COLUMNS, [[partition.topic, *map(str, partition[1:3])] for partition in summary.partitions])
         out.line(f"{summary.new_records} new records in {_counted(summary.commits, 'commit')}")
-    return EXIT_DAMAGE if summary.damage else EXIT_FINE
 
 
 def _exported(wanted: ExportWanted, options: ExportOptions, bar: Bar) -> ExportSummary | TableSummary:

@@ -75,11 +75,11 @@ def constraint_where(conditions: Iterable[Condition]) -> Constraint:
     """
     constraint = Constraint()
     for condition in conditions:
-        column, operator, value = condition
-        narrowed = constraint.narrowed(_filter(column, operator, value)) if _is_of(column, operator, value) else None
+        made = _filter_of(condition)
+        narrowed = None if made is None else constraint.narrowed(made)
         if narrowed is None:
             raise ValueError(
-                "where must have conditions such as ('topic', '=', 'orders'), ('partition', 'in', [0, 1]), "
+                "where must be a list of conditions such as ('topic', '=', 'orders'), ('partition', 'in', [0, 1]), "
                 f"('offset', '>=', 100), ('timestamp', '<', datetime); got {condition!r}"
             )
         constraint = narrowed
@@ -89,20 +89,26 @@ def constraint_where(conditions: Iterable[Condition]) -> Constraint:
 _TYPES: Mapping[str, type] = {"topic": str, "partition": int, "offset": int, "timestamp": datetime}
 
 
-def _is_of(column: str, operator: str, value: Any) -> bool:
-    """Whether a condition has a known operator, and a value of the type of its column."""
-    expected = _TYPES.get(column)
-    if expected is None or (operator != "in" and operator not in _COMPARISONS):
-        return False
-    values = value if operator == "in" else [value]
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        return False
-    return all(isinstance(each, expected) and not isinstance(each, bool) for each in values)
+def _filter_of(condition: object) -> Filter | None:
+    """Return a condition as a filter, None without a known operator or a value of the type of its column."""
+    if not isinstance(condition, (tuple, list)) or len(condition) != 3:
+        return None
+    column, operator, value = condition
+    if not isinstance(column, str) or not isinstance(operator, str):
+        return None
+    is_in = operator == "in"
+    if column not in _TYPES or (not is_in and operator not in _COMPARISONS):
+        return None
+    if is_in and (isinstance(value, str) or not isinstance(value, Iterable)):
+        return None
+    # Of an iterator too, which gives its values once.
+    values = tuple(value) if is_in else (value,)
+    if not all(isinstance(each, _TYPES[column]) and not isinstance(each, bool) for each in values):
+        return None
+    return In((column,), values) if is_in else _comparison(column, operator, value)
 
 
-def _filter(column: str, operator: str, value: Any) -> Filter:
-    if operator == "in":
-        return In((column,), tuple(value))
+def _comparison(column: str, operator: str, value: Any) -> Filter:
     if isinstance(value, datetime) and value.tzinfo is None:
         value = value.replace(tzinfo=timezone.utc)
     made: Filter = _COMPARISONS[operator]((column,), value)

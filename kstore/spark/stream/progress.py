@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from kstore.env import Env, StrPath
-from kstore.errors import LogNotFoundError
+from kstore.errors import KStoreError, LogNotFoundError
 from kstore.log.files.names import find_partitions
 from kstore.spark.stream.positions import StreamPosition
 from kstore.store.opening import open_found
@@ -92,8 +92,11 @@ def progress(
         return None
     # In every version of Spark, and with Spark Connect.
     fields = last if isinstance(last, dict) else json.loads(last.json)
-    sources = [source for source in fields["sources"] if _PYTHON_SOURCES in source["description"]]
-    partitions = [partition for source in sources for partition in _partitions_of(source)]
+    described = (source for source in fields["sources"] if _PYTHON_SOURCES in source["description"])
+    # Only those of kstore have partitions.
+    by_source = [(source, found) for source in described if (found := _partitions_of(source))]
+    sources = [source for source, _ in by_source]
+    partitions = [partition for _, found in by_source for partition in found]
     if path is not None:
         partitions = _as_of_now(partitions, path, env)
     return StreamProgress(
@@ -133,12 +136,17 @@ class ProgressListener(StreamingQueryListener):
         """Report the progress, if a source of the query is one of kstore's."""
         try:
             found = progress(event.progress, self._path, env=self._env)
-            if found is None or not found.partitions:
-                return
-            if self._report is None:
-                _logger.info("%s", found)
-            else:
-                self._report(found)
+        except (KStoreError, OSError, ValueError):
+            _logger.exception("the progress of a query could not be read")
+            return
+        if found is None or not found.partitions:
+            return
+        if self._report is None:
+            _logger.info("%s", found)
+            return
+        try:
+            self._report(found)
+        # Whatever a function of the user raises.
         except Exception:
             _logger.exception("the progress of a query could not be reported")
 

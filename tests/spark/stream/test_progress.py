@@ -124,6 +124,14 @@ def test_other_sources_of_a_query_are_left_out(other: dict[str, Any]) -> None:
     assert reports == []
 
 
+def test_rows_and_rates_are_those_of_sources_with_partitions() -> None:
+    mine = source({"t": {"0": 1}}, {"t": {"0": 2}}, None)
+    other = source({"offset": 1}, {"offset": 1}, None, numInputRows=1000, processedRowsPerSecond=500.0)
+    found = progress(Query(told(mine, other)))
+    assert found is not None
+    assert (found.rows, found.rows_per_second) == (5, 2.5)
+
+
 def test_a_listener_logs_and_an_error_of_a_report_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
     event = listened(told(source({"t": {"0": 1}}, {"t": {"0": 2}}, {"t": {"0": 4}})))
     with caplog.at_level(logging.INFO, logger="kstore.spark"):
