@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kstore.values.decoded import BadValue, ColumnFormat, DecodedValues, ValueReader, Wanted
+from kstore.values.decoded import BadValue, ColumnFormat, DecodedValues, Unions, ValueReader, Wanted
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,9 @@ class ConvertedFormat:
 
     def type(self, _wanted: Wanted) -> pa.DataType:
         return self.target
+
+    def unions(self, _wanted: Wanted) -> Unions:
+        return self.inner.unions(self.wanted)
 
     def reader(self, _wanted: Wanted, *, most_bytes: int) -> ValueReader:
         reader = self.inner.reader(self.wanted, most_bytes=most_bytes)

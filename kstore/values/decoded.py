@@ -12,9 +12,20 @@ Framing: TypeAlias = Literal["none", "confluent", "apicurio"]
 # The fields of a record that are wanted, and of each what is wanted of it; None is everything.
 Wanted: TypeAlias = Mapping[str, "Wanted"] | None
 
+# Where the unions are in a column: the names of the fields that lead to each; "element" is that of a list, "key" and
+# "value" those of a map.
+Unions: TypeAlias = frozenset[tuple[str, ...]]
+
 UNFRAMED = -1
 # A byte 0, and an id of four bytes.
 CONFLUENT_FRAME_BYTES = 5
+# A byte 0, and an id of eight bytes.
+APICURIO_FRAME_BYTES = 9
+FRAME_BYTES: Mapping[Framing, int] = {
+    "none": 0,
+    "confluent": CONFLUENT_FRAME_BYTES,
+    "apicurio": APICURIO_FRAME_BYTES,
+}
 # Of what a column of values has in it.
 MOST_COLUMNS = 16_384
 # Arrow imports no deeper nesting.
@@ -65,6 +76,10 @@ class ColumnFormat(Protocol):
 
     def type(self, wanted: Wanted) -> pa.DataType:
         """Return the Arrow type.  Args: wanted: the fields of a record that are read.  Raises: InvalidSchemaError."""
+        ...
+
+    def unions(self, wanted: Wanted) -> Unions:
+        """Return which structs of the type are unions, of which one member is not null.  Raises: InvalidSchemaError."""
         ...
 
     def reader(self, wanted: Wanted, *, most_bytes: int) -> ValueReader:

@@ -18,7 +18,16 @@ from kstore.log.damage import OnError
 from kstore.log.files.names import PartitionDirectory
 from kstore.store.opening import open_found
 from kstore.values.avro.provider import AvroProvider
-from kstore.values.decoded import CONFLUENT_FRAME_BYTES, ColumnFormat, Framing, Origin, ValueReader, Wanted
+from kstore.values.decoded import (
+    CONFLUENT_FRAME_BYTES,
+    FRAME_BYTES,
+    ColumnFormat,
+    Framing,
+    Origin,
+    Unions,
+    ValueReader,
+    Wanted,
+)
 from kstore.values.json_format.inference import inferred_type, json_schema_of
 from kstore.values.json_format.provider import INFER, JsonProvider
 from kstore.values.primitives import PRIMITIVE_TYPES, PrimitiveReader
@@ -39,7 +48,6 @@ SAMPLED_RECORDS, SAMPLED_RECORDS_OF_PARTITION = 10_000, 1_000
 SAMPLED_BYTES = 16 << 20
 # What `schema` says of those that a registry has: the newest one of a subject, or one that has the fields of all.
 LATEST, UNION = "latest", "union"
-_FRAME_BYTES = {"none": 0, "confluent": CONFLUENT_FRAME_BYTES, "apicurio": 9}
 
 _logger = logging.getLogger("kstore.values")
 
@@ -104,6 +112,9 @@ class PrimitiveFormat:
     def type(self, _wanted: Wanted) -> pa.DataType:
         return PRIMITIVE_TYPES[self.name]
 
+    def unions(self, _wanted: Wanted) -> Unions:
+        return frozenset()
+
     def reader(self, _wanted: Wanted, *, most_bytes: int) -> ValueReader:
         del most_bytes
         return PrimitiveReader(self.name)
@@ -144,7 +155,7 @@ class ValueFormat:
         if self.name not in FORMATS:
             raise ValueError(f"expected one of the formats {', '.join(FORMATS)}, got {self.name!r}")
         if self.schema is not None and self.name not in PROVIDERS:
-            raise ValueError(f"a schema is of no use to the format {self.name!r}")
+            raise ValueError(f"the format {self.name!r} takes no schema")
         if self.schema_id is not None and is_chosen(self) and self.schema is not None:
             raise ValueError(f"expected schema={self.schema!r} or schema_id={self.schema_id}, got both")
         if self.framing not in (None, "none", "confluent", "apicurio"):
@@ -152,7 +163,7 @@ class ValueFormat:
         if self.name == "protobuf" and self.framing == "apicurio":
             raise ValueError('framing of the format "protobuf" must be "none" or "confluent", got "apicurio"')
         if self.name != "protobuf" and self.message_name is not None:
-            raise ValueError(f"message_name is of no use to the format {self.name!r}")
+            raise ValueError(f"the format {self.name!r} takes no message_name")
 
 
 def is_chosen(options: ValueFormat) -> bool:
@@ -260,7 +271,7 @@ def _inferred(options: ValueFormat, origin: Origin, partitions: Partitions) -> s
     """Return the schema that a sample of values has.  Raises: SchemaNotFoundError if it has none."""
     framing = options.framing or ("none" if options.schemas is None else "confluent")
     # JSON does not begin with the byte 0 of a frame; where ids are in headers, values have no frame.
-    frame = _FRAME_BYTES[framing]
+    frame = FRAME_BYTES[framing]
     sample = [data[frame:] if data[:1] == b"\0" else data for data in partitions.sample(origin)]
     arrow_type = inferred_type(sample)
     topics = ", ".join(partitions.topics)

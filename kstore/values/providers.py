@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kstore.env import StrPath, locate
 from kstore.errors import InvalidSchemaError, SchemaNotFoundError
-from kstore.values.decoded import UNFRAMED, Framing, Origin, ValueReader, Wanted
+from kstore.values.decoded import UNFRAMED, Framing, Origin, Unions, ValueReader, Wanted
 from kstore.values.header_ids import HEADER_OF, HeaderIds
 from kstore.values.registry import RegisteredSchema, SchemaRegistry, SchemaType, in_context_of, label_of
 
@@ -71,6 +71,10 @@ class SchemaProvider(Protocol):
         """Return the Arrow type of what is wanted of values.  Raises: InvalidSchemaError."""
         ...
 
+    def unions(self, schema: SchemaText, wanted: Wanted, /) -> Unions:
+        """Return which structs of that type are unions.  Raises: InvalidSchemaError."""
+        ...
+
     def reader(
         self,
         schema: SchemaText,
@@ -121,6 +125,9 @@ class SchemaFormat:
 
     def type(self, wanted: Wanted) -> pa.DataType:
         return self.provider.type(self.reader_schema, wanted)
+
+    def unions(self, wanted: Wanted) -> Unions:
+        return self.provider.unions(self.reader_schema, wanted)
 
     def reader(self, wanted: Wanted, *, most_bytes: int) -> ValueReader:
         header_ids = HeaderIds(HEADER_OF[self.origin]) if self.reads_headers else None

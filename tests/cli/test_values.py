@@ -292,6 +292,9 @@ def test_a_schema_id_is_for_formats_with_schemas(kstore: Runner, root: Path) -> 
 def test_a_package_that_is_missing_is_named(kstore: Runner, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith(("kstore.values", "kstore.arrow", "kstore.archive"))]:
         monkeypatch.delitem(sys.modules, name)
+    for name in ("values", "arrow", "archive"):
+        # The import of another module of the name puts that in its place.
+        monkeypatch.delattr(library, name, raising=False)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert kstore("cat", root, "--value", "avro") == (2, "", NEEDS_PACKAGE)
     assert kstore("export", root, root.parent / "out", "--topic", "rides") == (2, "", NEEDS_PACKAGE)
@@ -320,3 +323,42 @@ def test_json_is_shown_as_objects_also_where_a_column_has_its_text(kstore: Runne
     assert 'JSON needs no registry: pass schema= (a type of Arrow or a JSON Schema), or schema="infer"' in (
         kstore("cat", root, "--value", "json").err
     )
+
+
+def test_messages_of_google_and_fields_of_any_name_are_shown(kstore: Runner, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    with library.open_store(root, "a") as store:
+        store.create_topic("t", partitions=1)
+        with library.Producer(store) as producer:
+            producer.send("t", b"\x08\x05\x1a\x0b\x08\xfd\xff\xff\xff\xff\xff\xff\xff\xff\x01")
+    schema = tmp_path / "m.proto"
+    schema.write_text(
+        'syntax = "proto3"; import "google/protobuf/duration.proto"; message M { optional int32 member0 = 1; '
+        "optional int32 member1 = 2; google.protobuf.Duration d = 3; N n = 4; } "
+        "message N { optional int32 member0 = 1; optional int32 member1 = 2; }"
+    )
+    (line,) = kstore("cat", root, "--value", "protobuf", "--schema", schema, "--json").objects()
+    assert line["decodedValue"] == {"member0": 5, "member1": None, "d": "-3.000000s", "n": None}
+    schema.write_text('syntax = "proto3"; message M { optional int32 member0 = 1; optional int32 member1 = 2; }')
+    (line,) = kstore("cat", root, "--value", "protobuf", "--schema", schema, "--json").objects()
+    assert line["decodedValue"] == {"member0": 5, "member1": None}
+
+
+@pytest.mark.parametrize("output", [[], ["--json"]], ids=["text", "json"])
+@pytest.mark.parametrize("limit", [2, 3, 4, 5, 6, 7])
+def test_the_limit_counts_records_before_a_value_that_ends_its_partition(
+    kstore: Runner, tmp_path: Path, output: list[str], limit: int
+) -> None:
+    root = tmp_path / "root"
+    with library.open_store(root, "a") as store:
+        store.create_topic("t", partitions=2)
+        with library.Producer(store, linger_ms=1000) as producer:
+            for partition in (0, 1):
+                for value in (b"1", b"2", b"3", b"x", b"5"):
+                    producer.send("t", value, partition=partition)
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type":"integer"}')
+    options = ["--value", "json", "--schema", schema, "--mode", "FAILFAST", "--limit", limit]
+    run = kstore("cat", root, *options, *output)
+    assert len(run.out.splitlines()) == min(limit, 6)
+    assert run.status == (limit > 3)

@@ -63,7 +63,7 @@ WINGS = {
     "store": "settings < upkeep < opening, root < logs < topics < store < checks",
     "arrow": "columns, frames < assembler < decoding < log_batches, scans, packing",
     "values": (
-        "decoded, plain, registry < sources, header_ids < primitives, providers, reading < avro, json_format, protobuf"
+        "decoded, registry < sources, header_ids, plain < primitives, providers, reading < avro, json_format, protobuf"
         " < formats < conversion, typed"
     ),
     "consumer": "consumer, groups",

@@ -10,7 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kstore.values.avro.provider import AvroProvider
 from kstore.values.plain import plain_values
+from kstore.values.providers import SchemaText
 
 MEMBERS = pa.struct([("member0", pa.int32()), ("member1", pa.list_(pa.string()))])
 CASES: list[tuple[pa.DataType, list[Any], list[Any]]] = [
@@ -39,8 +41,17 @@ CASES: list[tuple[pa.DataType, list[Any], list[Any]]] = [
         ['{"a":[1,null]}', None, '"x"', "1e400", "[" * 900 + "]" * 900, "9" * 5000],
         [{"a": [1, None]}, None, "x", "Infinity", "[" * 900 + "]" * 900, "9" * 5000],
     ),
-    (MEMBERS, [{"member0": 0}, {"member1": ["a"]}, None, {}], [0, ["a"], None, None]),
-    (MEMBERS, [{"member0": 0, "member1": []}], [{"member0": 0, "member1": []}]),
+    (pa.duration("us"), [1, None, -1_500_000, -(2**63)], ["0.000001s", None, "-1.500000s", "-9223372036854.775808s"]),
+    (pa.duration("s"), [2**63 - 1, None], ["9223372036854775807s", None]),
+    (pa.duration("ns"), [-1, None], ["-0.000000001s", None]),
+    (pa.list_(pa.duration("ms")), [[0, None], None], [["0.000s", None], None]),
+    (pa.uint8(), [255, None], [255, None]),
+    (pa.uint32(), [2**32 - 1, None], [2**32 - 1, None]),
+    (pa.uint64(), [2**64 - 1, None], [2**64 - 1, None]),
+    (pa.float16(), [1.5, float("nan"), None], [1.5, "NaN", None]),
+    (pa.float32(), [0.5, float("-inf"), None], [0.5, "-Infinity", None]),
+    (pa.map_(pa.bool_(), pa.duration("s")), [[(True, 1)], None], [{True: "1s"}, None]),
+    (MEMBERS, [{"member0": 0}, None], [{"member0": 0, "member1": None}, None]),
     (pa.struct([("member0", pa.int32())]), [{"member0": 1}], [{"member0": 1}]),
 ]
 
@@ -62,3 +73,44 @@ def test_values_are_those_of_the_column_at_any_place(kind: pa.DataType, values: 
             assert plain_values(array.slice(start, end - start)) == expected[start:end]
     nested = pa.StructArray.from_arrays([array], ["inner"], mask=pa.array([True] + [False] * (len(values) - 1)))
     assert plain_values(nested) == [None, *({"inner": each} for each in expected[1:])]
+
+
+def test_a_union_is_its_member_where_the_format_says_so() -> None:
+    rows = [{"member0": 0}, {"member1": ["a"]}, None, {}, {"member0": 0, "member1": []}]
+    expected = [0, ["a"], None, None, {"member0": 0, "member1": []}]
+    array = pa.array(rows, MEMBERS)
+    assert plain_values(array, frozenset([()])) == expected
+    inner = pa.StructArray.from_arrays([array, array], ["a", "b"])
+    assert [row["a"] for row in plain_values(inner, frozenset([("a",)]))] == expected
+    assert [row["b"] for row in plain_values(inner, frozenset([("a",)]))] == plain_values(array)
+    (listed,) = plain_values(pa.array([rows], pa.list_(MEMBERS)), frozenset([("element",)]))
+    (mapped,) = plain_values(pa.array([[("k", rows[1])]], pa.map_(pa.string(), MEMBERS)), frozenset([("value",)]))
+    assert (listed, mapped) == (expected, {"k": ["a"]})
+
+
+def test_unions_of_avro_are_where_the_schema_has_them() -> None:
+    union = ["null", "string", {"type": "array", "items": ["int", "string"]}]
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [
+            {"name": "plain", "type": ["null", "string"]},
+            {"name": "union", "type": union},
+            {"name": "listed", "type": {"type": "array", "items": ["null", {"type": "map", "values": union}]}},
+            {"name": "wide", "type": ["int", "long"]},
+            {
+                "name": "alike",
+                "type": {
+                    "type": "record",
+                    "name": "S",
+                    "fields": [{"name": "member0", "type": "int"}, {"name": "member1", "type": "int"}],
+                },
+            },
+        ],
+    }
+    text = SchemaText(json.dumps(schema))
+    listed = ("listed", "element", "value")
+    found = {("union",), ("union", "member1", "element"), listed, (*listed, "member1", "element")}
+    assert AvroProvider().unions(text, None) == found
+    assert AvroProvider().unions(text, {"alike": None, "plain": None}) == frozenset()
+    assert AvroProvider().unions(SchemaText(json.dumps(["int", "string"])), None) == {()}

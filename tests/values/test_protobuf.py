@@ -19,6 +19,7 @@ from kstore.env import DEFAULT_ENV
 from kstore.errors import InvalidSchemaError, RecordDeserializationError
 from kstore.values.conversion import ConvertedFormat, common_type
 from kstore.values.formats import Partitions, ValueFormat, format_for
+from kstore.values.protobuf import reader as protobuf_reader
 from kstore.values.protobuf.provider import ProtobufProvider
 from kstore.values.protobuf.schema import portable_texts, schema_of
 from kstore.values.protobuf.texts import text_of_files
@@ -135,7 +136,7 @@ def _bytes_of(text: str) -> bytes:
 def test_wrong_options_are_refused(root: Path) -> None:
     with pytest.raises(ValueError, match='must be "none" or "confluent"'):
         kstore.ValueFormat("protobuf", framing="apicurio")
-    with pytest.raises(ValueError, match="message_name is of no use to the format 'avro'"):
+    with pytest.raises(ValueError, match="the format 'avro' takes no message_name"):
         kstore.ValueFormat("avro", message_name="x")
     with pytest.raises(InvalidSchemaError, match="a schema of Protobuf is text, a descriptor set or the path"):
         kstore.scan(root, topics="rides", value="protobuf", schema={})
@@ -332,7 +333,9 @@ def test_descriptors_that_no_compiler_makes_are_refused_or_read_as_they_are() ->
 
 def test_a_message_inside_of_itself_is_refused_where_it_is_wanted() -> None:
     schema = proto3("int32 a = 1; M m = 2; repeated M more = 3;")
-    with pytest.raises(InvalidSchemaError, match=r"field 'm' of the Protobuf schema is a p\.M inside"):
+    with pytest.raises(
+        InvalidSchemaError, match=r"'m' of the Protobuf schema has the type p\.M, which contains itself"
+    ):
         ProtobufProvider().type(SchemaText(schema), None)
     assert read(schema, b"\x08\x05\x12\x02\x08\x06", wanted={"a": None}) == ([{"a": 5}], [])
 
@@ -390,7 +393,7 @@ def test_messages_of_google_are_values() -> None:
     [
         ("google.protobuf.Timestamp", b"\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "is not in the years 1 to 9999"),
         ("google.protobuf.Timestamp", b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "is not in the years 1 to 9999"),
-        ("google.protobuf.Duration", b"\x08\x01\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "one sign"),
+        ("google.protobuf.Duration", b"\x08\x01\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "different signs"),
         ("google.protobuf.Value", b"\x11\0\0\0\0\0\0\xf8\x7f", "field f"),
         ("string", b"\xff", "it is no p.M: "),
     ],
@@ -554,6 +557,67 @@ def test_indexes_count_messages_in_messages_as_java_or_python_does(tmp_path: Pat
 
 
 # Memory
+
+
+@pytest.mark.parametrize("start", [0, 3])
+def test_parts_of_an_array_end_at_their_bytes(start: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protobuf_reader, "_BYTES_AT_ONCE", 100)
+    monkeypatch.setattr(protobuf_reader, "_ROWS_AT_ONCE", 5)
+    sizes = [30, None, 40, 1, 50, 50, 0, None, 101, 127, None, 0, 0, 0, 0, 0, 3]
+    values = [None if size is None else b"\x0a" + bytes([size]) + b"x" * size for size in sizes]
+    schema = SchemaText(proto3("string s = 1;"))
+    # Null rows that have bytes, as those of other writers may.
+    buffers = pa.array([value or b"hidden" * 30 for value in values], pa.binary()).buffers()
+    validity = pa.array([value is not None for value in values]).buffers()[1]
+    for array in (
+        pa.array(values, pa.binary()),
+        pa.Array.from_buffers(pa.binary(), len(values), [validity, *buffers[1:]]),
+    ):
+        reader = ProtobufProvider().reader(
+            schema, None, lambda _: schema, framing="none", most_bytes=1 << 20, header_ids=None
+        )
+        parts = list(reader.decode(array.slice(start)))
+        rows = [row for part in parts for row in part.values.to_pylist()]
+        assert [row and len(row["s"]) for row in rows] == sizes[start:]
+        assert [part.start for part in parts] == [
+            sum(len(each.values) for each in parts[:n]) for n in range(len(parts))
+        ]
+        for part in parts:
+            data = [value for value in array.slice(start + part.start, len(part.values)).to_pylist() if value]
+            assert len(part.values) <= 5
+            assert len(data) <= 1 or sum(map(len, data)) <= 100
+
+
+def test_what_is_made_of_an_array_is_not_more_than_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protobuf_reader, "_BYTES_AT_ONCE", 1000)
+    schema = SchemaText(proto3("string s = 1;"))
+    asked: list[int] = []
+
+    class Rows:
+        """An array that counts the rows of which values are made."""
+
+        def __init__(self, array: pa.BinaryArray) -> None:
+            self._array = array
+
+        def __len__(self) -> int:
+            return len(self._array)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._array, name)
+
+        def slice(self, *where: int) -> Rows:
+            return Rows(self._array.slice(*where))
+
+        def to_pylist(self) -> list[Any]:
+            asked.append(len(self._array))
+            return self._array.to_pylist()
+
+    reader = ProtobufProvider().reader(
+        schema, None, lambda _: schema, framing="none", most_bytes=1 << 20, header_ids=None
+    )
+    array = Rows(pa.array([b"\x0a\x62" + b"x" * 98] * 200, pa.binary()))
+    assert sum(len(part.values) for part in reader.decode(array)) == 200
+    assert asked == [10] * 20
 
 
 @pytest.mark.parametrize("as_group", [False, True])

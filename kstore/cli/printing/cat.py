@@ -122,11 +122,12 @@ def print_records(
                 on_skip = report if wanted.skips_damaged else None
                 for group in groups(log, wanted, show_batch=show_batch, progress=progress, on_skip=on_skip):
                     has_begun = True
-                    shown = show(group, log.topic_partition, out, is_json=is_json, decoding=wanted.decoding, limit=left)
-                    if left is not None:
-                        left -= shown
-                        if left == 0:
-                            break
+                    for count in show(
+                        group, log.topic_partition, out, is_json=is_json, decoding=wanted.decoding, limit=left
+                    ):
+                        left = None if left is None else left - count
+                    if left == 0:
+                        break
         except KStoreError as error:
             status = max(status, out.failure(error) if has_begun else out.partition_failure(error, partition))
     return status
@@ -146,29 +147,27 @@ def show(
     is_json: bool,
     decoding: ValueDecoding | None,
     limit: int | None,
-) -> int:
-    """Write records of one batch, at most `limit` of them if it is given, and return how many.
+) -> Iterator[int]:
+    """Write records of one batch, at most `limit` of them if it is given; after each part yield how many it has.
 
     Args: decoding: of keys and values, None without formats; control records are not decoded.
     Raises: what ValueDecoding.decoded raises, after writing the records before.
     """
     if group.shown is not None:
         out.line(group.shown)
-        return 0
+        return
     prefix = prefix_of(topic_partition, is_json=is_json)
     parts: Iterable[DecodedRecords] = [DecodedRecords(group.records[:limit], {})]
     if decoding is not None and not group.is_control:
         parts = decoding.decoded(group.records, topic_partition, out, limit=limit)
-    count = 0
     for part in parts:
-        count += len(part.records)
         if is_json:
             _write_json(part, group, out, prefix=prefix)
-            continue
-        for row, record in enumerate(part.records):
-            texts = part.text(row, "key"), part.text(row, "value")
-            out.styled(record_parts(record, prefix=prefix, is_control=group.is_control, texts=texts))
-    return count
+        else:
+            for row, record in enumerate(part.records):
+                texts = part.text(row, "key"), part.text(row, "value")
+                out.styled(record_parts(record, prefix=prefix, is_control=group.is_control, texts=texts))
+        yield len(part.records)
 
 
 def _write_json(part: DecodedRecords, group: Group, out: Output, *, prefix: str) -> None:

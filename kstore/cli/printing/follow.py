@@ -111,9 +111,8 @@ def _show(part: PendingBatch, wanted: CatOptions, out: Output, left: int | None,
     if is_json and wanted.prints_whole_batches:
         show_batch = partial(json_of_plain, prefix=prefix, separator="\n")
     for group in groups_of(batch, wanted, start_offset=start_offset, show_batch=show_batch):
-        shown = show(group, topic_partition, out, is_json=is_json, decoding=wanted.decoding, limit=left)
-        if left is not None:
-            left -= shown
-            if left == 0:
-                break
+        for count in show(group, topic_partition, out, is_json=is_json, decoding=wanted.decoding, limit=left):
+            left = None if left is None else left - count
+        if left == 0:
+            break
     return left

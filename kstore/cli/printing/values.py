@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kstore.log.files.names import PartitionDirectory
     from kstore.serializers import Deserializer
     from kstore.types import TopicPartition
-    from kstore.values.decoded import Origin, ValueReader
+    from kstore.values.decoded import Origin, Unions, ValueReader
     from kstore.values.formats import SchemaTopics, ValueFormat
 
     Decode = Callable[[Sequence[Record]], "DecodedColumn"]
@@ -250,7 +250,9 @@ class ValueDecoding:
             for origin, each in known.items():
                 chosen = format_for(each, origin, partitions)
                 reader = chosen.reader(None, most_bytes=LogConfig().max_decompressed_bytes)
-                decoders[origin] = partial(_by_columns, reader, origin, reads_headers=chosen.reads_headers)
+                decoders[origin] = partial(
+                    _by_columns, reader, origin, chosen.unions(None), reads_headers=chosen.reads_headers
+                )
             self._made[topic] = known, decoders
         return decoders
 
@@ -313,7 +315,7 @@ def plain(value: object) -> object:
 
 
 def _by_columns(
-    reader: ValueReader, origin: Origin, records: Sequence[Record], *, reads_headers: bool
+    reader: ValueReader, origin: Origin, unions: Unions, records: Sequence[Record], *, reads_headers: bool
 ) -> DecodedColumn:
     import pyarrow as pa
 
@@ -324,7 +326,7 @@ def _by_columns(
     bad: dict[int, str] = {}
     for part in reader.decode(array, _headers_of(records) if reads_headers else None):
         bad.update((part.start + each.row, each.reason) for each in part.bad)
-        values += part.values.to_pylist() if is_bytes(part.values.type) else plain_values(part.values)
+        values += part.values.to_pylist() if is_bytes(part.values.type) else plain_values(part.values, unions)
     return DecodedColumn(values, bad)
 
 

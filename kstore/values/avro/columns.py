@@ -22,7 +22,7 @@ from kstore.values.avro.schema import (
     UnionType,
     type_name,
 )
-from kstore.values.decoded import MOST_COLUMN_DEPTH, MOST_COLUMNS, Wanted
+from kstore.values.decoded import MOST_COLUMN_DEPTH, MOST_COLUMNS, Unions, Wanted
 
 _PRIMITIVE: dict[str, tuple[pa.DataType, str, int]] = {
     "null": (pa.null(), "null", 0),
@@ -91,6 +91,23 @@ def layout_of(root: Column) -> list[tuple[int, int, int, int]]:
         )
         for column in _in_order(root)
     ]
+
+
+def unions_in(root: Column) -> Unions:
+    """Return where the columns of unions are."""
+    unions = []
+    waiting: list[tuple[Column, tuple[str, ...]]] = [(root, ())]
+    while waiting:
+        column, path = waiting.pop()
+        if isinstance(column.avro_type, UnionType):
+            unions.append(path)
+        children, names = column.children, column.names
+        if isinstance(column.avro_type, MapType):
+            children, names = column.children[0].children, ["key", "value"]
+        elif isinstance(column.avro_type, ArrayType):
+            names = ["element"]
+        waiting += [(child, (*path, name)) for child, name in zip(children, names, strict=True)]
+    return frozenset(unions)
 
 
 def _in_order(root: Column) -> list[Column]:
@@ -162,8 +179,8 @@ class _Columns:
     def _record(self, record: RecordType, wanted: Wanted, path: str) -> Column:
         if record in self._within:
             raise InvalidSchemaError(
-                f"field {path or 'value'!r} of the Avro schema is a {type_name(record)} inside of itself, which no "
-                "column can hold: leave it out by naming the fields to read"
+                f"field {path or 'value'!r} of the Avro schema has the type {type_name(record)}, which contains "
+                "itself, so that no column can hold it: leave it out by naming the fields to read"
             )
         self._within.append(record)
         fields = [each for each in record.fields if wanted is None or each.name in wanted]

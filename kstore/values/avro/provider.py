@@ -9,11 +9,11 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from kstore.values.avro.columns import columns_of
+from kstore.values.avro.columns import columns_of, unions_in
 from kstore.values.avro.reader import AvroReader
 from kstore.values.avro.schema import AvroType, parse_avro_schema
 from kstore.values.avro.union import Variant, union_text
-from kstore.values.decoded import Framing, ValueReader, Wanted
+from kstore.values.decoded import Framing, Unions, ValueReader, Wanted
 from kstore.values.header_ids import HeaderIds
 from kstore.values.providers import SchemaSource, SchemaText, file_bytes
 from kstore.values.registry import SchemaRegistry, SchemaType
@@ -48,6 +48,9 @@ class AvroProvider:
 
     def type(self, schema: SchemaText, wanted: Wanted) -> pa.DataType:
         return columns_of(_parsed(schema), wanted).arrow_type
+
+    def unions(self, schema: SchemaText, wanted: Wanted) -> Unions:
+        return unions_in(columns_of(_parsed(schema), wanted))
 
     def reader(
         self,

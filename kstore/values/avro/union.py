@@ -22,10 +22,10 @@ from kstore.values.avro.schema import (
     UnionType,
     type_name,
 )
+from kstore.values.decoded import MOST_COLUMN_DEPTH
 
 _INTEGERS, _FLOATS, _TEXTS = ("int", "long"), ("float", "double"), ("string", "bytes")
 _KINDS: dict[type, str] = {RecordType: "record", ArrayType: "array", MapType: "map"}
-_MOST_DEPTH = 60
 # Records that refer to each other in different ways would have more positions than there are types.
 _MOST_POSITIONS = 1 << 16
 
@@ -74,7 +74,7 @@ class _Merger:
         Args: is_optional: whether they may be null, whatever the types say.
         """
         self._positions += 1
-        if len(path) > _MOST_DEPTH or self._positions > _MOST_POSITIONS:
+        if len(path) > MOST_COLUMN_DEPTH or self._positions > _MOST_POSITIONS:
             raise InvalidSchemaError("the Avro schemas have more types in types than a union of them may have")
         branches = [
             [Variant(branch, each.origin) for branch in _branches(each.type) if not _is_null(branch)]

@@ -21,7 +21,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def inferred_type(values: Iterable[bytes]) -> pa.DataType | None:
-    """Return the type of values, None if none of them has one; what is no JSON has none.
+    """Return the type of values, None if none of them has one. A value that is not JSON has none.
 
     Numbers are int64, or double if one has a fraction or an exponent. Where a sample has only nulls or empty arrays, or
     values of several types, the type is that of the text of JSON, which every value has.

@@ -140,7 +140,7 @@ class _Types:
 
     @contextmanager
     def _column(self, depth: int) -> Iterator[None]:
-        """Be in a column."""
+        """Count a column, and those that it is in, while its type is made."""
         self._columns += 1
         self._depth += depth
         if self._columns > MOST_COLUMNS or self._depth > MOST_COLUMN_DEPTH:

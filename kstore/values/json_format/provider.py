@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from kstore.errors import InvalidSchemaError
-from kstore.values.decoded import Framing, ValueReader, Wanted
+from kstore.values.decoded import Framing, Unions, ValueReader, Wanted
 from kstore.values.header_ids import HeaderIds
 from kstore.values.json_format.columns import is_text_of_type, nodes_of, text_of_type, type_of_text
 from kstore.values.json_format.json_schema import type_of_json_schema
@@ -50,11 +50,14 @@ class JsonProvider:
         raise InvalidSchemaError('schema="union" is for the format avro: schemas of JSON have none')
 
     def portable(self, registry: SchemaRegistry) -> SchemaRegistry:
-        # Values describe themselves: of the schemas that they were written with, it counts that they are there.
+        # Values describe themselves: a schema that one was written with only has to exist.
         return SchemaRegistry(replace(schema, text="", references=()) for schema in registry.schemas)
 
     def type(self, schema: SchemaText, wanted: Wanted) -> pa.DataType:
         return nodes_of(type_of_text(schema.text), wanted).arrow_type
+
+    def unions(self, _schema: SchemaText, _wanted: Wanted) -> Unions:
+        return frozenset()
 
     def reader(
         self,

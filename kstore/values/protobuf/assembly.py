@@ -375,7 +375,9 @@ def _timestamp(message: Any) -> int:
 def _duration(message: Any) -> int:
     seconds, nanos = message.seconds, message.nanos
     if abs(seconds) > _MOST_DURATION_SECONDS or abs(nanos) >= _NANOS or seconds * nanos < 0:
-        raise UnfitValueError(f"a duration of {seconds} s and {nanos} ns is none of at most 10,000 years and one sign")
+        raise UnfitValueError(
+            f"a duration of {seconds} s and {nanos} ns is longer than 10,000 years, or its parts have different signs"
+        )
     return int(seconds * 1_000_000 + (nanos // 1000 if nanos > 0 else -(-nanos // 1000)))
 
 

@@ -125,8 +125,8 @@ class _Columns:
         """Return the columns of a message.  Raises: InvalidSchemaError."""
         if message.full_name in self._within:
             raise InvalidSchemaError(
-                f"field {path or 'value'!r} of the Protobuf schema is a {message.full_name} inside of itself, which no "
-                "column can hold: leave it out by naming the fields to read"
+                f"field {path or 'value'!r} of the Protobuf schema has the type {message.full_name}, which contains "
+                "itself, so that no column can hold it: leave it out by naming the fields to read"
             )
         self._within.append(message.full_name)
         fields = [each for each in message.fields if wanted is None or each.name in wanted]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from kstore.errors import InvalidSchemaError
-from kstore.values.decoded import Framing, ValueReader, Wanted
+from kstore.values.decoded import Framing, Unions, ValueReader, Wanted
 from kstore.values.header_ids import HeaderIds
 from kstore.values.providers import SchemaSource, SchemaText, registered_text
 from kstore.values.registry import SchemaRegistry, SchemaType
@@ -61,6 +61,9 @@ class ProtobufProvider:
         from kstore.values.protobuf.columns import columns_of
 
         return columns_of(_schema_of(schema).named(schema.message_name), wanted).arrow_type
+
+    def unions(self, _schema: SchemaText, _wanted: Wanted) -> Unions:
+        return frozenset()
 
     def reader(
         self,

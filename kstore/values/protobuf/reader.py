@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
@@ -16,7 +17,7 @@ from kstore.values.header_ids import HeaderIds, has_number
 from kstore.values.protobuf.assembly import Assembly, Budget, TooLargeError, UnfitValueError
 from kstore.values.protobuf.columns import ValueColumn
 from kstore.values.protobuf.schema import ProtobufSchema, name_in_package
-from kstore.values.protobuf.weights import Weights
+from kstore.values.protobuf.weights import Weights, varint
 
 _MOST_REASON = 1000
 # The rows that are parsed at once: Python has an object for each message in them.
@@ -260,13 +261,15 @@ def _assembled(assembly: Assembly, messages: Sequence[Any], first: int) -> Itera
 
 
 def _some(array: pa.BinaryArray, start: int) -> list[bytes | None]:
-    """Return values from `start` on, as many as are decoded at once."""
-    values: list[bytes | None] = array.slice(start, _ROWS_AT_ONCE).to_pylist()
-    left = _BYTES_AT_ONCE
-    for number, value in enumerate(values):
-        left -= len(value or b"")
-        if left < 0:
-            return values[: max(number, 1)]
+    """Return values from `start` on, as many as are decoded at once.
+
+    Cost: that of these values, whatever comes after them.
+    """
+    rows = array.slice(start, _ROWS_AT_ONCE)
+    offsets = np.frombuffer(rows.buffers()[1], np.int32, len(rows) + 1, rows.offset * 4)
+    # Null ones may take bytes too, which are none of their value's: they only end a part earlier.
+    count = int(np.searchsorted(offsets, int(offsets[0]) + _BYTES_AT_ONCE, side="right")) - 1
+    values: list[bytes | None] = rows.slice(0, max(count, 1)).to_pylist()
     return values
 
 
@@ -277,28 +280,22 @@ def _indexes(data: bytes, at: int) -> tuple[tuple[int, ...], int] | None:
     """
     if data[at : at + 1] == b"\0":
         return (0,), at + 1
-    read = _varint(data, at)
-    if read is None or not 0 < read[0] <= _MOST_INDEXES:
+    read = varint(data, at, most_bytes=_MOST_INDEX_BYTES)
+    if read is None or not 0 < (count := _from_zigzag(read[0])) <= _MOST_INDEXES:
         return None
-    count, at = read
+    at = read[1]
     indexes = []
     for _ in range(count):
-        read = _varint(data, at)
+        read = varint(data, at, most_bytes=_MOST_INDEX_BYTES)
         if read is None:
             return None
-        index, at = read
-        indexes.append(index)
+        indexes.append(_from_zigzag(read[0]))
+        at = read[1]
     return tuple(indexes), at
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int] | None:
-    """Return a number in zigzag, and where it ends; None if it does not end."""
-    number = 0
-    for shift, byte in enumerate(data[at : at + _MOST_INDEX_BYTES]):
-        number |= (byte & 0x7F) << 7 * shift
-        if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), at + shift + 1
-    return None
+def _from_zigzag(number: int) -> int:
+    return (number >> 1) ^ -(number & 1)
 
 
 def _detail(error: DecodeError) -> str:

@@ -48,10 +48,10 @@ class Weights:
             if at >= end:
                 within.pop()
                 continue
-            tag, at = _varint(value, at)
+            tag, at = varint(value, at) or (0, len(value))
             number, wire = tag >> 3, tag & 7
             if wire == _VARINT:
-                _, at = _varint(value, at)
+                _, at = varint(value, at) or (0, len(value))
             elif wire in _SIZES:
                 at += _SIZES[wire]
             elif wire == _GROUP_END:
@@ -64,7 +64,7 @@ class Weights:
                 if wire == _GROUP:
                     within.append((inner, end))
                     continue
-                size, at = _varint(value, at)
+                size, at = varint(value, at) or (0, len(value))
                 if inner is not None:
                     within.append((inner, min(at + size, end)))
                 else:
@@ -91,11 +91,11 @@ def _types_in(message: Descriptor) -> list[Descriptor]:
     return list(known.values())
 
 
-def _varint(value: bytes, at: int) -> tuple[int, int]:
-    """Return a number and where it ends; 0 and the end of the value if it does not end."""
+def varint(data: bytes, at: int, *, most_bytes: int = _MOST_VARINT_BYTES) -> tuple[int, int] | None:
+    """Return a number, and where it ends; None if it does not end within so many bytes."""
     number = 0
-    for shift, byte in enumerate(value[at : at + _MOST_VARINT_BYTES]):
+    for shift, byte in enumerate(data[at : at + most_bytes]):
         number |= (byte & 0x7F) << 7 * shift
         if byte < 0x80:
             return number, at + shift + 1
-    return 0, len(value)
+    return None
