@@ -541,6 +541,8 @@ class ValueColumns:
     most_bytes: Final[int]
     @property
     def row_count(self) -> int: ...
+    @property
+    def least_bytes(self) -> int: ...
     def take(self) -> tuple[int, int, Sequence[Any], Sequence[Any]]: ...
 
 @final
@@ -573,6 +575,7 @@ class ValueDecoder:
     columns: Final[ValueColumns]
     schema_id: int
     def add(self, schema_id: int, program: AvroProgram | JsonProgram | None) -> None: ...
+    def forget_unreadable(self) -> None: ...
     def decode(
         self,
         validity: Buffer | None,

@@ -46,6 +46,8 @@ FORMATS = (*PROVIDERS, *PRIMITIVE_TYPES)
 # What a schema is inferred from: the first records of each partition, as far as these numbers go.
 SAMPLED_RECORDS, SAMPLED_RECORDS_OF_PARTITION = 10_000, 1_000
 SAMPLED_BYTES = 16 << 20
+# Records without a value are passed over, so many for each that is looked for.
+_PASSED_FOR_EACH_SAMPLED = 100
 # What `schema` says of those that a registry has: the newest one of a subject, or one that has the fields of all.
 LATEST, UNION = "latest", "union"
 
@@ -86,11 +88,11 @@ class Partitions(NamedTuple):
                 if taken >= SAMPLED_BYTES:
                     break
                 with open_found(directory) as log:
-                    for record in islice(log.read(on_error=on_error), records):
-                        data: bytes | None = record.value if origin == "value" else record.key
-                        if data is not None:
-                            yield data
-                            taken += len(data)
+                    read = islice(log.read(on_error=on_error), records * _PASSED_FOR_EACH_SAMPLED)
+                    values = (record.value if origin == "value" else record.key for record in read)
+                    for data in islice((each for each in values if each is not None), records):
+                        yield data
+                        taken += len(data)
                         if taken >= number * SAMPLED_BYTES // share:
                             break
 
@@ -275,6 +277,10 @@ def _inferred(options: ValueFormat, origin: Origin, partitions: Partitions) -> s
     sample = [data[frame:] if data[:1] == b"\0" else data for data in partitions.sample(origin)]
     arrow_type = inferred_type(sample)
     topics = ", ".join(partitions.topics)
+    if not sample:
+        raise SchemaNotFoundError(
+            f"no {origin} among the first records of {topics} from which a schema could be inferred: pass schema="
+        )
     if arrow_type is None:
         raise SchemaNotFoundError(
             f"none of the first {len(sample)} {origin}s of {topics} is JSON from which a schema could be inferred, "

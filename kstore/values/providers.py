@@ -47,6 +47,11 @@ class SchemaProvider(Protocol):
     @property
     def schema_type(self) -> SchemaType: ...
 
+    @property
+    def uses_writers(self) -> bool:
+        """Whether a value is read by the schema that it was written with; of others it counts that it is there."""
+        ...
+
     def text_of(self, source: SchemaSource) -> str:
         """Return a schema that a user gives as text.  Raises: what reading a file raises."""
         ...
@@ -148,7 +153,16 @@ class SchemaFormat:
             raise SchemaNotFoundError("the value has no schema id")
         known = schema_id if header_ids is None else header_ids.schema(schema_id)
         written = self.registry.by_guid(known) if isinstance(known, str) else self.registry.by_id(known, self.subject)
+        if not self.provider.uses_writers:
+            check_schema_type(written, self.provider.schema_type)
+            return self.reader_schema
         return registered_text(written, self.registry, self.provider.schema_type)
+
+
+def check_schema_type(schema: RegisteredSchema, expected: SchemaType) -> None:
+    """Refuse a schema of another type.  Raises: InvalidSchemaError."""
+    if schema.schema_type != expected:
+        raise InvalidSchemaError(f"{label_of(schema)} is a schema of type {schema.schema_type}, expected {expected}")
 
 
 def registered_text(schema: RegisteredSchema, registry: SchemaRegistry, expected: SchemaType) -> SchemaText:
@@ -156,8 +170,7 @@ def registered_text(schema: RegisteredSchema, registry: SchemaRegistry, expected
 
     Raises: InvalidSchemaError for one of another type; SchemaNotFoundError if one that it refers to is missing.
     """
-    if schema.schema_type != expected:
-        raise InvalidSchemaError(f"{label_of(schema)} is a schema of type {schema.schema_type}, expected {expected}")
+    check_schema_type(schema, expected)
     targets = registry.referenced(schema)
     names: dict[tuple[str, int], dict[str, None]] = {}
     for naming in (schema, *targets):

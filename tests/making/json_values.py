@@ -6,6 +6,7 @@ import json
 import math
 import re
 import struct
+from decimal import Decimal
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -17,7 +18,8 @@ from kstore.values.json_format.reader import JsonReader
 
 MOST_BYTES = 1 << 24
 BAD = "bad"
-_MOST_WHOLE = 2**53
+# Of the integer part of a number that may be an integer with a fraction or an exponent.
+_MOST_DIGITS = 25
 _LIMITS = {
     f"{sign}int{bits}": range(-(2 ** (bits - 1)) if not sign else 0, 2 ** (bits - (not sign)))
     for bits in (8, 16, 32, 64)
@@ -130,8 +132,9 @@ def _integer(value: str, limits: range) -> int:
     if re.fullmatch("-?[0-9]+", value):
         number = int(value)
     else:
-        real = float(value)
-        if not real.is_integer() or abs(real) > _MOST_WHOLE:
+        real = Decimal(value)
+        # Python would write out the digits of a large exponent.
+        if (real and real.adjusted() > _MOST_DIGITS) or real != real.to_integral_value():
             raise BadJson(value)
         number = int(real)
     if number not in limits:

@@ -10,12 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kstore.errors import SchemaNotFoundError
+from kstore.errors import MemoryLimitError, SchemaNotFoundError
 from kstore.values.avro.columns import columns_of
 from kstore.values.avro.reader import AvroReader
 from kstore.values.avro.schema import AvroType, parse_avro_schema
 from kstore.values.decoded import DecodedValues
 from kstore.values.header_ids import HeaderIds
+from kstore.values.reading import _MOST_UNREADABLE
 from tests.making.avro_values import encoded
 from tests.values.test_resolution import record
 
@@ -183,3 +184,46 @@ def test_numbers_of_every_width_are_read_and_passed_over(width: int) -> None:
     for wanted in ({"a": None, "b": None}, {"b": None}):
         reader = AvroReader(columns_of(parsed, wanted), lambda _: parsed, framing="none", most_bytes=1 << 20)
         assert rows_of(decode(reader, values)) == [{name: row[name] for name in wanted} for row in rows]
+
+
+def test_a_value_without_a_frame_does_not_name_the_schema_of_the_one_before() -> None:
+    parsed = parse_avro_schema('"int"')
+    reader = AvroReader(columns_of(parsed), lambda _: parsed, framing="confluent", most_bytes=1 << 20)
+    (part,) = decode(reader, [b"\0\0\0\0\1\2", b"\2", b"\0\0\0\0\1\4"])
+    assert part.values.to_pylist() == [1, None, 2]
+    assert [(each.schema_id, "of schema id" in each.reason) for each in part.bad] == [(-1, False)]
+
+
+def test_a_topic_of_unknown_ids_costs_memory_for_a_part_of_them() -> None:
+    schema = parse_avro_schema('"int"')
+
+    def writer_of(schema_id: int) -> AvroType:
+        if schema_id % 100:
+            raise SchemaNotFoundError(f"no schema {schema_id}")
+        return schema
+
+    reader = AvroReader(columns_of(schema), writer_of, framing="confluent", most_bytes=1 << 24)
+    values = [b"\0" + (number * 7919 % MANY).to_bytes(4, "big") + b"\2" for number in range(2 * MANY)]
+    parts = decode(reader, values)
+    assert [part.start for part in parts] == [sum(len(each.values) for each in parts[:at]) for at in range(len(parts))]
+    assert rows_of(parts) == [None if number * 7919 % MANY % 100 else 1 for number in range(2 * MANY)]
+    reasons = {part.start + each.row: each.reason for part in parts for each in part.bad}
+    for number in range(2 * MANY):
+        schema_id = number * 7919 % MANY
+        assert (f"(no schema {schema_id})" in reasons.get(number, "")) == (schema_id % 100 > 0)
+    assert len(reader._unreadable) <= _MOST_UNREADABLE
+    assert len(reader._problems) == MANY // 100
+
+
+def test_a_limit_that_no_row_fits_is_named() -> None:
+    many = record(*((f"f{number}", "string") for number in range(40)))
+    value = encoded(many, {f"f{number}": "x" for number in range(40)})
+    with pytest.raises(MemoryLimitError, match="max_decompressed_bytes is 8192, and a row of 41 columns") as caught:
+        reader_of(many, most_bytes=8192)
+    assert (caught.value.option, caught.value.limit) == ("max_decompressed_bytes", 8192)
+    least = caught.value.found
+    for values in ([value], [None, value, b""], [b"", value, None]):
+        assert rows_of(decode(reader_of(many, most_bytes=least), values)) == [None] * len(values)
+    reader = reader_of(many, most_bytes=4 * least)
+    for _ in range(3):
+        assert rows_of(decode(reader, [b"", *[None] * 500, b""])) == [None] * 502

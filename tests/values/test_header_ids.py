@@ -12,8 +12,11 @@ import pyarrow as pa
 import pytest
 
 import kstore
+from kstore.env import DEFAULT_ENV
 from kstore.errors import SchemaNotFoundError
+from kstore.values.formats import Partitions, format_for
 from kstore.values.header_ids import HeaderIds
+from kstore.values.registry import RegisteredSchema, SchemaRegistry
 from tests.making.avro_values import encoded
 from tests.values.test_registry import schema as registered
 from tests.values.test_resolution import record
@@ -115,3 +118,25 @@ def test_values_with_an_id_in_a_header_have_no_frame_and_bad_headers_make_bad_va
     )
     assert "the header __value_schema_id has neither" in reasons[5]
     assert "it does not begin with the magic byte" in reasons[6]
+
+
+@pytest.mark.parametrize(("schema_type", "text", "data"), [("AVRO", '"int"', b"\2"), ("JSON", "{}", b"1")])
+def test_an_id_in_front_of_a_value_is_never_that_of_a_header(schema_type: Any, text: str, data: bytes) -> None:
+    registry = SchemaRegistry([RegisteredSchema(1, "t-value", 1, schema_type, text, (), str(GUIDS[1]))])
+    options = kstore.ValueFormat(schema_type.lower(), schemas=registry, framing="apicurio")
+    partitions = Partitions(("t",), None, DEFAULT_ENV, lambda _: None)
+    values = [data, *(b"\0" + number.to_bytes(8, "big") + data for number in (1 << 62, (1 << 62) + 1, 1 << 63, 1))]
+    reader = format_for(options, "value", partitions).reader(None, most_bytes=1 << 20)
+    (part,) = reader.decode(pa.array(values, pa.binary()), column([header(guid(1))], [], [], [], []))
+    assert [row is None for row in part.values.to_pylist()] == [False, True, True, True, False]
+    assert [each.schema_id for each in part.bad] == [-1, -1, -1]
+    assert all("does not begin with the magic byte" in each.reason for each in part.bad)
+
+
+def test_a_bad_value_has_no_number_of_a_header_as_its_id() -> None:
+    registry = SchemaRegistry([RegisteredSchema(1, "t-value", 1, "AVRO", '"int"', (), str(GUIDS[1]))])
+    partitions = Partitions(("t",), None, DEFAULT_ENV, lambda _: None)
+    options = kstore.ValueFormat("avro", schemas=registry)
+    reader = format_for(options, "value", partitions).reader(None, most_bytes=1 << 20)
+    (part,) = reader.decode(pa.array([b"", b"\2"], pa.binary()), column([header(guid(1))], [header(guid(0))]))
+    assert [each.schema_id for each in part.bad] == [-1, -1]

@@ -189,6 +189,65 @@ def test_integers_fit_their_columns_to_the_last_one() -> None:
         assert [each.row for each in bad] == [0, 3]
 
 
+def integers() -> Iterator[str]:
+    """Yield numbers with fractions and exponents, of which many are integers near a limit."""
+    random = Random(5)
+    yield from ("9007199254740993.0", "1.00000000000000000001", "9007199254740994.0", "0e99", "-0.0", "0.0e-400")
+    yield from ("1e-1", "10e-1", "18446744073709551615.0", "18446744073709551616e0", "18446744073709551615.5", "1e99")
+    for _ in range(5000):
+        digits = str(random.choice([random.randrange(10**5), 2**63 - random.randrange(3), random.randrange(10**22)]))
+        digits += "0" * random.randrange(4)
+        point = random.randrange(1, len(digits) + 1)
+        whole, fraction = digits[:point].lstrip("0") or "0", digits[point:] + "0" * random.randrange(3)
+        exponent = random.choice(["", f"e{len(digits) - point}", f"e{random.randrange(-25, 25)}"])
+        yield f"{random.choice(['', '-'])}{whole}{'.' if fraction else ''}{fraction}{exponent}"
+
+
+@pytest.mark.parametrize("arrow_type", [pa.int64(), pa.uint64(), pa.int8(), pa.uint16()], ids=str)
+def test_an_integer_with_a_fraction_or_an_exponent_is_all_of_its_digits_or_is_refused(arrow_type: pa.DataType) -> None:
+    texts = list(integers())
+    rows, bad = read([text.encode() for text in texts], arrow_type)
+    assert {each.row for each in bad} == {row for row, number in enumerate(rows) if number is None}
+    for row, text in zip(rows, texts, strict=True):
+        expected = expected_row(text.encode(), arrow_type)
+        assert row == (None if expected == BAD else expected), text
+        assert row is None or Decimal(text) == row, text
+
+
+def test_a_float_is_the_nearest_one_though_the_nearest_double_lies_between_two() -> None:
+    texts, expected = [], []
+    random = Random(7)
+    for _ in range(2000):
+        bits = random.choice([random.randrange(1, 0x7F7FFFFF), random.randrange(1, 0x800000), 0x3F800000])
+        least, most = struct.unpack("<2f", struct.pack("<2I", bits, bits + 1))
+        with localcontext() as context:
+            context.prec = 400
+            middle = (Decimal(least) + Decimal(most)) / 2
+            above, below = middle * (1 + Decimal(10) ** -30), middle * (1 - Decimal(10) ** -30)
+        texts += [str(middle), str(above), f"-{below}"]
+        expected += [most if bits & 1 else least, most, -least]
+    rows, bad = read([text.encode() for text in texts], pa.float32())
+    assert bad == []
+    assert rows == expected
+    # In the middle between the largest float and the next power of two, and a little below it.
+    middle = 2**128 - 2**103
+    rows, bad = read([f"{middle}".encode(), f"{middle - 1}.9".encode()], pa.float32())
+    assert rows == [None, float(2**128 - 2**104)]
+
+
+def test_a_number_may_have_more_digits_than_any_limit() -> None:
+    middle = "9007199254740993"
+    for more, nearest in (("0", 2.0**53), ("1", 2.0**53 + 2)):
+        for text in (
+            f"{middle}.{'0' * 9000}{more}",
+            f"{middle}{'0' * 9000}{more}e-9001",
+            f"0.{'0' * 9000}{middle}{'0' * 9000}{more}E+9016",
+        ):
+            assert read([text.encode(), f"-{text}".encode()], pa.float64()) == ([nearest, -nearest], []), len(text)
+    assert read([b"1." + b"0" * 5000 + b"1e400"], pa.float64())[0] == [None]
+    assert read([b"1.0000000596046447753906250" + b"0" * 5000 + b"1"], pa.float32())[0] == [1 + 2.0**-23]
+
+
 def numbers() -> Iterator[str]:
     """Yield numbers whose nearest double is hard to find."""
     random = Random(3)

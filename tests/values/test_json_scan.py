@@ -277,3 +277,44 @@ def test_a_schema_that_is_no_type_of_json_is_refused(root: Path) -> None:
     ):
         with pytest.raises(InvalidSchemaError, match=problem):
             kstore.scan(root, value="json", schema=schema)
+
+
+def test_a_value_is_read_though_a_schema_that_its_own_refers_to_is_missing(tmp_path: Path) -> None:
+    broken = {"type": "object", "properties": {"id": {"$ref": "x.json"}}}
+    schemas = {
+        1: {"schema": json.dumps(broken), "references": [{"name": "x.json", "subject": "x", "version": 1}]},
+        2: {"schema": json.dumps(SCHEMA)},
+        3: {"subject": "avro", "schema": '"int"', "schemaType": "AVRO"},
+    }
+    values = [b"\0\0\0\0" + bytes([schema_id]) + b'{"id":5}' for schema_id in (1, 2, 3, 4)]
+    root = write(tmp_path / "root", list(values), schemas=schemas)
+    scan = kstore.scan(root, topics="rides", value="json")
+    typed = pickle.loads(pickle.dumps(scan._typed))
+    local = scan.to_table()
+    bytes_of = kstore.scan(root, topics="rides", columns=typed.base_columns)
+    pickled = pa.Table.from_batches(typed.batches(bytes_of, most_bytes=1 << 20))
+    assert local["value"].to_pylist() == pickled["value"].to_pylist()
+    for table in (local, pickled):
+        assert [reason is None for reason in table["_corrupt_value"].to_pylist()] == [True, True, False, False]
+
+
+def test_nulls_do_not_use_up_a_sample(tmp_path: Path) -> None:
+    root = write(tmp_path / "root", [*[None] * (SAMPLED_RECORDS_OF_PARTITION + 1), b'{"a":1}'])
+    assert kstore.scan(root, value="json", schema="infer").schema.field("value").type == pa.struct([("a", pa.int64())])
+
+
+def test_a_topic_of_nulls_is_sampled_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kstore.values.formats.SAMPLED_RECORDS_OF_PARTITION", 1)
+    monkeypatch.setattr("kstore.values.formats._PASSED_FOR_EACH_SAMPLED", 10)
+    last = write(tmp_path / "last", [*[None] * 9, b'{"a":1}'])
+    assert kstore.scan(last, value="json", schema="infer").schema.field("value").type == pa.struct([("a", pa.int64())])
+    root = write(tmp_path / "root", [*[None] * 10, b'{"a":1}'])
+    with pytest.raises(SchemaNotFoundError, match="no value among the first records of rides"):
+        kstore.scan(root, value="json", schema="infer")
+
+
+def test_json_says_which_pyarrow_it_needs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(pa, "json_")
+    for schema in (TYPE, "infer", SCHEMA):
+        with pytest.raises(ModuleNotFoundError, match="the format json needs pyarrow 19 or newer, found"):
+            kstore.scan(root, value="json", schema=schema)

@@ -13,6 +13,7 @@ cdef enum:
     MILLIS_OF_DAY = 86400000
     CONFLUENT_FRAME_SIZE = 5
     APICURIO_FRAME_SIZE = 9
+    NO_APICURIO_ID = 0xC0       # bits of its first byte; from 1 << 62 on, ids are the numbers of headers
     LIMBS = 4                   # of 64 bits, in the widest decimal
 
 # What a field that nobody wants takes in a value. A union of it and null has a bit for the number of the null.

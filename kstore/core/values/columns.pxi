@@ -278,6 +278,22 @@ cdef class ValueColumns:
         """The number of rows that the root has."""
         return self.table.columns[0].rows
 
+    @property
+    def least_bytes(self):
+        """The memory that a table with one null row takes."""
+        return self.least_bytes_of(0)
+
+    cdef int64_t least_bytes_of(self, int32_t number) noexcept:
+        cdef ValueColumn* c = self.table.columns + number
+        cdef int64_t size = bit_bytes(LEAST_VALUE_ROWS) + bytes_of_rows(c, LEAST_VALUE_ROWS)
+        cdef int32_t i
+        if has_offsets(c):
+            size += 4 * LEAST_VALUE_ROWS
+        if c.layout == LAYOUT_STRUCT:
+            for i in range(c.child_count):
+                size += self.least_bytes_of(c.first_child + i)
+        return size
+
     # Takes memory for as many rows as the last table had. Blocks that Arrow gave back are used again; malloc would map
     # new pages for each.
     cdef int prepare(self) except -1:

@@ -225,6 +225,19 @@ cdef class ValueDecoder:
             self.add_avro(self.known + number, program)
         self.known[number].is_readable = program is not None
 
+    def forget_unreadable(self):
+        """Forget the schema ids that were added without a program."""
+        cdef int64_t number
+        cdef int64_t kept = 0
+        self.current = NULL
+        for number in range(self.known_count):
+            if self.known[number].is_readable:
+                self.known[kept] = self.known[number]
+                kept += 1
+            else:
+                del self.programs[self.known[number].schema_id]
+        self.known_count = kept
+
     cdef void add_avro(self, KnownSchema* known, AvroProgram program) noexcept:
         known.steps = program.steps
         known.references = program.references
@@ -356,6 +369,10 @@ cdef class ValueDecoder:
         if self.note_fault(row, fault) != VALUE_SOUND:
             return STOP_NO_MEMORY
         fault = append_null(t, 0)
+        if fault == VALUE_TOO_LARGE and row == 0:
+            # Of the room that was taken for rows that may come, some columns left others none.
+            self.columns.clear()
+            fault = append_null(t, 0)
         if fault == VALUE_SOUND:
             return STOP_AT_END
         cut_rows(t, 0, row)
@@ -413,6 +430,11 @@ cdef class ValueDecoder:
             fault[0] = VALUE_TRAILING_BYTES
         return STOP_AT_END
 
+    cdef bint without_schema(self) noexcept nogil:
+        self.schema_id = -1
+        self.current = NULL
+        return False
+
     # Finds the schema of a value, whose frame it moves past unless the id is from elsewhere. Returns: False if the
     # value has no frame.
     cdef bint take_schema(self, int64_t schema_id) noexcept nogil:
@@ -422,12 +444,12 @@ cdef class ValueDecoder:
         if schema_id < 0 and self.values.framing != FRAMING_NONE:
             if self.values.framing == FRAMING_CONFLUENT:
                 if size < CONFLUENT_FRAME_SIZE or r.at[0] != 0:
-                    return False
+                    return self.without_schema()
                 schema_id = ks_get32(r.at + 1)
                 r.at += CONFLUENT_FRAME_SIZE
             else:
-                if size < APICURIO_FRAME_SIZE or r.at[0] != 0 or r.at[1] & 0x80:
-                    return False
+                if size < APICURIO_FRAME_SIZE or r.at[0] != 0 or r.at[1] & NO_APICURIO_ID:
+                    return self.without_schema()
                 schema_id = <int64_t>ks_get64(r.at + 1)
                 r.at += APICURIO_FRAME_SIZE
         if schema_id != self.schema_id or self.current == NULL:

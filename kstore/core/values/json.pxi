@@ -1,9 +1,11 @@
 # JSON values into columns: a tree of nodes, one for each column and for each field whose type is only checked, walked
 # over the text of a value without the GIL. A value that is no JSON, or of other types, becomes a null row with a reason.
 
+cdef extern from "stdio.h":
+    int snprintf(char* text, size_t size, const char* form, long long number) noexcept nogil
+
 cdef extern from "math.h":
     bint isinf(double value) noexcept nogil
-    double floor(double value) noexcept nogil
 
 cdef extern from *:
     """
@@ -22,6 +24,7 @@ cdef extern from *:
     }
 
     static double ks_strtod(const char *text) { return strtod_l(text, NULL, ks_plain_locale); }
+    static float ks_strtof(const char *text) { return strtof_l(text, NULL, ks_plain_locale); }
 
     /* Returns: the high 64 bits of a product, of which it stores the low ones. */
     static inline uint64_t ks_multiply(uint64_t a, uint64_t b, uint64_t *low) {
@@ -35,11 +38,13 @@ cdef extern from *:
     int memcmp(const void* a, const void* b, size_t size) noexcept nogil
     bint ks_set_plain_locale() noexcept nogil
     double ks_strtod(const char* text) noexcept nogil
+    float ks_strtof(const char* text) noexcept nogil
 
 cdef enum:
     ESCAPE_SIZE = 6                 # of \u and four digits, which may stand for one byte
     MOST_REPEATED = 1024            # names of fields that are stored already, in a value
-    MOST_NUMBER_SIZE = 4096         # of a number that takes exact arithmetic
+    MOST_NUMBER_SIZE = 1024         # of a number that is given to the C library as it is
+    MOST_NUMBER_DIGITS = 800        # more than lie between a double and the middle to the next one
     MOST_LAST_DIGIT = 5             # of the largest uint64
     LEAST_POWER = -348              # of ten, in POWERS_OF_TEN
     MOST_POWER = 308
@@ -47,17 +52,17 @@ cdef enum:
     DEPTH_WORDS = 16                # of 64 bits, one for each of MOST_VALUE_DEPTH
 
 cdef uint64_t ONES = 0x0101010101010101ULL
+cdef uint64_t MASK_BELOW_FLOAT = (1ULL << 29) - 1       # the bits of a double that a float does not have
+cdef uint64_t MIDDLE_BELOW_FLOAT = 1ULL << 28
 cdef uint64_t MOST_BEFORE_LAST_DIGIT = 1844674407370955161ULL
-cdef int64_t MOST_WHOLE_DOUBLE = <int64_t>1 << 53
+cdef double LEAST_NORMAL_FLOAT = 2.0 ** -126
 
-# digits times ten to the power of exponent. is_exact: no digit but zeros was left out of digits; is_whole: it has neither
-# a fraction nor an exponent.
+# digits times ten to the power of exponent. is_exact: no digit but zeros was left out of digits.
 cdef struct JsonNumber:
     uint64_t digits
     int64_t exponent
     bint is_negative
     bint is_exact
-    bint is_whole
 
 # The first 128 bits of each power of ten, high and low, rounded down.
 cdef uint64_t POWERS_OF_TEN[2 * POWERS]
@@ -116,13 +121,57 @@ cdef bint nearest_double(uint64_t digits, int64_t exponent, double* value) noexc
     return True
 
 
+# Copies a number as text that ends. Of digits after those that decide which double is nearest, it only counts whether
+# one is not 0.
+cdef void copy_number(const uint8_t* text, int64_t size, char* copied) noexcept nogil:
+    cdef int64_t exponent = 0
+    cdef int digits = 0
+    cdef int used = 0
+    cdef bint is_fraction = False
+    cdef bint is_more = False
+    cdef int64_t i = text[0] == c'-'
+    if size <= MOST_NUMBER_SIZE:
+        memcpy(copied, text, <size_t>size)
+        copied[size] = 0
+        return
+    if i > 0:
+        copied[0] = c'-'
+        used = 1
+    while i < size and text[i] | 0x20 != c'e':
+        if text[i] == c'.':
+            is_fraction = True
+        elif digits < MOST_NUMBER_DIGITS:
+            exponent -= is_fraction
+            if digits > 0 or text[i] != c'0':
+                copied[used] = <char>text[i]
+                used += 1
+                digits += 1
+        else:
+            exponent += not is_fraction
+            is_more = is_more or text[i] != c'0'
+        i += 1
+    if i < size:
+        exponent += power_of(text + i + 1, text + size)
+    copied[used] = c'1' if is_more else c'0'
+    snprintf(copied + used + 1, MOST_NUMBER_SIZE - MOST_NUMBER_DIGITS - 2, "e%lld", <long long>(exponent - 1))
+
+
+# Returns: the power of ten that is written after the e of a number; of a larger one than any digits of a value can make
+# up for, such a large one.
+cdef int64_t power_of(const uint8_t* at, const uint8_t* end) noexcept nogil:
+    cdef int64_t power = 0
+    cdef bint is_negative = at[0] == c'-'
+    at += is_negative or at[0] == c'+'
+    while at < end:
+        power = min(10 * power + (at[0] - c'0'), <int64_t>1 << 40)
+        at += 1
+    return -power if is_negative else power
+
+
 # As nearest_double, of the text of a number.
 cdef ValueFault exact_double(const uint8_t* text, int64_t size, double* value) noexcept nogil:
     cdef char copied[MOST_NUMBER_SIZE + 1]
-    if size > MOST_NUMBER_SIZE:
-        return VALUE_OUT_OF_RANGE
-    memcpy(copied, text, <size_t>size)
-    copied[size] = 0
+    copy_number(text, size, copied)
     value[0] = ks_strtod(copied)
     return VALUE_OUT_OF_RANGE if isinf(value[0]) else VALUE_SOUND
 
@@ -141,6 +190,20 @@ cdef ValueFault double_of(const JsonNumber* n, const uint8_t* text, int64_t size
     if n.is_negative:
         value[0] = -value[0]
     return VALUE_SOUND
+
+
+# Stores the float nearest to a number, given the double nearest to it. A double in the middle between two floats does
+# not say on which side of it the number is; those between the smallest floats are not told apart.
+cdef ValueFault float_of(double nearest, const uint8_t* text, int64_t size, float* value) noexcept nogil:
+    cdef char copied[MOST_NUMBER_SIZE + 1]
+    cdef uint64_t bits = 0
+    memcpy(&bits, &nearest, 8)
+    value[0] = <float>nearest
+    if bits & MASK_BELOW_FLOAT == MIDDLE_BELOW_FLOAT \
+            or (-LEAST_NORMAL_FLOAT < nearest < LEAST_NORMAL_FLOAT and nearest != 0):
+        copy_number(text, size, copied)
+        value[0] = ks_strtof(copied)
+    return VALUE_OUT_OF_RANGE if isinf(value[0]) else VALUE_SOUND
 
 
 cdef inline bint is_digit(uint8_t byte) noexcept nogil:
@@ -166,10 +229,9 @@ cdef inline bint take_digits(ValueRun* r, JsonNumber* n, bint is_fraction) noexc
 
 
 cdef ValueFault take_number(ValueRun* r, JsonNumber* n) noexcept nogil:
-    cdef int64_t power = 0
-    cdef bint is_negative = False
+    cdef const uint8_t* power
     n.digits, n.exponent = 0, 0
-    n.is_exact = n.is_whole = True
+    n.is_exact = True
     n.is_negative = r.at[0] == c'-'
     r.at += n.is_negative
     if r.at < r.end and r.at[0] == c'0':
@@ -178,47 +240,42 @@ cdef ValueFault take_number(ValueRun* r, JsonNumber* n) noexcept nogil:
         return bad_json(r)
     if r.at < r.end and r.at[0] == c'.':
         r.at += 1
-        n.is_whole = False
         if not take_digits(r, n, True):
             return bad_json(r)
     if r.at < r.end and (r.at[0] == c'e' or r.at[0] == c'E'):
         r.at += 1
-        n.is_whole = False
+        power = r.at
         if r.at < r.end and (r.at[0] == c'-' or r.at[0] == c'+'):
-            is_negative = r.at[0] == c'-'
             r.at += 1
         if r.at == r.end or not is_digit(r.at[0]):
             return bad_json(r)
         while r.at < r.end and is_digit(r.at[0]):
-            # More than the digits of any value can make up for.
-            power = min(10 * power + (r.at[0] - c'0'), <int64_t>1 << 40)
             r.at += 1
-        n.exponent += -power if is_negative else power
+        n.exponent += power_of(power, r.at)
     return VALUE_SOUND
 
 
-# Stores the integer that a number is, also one with a fraction of zeros.
-cdef ValueFault put_integer(ValueRun* r, const JsonNode* n, const JsonNumber* number, const uint8_t* text) noexcept nogil:
+# Stores the integer that a number is, also one with a fraction of zeros or an exponent.
+cdef ValueFault put_integer(ValueRun* r, const JsonNode* n, const JsonNumber* number) noexcept nogil:
     cdef uint64_t digits = number.digits
+    cdef int64_t exponent = number.exponent if digits != 0 else 0
     cdef uint64_t most = ~<uint64_t>0 >> (64 - 8 * n.size)
-    cdef double value = 0.0
-    cdef ValueFault fault
-    if not number.is_whole:
-        fault = double_of(number, text, r.at - text, &value)
-        if fault != VALUE_SOUND:
-            return fault
-        value = -value if number.is_negative else value
-        if floor(value) != value:
-            return VALUE_NOT_WHOLE
-        if value > <double>MOST_WHOLE_DOUBLE:
-            return VALUE_OUT_OF_RANGE
-        digits = <uint64_t>value
-    elif number.exponent != 0:
-        return VALUE_OUT_OF_RANGE
     if n.kind == JSON_INT:
         most = (most >> 1) + number.is_negative
     elif number.is_negative:
         most = 0
+    while exponent < 0 and digits % 10 == 0:
+        digits //= 10
+        exponent += 1
+    if exponent < 0 or (exponent == 0 and not number.is_exact):
+        return VALUE_NOT_WHOLE
+    if not number.is_exact:
+        return VALUE_OUT_OF_RANGE
+    while exponent > 0:
+        if digits > most // 10:
+            return VALUE_OUT_OF_RANGE
+        digits *= 10
+        exponent -= 1
     if digits > most:
         return VALUE_OUT_OF_RANGE
     if number.is_negative:
@@ -230,17 +287,20 @@ cdef ValueFault read_json_number(ValueRun* r, const JsonNode* n) noexcept nogil:
     cdef const uint8_t* text = r.at
     cdef JsonNumber number
     cdef double value = 0.0
+    cdef float narrow = 0.0
     cdef ValueFault fault = take_number(r, &number)
     if fault != VALUE_SOUND:
         return fault
     if n.kind != JSON_DOUBLE:
-        fault = put_integer(r, n, &number, text)
+        fault = put_integer(r, n, &number)
     else:
         fault = double_of(&number, text, r.at - text, &value)
         if fault == VALUE_SOUND and n.size == 8:
             return put_double(r, n.column, value)
         if fault == VALUE_SOUND:
-            fault = VALUE_OUT_OF_RANGE if isinf(<float>value) else put_float(r, n.column, <float>value)
+            fault = float_of(value, text, r.at - text, &narrow)
+        if fault == VALUE_SOUND:
+            fault = put_float(r, n.column, narrow)
     if fault == VALUE_NOT_WHOLE or fault == VALUE_OUT_OF_RANGE:
         r.at = text
         r.node = n - r.nodes

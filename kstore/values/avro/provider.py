@@ -29,6 +29,10 @@ class AvroProvider:
     def schema_type(self) -> SchemaType:
         return "AVRO"
 
+    @property
+    def uses_writers(self) -> bool:
+        return True
+
     def text_of(self, source: SchemaSource) -> str:
         if isinstance(source, (Mapping, list)):
             return json.dumps(source)

@@ -82,8 +82,13 @@ def nodes_of(arrow_type: pa.DataType, wanted: Wanted = None) -> Node:
     """Return the root of the nodes of a type.
 
     Args: wanted: the fields that are stored; values of the others are only checked.
-    Raises: InvalidSchemaError for a type that JSON does not become, or fields that are not there.
+    Raises: InvalidSchemaError for a type that JSON does not become, or fields that are not there; ModuleNotFoundError
+        for a pyarrow without pa.json_().
     """
+    if not hasattr(pa, "json_"):
+        raise ModuleNotFoundError(
+            f"the format json needs pyarrow 19 or newer, found {pa.__version__}: pip install 'pyarrow>=19'"
+        )
     nodes = _Nodes()
     root = nodes.node(arrow_type, wanted, "", is_wanted=True)
     if root.column is not None:

@@ -28,6 +28,10 @@ class JsonProvider:
     def schema_type(self) -> SchemaType:
         return "JSON"
 
+    @property
+    def uses_writers(self) -> bool:
+        return False
+
     def text_of(self, source: SchemaSource) -> str:
         if isinstance(source, pa.Schema):
             return text_of_type(pa.struct(list(source)))

@@ -30,6 +30,10 @@ class ProtobufProvider:
     def schema_type(self) -> SchemaType:
         return "PROTOBUF"
 
+    @property
+    def uses_writers(self) -> bool:
+        return True
+
     def text_of(self, source: SchemaSource) -> str:
         _check_installed()
         from kstore.values.protobuf.texts import text_of

@@ -119,7 +119,7 @@ class ProtobufReader:
                 yield from self._decoded(start + half, values[half:], ids[half:])
                 return
             column = pa.nulls(1, self._reader.arrow_type)
-            bad = [BadValue(0, "it takes too much memory as columns", self._schema_id(values[0], ids[0]))]
+            bad = [self._bad(0, "it takes too much memory as columns", self._schema_id(values[0], ids[0]))]
         yield DecodedValues(start, column, bad)
 
     def _column(self, values: Sequence[bytes | None], ids: Sequence[int]) -> tuple[pa.Array, list[BadValue]]:
@@ -216,6 +216,8 @@ class ProtobufReader:
 
     def _new_writer(self, place: _Place) -> _Writer | str:
         if place.schema_id not in self._schemas:
+            if len(self._schemas) >= _MOST_KNOWN:
+                self._schemas.clear()
             try:
                 self._schemas[place.schema_id] = self._writer_of(place.schema_id)
             except (SchemaError, ModuleNotFoundError) as error:
@@ -236,8 +238,9 @@ class ProtobufReader:
         return _Writer(message, Assembly(self._reader, message, self._budget))
 
     def _bad(self, row: int, reason: str, schema_id: int) -> BadValue:
-        of = f"of schema id {schema_id}, " if has_number(schema_id) else ""
-        return BadValue(row, f"{of}{reason}"[:_MOST_REASON], schema_id)
+        is_id = has_number(schema_id)
+        of = f"of schema id {schema_id}, " if is_id else ""
+        return BadValue(row, f"{of}{reason}"[:_MOST_REASON], schema_id if is_id else UNFRAMED)
 
     def _schema_id(self, value: bytes | None, schema_id: int) -> int:
         place = self._place(value or b"", schema_id)
