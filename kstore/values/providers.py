@@ -93,8 +93,9 @@ class SchemaProvider(Protocol):
         """Return a new reader.
 
         Args: schema: that values are read as; writer_of: returns the schema that values of an id were written with, or
-            raises SchemaError; it is asked once for each id; framing: what values begin with; most_bytes: the memory
-            that the columns of an array may take before it is returned in parts, and that one value may take;
+            raises SchemaError; it is asked once for each id, and again where many have none; framing: what values
+            begin with; most_bytes: the memory that the columns of an array may take before it is returned in parts, and
+            that one value may take;
             header_ids: finds ids in the headers of records; None: only frames have them.
         """
         ...

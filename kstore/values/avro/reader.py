@@ -17,7 +17,7 @@ class AvroReader(CoreReader):
     """Decodes arrays of Avro values.
 
     Args: reader: the columns that are wanted; writer_of: returns the schema that values of an id were written with, or
-        raises SchemaError; it is asked once for each id; the others: as of CoreReader.
+        raises SchemaError; it is asked once for each id, and again where many have none; the others: as of CoreReader.
     Threads: not thread-safe; decoding releases the GIL.
     """
 

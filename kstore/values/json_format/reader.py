@@ -22,7 +22,7 @@ class JsonReader(CoreReader):
     """Decodes arrays of JSON values.
 
     Args: root: the nodes of their type; check_id: raises SchemaError for the id of a value that is no JSON; it is asked
-        once for each id; the others: as of CoreReader.
+        once for each id, and again where many have none; the others: as of CoreReader.
     Threads: not thread-safe; decoding releases the GIL.
     """
 
