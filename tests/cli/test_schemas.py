@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from kstore import Producer, open_store
+from kstore.cli.describing.schemas import text_of
+from kstore.values.registry import RegisteredSchema
 from tests.cli.runner import Runner, runner
 from tests.making.rides import registered
 
@@ -142,6 +144,21 @@ def test_text_cannot_control_a_terminal_and_stays_the_same_schema(kstore: Runner
     assert message == 'syntax = "proto3";\n\tmessage M {} // \\x1b[31m\n\n'
     table = kstore("schemas", write(root.parent / "hostile", [registered("a\x1b[2J", 1, 1)])).out
     assert "a\\x1b[2J" in table
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('{\r"type":\r"string"}', '{ "type": "string"}'),
+        ('{\r\n\t"type":"string"}', '{\n\t"type":"string"}'),
+        ('"a\u2028\\"\x7f\\\\"\r', '"a\\u2028\\"\\u007f\\\\" '),
+        ('{"doc":"\u202e","type":\r"int"}', '{"doc":"\\u202e","type": "int"}'),
+    ],
+)
+def test_control_characters_are_escaped_in_strings_of_json_and_blanks_outside_of_them(text: str, shown: str) -> None:
+    result = text_of(RegisteredSchema(1, "s", 1, "AVRO", text))
+    assert result == shown
+    assert json.loads(result) == json.loads(text)
 
 
 @pytest.mark.parametrize(

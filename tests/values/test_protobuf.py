@@ -20,6 +20,7 @@ from kstore.errors import InvalidSchemaError, RecordDeserializationError
 from kstore.values.conversion import ConvertedFormat, common_type
 from kstore.values.formats import Partitions, ValueFormat, format_for
 from kstore.values.protobuf import reader as protobuf_reader
+from kstore.values.protobuf import schema as protobuf_schema
 from kstore.values.protobuf.provider import ProtobufProvider
 from kstore.values.protobuf.schema import portable_texts, schema_of
 from kstore.values.protobuf.texts import text_of_files
@@ -157,6 +158,32 @@ def test_a_pickled_format_needs_no_compiler(root: Path, monkeypatch: pytest.Monk
     values = [framed(1, V1, id=1, carrier="AA"), framed(2, V2, id=2, carrier="UA")]
     (part,) = reader.decode(pa.array(values))
     assert [row["carrier"] for row in part.values.to_pylist()] == ["AA", "UA"]
+
+
+def test_schemas_are_compiled_once_however_often_a_format_is_pickled(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[int] = []
+
+    def count(schemas: list[SchemaText]) -> list[Any]:
+        compiled.append(len(schemas))
+        return compile_all(schemas)
+
+    compile_all = protobuf_schema._compiled
+    monkeypatch.setattr(protobuf_schema, "_compiled", count)
+    monkeypatch.setattr(protobuf_schema, "_portable", {})
+    monkeypatch.setattr(protobuf_schema, "_KEPT_SCHEMAS", 3)
+    schemas = [SchemaText(proto3(f"int32 once{number} = 1;")) for number in range(3)]
+    malformed = SchemaText("message {")
+    first = portable_texts([*schemas, malformed, schemas[0]])
+    assert first[3] is None
+    assert first[0] == first[4]
+    assert portable_texts([*schemas, malformed]) == first[:4]
+    assert compiled == [4]
+    # Another one takes the place of those that are not asked for with it.
+    other = SchemaText(proto3("int32 other = 1;"))
+    portable_texts([other, schemas[2]])
+    assert set(protobuf_schema._portable) == {other, schemas[2]}
+    assert portable_texts([schemas[2], schemas[0]]) == [first[2], first[0]]
+    assert compiled == [4, 1, 1]
 
 
 def test_what_spark_and_tables_have_no_type_for_is_converted() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -13,6 +14,8 @@ from kstore.errors import SchemaNotFoundError
 from kstore.values.sources import read_schemas
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kstore.cli.output import Output
     from kstore.values.registry import RegisteredSchema, SchemaRegistry
 
@@ -29,6 +32,8 @@ COLUMNS = (
 LATEST = "latest"
 _KEPT_SPACE = "\n\t"
 _MOST_ID_DIGITS = 10
+# One group, which is the whole of a string, or the rest of a text in which it does not end.
+_JSON_STRING = re.compile(r'("(?:[^"\\]|\\.)*"?)', re.DOTALL)
 
 
 class SchemasWanted(NamedTuple):
@@ -129,13 +134,21 @@ def json_of(schema: RegisteredSchema, registry: SchemaRegistry, *, with_text: bo
 def text_of(schema: RegisteredSchema) -> str:
     """Return the text of a schema as it is, but for what could control a terminal.
 
-    Of JSON such characters become JSON's own escapes, so that it stays the same schema.
+    Of JSON such characters become JSON's own escapes in strings, and blanks elsewhere, where JSON has no escapes, so
+    that it stays the same schema.
     """
     text = schema.text.replace("\r\n", "\n")
     if schema.schema_type == "PROTOBUF":
         return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
+    parts = _JSON_STRING.split(text)
+    parts[::2] = [_shown(part, lambda _: " ") for part in parts[::2]]
+    parts[1::2] = [_shown(part, _json_escape) for part in parts[1::2]]
+    return "".join(parts)
+
+
+def _shown(text: str, replacement: Callable[[str], str]) -> str:
     return "".join(
-        character if character.isprintable() or character in _KEPT_SPACE else _json_escape(character)
+        character if character.isprintable() or character in _KEPT_SPACE else replacement(character)
         for character in text
     )
 

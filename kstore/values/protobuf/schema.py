@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from threading import Lock
 
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import (
@@ -22,6 +23,8 @@ from kstore.values.providers import SchemaText
 
 _KEPT_SCHEMAS = 1024
 _MOST_FILES = 2000
+_portable: dict[SchemaText, str | None] = {}
+_portable_lock = Lock()
 _MOST_NAMED = 20
 _KEY_TYPES = frozenset(
     getattr(FieldDescriptorProto, f"TYPE_{name}")
@@ -130,15 +133,26 @@ def portable_text(schema: SchemaText) -> str:
 def portable_texts(schemas: Sequence[SchemaText]) -> list[str | None]:
     """Return schemas as descriptors, which need no compiler, as text; None for those of which there are none.
 
-    Cost: one process for all.
+    Those of the last schemas are kept, at least those of the last call.
+    Cost: one process for all that are not kept; none if all are.
+    Threads: thread-safe.
     """
-    texts = list(dict.fromkeys(schema for schema in schemas if descriptors_in(schema.text) is None))
+    with _portable_lock:
+        known = {schema: _portable[schema] for schema in schemas if schema in _portable}
+    new = list(dict.fromkeys(schema for schema in schemas if schema not in known))
+    texts = [schema for schema in new if descriptors_in(schema.text) is None]
     try:
         at_once = dict(zip(texts, _compiled(texts), strict=True)) if texts else {}
-        results = [at_once[schema] if schema in at_once else _made(schema) for schema in schemas]
+        made = {schema: at_once[schema] if schema in at_once else _made(schema) for schema in new}
     except ModuleNotFoundError:
         return [None] * len(schemas)
-    return [None if isinstance(result, InvalidSchemaError) else text_of_files(result) for result in results]
+    for schema, files in made.items():
+        known[schema] = None if isinstance(files, InvalidSchemaError) else text_of_files(files)
+    with _portable_lock:
+        if len(_portable) + len(made) > _KEPT_SCHEMAS:
+            _portable.clear()
+        _portable.update(known)
+    return [known[schema] for schema in schemas]
 
 
 @lru_cache(maxsize=_KEPT_SCHEMAS)
