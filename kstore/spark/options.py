@@ -445,7 +445,7 @@ def _value_options(reader: OptionReader) -> ValueOptions | None:
     if not given:
         return None
     # Only here, since they import pyarrow.
-    from kstore.values.formats import ValueFormat
+    from kstore.values.formats import PROVIDERS, ValueFormat
     from kstore.values.typed import MODES
 
     formats: dict[Origin, ValueFormat] = {}
@@ -460,7 +460,7 @@ def _value_options(reader: OptionReader) -> ValueOptions | None:
             formats[origin] = ValueFormat(
                 name.lower(),
                 schema=reader.text(f"{origin}Schema"),
-                schemas=None if schemas is None else checked_path(schemas),
+                schemas=None if schemas is None or name.lower() not in PROVIDERS else checked_path(schemas),
                 schema_id=reader.integer(f"{origin}SchemaId"),
                 framing=None if framing is None else framing.lower(),
                 message_name=reader.text(f"{origin}MessageName"),

@@ -58,21 +58,23 @@ class Partitions(NamedTuple):
     """The partitions whose keys or values are read, as far as their schema depends on it.
 
     topics: their topics; root, env: where a registry's topic may be, root None without such a place. first: returns the
-    first of their keys or values that is not null. sample: yields those among their first records.
+    first key or value of a topic that is not null. sample: yields those among their first records.
     """
 
     topics: tuple[str, ...]
     root: str | None
     env: Env
-    first: Callable[[Origin], bytes | None]
+    first: Callable[[Origin, str], bytes | None]
     sample: Callable[[Origin], Iterator[bytes]] = lambda _: iter(())
 
     @classmethod
     def of(cls, directories: Sequence[PartitionDirectory], *, on_error: OnError = "raise") -> Partitions:
         """Return those in directories, of which the first says where the topic of a registry may be."""
 
-        def first(origin: Origin) -> bytes | None:
+        def first(origin: Origin, topic: str) -> bytes | None:
             for directory in directories:
+                if directory.topic_partition.topic != topic:
+                    continue
                 with open_found(directory) as log:
                     for record in log.read(on_error=on_error):
                         data: bytes | None = record.value if origin == "value" else record.key
@@ -158,14 +160,25 @@ class ValueFormat:
             raise ValueError(f"expected one of the formats {', '.join(FORMATS)}, got {self.name!r}")
         if self.schema is not None and self.name not in PROVIDERS:
             raise ValueError(f"the format {self.name!r} takes no schema")
-        if self.schema_id is not None and is_chosen(self) and self.schema is not None:
-            raise ValueError(f"expected schema={self.schema!r} or schema_id={self.schema_id}, got both")
+        self._check_choice()
         if self.framing not in (None, "none", "confluent", "apicurio"):
             raise ValueError(f'framing must be "none", "confluent" or "apicurio", got {self.framing!r}')
         if self.name == "protobuf" and self.framing == "apicurio":
             raise ValueError('framing of the format "protobuf" must be "none" or "confluent", got "apicurio"')
         if self.name != "protobuf" and self.message_name is not None:
             raise ValueError(f"the format {self.name!r} takes no message_name")
+
+    def _check_choice(self) -> None:
+        """Raise ValueError for a choice of a schema that the format does not have, or two of them."""
+        for choice, name in ((UNION, "avro"), (INFER, "json")):
+            if isinstance(self.schema, str) and self.schema == choice and self.name != name:
+                raise ValueError(f'schema="{choice}" is for the format {name}, got {self.name!r}')
+        if self.schema_id is not None and self.schema is not None:
+            raise ValueError(f"expected schema={str(self.schema)[:80]!r} or schema_id={self.schema_id}, got both")
+        if self.name not in PROVIDERS:
+            for option, given in (("schemas", self.schemas), ("schema_id", self.schema_id), ("framing", self.framing)):
+                if given is not None:
+                    raise ValueError(f"the format {self.name!r} takes no {option}")
 
 
 def is_chosen(options: ValueFormat) -> bool:
@@ -231,16 +244,19 @@ def formats_of(
 ) -> dict[Origin, ValueFormat]:
     """Return the formats of values and keys that are given as such or by name.
 
-    Args: schema: that of values whose format is given by name; schemas: of both.
+    Args: schema: that of values whose format is given by name; schemas: of the formats of both that have schemas.
     Raises: ValueError for an unknown format, or a schema that no format takes.
     """
-    if (schema is not None and not isinstance(value, str)) or (schemas is not None and value is key is None):
+    taking = [each for each in (value, key) if isinstance(each, str) and each not in PRIMITIVE_TYPES]
+    if (schema is not None and not isinstance(value, str)) or (schemas is not None and not taking):
         raise ValueError('schema and schemas are for a format of values that is given by its name, as value="avro"')
     formats: dict[Origin, ValueFormat] = {}
     if value is not None:
-        formats["value"] = ValueFormat(value, schema=schema, schemas=schemas) if isinstance(value, str) else value
+        place = schemas if value in taking else None
+        formats["value"] = ValueFormat(value, schema=schema, schemas=place) if isinstance(value, str) else value
     if key is not None:
-        formats["key"] = ValueFormat(key, schemas=schemas) if isinstance(key, str) else key
+        place = schemas if key in taking else None
+        formats["key"] = ValueFormat(key, schemas=place) if isinstance(key, str) else key
     return formats
 
 
@@ -349,21 +365,45 @@ def _versions(origin: Origin, partitions: Partitions, registry: SchemaRegistry) 
 
 
 def _known_subjects(origin: Origin, partitions: Partitions, registry: SchemaRegistry) -> list[str]:
-    """Return the subjects of the topics that the registry has; without any, that of the first record.
+    """Return the subjects of the topics: that of a topic's name, or else that of its first record.
 
-    Raises: SchemaNotFoundError if there is none.
+    Topics that have neither a subject of their name nor a record are left out.
+    Raises: SchemaNotFoundError if a topic that has records has no subject, or none has one.
     """
-    subjects = [f"{topic}-{origin}" for topic in partitions.topics]
-    known = [subject for subject in subjects if subject in registry.subjects]
-    if known:
-        return known
-    first = partitions.first(origin)
-    if first is None or len(first) < CONFLUENT_FRAME_BYTES or first[0] != 0:
+    known: dict[str, None] = {}
+    subjects = set(registry.subjects)
+    for topic in partitions.topics:
+        subject: str | None = f"{topic}-{origin}"
+        if subject not in subjects:
+            subject = _subject_of_first(origin, topic, partitions, registry)
+        if subject is not None:
+            known[subject] = None
+    if not known:
+        names = " or ".join(f"{topic}-{origin}" for topic in partitions.topics)
         raise SchemaNotFoundError(
-            f"the registry has no subject {' or '.join(subjects) or 'for these records'}, and the first {origin} has "
-            "no schema id in front: pass schema= or schema_id="
+            f"the registry has no subject {names or 'for these records'}, and there is no {origin} with a schema id in "
+            "front: pass schema= or schema_id="
         )
-    return [registry.by_id(int.from_bytes(first[1:5], "big")).subject]
+    return list(known)
+
+
+def _subject_of_first(origin: Origin, topic: str, partitions: Partitions, registry: SchemaRegistry) -> str | None:
+    """Return the subject of the first key or value of a topic, None without one.  Raises: SchemaNotFoundError."""
+    first = partitions.first(origin, topic)
+    if first is None:
+        return None
+    if len(first) < CONFLUENT_FRAME_BYTES or first[0] != 0:
+        reason = f"the first {origin} of {topic} has no schema id in front"
+    else:
+        schema_id = int.from_bytes(first[1:CONFLUENT_FRAME_BYTES], "big")
+        try:
+            return registry.by_id(schema_id).subject
+        except SchemaNotFoundError:
+            reason = f"no schema of id {schema_id}, which the first {origin} of {topic} has"
+    raise SchemaNotFoundError(
+        f"the registry has no subject {topic}-{origin}, and {reason}: pass schema= or schema_id=, or "
+        f"read {topic} by itself"
+    )
 
 
 def schema_text(options: ValueFormat) -> str | None:

@@ -18,6 +18,8 @@ CREDENTIALS_VARIABLE = "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO"
 _MOST_ANSWER_BYTES = 64 << 20
 _MOST_SCHEMAS = 1_000_000
 _PAGE_SCHEMAS = 1000
+# Of a registry that changes in the meantime.
+_MOST_LISTINGS = 5
 _FOUND, _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _NOT_ALLOWED = 200, 401, 403, 404, 405
 
 
@@ -117,19 +119,42 @@ class RestRegistry:
 
     def _listed(self, *, is_deleted_too: bool) -> dict[tuple[str, int], dict[str, Any]]:
         deleted = "true" if is_deleted_too else "false"
+        for _ in range(_MOST_LISTINGS):
+            listed = self._pages(deleted)
+            if listed is not None:
+                return listed
+        raise StorageError(
+            f"{self._url} was asked for its schemas {_MOST_LISTINGS} times, and each time they changed while they were "
+            "listed",
+            path=self._url,
+            errno=errno.EAGAIN,
+        )
+
+    def _pages(self, deleted: str) -> dict[tuple[str, int], dict[str, Any]] | None:
+        """Return all schemas, None if one was added or removed before the end of a page.
+
+        Each page begins with the last schema of the page before. A registry may have smaller pages than are asked for.
+        """
         listed: dict[tuple[str, int], dict[str, Any]] = {}
-        while len(listed) <= _MOST_SCHEMAS:
-            page = self._get(
-                f"/schemas?subjectPrefix=%3A%2A%3A&deleted={deleted}&offset={len(listed)}&limit={_PAGE_SCHEMAS}"
-            )
+        overlap, is_whole = 0, False
+        while True:
+            start = len(listed) - overlap
+            page = self._get(f"/schemas?subjectPrefix=%3A%2A%3A&deleted={deleted}&offset={start}&limit={_PAGE_SCHEMAS}")
             if page is None:
                 return self._one_by_one(deleted)
-            before = len(listed)
-            self._add(listed, page)
-            # A registry that knows no pages answers with all schemas each time.
-            if len(page) != _PAGE_SCHEMAS or len(listed) == before:
+            last, before = next(reversed(listed), None), len(listed)
+            places = self._add(listed, page)
+            if before and len(places) == len(listed) and places == list(listed):
+                # A registry that knows no pages answers with all schemas each time.
+                if is_whole:
+                    return listed
+                is_whole, overlap = True, 0
+                continue
+            if is_whole or (overlap and (not places or places[0] != last)):
+                return None
+            if len(listed) == before:
                 return listed
-        raise UnsupportedError(f"{self._url} has more than {_MOST_SCHEMAS} schemas", path=self._url)
+            overlap = 1 if len(places) > 1 else 0
 
     def _one_by_one(self, deleted: str) -> dict[tuple[str, int], dict[str, Any]]:
         """Return what a registry without a list of all schemas has, a request for each version."""
@@ -143,15 +168,21 @@ class RestRegistry:
                 self._add(listed, [self._get(f"{path}/{quote(str(version), safe='')}?deleted={deleted}", kind=dict)])
         return listed
 
-    def _add(self, listed: dict[tuple[str, int], dict[str, Any]], page: Iterable[Any]) -> None:
+    def _add(self, listed: dict[tuple[str, int], dict[str, Any]], page: Iterable[Any]) -> list[tuple[str, int]]:
+        """Add schemas to those that are listed, and return their subjects and versions."""
+        places = []
         for fields in page:
             match fields:
                 case {"subject": str(subject), "version": int(version)}:
                     listed[subject, version] = fields
+                    places.append((subject, version))
+                    if len(listed) > _MOST_SCHEMAS:
+                        raise UnsupportedError(f"{self._url} has more than {_MOST_SCHEMAS} schemas", path=self._url)
                 case None:  # deleted since it was listed
                     pass
                 case _:
                     raise self._unexpected("a schema", fields)
+        return places
 
     def _levels(self, subjects: Iterable[str]) -> dict[str, str]:
         levels: dict[str, str] = {}

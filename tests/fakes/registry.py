@@ -17,7 +17,8 @@ class FakeRegistry:
     """The answers of a registry.
 
     Attributes: schemas: as a registry lists them, with deleted; levels: of compatibility, by subject; has_list: whether
-    it lists all schemas at once, and in pages; credentials: the header that it asks for, None for none; fault: called
+    it lists all schemas at once, and in pages, of at
+    most most_on_page schemas; credentials: the header that it asks for, None for none; fault: called
     with the number and the path of each request, returns an answer or None; paths: of all requests.
     """
 
@@ -26,6 +27,7 @@ class FakeRegistry:
         self.levels = levels or {}
         self.has_list = True
         self.has_pages = True
+        self.most_on_page = 1000
         self.authorization: str | None = None
         self.fault: Callable[[int, str], Answer | None] = lambda _number, _path: None
         self.paths: list[str] = []
@@ -51,7 +53,8 @@ class FakeRegistry:
         match path:
             case ["schemas"] if self.has_list:
                 start = int(query["offset"]) if self.has_pages else 0
-                return shown[start : start + int(query["limit"])] if self.has_pages else shown
+                limit = min(int(query["limit"]), self.most_on_page)
+                return shown[start : start + limit] if self.has_pages else shown
             case ["subjects"]:
                 return list(dict.fromkeys(each["subject"] for each in shown))
             case ["subjects", subject, "versions"]:

@@ -77,7 +77,7 @@ def values_of(golden: Golden, topic: str) -> list[bytes]:
 
 @cache
 def format_of(golden: Golden, topic: str) -> ColumnFormat:
-    places = Partitions((topic,), None, DEFAULT_ENV, lambda _: None)
+    places = Partitions((topic,), None, DEFAULT_ENV, lambda *_: None)
     name = MESSAGES[topic] if golden is PROTOBUF else None
     return format_for(ValueFormat(golden.name, schemas=registry(golden), message_name=name), "value", places)
 

@@ -91,7 +91,7 @@ def test_engines_and_tables_have_the_values_of_a_scan(tmp_path: Path, engine: st
 
 
 def test_a_pickled_format_reads_all_schemas_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    places = Partitions(("references-of-text",), str(root()), DEFAULT_ENV, lambda _: None)
+    places = Partitions(("references-of-text",), str(root()), DEFAULT_ENV, lambda *_: None)
     pickled = pickle.dumps(format_for(ValueFormat("protobuf"), "value", places))
     monkeypatch.setattr("kstore.values.protobuf.compiling.run_in_new_directory", None)
     values = kstore.scan(root(), topics="references-of-text", columns=["value"]).to_table()["value"].combine_chunks()

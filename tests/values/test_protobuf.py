@@ -146,7 +146,7 @@ def test_wrong_options_are_refused(root: Path) -> None:
 
 
 def test_a_pickled_format_needs_no_compiler(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    places = Partitions(("rides",), str(root), DEFAULT_ENV, lambda _: None)
+    places = Partitions(("rides",), str(root), DEFAULT_ENV, lambda *_: None)
     pickled = pickle.dumps(format_for(ValueFormat("protobuf"), "value", places))
 
     def no_process(*_: object, **__: object) -> None:
@@ -188,7 +188,7 @@ def test_schemas_are_compiled_once_however_often_a_format_is_pickled(monkeypatch
 
 def test_what_spark_and_tables_have_no_type_for_is_converted() -> None:
     schema = proto3("uint32 a = 1; uint64 b = 2; google.protobuf.Duration c = 3;", "google/protobuf/duration.proto")
-    places = Partitions(("t",), None, DEFAULT_ENV, lambda _: None)
+    places = Partitions(("t",), None, DEFAULT_ENV, lambda *_: None)
     inner = format_for(ValueFormat("protobuf", schema=schema), "value", places)
     target = common_type(inner.type(None))
     reader = ConvertedFormat(inner, None, target).reader(None, most_bytes=1 << 20)

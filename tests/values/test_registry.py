@@ -234,7 +234,7 @@ def test_a_pickled_format_has_the_schemas_of_its_context_and_what_they_refer_to(
             schema("other", 1, 4, schemaType="JSON"),
         ]
     )
-    partitions = Partitions(("t",), None, DEFAULT_ENV, lambda _: None)
+    partitions = Partitions(("t",), None, DEFAULT_ENV, lambda *_: None)
     chosen = format_for(ValueFormat("avro", schemas=registry), "value", partitions)
     assert isinstance(chosen, SchemaFormat)
     assert chosen.schema_id == 3

@@ -4,8 +4,11 @@ Method: a registry on loopback that answers as Confluent's, Karapace, Redpanda, 
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import pickle
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,9 @@ from typing import Any
 import pytest
 
 import kstore
+from kstore.env import http
+from kstore.env.http import http_get
+from kstore.env.process import SystemClock
 from kstore.errors import KStoreError, MemoryLimitError, SchemaNotFoundError, StorageError, UnsupportedError
 from kstore.values import sources
 from tests.cli.runner import runner
@@ -60,6 +66,51 @@ def test_schemas_are_those_of_a_registry_of_any_make(
     assert read.referenced(read.latest("rides-value"))[0].schema_id == 4
     assert read.compatibility == LEVELS
     assert read.latest("rides-value").text == json.dumps(V2)
+
+
+@pytest.mark.parametrize("most", range(1, len(SCHEMAS) + 2))
+def test_a_registry_that_caps_its_pages_is_read_whole(registry: FakeRegistry, most: int) -> None:
+    registry.most_on_page = most
+    assert len(kstore.read_schemas(registry.url).schemas) == len(SCHEMAS)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("has_more", [False, True])
+def test_a_registry_that_changes_between_two_pages_is_listed_again(
+    registry: FakeRegistry, number: int, has_more: bool
+) -> None:
+    registry.most_on_page = 2
+    more = version(":.a:x", 1, 9, "int")
+
+    def change(request: int, _path: str) -> None:
+        if request == number:
+            registry.schemas = [more, *SCHEMAS] if has_more else SCHEMAS[1:]
+
+    registry.fault = change
+    subjects = [each.subject for each in kstore.read_schemas(registry.url).schemas]
+    assert {*subjects} >= {each["subject"] for each in SCHEMAS[1:]}
+
+
+def test_a_registry_that_changes_all_the_time_is_an_error(registry: FakeRegistry) -> None:
+    registry.most_on_page = 2
+
+    def change(request: int, _path: str) -> None:
+        registry.schemas = [version(f"s{request + each:05}", 1, 1, "int") for each in range(5)]
+
+    registry.fault = change
+    with pytest.raises(StorageError, match="each time they changed while they were listed"):
+        kstore.read_schemas(registry.url)
+
+
+@pytest.mark.parametrize("has_list", [False, True])
+def test_a_registry_of_more_schemas_than_the_limit_is_refused(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch, has_list: bool
+) -> None:
+    monkeypatch.setattr(sources, "_MOST_SCHEMAS", 3)
+    registry.has_list = has_list
+    with pytest.raises(UnsupportedError, match="has more than 3 schemas"):
+        kstore.read_schemas(registry.url)
+    assert len(registry.paths) < 12
 
 
 def test_values_are_read_by_the_schemas_of_a_registry(registry: FakeRegistry, tmp_path: Path) -> None:
@@ -114,6 +165,88 @@ def test_credentials_are_those_of_the_environment_and_in_no_error(
         kstore.read_schemas(registry.url)
     assert SECRET not in str(caught.value)
     assert SECRET not in repr(kstore.ValueFormat("avro", schemas=registry.url))
+
+
+def test_credentials_that_are_no_text_are_sent_as_their_bytes_and_in_no_error(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(sources.CREDENTIALS_VARIABLE, "user:pa\udcff55")
+    registry.authorization = "Basic " + base64.b64encode(b"user:pa\xff55").decode()
+    assert len(kstore.read_schemas(registry.url).schemas) == len(SCHEMAS)
+
+
+class RawServer:
+    """Answers each connection with bytes."""
+
+    def __init__(self, answers: list[list[bytes]]) -> None:
+        self._answers = answers
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        for chunks in self._answers:
+            connection, _ = self._socket.accept()
+            with connection:
+                connection.recv(65536)
+                try:
+                    for chunk in chunks:
+                        connection.sendall(chunk)
+                except OSError:
+                    pass
+
+    def join(self) -> None:
+        self._thread.join()
+        self._socket.close()
+
+
+def test_an_answer_that_was_cut_off_is_asked_for_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    body = b'[{"subject": "s"}]'
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
+    server = RawServer([[head + body[:5]], [head + body]])
+    assert http_get(server.url, credentials=None, most_bytes=100) == (200, body, 0)
+    server.join()
+    server = RawServer([[head + body[:5]], [head + body[:5]]])
+    with pytest.raises(StorageError, match="gave no answer: IncompleteRead"):
+        http_get(server.url, credentials=None, most_bytes=100)
+    server.join()
+
+
+def test_headers_that_come_byte_by_byte_have_the_same_end_as_the_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    # A clock that goes on by a second whenever it is asked.
+    seconds = itertools.count()
+    monkeypatch.setattr(SystemClock, "monotonic_ms", lambda _: next(seconds) * 1000)
+    original = http._Bounded.readinto
+    monkeypatch.setattr(http._Bounded, "readinto", lambda self, buffer: original(self, memoryview(buffer)[:1]))
+    head = b"HTTP/1.1 200 OK\r\n" + b"X" * 1000
+    server = RawServer([[head], [head]])
+    with pytest.raises(StorageError, match=r"gave no answer: the answer was not complete after 60000 ms"):
+        http_get(server.url, credentials=None, most_bytes=100)
+    server.join()
+
+
+@pytest.mark.parametrize(
+    ("asked", "waited"), [("2", [0, 2000]), ("86400", [0, 5000]), ("soon", [0, 0]), (None, [0, 0])]
+)
+def test_a_server_that_has_too_many_requests_is_asked_after_the_time_that_it_names(
+    monkeypatch: pytest.MonkeyPatch, asked: str | None, waited: list[int]
+) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    waits: list[float] = []
+    monkeypatch.setattr(SystemClock, "sleep_ms", lambda _, duration_ms: waits.append(duration_ms))
+    header = b"" if asked is None else b"Retry-After: %s\r\n" % asked.encode()
+    server = RawServer(
+        [
+            [b"HTTP/1.1 429 No\r\n" + header + b"Content-Length: 0\r\n\r\n"],
+            [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]"],
+        ]
+    )
+    assert http_get(server.url, credentials=None, most_bytes=100).body == b"[]"
+    server.join()
+    assert waits == waited
 
 
 @pytest.mark.parametrize("status", [500, 503, 429])

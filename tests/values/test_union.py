@@ -16,7 +16,7 @@ from kstore.env import DEFAULT_ENV
 from kstore.errors import InvalidSchemaError, SchemaNotFoundError
 from kstore.values.avro.schema import parse_avro_schema
 from kstore.values.avro.union import Variant, union_text
-from kstore.values.formats import Partitions, ValueFormat, format_for
+from kstore.values.formats import Partitions, ValueFormat, format_for, formats_of
 from kstore.values.providers import SchemaFormat
 from kstore.values.registry import Reference, RegisteredSchema, SchemaRegistry
 from tests.golden.sets import unpack
@@ -303,10 +303,66 @@ def test_records_that_name_each_other_in_many_ways_are_refused() -> None:
 def test_choices_are_checked() -> None:
     with pytest.raises(ValueError, match="got both"):
         ValueFormat("avro", schema="union", schema_id=1)
-    partitions = Partitions(("t",), None, DEFAULT_ENV, lambda *_: None)
-    registry = SchemaRegistry([RegisteredSchema(1, "t-value", 1, "JSON", "{}")])
-    with pytest.raises(InvalidSchemaError, match='schema="union" is for the format avro'):
-        format_for(ValueFormat("json", schemas=registry, schema="union"), "value", partitions)
+    for name, options, message in [
+        ("json", {"schema": "union"}, 'schema="union" is for the format avro'),
+        ("protobuf", {"schema": "union"}, 'schema="union" is for the format avro'),
+        ("avro", {"schema": "infer"}, 'schema="infer" is for the format json'),
+        ("protobuf", {"schema": "infer"}, 'schema="infer" is for the format json'),
+        ("json", {"schema": "infer", "schema_id": 3}, "got both"),
+        ("avro", {"schema": '"int"', "schema_id": 3}, "got both"),
+        ("string", {"schemas": "x"}, "the format 'string' takes no schemas"),
+        ("long", {"schema_id": 3}, "the format 'long' takes no schema_id"),
+        ("long", {"framing": "confluent"}, "the format 'long' takes no framing"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            ValueFormat(name, **options)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="schema and schemas are for a format"):
+        formats_of(value="string", key="long", schemas="x")
+    formats = formats_of(value="avro", key="string", schemas="x")
+    assert [each.schemas for each in formats.values()] == ["x", None]
+
+
+def two_topics(*values: bytes | None) -> tuple[SchemaRegistry, Partitions]:
+    """Return a registry with a subject of the topic t, and another one; t, and u, v, ... with their first values."""
+    mine, other = record(("c", "int")), record(("c", "int"), ("d", "int"))
+    registry = SchemaRegistry(
+        [*registry_of(mine).schemas, RegisteredSchema(9, "com.example.Y", 1, "AVRO", json.dumps(other))]
+    )
+    topics = dict(zip("uvwx", values, strict=False))
+    return registry, Partitions(("t", *topics), None, DEFAULT_ENV, lambda _, topic: topics.get(topic))
+
+
+def test_topics_without_a_subject_of_their_name_have_that_of_their_first_record() -> None:
+    other = framed(9, record(("c", "int"), ("d", "int")), {"c": 1, "d": 2})
+    registry, partitions = two_topics(other)
+    with pytest.raises(SchemaNotFoundError, match="the topics t, u have different schemas"):
+        format_for(ValueFormat("avro", schemas=registry), "value", partitions)
+    chosen = format_for(ValueFormat("avro", schemas=registry, schema="union"), "value", partitions)
+    assert chosen.type(None) == pa.struct([("c", pa.int32()), ("d", pa.int32())])
+    alone = format_for(ValueFormat("avro", schemas=registry), "value", partitions._replace(topics=("u",)))
+    assert [field.name for field in alone.type(None)] == ["c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("first", "reason"),
+    [
+        (b"plain", "u-value, and the first value of u has no schema id in front"),
+        (b"\0\0\0\0\x07\0", "u-value, and no schema of id 7, which the first value of u has"),
+    ],
+)
+def test_a_topic_with_records_and_without_a_subject_is_refused_by_name(first: bytes, reason: str) -> None:
+    registry, partitions = two_topics(first)
+    for options in ({}, {"schema": "union"}):
+        with pytest.raises(SchemaNotFoundError, match=reason):
+            format_for(ValueFormat("avro", schemas=registry, **options), "value", partitions)
+
+
+def test_topics_without_a_subject_and_without_records_are_left_out() -> None:
+    registry, partitions = two_topics(None, None)
+    chosen = format_for(ValueFormat("avro", schemas=registry), "value", partitions)
+    assert chosen.type(None) == pa.struct([("c", pa.int32())])
+    with pytest.raises(SchemaNotFoundError, match="no subject u-value or v-value, and there is no value with"):
+        format_for(ValueFormat("avro", schemas=registry), "value", partitions._replace(topics=("u", "v")))
 
 
 def test_a_scan_and_a_command_take_the_choice(tmp_path: Any) -> None:
