@@ -97,14 +97,16 @@ Isolated = Annotated[
     Isolation, typer.Option(help="read_committed omits aborted records and stops at the last stable offset.")
 ]
 ValueName = Annotated[
-    str | None, typer.Option("--value", metavar="FORMAT", help="Decode values: avro, protobuf, string, ...")
+    str | None, typer.Option("--value", metavar="FORMAT", help="Decode values: avro, json, protobuf, string, ...")
 ]
 KeyName = Annotated[str | None, typer.Option("--key", metavar="FORMAT", help="Decode keys.")]
 SchemasPlace = Annotated[
     str | None,
     typer.Option("--schemas", metavar="DIR|URL", help="A root with _schemas, or a registry; default: DIR."),
 ]
-SchemaFile = Annotated[str | None, typer.Option("--schema", metavar="FILE", help="The schema that values are read as.")]
+SchemaFile = Annotated[
+    str | None, typer.Option("--schema", metavar="FILE", help="The schema of values: a file, latest, union or infer.")
+]
 MessageName = Annotated[
     str | None,
     typer.Option("--message", metavar="NAME", help="Protobuf: the message; default: the first of the schema."),

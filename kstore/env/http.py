@@ -53,10 +53,10 @@ class _Bounded(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        left_ms = self._end_ms - SYSTEM_CLOCK.monotonic_ms()
-        if left_ms <= 0:
+        remaining_ms = self._end_ms - SYSTEM_CLOCK.monotonic_ms()
+        if remaining_ms <= 0:
             raise TimeoutError(f"the answer was not complete after {_ANSWER_MS} ms")
-        self._socket.settimeout(min(_SILENCE_S, left_ms / 1000))
+        self._socket.settimeout(min(_SILENCE_S, remaining_ms / 1000))
         return self._bytes.readinto(buffer)
 
     def close(self) -> None:

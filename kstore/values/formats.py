@@ -33,8 +33,8 @@ from kstore.values.json_format.provider import INFER, JsonProvider
 from kstore.values.primitives import PRIMITIVE_TYPES, PrimitiveReader
 from kstore.values.protobuf.provider import ProtobufProvider
 from kstore.values.providers import SchemaFormat, SchemaProvider, SchemaSource, SchemaText, registered_text
-from kstore.values.registry import RegisteredSchema, SchemaRegistry, label_of
-from kstore.values.sources import SchemasSource, check_place, schemas_source
+from kstore.values.registry import SCHEMAS_TOPIC, RegisteredSchema, SchemaRegistry, label_of
+from kstore.values.sources import RestRegistry, SchemasSource, check_place, schemas_source
 
 # Of formats with schemas.
 PROVIDERS: dict[str, SchemaProvider] = {
@@ -189,11 +189,27 @@ def is_chosen(options: ValueFormat) -> bool:
 class SchemaTopics(Closing):
     """The topics of schemas that formats need, each read once, and again after it grew.
 
+    A registry over HTTP is asked once, and again by ask_again().
+
     Lifetime: keeps them open until close(). Threads: not thread-safe.
     """
 
     def __init__(self) -> None:
         self._topics: dict[str, SchemasSource] = {}
+        self._answers: dict[str, SchemaRegistry] = {}
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether a registry was asked."""
+        return bool(self._answers)
+
+    def ask_again(self) -> None:
+        """Ask the registries that were asked.
+
+        Raises: as RestRegistry.read; what they answered before stays known then.
+        """
+        for place in self._answers:
+            self._answers[place] = self._topics[place].read()
 
     def known(self, options: ValueFormat, partitions: Partitions) -> ValueFormat:
         """Return a format with the registry that it needs, as that is now; the format itself if it needs none.
@@ -207,10 +223,15 @@ class SchemaTopics(Closing):
         if place is None:
             return options
         with _naming_choices(options):
-            topic = self._topics.get(str(place))
-            if topic is None:
-                topic = self._topics[str(place)] = schemas_source(place, env)
-            return replace(options, schemas=topic.read())
+            registry = self._answers.get(str(place))
+            if registry is None:
+                topic = self._topics.get(str(place))
+                if topic is None:
+                    topic = self._topics[str(place)] = schemas_source(place, env)
+                registry = topic.read()
+                if isinstance(topic, RestRegistry):
+                    self._answers[str(place)] = registry
+            return replace(options, schemas=registry)
 
     def close(self) -> None:
         """Close the topics; the next call opens them again."""
@@ -367,12 +388,14 @@ def _versions(origin: Origin, partitions: Partitions, registry: SchemaRegistry) 
 def _known_subjects(origin: Origin, partitions: Partitions, registry: SchemaRegistry) -> list[str]:
     """Return the subjects of the topics: that of a topic's name, or else that of its first record.
 
-    Topics that have neither a subject of their name nor a record are left out.
+    `_schemas`, and topics that have neither a subject of their name nor a record, are left out.
     Raises: SchemaNotFoundError if a topic that has records has no subject, or none has one.
     """
     known: dict[str, None] = {}
     subjects = set(registry.subjects)
     for topic in partitions.topics:
+        if topic == SCHEMAS_TOPIC:
+            continue
         subject: str | None = f"{topic}-{origin}"
         if subject not in subjects:
             subject = _subject_of_first(origin, topic, partitions, registry)

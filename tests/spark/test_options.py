@@ -476,7 +476,7 @@ def test_formats_of_keys_and_values_have_options_of_their_own() -> None:
     assert values is not None
     assert values.formats == {
         "value": ValueFormat("avro", schemas="/disk", schema_id=7),
-        "key": ValueFormat("long", schemas="/disk"),
+        "key": ValueFormat("long"),
     }
     assert (values.mode, values.corrupt_columns) == ("FAILFAST", [])
     assert parse().values is None

@@ -9,7 +9,7 @@ import json
 import pickle
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,9 @@ from kstore.env.http import http_get
 from kstore.env.process import SystemClock
 from kstore.errors import KStoreError, MemoryLimitError, SchemaNotFoundError, StorageError, UnsupportedError
 from kstore.values import sources
-from tests.cli.runner import runner
+from tests.cli.runner import Finished, runner
 from tests.fakes.registry import FakeRegistry, serving
-from tests.making.rides import KEY, ROWS, V1, V2, write_rides
+from tests.making.rides import KEY, ROWS, V1, V2, framed, write_rides
 
 GUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 SECRET = "se:cr/et"
@@ -321,3 +321,98 @@ def test_an_export_reads_the_schemas_of_a_registry(registry: FakeRegistry, tmp_p
     root = write_rides(tmp_path / "root")
     summary = kstore.export(root, tmp_path / "out", topics="rides", value="avro", schemas=registry.url)
     assert summary.new_records == len(ROWS)
+    many = root.parent / "many"
+    with kstore.open_store(many, "a") as store:
+        for number in range(5):
+            store.create_topic(f"t{number}", partitions=1)
+        with kstore.Producer(store) as producer:
+            for number in range(5):
+                producer.send(f"t{number}", b"\0\0\0\0" + bytes([number]) + b"\2")
+    registry.schemas = [version(f"t{number}-value", 1, number, "int") for number in range(5)]
+    registry.paths.clear()
+    kstore.export(many, tmp_path / "many-out", value="avro", schemas=registry.url)
+    assert sum(path.startswith("/config") for path in registry.paths) == 1
+
+
+def test_the_text_of_one_schema_needs_no_levels(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    run = runner(monkeypatch, capsysbinary)
+    assert json.loads(run("schemas", registry.url, "--get", 2).out) == V2
+    assert not any(path.startswith("/config/") for path in registry.paths)
+
+
+def followed(
+    registry: FakeRegistry,
+    monkeypatch: pytest.MonkeyPatch,
+    capsysbinary: pytest.CaptureFixture[bytes],
+    root: Path,
+    *appended: tuple[str, int],
+    begun: Callable[[], None],
+) -> Finished:
+    """Return what `cat --follow` shows of rides, to which records of carriers, with schema ids, are appended singly.
+
+    begun: called after the first record is shown.
+    """
+    from kstore.cli.printing import follow as command
+
+    show, left = command._show, list(appended)
+
+    def show_and_write(*args: Any, **options: Any) -> Any:
+        shown = show(*args, **options)
+        if len(left) == len(appended):
+            begun()
+        if left:
+            carrier, schema_id = left.pop(0)
+            with kstore.open_store(root, "a") as store, kstore.Producer(store) as producer:
+                producer.send("rides", framed(schema_id, V1, {"id": 1, "carrier": carrier}))
+        return shown
+
+    monkeypatch.setattr(command, "_show", show_and_write)
+    options = ["--topic", "rides", "--value", "avro", "--json", "--follow", "--schemas", registry.url]
+    return runner(monkeypatch, capsysbinary)("cat", root, *options, "--from", 5, "--limit", len(appended) + 1)
+
+
+def test_a_command_that_follows_asks_a_registry_again_only_for_an_unknown_id(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
+    newer = version("rides-value", 3, 7, V1)
+
+    def add() -> None:
+        registry.schemas = [*SCHEMAS, newer]
+
+    root = write_rides(tmp_path / "root")
+    appended = [("B6", 1), ("B6", 1), ("DL", 7), ("UA", 7)]
+    run = followed(registry, monkeypatch, capsysbinary, root, *appended, begun=add)
+    carriers = [each["decodedValue"]["carrier"] for each in run.objects()]
+    assert (run.status, carriers) == (0, ["DL", "B6", "B6", "DL", "UA"])
+    assert sum(path == "/config" for path in registry.paths) == 2
+
+
+def test_a_registry_that_fails_does_not_end_a_command_that_follows(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
+    def fail() -> None:
+        registry.paths.clear()
+        registry.fault = lambda _number, _path: (503, b"")
+
+    root = write_rides(tmp_path / "root")
+    appended = [("B6", 1), ("DL", 7), ("AA", 7), ("UA", 1)]
+    run = followed(registry, monkeypatch, capsysbinary, root, *appended, begun=fail)
+    carriers = [each["decodedValue"] and each["decodedValue"]["carrier"] for each in run.objects()]
+    assert (run.status, carriers) == (1, ["DL", "B6", None, None, "UA"])
+    assert run.err.count("gave no answer: status 503") == 1
+    assert len(registry.paths) == 2
+
+
+def test_a_command_asks_a_registry_once_for_all_partitions(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
+    with kstore.open_store(tmp_path / "root", "a") as store:
+        store.create_topic("rides", partitions=5)
+        with kstore.Producer(store) as producer:
+            for partition in range(5):
+                producer.send("rides", framed(1, V1, {"id": 1, "carrier": "B6"}), partition=partition)
+    run = runner(monkeypatch, capsysbinary)("cat", tmp_path / "root", "--value", "avro", "--schemas", registry.url)
+    assert (run.status, len(run.out.splitlines())) == (0, 5)
+    assert sum(path == "/config" for path in registry.paths) == 1

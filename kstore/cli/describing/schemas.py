@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -11,7 +12,7 @@ from kstore.cli.arguments import WrongUseError
 from kstore.cli.output import Column, printable
 from kstore.cli.render import JSON_TEXT
 from kstore.errors import SchemaNotFoundError
-from kstore.values.sources import read_schemas
+from kstore.values.sources import read_schemas, schemas_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,11 +78,19 @@ class SchemasWanted(NamedTuple):
         return own[0] if own else registry.by_id(schema_id, subject)
 
 
+def _registry(wanted: SchemasWanted, *, is_json: bool) -> SchemaRegistry:
+    """Return the registry, with levels of compatibility where they are shown."""
+    if is_json or wanted.get is wanted.version is None:
+        return read_schemas(wanted.place)
+    with closing(schemas_source(wanted.place)) as source:
+        return source.read()
+
+
 def run(wanted: SchemasWanted, out: Output, *, is_json: bool) -> int:
     """Show the schemas of a registry, or the text of one, and return the exit status."""
     wanted.check()
     try:
-        registry = read_schemas(wanted.place)
+        registry = _registry(wanted, is_json=is_json)
     except ValueError as error:
         raise WrongUseError(str(error)) from error
     if wanted.get is not None or wanted.version is not None:

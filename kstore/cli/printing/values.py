@@ -14,7 +14,8 @@ from kstore.cli import EXIT_DAMAGE, EXIT_FINE
 from kstore.cli.arguments import WrongUseError
 from kstore.cli.render import JSON_TEXT, header_key_text, json_bytes, plain_value
 from kstore.config import MIB, LogConfig
-from kstore.errors import KStoreError, RecordDeserializationError
+from kstore.env.process import SYSTEM_CLOCK
+from kstore.errors import KStoreError, RecordDeserializationError, SchemaNotFoundError
 from kstore.record.decoding import deserializer_of
 from kstore.serializers import StringDeserializer
 
@@ -39,6 +40,8 @@ PERMISSIVE, DROPMALFORMED, FAILFAST = "PERMISSIVE", "DROPMALFORMED", "FAILFAST"
 # Bounds on records whose values are Python objects at a time.
 _MOST_RECORDS = 4096
 _MOST_BYTES = MIB
+# Of a registry over HTTP, while records are followed.
+_ASK_EVERY_MS = 3000
 
 
 class FormatOptions(NamedTuple):
@@ -147,6 +150,7 @@ class ValueDecoding:
         self._topics: SchemaTopics | None = None
         self._on_error: OnError = "raise"
         self._is_live = False
+        self._next_ask_ms = 0
         self._current: TopicPartition | None = None
         self._decoders: Mapping[Origin, Decode] = {}
         self._made: dict[str, tuple[Mapping[Origin, ValueFormat], dict[Origin, Decode]]] = {}
@@ -175,7 +179,7 @@ class ValueDecoding:
         """Set what returns the partitions whose records are decoded.
 
         Args: on_error: what damage does to the look for a first record; is_live: whether schemas are looked up for each
-            batch, and not only as a partition begins.
+            batch, and not only as a partition begins; a registry over HTTP is asked again after a bad key or value.
         """
         self._find, self._on_error, self._is_live = find, on_error, is_live
 
@@ -198,14 +202,17 @@ class ValueDecoding:
             schemas raises.
         """
         if self._is_live or topic_partition != self._current:
-            self._decoders = self._decoders_now(topic_partition)
+            self._decoders = self._decoders_of(topic_partition, out)
             self._current = topic_partition
         decoders = self._decoders
         left = len(records) if limit is None else limit
         for part in _parts(records if self.mode == DROPMALFORMED else records[:left]):
             if not left:
                 return
-            columns = {origin: decoders[origin](part) for origin in _ORIGINS if origin in decoders}
+            columns = _columns(decoders, part)
+            if any(column.bad for column in columns.values()) and self._asks_again(out):
+                decoders = self._decoders = self._decoders_now(topic_partition)
+                columns = _columns(decoders, part)
             shown = DecodedRecords(part, columns)
             bad = sorted({row for column in columns.values() for row in column.bad})
             if self.mode == FAILFAST and bad:
@@ -226,6 +233,33 @@ class ValueDecoding:
         if not self._bad_count:
             out.notice(shown.error(row, topic_partition))
         self._bad_count += 1
+
+    def _decoders_of(self, topic_partition: TopicPartition, out: Output) -> Mapping[Origin, Decode]:
+        """Return what decodes keys and values of a topic, which a registry may have since it was asked."""
+        try:
+            return self._decoders_now(topic_partition)
+        except SchemaNotFoundError:
+            if not self._asks_again(out, is_urgent=True):
+                raise
+            return self._decoders_now(topic_partition)
+
+    def _asks_again(self, out: Output, *, is_urgent: bool = False) -> bool:
+        """Ask a registry over HTTP for newer schemas, and return whether it answered; a failure is a notice.
+
+        Args: is_urgent: whether it does not count when it was last asked.
+        """
+        now_ms = SYSTEM_CLOCK.monotonic_ms()
+        if not self._is_live or self._topics is None or not self._topics.has_answers:
+            return False
+        if now_ms < self._next_ask_ms and not is_urgent:
+            return False
+        self._next_ask_ms = now_ms + _ASK_EVERY_MS
+        try:
+            self._topics.ask_again()
+        except KStoreError as error:
+            out.notice(error)
+            return False
+        return True
 
     def _decoders_now(self, topic_partition: TopicPartition) -> Mapping[Origin, Decode]:
         """Return what decodes keys and values of a topic, by the schemas that there are now."""
@@ -260,6 +294,10 @@ class ValueDecoding:
         if not any(each.topic_partition.topic == topic for each in self._directories):
             self._directories = self._find()
         return [each for each in self._directories if each.topic_partition.topic == topic]
+
+
+def _columns(decoders: Mapping[Origin, Decode], records: Sequence[Record]) -> dict[Origin, DecodedColumn]:
+    return {origin: decoders[origin](records) for origin in _ORIGINS if origin in decoders}
 
 
 def _function_of(name: str | None) -> Deserializer | None:

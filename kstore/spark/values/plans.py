@@ -98,6 +98,7 @@ class ValuePlans(Closing):
         Args: schema: the columns; pinned: as of schema_ids.
         Raises: also ValueError for a schema of other types.
         """
+        self._schemas.ask_again()
         partitions = Partitions.of(directories, on_error=self._read.on_error)
         known = [self._schemas.known(each, partitions).schemas for each in self._options.formats.values()]
         key = (*known, *sorted((pinned or {}).items()))
