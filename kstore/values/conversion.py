@@ -73,6 +73,33 @@ _SIGNED = {
 }
 
 
+_DOC, _JSON_TEXT = b"doc", b"JSON text"
+
+
+def common_field(name: str, arrow_type: pa.DataType) -> pa.Field:
+    """Return a field of the nearest type that Spark and tables have.
+
+    Metadata says which fields have JSON as text: Delta Lake keeps it, Iceberg as the comment of the column.
+    """
+    return pa.field(name, common_type(arrow_type), metadata={_DOC: _JSON_TEXT} if _has_json(arrow_type) else None)
+
+
+def is_json_text(field: pa.Field) -> bool:
+    """Whether a field of a table has JSON as text, or lists or maps of it."""
+    doc: bytes = (field.metadata or {}).get(_DOC, b"")
+    return doc == _JSON_TEXT
+
+
+def _has_json(arrow_type: pa.DataType) -> bool:
+    """Whether a type has JSON outside of structs, whose fields have metadata themselves."""
+    if pa.types.is_list(arrow_type):
+        return _has_json(arrow_type.value_type)
+    if pa.types.is_map(arrow_type):
+        return _has_json(arrow_type.item_type)
+    # Older versions of pyarrow have no class for it.
+    return isinstance(arrow_type, pa.BaseExtensionType) and arrow_type.extension_name == "arrow.json"
+
+
 def common_type(arrow_type: pa.DataType) -> pa.DataType:
     """Return the nearest type that Spark and tables have.
 
@@ -92,7 +119,7 @@ def common_type(arrow_type: pa.DataType) -> pa.DataType:
     if kinds.is_fixed_size_binary(arrow_type):
         return pa.binary()
     if kinds.is_struct(arrow_type):
-        return pa.struct([(field.name, common_type(field.type)) for field in arrow_type])
+        return pa.struct([common_field(field.name, field.type) for field in arrow_type])
     if kinds.is_list(arrow_type):
         return pa.list_(pa.field("element", common_type(arrow_type.value_type)))
     if kinds.is_map(arrow_type):

@@ -171,12 +171,13 @@ class TypedRows:
             return base.field(output.name)
         if output.path is None:
             return pa.field(output.name, pa.string())
-        arrow_type = self._types[output.origin]
+        arrow_type, metadata = self._types[output.origin], None
         for name in output.path:
             if not pa.types.is_struct(arrow_type) or arrow_type.get_field_index(name) < 0:
                 raise ValueError(f"columns: {output.name!r} is no field of {output.origin}, which is {arrow_type}")
-            arrow_type = arrow_type.field(name).type
-        return pa.field(output.name, arrow_type)
+            field = arrow_type.field(name)
+            arrow_type, metadata = field.type, field.metadata
+        return pa.field(output.name, arrow_type, metadata=metadata)
 
 
 def typed_rows(

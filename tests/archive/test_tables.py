@@ -4,6 +4,7 @@ commit, and two at a time; the rows are counted and compared."""
 
 from __future__ import annotations
 
+import json
 import pickle
 import random
 import shutil
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import kstore
@@ -438,6 +440,45 @@ def test_a_stream_is_divided_for_tables_that_take_none(
     grow(source, 30)
     kstore.export(source, table=table)
     assert rows_of(table) == rows_of_source(source)
+
+
+JSON_TYPES = {
+    "whole": (pa.string(), pa.json_()),
+    "field": (pa.struct([("a", pa.string())]), pa.struct([("a", pa.json_())])),
+    "list": (pa.struct([("a", pa.list_(pa.string()))]), pa.struct([("a", pa.list_(pa.json_()))])),
+    "deep": (
+        pa.struct([("l", pa.list_(pa.struct([("a", pa.string())])))]),
+        pa.struct([("l", pa.list_(pa.struct([("a", pa.json_())])))]),
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "flatten"), [("whole", False), ("field", True), ("list", True), ("deep", False)])
+def test_plain_text_and_json_as_text_are_not_in_one_column_of_a_table(
+    tmp_path: Path, table: str, kind: str, flatten: bool
+) -> None:
+    value = {"whole": "x", "field": {"a": "x"}, "list": {"a": ["x"]}, "deep": {"l": [{"a": "x"}]}}[kind]
+    root = tmp_path / "json"
+
+    def send() -> None:
+        with kstore.open_store(root, "a") as store, kstore.Producer(store) as producer:
+            producer.send("t", json.dumps(value).encode())
+
+    with kstore.open_store(root, "a") as store:
+        store.create_topic("t", partitions=1)
+    plain, as_json = (
+        export_options("parquet", value="json", schema=each, flatten=flatten) for each in JSON_TYPES[kind]
+    )
+    tables = {"plain": (table, plain, as_json), "json": (table + "2", as_json, plain)}
+    for name, first, second in tables.values():
+        for _ in range(2):
+            send()
+            assert export_to_table(root, name, first).new_records > 0
+        before = arrow_of(name)
+        send()
+        with pytest.raises(ExportOptionsError, match=r"string.* of (JSON|plain text) there"):
+            export_to_table(root, name, second)
+        assert arrow_of(name) == before
 
 
 # A table of each topic

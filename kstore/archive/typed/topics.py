@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kstore.archive.options import COLUMNS, DATE, ExportOptions
 from kstore.errors import CorruptManifestError, ExportOptionsError, SchemaNotFoundError
 from kstore.log import PartitionDirectory
-from kstore.values.conversion import ConvertedFormat, common_type
+from kstore.values.conversion import ConvertedFormat, common_field, is_json_text
 from kstore.values.decoded import ColumnFormat, Origin
 from kstore.values.formats import Partitions, SchemaTopics, format_for, text_columns
 from kstore.values.json_format.provider import INFER
@@ -44,11 +44,8 @@ class TypedTopic(NamedTuple):
         """
         import pyarrow as pa
 
-        known = {field.name: _plain(field.type) for field in table}
-        fields = [
-            (field.name, merged_type(known.get(field.name, field.type), field.type, f"{place}: {field.name}"))
-            for field in self.schema
-        ]
+        known = {field.name: field.with_type(_plain(field.type)) for field in table}
+        fields = [_merged_field(known.get(field.name, field), field, f"{place}: {field.name}") for field in self.schema]
         return self._replace(schema=pa.schema(fields))
 
     def conformed(self, batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
@@ -100,7 +97,7 @@ def typed_table(options: ExportOptions, directories: Sequence[PartitionDirectory
             f"the topic {SCHEMAS_TOPIC} has no schema, and cannot be in a table that has a format: name the topics"
         )
     with SchemaTopics() as schemas:
-        return _typed(options, directories, None, schemas, place="", more=("topic",), nearest=common_type)
+        return _typed(options, directories, None, schemas, place="", more=("topic",), nearest=common_field)
 
 
 def _typed(
@@ -111,12 +108,12 @@ def _typed(
     *,
     place: str,
     more: tuple[str, ...] = (),
-    nearest: Callable[[pyarrow.DataType], pyarrow.DataType] = lambda arrow_type: arrow_type,
+    nearest: Callable[[str, pyarrow.DataType], pyarrow.Field] | None = None,
 ) -> TypedTopic:
     """Return the columns.
 
-    Args: before: the types of an earlier run; more: columns before the others; nearest: returns the type that a target
-        has for another one.
+    Args: before: the types of an earlier run; more: columns before the others; nearest: returns the field that a target
+        has for a name and a type, None if it has all types.
     """
     import pyarrow as pa
 
@@ -130,11 +127,12 @@ def _typed(
             chosen = replace(chosen, schema=before.field(origin).type)
         inner = format_for(schemas.known(chosen, partitions), origin, partitions)
         now = inner.type(None)
-        merged = nearest(now)
+        field = pa.field(origin, now) if nearest is None else nearest(origin, now)
+        merged = field.type
         if before is not None:
             merged = merged_type(before.field(origin).type, merged, f"{place}: {origin}")
         formats[origin] = inner if merged == now else ConvertedFormat(inner, None, merged)
-        types.append(pa.field(origin, merged))
+        types.append(field.with_type(merged))
     first = tuple(name for name in more if name not in options.columns)
     names = None if options.columns == COLUMNS else [*first, *options.columns]
 
@@ -153,8 +151,11 @@ def _typed(
     texts = text_columns(dict(options.formats), options.strings)
     strings = tuple(name for name in texts if name in rows.base_columns)
     whole = rows.schema(schema(rows.base_columns, strings=strings))
-    exported = pa.schema([whole.field(name) for name in shown])
-    return TypedTopic(rows, strings, exported, pa.schema(types))
+    made = {field.name: field.metadata for field in types}
+    exported = [whole.field(name) for name in shown]
+    # A key or value that is no struct is a field itself.
+    exported = [field.with_metadata(made[field.name]) if made.get(field.name) else field for field in exported]
+    return TypedTopic(rows, strings, pa.schema(exported), pa.schema(types))
 
 
 def merged_type(before: pyarrow.DataType, now: pyarrow.DataType, place: str) -> pyarrow.DataType:
@@ -165,23 +166,38 @@ def merged_type(before: pyarrow.DataType, now: pyarrow.DataType, place: str) -> 
     import pyarrow as pa
 
     kinds = pa.types
-    if before == now:
+    if before.equals(now, check_metadata=True):
         return before
     if kinds.is_struct(before) and kinds.is_struct(now):
-        later = {field.name: field.type for field in now}
-        fields = [
-            (field.name, merged_type(field.type, later.pop(field.name, field.type), f"{place}.{field.name}"))
-            for field in before
-        ]
-        return pa.struct([*fields, *later.items()])
+        later = {field.name: field for field in now}
+        fields = [_merged_field(field, later.pop(field.name, field), f"{place}.{field.name}") for field in before]
+        return pa.struct([*fields, *later.values()])
     if kinds.is_list(before) and kinds.is_list(now):
         return pa.list_(pa.field("element", merged_type(before.value_type, now.value_type, f"{place}.element")))
     if kinds.is_map(before) and kinds.is_map(now) and before.key_type == now.key_type:
         return pa.map_(before.key_type, merged_type(before.item_type, now.item_type, f"{place}.value"))
-    raise ExportOptionsError(
+    if before == now:
+        return before
+    raise _another_type(place, str(before), str(now))
+
+
+def _merged_field(before: pyarrow.Field, now: pyarrow.Field, place: str) -> pyarrow.Field:
+    """Return the field of both.  Raises: as merged_type; also if only one of them has JSON as text."""
+    import pyarrow as pa
+
+    merged = merged_type(before.type, now.type, place)
+    if is_json_text(before) != is_json_text(now):
+        texts = [f"{field.type} of {'JSON' if is_json_text(field) else 'plain text'}" for field in (before, now)]
+        raise _another_type(place, *texts)
+    # Without the ids of Iceberg, which new fields do not have.
+    return pa.field(now.name, merged, metadata=now.metadata)
+
+
+def _another_type(place: str, before: str, now: str) -> ExportOptionsError:
+    return ExportOptionsError(
         f"{place} has another type now: {before} there, {now} by its schema: export into another target, or choose the "
         "schema that records are read as",
-        differences={"schema": (str(before), str(now))},
+        differences={"schema": (before, now)},
         path=place,
     )
 
@@ -196,7 +212,7 @@ def _plain(arrow_type: pyarrow.DataType) -> pyarrow.DataType:
     if kinds.is_large_binary(arrow_type) or kinds.is_binary_view(arrow_type):
         return pa.binary()
     if kinds.is_struct(arrow_type):
-        return pa.struct([(field.name, _plain(field.type)) for field in arrow_type])
+        return pa.struct([field.with_type(_plain(field.type)) for field in arrow_type])
     if kinds.is_list(arrow_type) or kinds.is_large_list(arrow_type):
         return pa.list_(pa.field("element", _plain(arrow_type.value_type)))
     if kinds.is_map(arrow_type):
