@@ -3,7 +3,8 @@
 
 SHELL := /bin/bash
 PYTHON ?= python3
-WORKERS ?= 2
+# One more than the cores that continuous integration has: a quarter of a run waits.
+WORKERS ?= 3
 BIN := .venv/bin
 ENVIRONMENT := .venv/.environment-stamp
 BUILD := .venv/.build-stamp

@@ -120,4 +120,4 @@ def test_columns_of_batches_are_spelled_only_where_the_page_says() -> None:
 
 
 def test_columns_of_arrow_and_spark_agree() -> None:
-    assert [*schema._COLUMNS] == [*TYPES]
+    assert [*schema.COLUMN_TYPES] == [*TYPES]
