@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from itertools import islice
 from typing import NamedTuple
@@ -252,8 +252,7 @@ def format_for(options: ValueFormat, origin: Origin, partitions: Partitions) -> 
     """
     if options.name in PRIMITIVE_TYPES:
         return PrimitiveFormat(options.name)
-    with _naming_choices(options):
-        return _schema_format(options, origin, partitions)
+    return _schema_format(options, origin, partitions)
 
 
 def formats_of(
@@ -300,7 +299,8 @@ def _schema_format(options: ValueFormat, origin: Origin, partitions: Partitions)
         )
         schema = provider.reader_schema(schema)
         return SchemaFormat(provider, schema, None, registry, subject, framing, origin)
-    chosen = _chosen(options, origin, partitions, registry)
+    with _naming_choices(options):
+        chosen = _chosen(options, origin, partitions, registry)
     written = registered_text(chosen, registry, provider.schema_type)
     schema = provider.reader_schema(written._replace(message_name=options.message_name))
     return SchemaFormat(provider, schema, chosen.schema_id, registry, subject, framing, origin)
@@ -342,21 +342,15 @@ def _naming_choices(options: ValueFormat) -> Iterator[None]:
 
 
 def _registry(options: ValueFormat, origin: Origin, partitions: Partitions) -> SchemaRegistry:
-    if isinstance(options.schemas, SchemaRegistry):
-        return options.schemas
-    if options.schemas is not None:
-        return _read(schemas_source(options.schemas))
-    if partitions.root is None:
+    with SchemaTopics() as topics:
+        registry = topics.known(options, partitions).schemas
+    if isinstance(registry, SchemaRegistry):
+        return registry
+    with _naming_choices(options):
         raise SchemaNotFoundError(
             f"no place is known where the schemas of {origin}s are: pass schema=, or schemas= with the root of a "
             "registry's topic"
         )
-    return _read(schemas_source(partitions.root, partitions.env))
-
-
-def _read(source: SchemasSource) -> SchemaRegistry:
-    with closing(source):
-        return source.read()
 
 
 def _subject(origin: Origin, partitions: Partitions) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -38,48 +39,29 @@ class SchemaText(NamedTuple):
     message_name: str | None = None
 
 
-class SchemaProvider(Protocol):
+class SchemaProvider(ABC):
     """What a format does with its schemas. Without state, and pickled with formats. Thread-safe.
 
-    Attributes: schema_type: what a registry calls schemas of the format.
+    Attributes: schema_type: what a registry calls schemas of the format; uses_writers: whether a value is read by the
+    schema that it was written with, or only has to have one.
     """
 
-    @property
-    def schema_type(self) -> SchemaType: ...
+    schema_type: ClassVar[SchemaType]
+    uses_writers: ClassVar[bool] = True
 
-    @property
-    def uses_writers(self) -> bool:
-        """Whether a value is read by the schema that it was written with; of others it counts that it is there."""
-        ...
-
+    @abstractmethod
     def text_of(self, source: SchemaSource) -> str:
         """Return a schema that a user gives as text.  Raises: what reading a file raises."""
-        ...
 
+    @abstractmethod
     def reader_schema(self, schema: SchemaText) -> SchemaText:
         """Return a schema for values to be read as, checked.  Raises: InvalidSchemaError."""
-        ...
 
-    def union(self, schemas: Sequence[tuple[SchemaText, str]], /) -> SchemaText:
-        """Return a schema as which values of all schemas can be read, with the fields of all of them.
-
-        Args: schemas: newest first, each with what an error calls it.
-        Raises: InvalidSchemaError if they have no union, or the format makes none.
-        """
-        ...
-
-    def portable(self, registry: SchemaRegistry) -> SchemaRegistry:
-        """Return schemas in a form that needs nothing but what decoding does."""
-        ...
-
+    @abstractmethod
     def type(self, schema: SchemaText, wanted: Wanted) -> pa.DataType:
         """Return the Arrow type of what is wanted of values.  Raises: InvalidSchemaError."""
-        ...
 
-    def unions(self, schema: SchemaText, wanted: Wanted, /) -> Unions:
-        """Return which structs of that type are unions.  Raises: InvalidSchemaError."""
-        ...
-
+    @abstractmethod
     def reader(
         self,
         schema: SchemaText,
@@ -95,10 +77,25 @@ class SchemaProvider(Protocol):
         Args: schema: that values are read as; writer_of: returns the schema that values of an id were written with, or
             raises SchemaError; it is asked once for each id, and again where many have none; framing: what values
             begin with; most_bytes: the memory that the columns of an array may take before it is returned in parts, and
-            that one value may take;
-            header_ids: finds ids in the headers of records; None: only frames have them.
+            that one value may take; header_ids: finds ids in the headers of records; None: only frames have them.
         """
-        ...
+
+    def union(self, schemas: Sequence[tuple[SchemaText, str]]) -> SchemaText:
+        """Return a schema as which values of all schemas can be read, with the fields of all of them.
+
+        Args: schemas: newest first, each with what an error calls it.
+        Raises: InvalidSchemaError if they have no union, or the format makes none.
+        """
+        raise InvalidSchemaError(f"{len(schemas)} schemas of type {self.schema_type} have no union")
+
+    def portable(self, registry: SchemaRegistry) -> SchemaRegistry:
+        """Return schemas in a form that needs nothing but what decoding does."""
+        return registry
+
+    def unions(self, schema: SchemaText, wanted: Wanted) -> Unions:
+        """Return which structs of the type are unions.  Raises: InvalidSchemaError."""
+        del schema, wanted
+        return frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +178,11 @@ def registered_text(schema: RegisteredSchema, registry: SchemaRegistry, expected
                 names.setdefault((target.subject, target.version), {})[reference.name] = None
     named = (NamedSchema(name, each.text) for each in targets for name in names[each.subject, each.version])
     return SchemaText(schema.text, tuple(named))
+
+
+def file_text(source: StrPath | bytes) -> str:
+    """Return the text of a schema that is given as bytes or as the path of a file.  Raises: OSError."""
+    return (source if isinstance(source, bytes) else file_bytes(source)).decode("utf-8", "replace")
 
 
 def file_bytes(source: StrPath) -> bytes:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kstore.errors import InvalidSchemaError, RecordDeserializationError
 from kstore.values.decoded import BadValue, ColumnFormat, Origin, ValueReader, Wanted
-from kstore.values.formats import Partitions, ValueFormat, format_for
+from kstore.values.formats import Partitions, SchemaTopics, ValueFormat, format_for
 
 ValueMode: TypeAlias = Literal["FAILFAST", "PERMISSIVE", "DROPMALFORMED"]
-MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
+MODES: tuple[ValueMode, ...] = get_args(ValueMode)
 _ORIGINS: tuple[Origin, ...] = ("key", "value")
 # What an error says of the record.
 _PLACE = ("topic", "partition", "offset", "timestamp")
@@ -193,7 +193,10 @@ def typed_rows(
 
     Args: as of TypedRows.  Raises: also SchemaNotFoundError; what reading `_schemas` raises.
     """
-    resolved = {origin: format_for(each, origin, partitions) for origin, each in formats.items()}
+    with SchemaTopics() as topics:
+        resolved = {
+            origin: format_for(topics.known(each, partitions), origin, partitions) for origin, each in formats.items()
+        }
     return TypedRows(resolved, names=names, default=default, mode=mode, flatten=flatten)
 
 

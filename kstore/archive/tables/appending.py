@@ -72,6 +72,10 @@ class TableResult(NamedTuple):
     error: Exception | None
 
 
+# What one table fails with, and others may not: an error of kstore, options or values that the table does not take, a
+# package that is not installed, what one does not implement, and a schema that needs too much memory.
+_FAILURES = (KStoreError, ValueError, ModuleNotFoundError, NotImplementedError, MemoryError)
+
 TableExecutor: TypeAlias = Callable[[Sequence[TableWork]], Iterator[TableResult]]
 
 
@@ -158,8 +162,7 @@ def result_of(
     """Append what is new to one table, and return what became of it."""
     try:
         return TableResult(work.topic, _appended(work, threads, on_plan, on_bytes), None)
-    # The others: a package that is not installed, what it does not implement, and one schema that needs too much.
-    except (KStoreError, ValueError, ModuleNotFoundError, NotImplementedError, MemoryError) as error:
+    except _FAILURES as error:
         return TableResult(work.topic, None, error)
 
 

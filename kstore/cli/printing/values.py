@@ -197,7 +197,7 @@ class ValueDecoding:
     ) -> Iterator[DecodedRecords]:
         """Yield records with their keys and values, in parts, at most `limit` records if it is given.
 
-        Those that the mode leaves out are left out. The first bad key or value of a run is told.
+        Those that the mode leaves out are left out. A notice names the first bad key or value of a run.
         Raises: RecordDeserializationError with FAILFAST, after the records before it; SchemaError; what reading the
             schemas raises.
         """
@@ -229,7 +229,7 @@ class ValueDecoding:
             yield shown
 
     def _note(self, shown: DecodedRecords, row: int, topic_partition: TopicPartition, out: Output) -> None:
-        """Count a record that has a bad key or value, and tell the first of a run."""
+        """Count a record that has a bad key or value; the first one of a run is a notice."""
         if not self._bad_count:
             out.notice(shown.error(row, topic_partition))
         self._bad_count += 1

@@ -68,6 +68,7 @@ cdef struct JsonNumber:
 cdef uint64_t POWERS_OF_TEN[2 * POWERS]
 
 
+# Takes a millisecond, so that it waits for the first program. Requires: the GIL.
 cdef int fill_powers_of_ten() except -1:
     cdef object one = 1
     cdef object ten = 10
@@ -82,7 +83,6 @@ cdef int fill_powers_of_ten() except -1:
     return 0
 
 
-fill_powers_of_ten()
 if not ks_set_plain_locale():
     raise MemoryError("no memory for a locale")
 
@@ -772,6 +772,8 @@ cdef class JsonProgram:
         cdef int32_t count = len(nodes)
         if columns is None or names is None:
             raise TypeError("expected columns and names, got None")
+        if POWERS_OF_TEN[2 * (POWERS - 1)] == 0:
+            fill_powers_of_ten()
         self.names = names
         self.nodes = <JsonNode*>calloc(max(count, 1), sizeof(JsonNode))
         self.ordered = <int32_t*>calloc(max(count, 1), sizeof(int32_t))

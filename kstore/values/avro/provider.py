@@ -15,30 +15,23 @@ from kstore.values.avro.schema import AvroType, parse_avro_schema
 from kstore.values.avro.union import Variant, union_text
 from kstore.values.decoded import Framing, Unions, ValueReader, Wanted
 from kstore.values.header_ids import HeaderIds
-from kstore.values.providers import SchemaSource, SchemaText, file_bytes
-from kstore.values.registry import SchemaRegistry, SchemaType
+from kstore.values.providers import SchemaProvider, SchemaSource, SchemaText, file_text
 
 _KEPT_SCHEMAS = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class AvroProvider:
+@dataclass(frozen=True)
+class AvroProvider(SchemaProvider):
     """The SchemaProvider of Avro."""
 
-    @property
-    def schema_type(self) -> SchemaType:
-        return "AVRO"
-
-    @property
-    def uses_writers(self) -> bool:
-        return True
+    schema_type = "AVRO"
 
     def text_of(self, source: SchemaSource) -> str:
         if isinstance(source, (Mapping, list)):
             return json.dumps(source)
         if isinstance(source, str) and source.lstrip()[:1] in ("{", "[", '"'):
             return source
-        return (source if isinstance(source, bytes) else file_bytes(source)).decode("utf-8", "replace")
+        return file_text(source)
 
     def reader_schema(self, schema: SchemaText) -> SchemaText:
         _parsed(schema)
@@ -46,9 +39,6 @@ class AvroProvider:
 
     def union(self, schemas: Sequence[tuple[SchemaText, str]]) -> SchemaText:
         return SchemaText(union_text([Variant(_parsed(schema), origin) for schema, origin in schemas]))
-
-    def portable(self, registry: SchemaRegistry) -> SchemaRegistry:
-        return registry
 
     def type(self, schema: SchemaText, wanted: Wanted) -> pa.DataType:
         return columns_of(_parsed(schema), wanted).arrow_type

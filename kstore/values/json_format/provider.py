@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from kstore.errors import InvalidSchemaError
-from kstore.values.decoded import Framing, Unions, ValueReader, Wanted
+from kstore.values.decoded import Framing, ValueReader, Wanted
 from kstore.values.header_ids import HeaderIds
 from kstore.values.json_format.columns import is_text_of_type, nodes_of, text_of_type, type_of_text
 from kstore.values.json_format.json_schema import type_of_json_schema
 from kstore.values.json_format.reader import JsonReader
-from kstore.values.providers import SchemaSource, SchemaText, file_bytes
-from kstore.values.registry import SchemaRegistry, SchemaType
+from kstore.values.providers import SchemaProvider, SchemaSource, SchemaText, file_text
+from kstore.values.registry import SchemaRegistry
 
 INFER = "infer"
 
 
-@dataclass(frozen=True, slots=True)
-class JsonProvider:
+@dataclass(frozen=True)
+class JsonProvider(SchemaProvider):
     """The SchemaProvider of JSON. A reader's schema is the text of a type of Arrow, whatever it was made from."""
 
-    @property
-    def schema_type(self) -> SchemaType:
-        return "JSON"
-
-    @property
-    def uses_writers(self) -> bool:
-        return False
+    schema_type = "JSON"
+    uses_writers = False
 
     def text_of(self, source: SchemaSource) -> str:
         if isinstance(source, pa.Schema):
@@ -41,8 +35,7 @@ class JsonProvider:
             return json.dumps(source)
         if isinstance(source, str) and (source == INFER or is_text_of_type(source) or source.lstrip()[:1] == "{"):
             return source
-        data = source if isinstance(source, bytes) else file_bytes(source)
-        return data.decode("utf-8", "replace")
+        return file_text(source)
 
     def reader_schema(self, schema: SchemaText) -> SchemaText:
         if not is_text_of_type(schema.text):
@@ -50,18 +43,12 @@ class JsonProvider:
         self.type(schema, None)
         return schema
 
-    def union(self, _schemas: Sequence[tuple[SchemaText, str]]) -> SchemaText:
-        raise InvalidSchemaError('schema="union" is for the format avro: schemas of JSON have none')
-
     def portable(self, registry: SchemaRegistry) -> SchemaRegistry:
         # Values describe themselves: a schema that one was written with only has to exist.
         return SchemaRegistry(replace(schema, text="", references=()) for schema in registry.schemas)
 
     def type(self, schema: SchemaText, wanted: Wanted) -> pa.DataType:
         return nodes_of(type_of_text(schema.text), wanted).arrow_type
-
-    def unions(self, _schema: SchemaText, _wanted: Wanted) -> Unions:
-        return frozenset()
 
     def reader(
         self,

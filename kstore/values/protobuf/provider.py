@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kstore.errors import InvalidSchemaError
-from kstore.values.decoded import Framing, Unions, ValueReader, Wanted
+from kstore.values.decoded import Framing, ValueReader, Wanted
 from kstore.values.header_ids import HeaderIds
-from kstore.values.providers import SchemaSource, SchemaText, registered_text
-from kstore.values.registry import SchemaRegistry, SchemaType
+from kstore.values.providers import SchemaProvider, SchemaSource, SchemaText, registered_text
+from kstore.values.registry import SchemaRegistry
 
 if TYPE_CHECKING:
     from kstore.values.protobuf.schema import ProtobufSchema
 
 
-@dataclass(frozen=True, slots=True)
-class ProtobufProvider:
+@dataclass(frozen=True)
+class ProtobufProvider(SchemaProvider):
     """The SchemaProvider of Protobuf. It imports google.protobuf when it is used.
 
     Raises: from its methods ModuleNotFoundError without it.
     """
 
-    @property
-    def schema_type(self) -> SchemaType:
-        return "PROTOBUF"
-
-    @property
-    def uses_writers(self) -> bool:
-        return True
+    schema_type = "PROTOBUF"
 
     def text_of(self, source: SchemaSource) -> str:
         _check_installed()
@@ -46,9 +39,6 @@ class ProtobufProvider:
 
         message_name = _schema_of(schema).named(schema.message_name).full_name
         return SchemaText(portable_text(schema), message_name=message_name)
-
-    def union(self, _schemas: Sequence[tuple[SchemaText, str]]) -> SchemaText:
-        raise InvalidSchemaError('schema="union" is for the format avro: schemas of Protobuf have none')
 
     def portable(self, registry: SchemaRegistry) -> SchemaRegistry:
         from kstore.values.protobuf.schema import portable_texts
@@ -65,9 +55,6 @@ class ProtobufProvider:
         from kstore.values.protobuf.columns import columns_of
 
         return columns_of(_schema_of(schema).named(schema.message_name), wanted).arrow_type
-
-    def unions(self, _schema: SchemaText, _wanted: Wanted) -> Unions:
-        return frozenset()
 
     def reader(
         self,
