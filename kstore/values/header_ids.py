@@ -20,6 +20,8 @@ _ID_MAGIC, _GUID_MAGIC = b"\x00", b"\x01"
 _ID_BYTES, _GUID_BYTES = 4, 16
 # Above the ids of all frames: numbers of what the headers say, where no id is in them.
 _FIRST_NUMBER = 1 << 62
+# Of a hostile topic, each record may have another header.
+_MOST_HEADERS = 1000
 
 
 class HeaderIds:
@@ -53,6 +55,17 @@ class HeaderIds:
         ids = np.full(len(headers), UNFRAMED, np.int64)
         ids[rows.to_numpy()] = numbers[encoded.indices.to_numpy()]
         return ids
+
+    def forgets(self) -> bool:
+        """Forget the numbers that were given so far if there are many, and return whether that was done.
+
+        The next ones may be the same, for other headers.
+        """
+        if len(self._headers) < _MOST_HEADERS:
+            return False
+        self._numbers.clear()
+        self._headers.clear()
+        return True
 
     def schema(self, number: int) -> int | str:
         """Return the id or the GUID that a number stands for.

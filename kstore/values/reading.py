@@ -66,6 +66,10 @@ class CoreReader(ABC):
         Raises: MemoryError.
         """
         row, start, rows = 0, 0, len(array)
+        if self._header_ids is not None and self._header_ids.forgets():
+            self._decoder.forget(keeps_readable=False)
+            self._problems.clear()
+            self._unreadable.clear()
         numbers = None if headers is None or self._header_ids is None else self._header_ids.of(headers)
         ids = None if numbers is None else numbers.data
         validity, offsets, data = array.buffers()
@@ -78,7 +82,7 @@ class CoreReader(ABC):
                     if row > start:
                         yield self._taken(array, start)
                         start = row
-                    self._decoder.forget_unreadable()
+                    self._decoder.forget(keeps_readable=True)
                     self._unreadable.clear()
                 self._add_schema(self._decoder.schema_id)
                 continue

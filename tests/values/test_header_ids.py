@@ -140,3 +140,28 @@ def test_a_bad_value_has_no_number_of_a_header_as_its_id() -> None:
     reader = format_for(options, "value", partitions).reader(None, most_bytes=1 << 20)
     (part,) = reader.decode(pa.array([b"", b"\2"], pa.binary()), column([header(guid(1))], [header(guid(0))]))
     assert [each.schema_id for each in part.bad] == [-1, -1]
+
+
+@pytest.mark.parametrize(
+    ("schema_type", "text"), [("AVRO", '"int"'), ("JSON", '{"type": "integer"}'), ("PROTOBUF", "")]
+)
+def test_a_topic_of_other_headers_in_each_record_costs_memory_for_a_part_of_them(schema_type: Any, text: str) -> None:
+    known = ((1, GUIDS[0]), (2, GUIDS[1]))
+    texts = {1: text, 2: text}
+    data = {"AVRO": b"\2", "JSON": b"1", "PROTOBUF": b"\x08\x01"}[schema_type]
+    if schema_type == "PROTOBUF":
+        texts = {each: f'syntax = "proto3"; message M {{ int32 {name} = 1; }}' for each, name in ((1, "a"), (2, "b"))}
+    registry = SchemaRegistry(
+        [RegisteredSchema(each, "t-value", each, schema_type, texts[each], (), str(one)) for each, one in known]
+    )
+    options = kstore.ValueFormat(schema_type.lower(), schemas=registry)
+    partitions = Partitions(("t",), None, DEFAULT_ENV, lambda *_: None)
+    reader: Any = format_for(options, "value", partitions).reader(None, most_bytes=1 << 20)
+    for start in range(0, 6000, 400):
+        ids = [start + row for row in range(400)]
+        # Each tenth record has the GUID of a schema; the numbers of the others change from array to array.
+        headers = [[header(guid(row % 2) if not row % 10 else b"\1" + row.to_bytes(16, "big"))] for row in ids]
+        parts = list(reader.decode(pa.array([data] * 400, pa.binary()), column(*headers)))
+        rows = [row for part in parts for row in part.values.to_pylist()]
+        assert [row is not None for row in rows] == [not row % 10 or row < 2 for row in ids]
+    assert len(reader._header_ids._headers) < 1400

@@ -123,6 +123,7 @@ def test_values_are_read_by_the_schemas_of_a_registry(registry: FakeRegistry, tm
     assert scan.to_table()["value"].to_pylist() == ROWS
     assert len(registry.paths) == count
     assert not any(path.startswith("/config/") for path in registry.paths)
+    assert sum(path == "/config" for path in registry.paths) == 1
 
 
 def test_a_source_is_read_again_and_is_the_same_if_nothing_changed(registry: FakeRegistry) -> None:

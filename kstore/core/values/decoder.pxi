@@ -225,13 +225,13 @@ cdef class ValueDecoder:
             self.add_avro(self.known + number, program)
         self.known[number].is_readable = program is not None
 
-    def forget_unreadable(self):
-        """Forget the schema ids that were added without a program."""
+    def forget(self, *, bint keeps_readable):
+        """Forget the schema ids that were added.  Args: keeps_readable: only those without a program."""
         cdef int64_t number
         cdef int64_t kept = 0
         self.current = NULL
         for number in range(self.known_count):
-            if self.known[number].is_readable:
+            if keeps_readable and self.known[number].is_readable:
                 self.known[kept] = self.known[number]
                 kept += 1
             else:

@@ -97,6 +97,9 @@ class ProtobufReader:
         Args: headers: those of the records, where a value without a frame has its schema id; None: none is read.
         Raises: MemoryError.
         """
+        if self._header_ids is not None and self._header_ids.forgets():
+            self._schemas.clear()
+            self._writers.clear()
         numbers = None if headers is None or self._header_ids is None else self._header_ids.of(headers)
         ids = [UNFRAMED] * len(array) if numbers is None else numbers.tolist()
         if not len(array):
