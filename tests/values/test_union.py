@@ -48,6 +48,9 @@ def read(registry: SchemaRegistry, values: list[bytes | None], **options: Any) -
     return rows
 
 
+RECORDS = (("x", "int", "a"), ("y", "string", "b"))
+
+
 def union_of(*schemas: Any) -> Any:
     """Return the union of schemas, the oldest first."""
     texts = enumerate(map(json.dumps, schemas), start=1)
@@ -478,3 +481,20 @@ def test_no_value_of_a_field_is_lost_in_any_evolution(data: st.DataObject) -> No
     for (number, value), row in zip(values, wide, strict=True):
         (own,) = read(registry, [value], schema_id=number)
         assert holds(row, own)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_two_records_of_one_short_name_in_a_union_stay_two(count: int) -> None:
+    one, other = ({**record((name, kind)), "name": "R", "namespace": space} for name, kind, space in RECORDS)
+    schemas = [[one, other], ["null", other, one]][:count]
+    rows = {"a": {"x": 3}, "b": {"y": "text"}}
+    values = [
+        framed(number, schema, (f"{space}.R", rows[space]))
+        for number, schema in enumerate(schemas, start=1)
+        for space in rows
+    ]
+    found = read(registry_of(*schemas), values, schema="union")
+    # The newest version has the order.
+    expected = [{"member0": rows["a"], "member1": None}, {"member0": None, "member1": rows["b"]}]
+    swapped = [{"member0": row["member1"], "member1": row["member0"]} for row in expected]
+    assert found == (expected if count == 1 else swapped * 2)

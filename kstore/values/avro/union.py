@@ -26,6 +26,7 @@ from kstore.values.decoded import MOST_COLUMN_DEPTH
 
 _INTEGERS, _FLOATS, _TEXTS = ("int", "long"), ("float", "double"), ("string", "bytes")
 _KINDS: dict[type, str] = {RecordType: "record", ArrayType: "array", MapType: "map"}
+_Named = (RecordType, EnumType, Fixed)
 # Records that refer to each other in different ways would have more positions than there are types.
 _MOST_POSITIONS = 1 << 16
 
@@ -80,14 +81,7 @@ class _Merger:
             [Variant(branch, each.origin) for branch in _branches(each.type) if not _is_null(branch)]
             for each in variants
         ]
-        groups: list[list[Variant]] = []
-        has_choice = any(len(each) > 1 for each in branches)
-        for branch in (branch for each in branches for branch in each):
-            group = next((each for each in groups if not has_choice or _is_alike(branch.type, each)), None)
-            if group is None:
-                groups.append([branch])
-            else:
-                group.append(branch)
+        groups = _groups(branches)
         is_optional = is_optional or any(_is_null(branch) for each in variants for branch in _branches(each.type))
         schemas = [self._of_group(group, path) for group in groups]
         if is_optional or not schemas:
@@ -212,6 +206,36 @@ class _Merger:
         return name, {"name": name, "namespace": "", "aliases": list(aliases)}
 
 
+def _groups(branches: Sequence[Sequence[Variant]]) -> list[list[Variant]]:
+    """Return the branches of all variants by what they become together: all of them, or each of those of a union.
+
+    Two named types of one union are two in the merged one too; those of other variants belong to the one of their full
+    name before another one of their short name.
+    """
+    if all(len(each) < 2 for each in branches):
+        return [whole] if (whole := [branch for each in branches for branch in each]) else []
+    groups: list[list[Variant]] = []
+    for each in branches:
+        taken: list[list[Variant]] = []
+        for branch in each:
+            alike = [group for group in groups if _is_alike(branch.type, group)]
+            if isinstance(branch.type, _Named):
+                alike = [group for group in alike if not any(group is other for other in taken)]
+                alike.sort(key=lambda group: all(_name(other.type) != _name(branch.type) for other in group))
+            if alike:
+                group = alike[0]
+                group.append(branch)
+            else:
+                group = [branch]
+                groups.append(group)
+            taken.append(group)
+    return groups
+
+
+def _name(avro_type: AvroType) -> str:
+    return avro_type.name if isinstance(avro_type, _Named) else ""
+
+
 def _target(name: str, fields: dict[str, list[tuple[Field, str]]], written: set[str]) -> str:
     """Return the merged field that one of a record belongs to: that of its name, or one that has it as an alias."""
     if name in fields:
@@ -264,7 +288,7 @@ def _is_alike(branch: AvroType, group: Sequence[Variant]) -> bool:
         kinds = (_INTEGERS, _FLOATS)
         is_wider = any(branch.name in kind and other.name in kind for kind in kinds)
         return branch.name == other.name or is_wider
-    if isinstance(branch, (RecordType, EnumType, Fixed)) and type(branch) is type(other):
+    if isinstance(branch, _Named) and isinstance(other, _Named) and type(branch) is type(other):
         return branch.name.rpartition(".")[2] == other.name.rpartition(".")[2]
     return type(branch) is type(other)
 
