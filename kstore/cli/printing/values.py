@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
+    from typing_extensions import Buffer
 
     from kstore._core import Record
     from kstore.cli.output import Output
@@ -309,8 +310,8 @@ def _function_of(name: str | None) -> Deserializer | None:
     return _text if isinstance(function, StringDeserializer) else function
 
 
-def _text(data: object) -> str:
-    return bytes(data).decode("utf-8", "replace")  # type: ignore[call-overload,no-any-return]
+def _text(data: Buffer | None) -> str:
+    return bytes(data or b"").decode("utf-8", "replace")
 
 
 def _parts(records: Sequence[Record]) -> Iterator[list[Record]]:
