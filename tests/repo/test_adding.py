@@ -17,7 +17,7 @@ import typer
 from kstore import _core
 from kstore.arrow.columns import TYPES
 from kstore.cli import dump
-from kstore.cli.app import app
+from kstore.cli.commands import app
 from kstore.compression import CODECS_WITH_LEVELS, CompressionType
 from kstore.config import CodecName
 from kstore.log.files import names

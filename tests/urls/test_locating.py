@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import kstore
 from kstore import open_log
-from kstore.cli.app import app
+from kstore.cli.commands import app
 from kstore.env import (
     DEFAULT_ENV,
     UNKNOWN_FILE,

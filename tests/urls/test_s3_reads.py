@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import kstore
 from kstore import Record, open_log, open_store
-from kstore.cli.app import app
+from kstore.cli.commands import app
 from kstore.env.remote import BLOCK_BYTES, STREAM_BYTES
 from kstore.errors import LogNotFoundError, LogReplacedError, StorageError
 from kstore.log import Log, find_partitions

@@ -1,0 +1,74 @@
+"""Commands that describe a root: groups, schemas, stat."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kstore.cli.app import command
+from kstore.cli.commands.options import Directory, Json, Partitions, Topics, selection_of
+from kstore.cli.output import Output
+from kstore.config import MIB
+
+
+@command("groups")
+def describe_groups(
+    out: Output,
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="A log.dirs root.")],
+    group: Annotated[
+        list[str] | None, typer.Option("--group", metavar="GROUP", help="Only this group; repeatable.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Show consumer groups: members, committed offsets, lag."""
+    from kstore.cli.describing import groups
+
+    return groups.run(directory, group or [], out, is_json=json)
+
+
+@command("schemas")
+def list_schemas(
+    out: Output,
+    place: Annotated[
+        str, typer.Argument(metavar="DIR|URL", help="A root with _schemas, its partition, or a registry.")
+    ],
+    subject: Annotated[str | None, typer.Option(metavar="SUBJECT", help="Only the versions of this subject.")] = None,
+    get: Annotated[
+        str | None, typer.Option("--get", metavar="ID", help="Print the text of a schema, by its id or GUID.")
+    ] = None,
+    version: Annotated[
+        str | None, typer.Option(metavar="N|latest", help="Print the text of this version of the subject.")
+    ] = None,
+    references: Annotated[
+        bool, typer.Option("--references", help="Print the schemas that it refers to first, each with its text.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """List the schemas of a registry, or print one."""
+    from kstore.cli.describing import schemas
+
+    return schemas.run(schemas.SchemasWanted(place, subject, get, version, references), out, is_json=json)
+
+
+@command("stat")
+def show_statistics(
+    out: Output,
+    directory: Directory,
+    topic: Topics = None,
+    partition: Partitions = None,
+    deep: Annotated[
+        bool, typer.Option("--deep/--shallow", help="Also decode the records, for keys and ratios, or only headers.")
+    ] = True,
+    top: Annotated[int, typer.Option(metavar="N", min=0, max=1000, help="Show so many of the largest keys.")] = 3,
+    rates: Annotated[bool, typer.Option("--rates", help="Also show records and bytes per second over time.")] = False,
+    map_bytes: Annotated[
+        int, typer.Option(metavar="N", min=1024, help="Memory for the map of keys, 24 bytes for each.")
+    ] = 128 * MIB,
+    json: Json = False,
+) -> int:
+    """Show sizes, rates, largest keys, what compaction saves."""
+    from kstore.cli.describing import stat
+
+    wanted = stat.StatOptions(decodes=deep, top=top, shows_rates=rates, map_bytes=map_bytes)
+    return stat.run(selection_of(directory, topic, partition), wanted, out, is_json=json)

@@ -1,0 +1,176 @@
+"""Commands that take records in and out: import, export."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from kstore.cli.app import command
+from kstore.cli.commands.options import (
+    Directory,
+    EndOffset,
+    Isolated,
+    Isolation,
+    Json,
+    KeyName,
+    MessageName,
+    Mode,
+    Partitions,
+    SchemaFile,
+    SchemaId,
+    SchemasPlace,
+    Since,
+    SkipDamaged,
+    Topics,
+    Until,
+    ValueMode,
+    ValueName,
+)
+from kstore.cli.output import Output
+from kstore.config import CodecName
+
+
+class Format(str, Enum):
+    """The formats of `export`."""
+
+    PARQUET = "parquet"
+    ARROW = "arrow"
+    KSTORE = "kstore"
+
+
+class LastBatch(str, Enum):
+    """What `export --format kstore` does with a batch that spans the end."""
+
+    KEEP = "keep"
+    DROP = "drop"
+
+
+class OpenTransactions(str, Enum):
+    """Where `export --format kstore` ends in a log with open transactions."""
+
+    WAIT = "wait"
+    KEEP = "keep"
+
+
+FirstOffset = Annotated[str, typer.Option("--from", metavar="N|earliest|latest", help="First offset.")]
+Flatten = Annotated[
+    bool, typer.Option("--flatten", help="Make columns of the fields of values and keys that are records.")
+]
+TopicIds = Annotated[
+    list[str] | None, typer.Option("--topic-id", metavar="TOPIC=ID", help="Format kstore: an id for a topic.")
+]
+Table = Annotated[
+    str | None,
+    typer.Option(
+        "--to-table",
+        metavar="TABLE",
+        help="delta:URI or iceberg:CATALOG.NAMESPACE.TABLE; with {topic} in it, a table of each topic.",
+    ),
+]
+TableColumns = Annotated[
+    list[str] | None, typer.Option(metavar="A,B,...", help="Columns that partition a table; the date by default.")
+]
+
+
+@command("import")
+def import_records(
+    out: Output,
+    path: Annotated[
+        str,
+        typer.Argument(
+            metavar="IN", help="JSON lines as `kstore cat --json` writes them (- for standard input), Parquet or Arrow."
+        ),
+    ],
+    directory: Annotated[
+        str, typer.Argument(metavar="DIR", help="A log.dirs root, created if missing, or a partition.")
+    ],
+    topic: Annotated[str | None, typer.Option(metavar="TOPIC", help="Overrides the topics of the records.")] = None,
+    partition: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Overrides the partitions of the records.")
+    ] = None,
+    compression: Annotated[CodecName, typer.Option(help="Codec of the batches.")] = "none",
+    batch_bytes: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1 << 30, help="Uncompressed size of a batch in bytes.")
+    ] = 1 << 16,
+    keep_offsets: Annotated[
+        bool, typer.Option("--keep-offsets", help="Keep the records' own offsets, which must increase.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Append the records of a file to a root or a partition."""
+    from kstore.cli import importing
+
+    wanted = importing.ImportOptions(
+        path=path,
+        directory=directory,
+        topic=topic,
+        partition=partition,
+        compression=compression,
+        batch_bytes=batch_bytes,
+        keeps_offsets=keep_offsets,
+    )
+    return importing.run(wanted, out, is_json=json)
+
+
+@command("export")
+def export_records(
+    out: Output,
+    directory: Directory,
+    target: Annotated[
+        str | None, typer.Argument(metavar="OUT", help="A directory: new, empty, or that of an earlier run.")
+    ] = None,
+    format: Annotated[
+        Format, typer.Option(help="kstore: batches as they are, in segments that a broker loads.")
+    ] = Format.PARQUET,
+    topic: Topics = None,
+    partition: Partitions = None,
+    start: FirstOffset = "earliest",
+    end: EndOffset = "latest",
+    since: Since = None,
+    until: Until = None,
+    isolation: Isolated = Isolation.READ_UNCOMMITTED,
+    columns: Annotated[list[str] | None, typer.Option(metavar="A,B,...", help="Columns, as of kstore.scan.")] = None,
+    strings: Annotated[list[str] | None, typer.Option(metavar="key,value", help="Columns that are text.")] = None,
+    value: ValueName = None,
+    key: KeyName = None,
+    schemas: SchemasPlace = None,
+    schema: SchemaFile = None,
+    message: MessageName = None,
+    schema_id: SchemaId = None,
+    mode: Mode = ValueMode.PERMISSIVE,
+    flatten: Flatten = False,
+    codec: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Codec of Parquet (snappy) or Arrow (none).")
+    ] = None,
+    row_group_rows: Annotated[int | None, typer.Option(metavar="N", min=1, help="Rows of a row group.")] = None,
+    file_bytes: Annotated[int | None, typer.Option(metavar="N", min=4096, help="Size of a file, about.")] = None,
+    last_batch: Annotated[
+        LastBatch, typer.Option(help="Format kstore: whether a batch that spans the end is kept whole.")
+    ] = LastBatch.KEEP,
+    open_transactions: Annotated[
+        OpenTransactions, typer.Option(help="Format kstore: end at the last stable offset (wait) or at the log end.")
+    ] = OpenTransactions.WAIT,
+    topic_id: TopicIds = None,
+    to_table: Table = None,
+    partition_by: TableColumns = None,
+    threads: Annotated[int, typer.Option(metavar="N", min=1, help="Parts that are exported at a time.")] = 2,
+    skip_damaged: SkipDamaged = False,
+    skip_lost: Annotated[
+        bool, typer.Option("--skip-lost", help="Go on where records were deleted before they were exported.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Export what is new to Parquet, Arrow, segments or a table."""
+    from kstore.cli.exporting import command as exporting
+    from kstore.cli.printing.values import FormatOptions
+
+    what = (format.value, topic, partition, start, end, since, until, isolation.value, columns, strings, codec)
+    verbatim = (last_batch.value, open_transactions.value, topic_id)
+    formats = FormatOptions(value, key, schemas, schema, schema_id, message)
+    given = exporting.TypedOptions(
+        *what, row_group_rows, file_bytes, *verbatim, skip_damaged, formats, mode.value, flatten
+    )
+    wanted = exporting.ExportWanted(directory, target, to_table, partition_by, given, threads, skip_lost)
+    return exporting.run(wanted, out, is_json=json)

@@ -1,0 +1,166 @@
+"""Commands that show records and files: ls, cat, dump, offsets."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kstore.cli.app import command
+from kstore.cli.arguments import WrongUseError, parse_offset, parse_timestamp_ms
+from kstore.cli.commands.options import (
+    Directory,
+    EndOffset,
+    Isolated,
+    Isolation,
+    Json,
+    KeyName,
+    MessageName,
+    Mode,
+    Partitions,
+    SchemaFile,
+    SchemaId,
+    SchemasPlace,
+    Since,
+    SkipDamaged,
+    Topics,
+    Until,
+    ValueMode,
+    ValueName,
+    selection_of,
+)
+from kstore.cli.output import Output
+
+
+@command("ls")
+def list_partitions(
+    out: Output,
+    directory: Directory,
+    topic: Topics = None,
+    partition: Partitions = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Read every batch for magics and codecs, not just the start of each file.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """List partitions: offsets, size, times, codecs."""
+    from kstore.cli import ls
+
+    return ls.run(selection_of(directory, topic, partition), out, is_json=json, is_exact=exact)
+
+
+@command("cat")
+def print_records(
+    out: Output,
+    directory: Directory,
+    topic: Topics = None,
+    partition: Partitions = None,
+    start: Annotated[
+        str, typer.Option("--from", metavar="N|-N|earliest|latest", help="First offset; -N: N before the end.")
+    ] = "earliest",
+    end: EndOffset = "latest",
+    since: Since = None,
+    until: Until = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", min=0, help="Show at most N records.")] = None,
+    control: Annotated[bool, typer.Option("--control", help="Also show control records.")] = False,
+    isolation: Isolated = Isolation.READ_UNCOMMITTED,
+    value: ValueName = None,
+    key: KeyName = None,
+    schemas: SchemasPlace = None,
+    schema: SchemaFile = None,
+    schema_id: SchemaId = None,
+    message: MessageName = None,
+    mode: Mode = ValueMode.PERMISSIVE,
+    skip_damaged: SkipDamaged = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with the records that come, until Ctrl-C.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Print records in offset order, one partition after another."""
+    from kstore.cli.printing import cat
+    from kstore.cli.printing.values import FormatOptions, ValueDecoding
+
+    wanted = cat.CatOptions(
+        start_offset=parse_offset(start, option="--from", counts_from_end=True),
+        end_offset=parse_offset(end, option="--to"),
+        since_ms=None if since is None else parse_timestamp_ms(since, option="--since"),
+        until_ms=None if until is None else parse_timestamp_ms(until, option="--until"),
+        limit=limit,
+        with_control=control,
+        only_committed=isolation is Isolation.READ_COMMITTED,
+        decoding=ValueDecoding.of(FormatOptions(value, key, schemas, schema, schema_id, message), mode.value),
+        skips_damaged=skip_damaged,
+    )
+    selection = selection_of(directory, topic, partition)
+    if not follow:
+        return cat.run(selection, wanted, out, is_json=json)
+    from kstore.cli.printing import follow as following
+
+    if end != "latest" or until is not None or skip_damaged:
+        raise WrongUseError("--follow takes no --to, --until or --skip-damaged: it has no end, and waits at damage")
+    return following.run(selection, wanted, out, is_json=json)
+
+
+@command("dump")
+def dump_files(
+    out: Output,
+    path: Annotated[
+        str, typer.Argument(metavar="FILE|DIR", help="A file of a partition or of a root, or such a directory.")
+    ],
+    topic: Topics = None,
+    partition: Partitions = None,
+    records: Annotated[bool, typer.Option("--records", help="Also show the records of each batch.")] = False,
+    offsets: Annotated[
+        bool, typer.Option("--offsets-decoder", help="Show records, decoded as __consumer_offsets records.")
+    ] = False,
+    transactions: Annotated[
+        bool, typer.Option("--transaction-log-decoder", help="Show records, decoded as __transaction_state records.")
+    ] = False,
+    share_state: Annotated[
+        bool, typer.Option("--share-group-state-decoder", help="Show records, decoded as __share_group_state records.")
+    ] = False,
+    metadata: Annotated[
+        bool, typer.Option("--cluster-metadata-decoder", help="Show records, decoded as __cluster_metadata records.")
+    ] = False,
+    remote_log: Annotated[
+        bool,
+        typer.Option("--remote-log-metadata-decoder", help="Show records, decoded as __remote_log_metadata records."),
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Show each batch or index entry of a file, even if damaged."""
+    from kstore.cli import dump
+    from kstore.cli.decoders import Decoder
+
+    options = (offsets, transactions, share_state, metadata, remote_log)
+    wanted = [kind for kind, is_set in zip(Decoder, options, strict=True) if is_set]
+    if len(wanted) > 1:
+        raise WrongUseError(f"only one decoder at a time, got {' and '.join(kind.value for kind in wanted)}")
+    decoder = wanted[0] if wanted else None
+    selection = selection_of(path, topic, partition)
+    return dump.run(selection, out, is_json=json, with_records=records, decoder=decoder)
+
+
+@command("offsets")
+def list_offsets(
+    out: Output,
+    directory: Directory,
+    time: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME|earliest|latest|max-timestamp", help="Epoch ms, ISO-8601 (UTC by default), or a name."
+        ),
+    ],
+    topic: Topics = None,
+    partition: Partitions = None,
+    isolation: Annotated[
+        Isolation, typer.Option(help="read_committed: the log ends at the last stable offset.")
+    ] = Isolation.READ_UNCOMMITTED,
+    json: Json = False,
+) -> int:
+    """Show the first offset at or after a time, as ListOffsets does."""
+    from kstore.cli import offsets
+
+    wanted = offsets.OffsetQuery(offsets.parse_time(time), only_committed=isolation is Isolation.READ_COMMITTED)
+    return offsets.run(selection_of(directory, topic, partition), wanted, out, is_json=json)
