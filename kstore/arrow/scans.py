@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from kstore._html import table_html
 from kstore.arrow import frames
 from kstore.arrow.columns import DEFAULT_COLUMNS, Binary
 from kstore.arrow.decoding import DEFAULT_BATCH_BYTES, ScanOptions, decode_ranges, strings_of
@@ -111,6 +112,28 @@ class Scan:
             f"Scan(partitions=[{', '.join(partitions[:_SHOWN_PARTITIONS])}{more}], ranges={len(self.ranges)}, "
             f"size_in_bytes={sum(scan_range.size_in_bytes for scan_range in self.ranges)}, "
             f"columns=[{', '.join(self.schema.names)}])"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return what is scanned, by partition, and the columns as tables, for notebooks; nothing is read."""
+        by_partition: dict[TopicPartition, list[ScanRange]] = {}
+        for scan_range in self.ranges:
+            by_partition.setdefault(scan_range.topic_partition, []).append(scan_range)
+        rows = [
+            (
+                *partition,
+                min(scan_range.start_offset for scan_range in ranges),
+                "log end" if (end := max(one.end_offset for one in ranges)) == MAX_OFFSET else end,
+                sum(scan_range.size_in_bytes for scan_range in ranges),
+            )
+            for partition, ranges in by_partition.items()
+        ]
+        names = ("topic", "partition", "start_offset", "end_offset", "size_in_bytes")
+        size = sum(scan_range.size_in_bytes for scan_range in self.ranges)
+        title = f"Scan of {len(rows)} partitions: {len(self.ranges)} ranges, {size:,} bytes"
+        columns = [(field.name, str(field.type)) for field in self.schema]
+        return table_html(title, names, rows, count=len(rows)) + table_html(
+            "Columns", ("column", "type"), columns, count=len(columns)
         )
 
     def to_reader(self) -> pa.RecordBatchReader:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from kstore._deprecated import with_old_names
+from kstore._html import fields_html, table_html
 from kstore.config import MAX_INT64, LogConfig
 from kstore.env import Arrivals, Closing, Env, StrPath, split_path
 from kstore.errors import KStoreError, checked_index, checked_int
@@ -78,6 +79,26 @@ class Log(Closing):
             "segments": len(self.segments),
             "size_in_bytes": self.size_in_bytes,
         }
+
+    def _repr_html_(self) -> str:
+        """Return the log and its first segments as tables, for notebooks.
+
+        Cost: that of log_end_offset; nothing is read after close().
+        """
+        fields: dict[str, object] = dict(self._shown())
+        if self.is_closed:
+            fields["is_closed"] = "True"
+        else:
+            for name in ("log_start_offset", "log_end_offset"):
+                try:
+                    fields[name] = getattr(self, name)
+                except KStoreError as error:
+                    fields[name] = f"{type(error).__name__}: {error}"
+        segments = self.segments
+        rows = ((segment.base_offset, segment.size_in_bytes) for segment in segments)
+        return fields_html(f"{type(self).__name__} {self.topic_partition}", fields.items()) + table_html(
+            "Segments", ("base_offset", "size_in_bytes"), rows, count=len(segments)
+        )
 
     def close(self) -> None:
         """Close the files; a second call does nothing."""

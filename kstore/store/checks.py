@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kstore._deprecated import with_old_names
+from kstore._html import table_html
 from kstore.config import LogConfig, config_or_default
 from kstore.env import Env, StrPath, locate
 from kstore.errors import LogNotFoundError, LogReplacedError
@@ -42,6 +43,39 @@ class VerificationReport(NamedTuple):
     def is_unharmed(self) -> bool:
         """Whether nothing was found damaged, and no loss is proven."""
         return not self.damage and not any(loss.is_proven for loss in self.losses)
+
+    def _repr_html_(self) -> str:
+        """Return the verdict, what is damaged or lost, and the partitions as tables, for notebooks: damaged first."""
+        damage, losses = self.damage, self.losses
+        title = (
+            f"VerificationReport of {len(self.partitions)} partitions: "
+            f"{len(damage)} damaged ranges, {sum(loss.is_proven for loss in losses)} proven losses, "
+            f"{sum(not loss.is_proven for loss in losses)} likely losses"
+        )
+        worst_first = sorted(self.partitions, key=lambda verified: (verified.is_unharmed, verified.topic_partition))
+        rows = (
+            (
+                *verified.topic_partition,
+                verified.log_start_offset,
+                verified.log_end_offset,
+                verified.batch_count,
+                verified.record_count,
+                len(verified.damage),
+            )
+            for verified in worst_first
+        )
+        names = ("topic", "partition", "log_start_offset", "log_end_offset", "batches", "records", "damaged ranges")
+        tables = [table_html(title, names, rows, count=len(worst_first))]
+        if damage:
+            tables.append(table_html("Damage", Damage._fields, damage, count=len(damage)))
+        if losses:
+            lost = (
+                (str(loss.topic_partition), loss.first_offset, loss.last_offset, loss.is_proven, loss.evidence)
+                for loss in losses
+            )
+            of_loss = ("partition", "first_offset", "last_offset", "is_proven", "evidence")
+            tables.append(table_html("Losses", of_loss, lost, count=len(losses)))
+        return "".join(tables)
 
 
 def verify(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import uuid
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from kstore._deprecated import with_old_names
+from kstore._html import table_html
 from kstore.config import LogConfig
 from kstore.env import ENOENT, Arrivals, Closing, Env, Listeners, join_path
 from kstore.errors import KStoreError, LogClosedError, LogNotFoundError, checked_index
@@ -104,6 +106,13 @@ class RootLogs(Closing, Generic[_SomeLog]):
             f"{type(self).__name__}(root={self.root!r}, topics={len(self.topics)}, "
             f"partitions={len(self.partitions)}{closed})"
         )
+
+    def _repr_html_(self) -> str:
+        """Return the topics as a table, for notebooks; no log is opened."""
+        counts = sorted(Counter(topic for topic, _ in self.partitions).items())
+        closed = ", closed" if self._is_closed else ""
+        title = f"{type(self).__name__} of {self.root}: {len(counts)} topics, {len(self.partitions)} partitions{closed}"
+        return table_html(title, ("topic", "partitions"), counts, count=len(counts))
 
     @property
     def topics(self) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ LAYERS = {
     "serializers": 1,
     "waiting": 1,
     "_deprecated": 1,
+    "_html": 1,
     "_core": 2,
     "compression": 3,
     "env": 3,

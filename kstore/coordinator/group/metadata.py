@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
+from kstore._html import table_html
 from kstore.coordinator.group.records import DecodedRecord, GroupRecords, decoded
 from kstore.coordinator.store import ReadableLog, ReadableStore
 from kstore.errors import KStoreError, LogNotFoundError
@@ -78,6 +79,38 @@ class Group:
     offsets: Mapping[TopicPartition, GroupOffset]
     pending: Mapping[TopicPartition, OffsetAndMetadata]
 
+    def _repr_html_(self) -> str:
+        """Return the committed offsets as a table, for notebooks."""
+        title = f"Group {self.group_id}: {self.type}, {self.state}, {len(self.members)} members"
+        rows = (
+            (*partition, offset.committed.offset, offset.log_end_offset, offset.lag)
+            for partition, offset in self.offsets.items()
+        )
+        names = ("topic", "partition", "committed offset", "log end offset", "lag")
+        return table_html(title, names, rows, count=len(self.offsets))
+
+
+class Groups(tuple[Group, ...]):
+    """Groups by group id: a tuple that notebooks show as a table."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        """Return the groups as a table, for notebooks; lag: in total, of partitions whose log end is known."""
+        rows = (
+            (
+                group.group_id,
+                group.type,
+                group.state,
+                len(group.members),
+                len(group.offsets),
+                sum(offset.lag or 0 for offset in group.offsets.values()),
+            )
+            for group in self
+        )
+        names = ("group", "type", "state", "members", "partitions", "lag")
+        return table_html(f"{len(self)} groups", names, rows, count=len(self))
+
 
 def groups_in(
     store: ReadableStore,
@@ -105,7 +138,7 @@ def groups_in(
             on_error(error)
     view = _StoreView(store, on_error)
     names = states.keys() if groups is None else states.keys() & set(groups)
-    return tuple(states[name].group(view) for name in sorted(names) if states[name].exists)
+    return Groups(states[name].group(view) for name in sorted(names) if states[name].exists)
 
 
 def _states_in(log: ReadableLog) -> dict[str, _GroupState]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
+from kstore._html import fields_html, table_html
 from kstore.config import MAX_INT64, LogConfig
 from kstore.env import Env, OpenFiles, join_path
 from kstore.log.damage import Damage, LostOffsets, SuspectedLoss, joined_ranges
@@ -97,6 +98,23 @@ class RecoveryReport(NamedTuple):
     def lost(self) -> tuple[LostOffsets, ...]:
         """The offsets that no read gets any more, as separate ranges in rising order: those of `outcomes`."""
         return joined_ranges(LostOffsets(start, end) for _, start, end in self.outcomes)
+
+    def _repr_html_(self) -> str:
+        """Return what was done, and about which damage, as tables, for notebooks."""
+        counts = {name: value if isinstance(value, int) else len(value) for name, value in self._asdict().items()}
+        counts["lost ranges of offsets"] = len(self.lost)
+        del counts["outcomes"]
+        verdict = "unharmed" if self.is_unharmed else "damaged"
+        fields = fields_html(f"RecoveryReport: {verdict}", counts.items())
+        if not self.damage:
+            return fields
+        outcomes = self.outcomes or (DamageOutcome("-", 0, 0),) * len(self.damage)
+        rows = (
+            (*damage, outcome.action, *((None, None) if outcome.action == "-" else outcome[1:]))
+            for damage, outcome in zip(self.damage, outcomes, strict=True)
+        )
+        names = (*Damage._fields, *DamageOutcome._fields)
+        return fields + table_html("Damage", names, rows, count=len(self.damage))
 
 
 class LoadedLog(NamedTuple):
