@@ -19,7 +19,7 @@ _SCHEMAS = parse_schemas(METADATA_RECORDS)
 
 def metadata(type_id: int, version: int = 0, **fields: Any) -> bytes:
     """Return the value of a metadata record."""
-    return bytes((1, type_id, version)) + encode_message(_SCHEMAS[type_id], fields, version=0)
+    return bytes((1, type_id, version)) + encode_message(_SCHEMAS[type_id], fields, version=version)
 
 
 def topic(name: str, topic_id: uuid.UUID) -> bytes:

@@ -52,6 +52,8 @@ CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
 QUORUM_STATE = "quorum-state"
+# Of the snapshots of a KRaft log, and of BOOTSTRAP_CHECKPOINT.
+METADATA_SNAPSHOT_SUFFIX = ".checkpoint"
 BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 # kstore's own file next to the segments; brokers ignore names that they do not know.
 DURABLE_POINT = "kstore-durable-point"
