@@ -252,7 +252,7 @@ def _take_controller(image: MetadataImage, fields: Mapping[str, Any]) -> None:
     image.controllers[fields["controllerId"]] = dict(fields)
 
 
-def _broker_of(image: MetadataImage, broker_id: int, epoch: int) -> dict[str, Any]:
+def _broker_of(image: MetadataImage, broker_id: int, *, epoch: int) -> dict[str, Any]:
     broker = image.brokers.get(broker_id)
     if broker is None or broker["brokerEpoch"] != epoch:
         found = "none" if broker is None else f"epoch {broker['brokerEpoch']}"
@@ -261,7 +261,7 @@ def _broker_of(image: MetadataImage, broker_id: int, epoch: int) -> dict[str, An
 
 
 def _change_broker(image: MetadataImage, fields: Mapping[str, Any]) -> None:
-    broker = _broker_of(image, fields["brokerId"], fields["brokerEpoch"])
+    broker = _broker_of(image, fields["brokerId"], epoch=fields["brokerEpoch"])
     # -1, 0 and 1: unset, unchanged, set. Of inControlledShutdown only 1 changes anything.
     if fields.get("fenced", 0):
         broker["fenced"] = fields["fenced"] > 0
@@ -274,11 +274,11 @@ def _change_broker(image: MetadataImage, fields: Mapping[str, Any]) -> None:
 
 
 def _fence(image: MetadataImage, fields: Mapping[str, Any]) -> None:
-    _broker_of(image, fields["id"], fields["epoch"])["fenced"] = True
+    _broker_of(image, fields["id"], epoch=fields["epoch"])["fenced"] = True
 
 
 def _unfence(image: MetadataImage, fields: Mapping[str, Any]) -> None:
-    _broker_of(image, fields["id"], fields["epoch"])["fenced"] = False
+    _broker_of(image, fields["id"], epoch=fields["epoch"])["fenced"] = False
 
 
 def _take_scram(image: MetadataImage, fields: Mapping[str, Any]) -> None:
