@@ -10,8 +10,8 @@ from kstore.cli import EXIT_DAMAGE, EXIT_FINE
 from kstore.cli.arguments import WrongUseError
 from kstore.cli.output import printable
 from kstore.cli.render import JSON_TEXT, plain_value, time_text
-from kstore.env import join_path, locate, shown_path, split_path
-from kstore.log.files.names import CLUSTER_METADATA_TOPIC, METADATA_SNAPSHOT_SUFFIX, find_partition
+from kstore.env import FileKind, join_path, locate, shown_path, split_path
+from kstore.log.files.names import CLUSTER_METADATA_TOPIC, find_partition
 from kstore.log.files.root_files import id_text
 from kstore.store.metadata.replay import read_metadata, read_snapshot
 from kstore.types import TopicPartition
@@ -66,7 +66,8 @@ def read(directory: StrPath, *, at: int | None = None) -> ClusterMetadata:
     """
     env, path = locate(directory, None)
     name = split_path(path)[1]
-    if name.endswith(METADATA_SNAPSHOT_SUFFIX):
+    status = env.stat(path)
+    if status is not None and status.kind is FileKind.FILE:
         if at is not None:
             raise WrongUseError("--at is for a directory: one snapshot has one state")
         return read_snapshot(path, env)

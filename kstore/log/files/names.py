@@ -52,8 +52,6 @@ CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
 QUORUM_STATE = "quorum-state"
-# Of the snapshots of a KRaft log, and of BOOTSTRAP_CHECKPOINT.
-METADATA_SNAPSHOT_SUFFIX = ".checkpoint"
 BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 # kstore's own file next to the segments; brokers ignore names that they do not know.
 DURABLE_POINT = "kstore-durable-point"
@@ -71,7 +69,7 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 MAX_PARTITION = MAX_INT32
 
 _SEGMENT_NAME = re.compile(r"([0-9]{20})(\.(?:log|index|timeindex|txnindex|snapshot))")
-_METADATA_SNAPSHOT_NAME = re.compile(r"([0-9]{20})-[0-9]{10}\.checkpoint")
+_METADATA_SNAPSHOT_NAME = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 _RETIRED_DIRECTORY = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-(delete|stray|future)")
@@ -114,6 +112,12 @@ def metadata_snapshot_offset(name: str) -> int | None:
     """Return the offset up to which a KRaft snapshot goes, by its name; None if it is not one."""
     match = _METADATA_SNAPSHOT_NAME.fullmatch(name)
     return int(match[1]) if match is not None and int(match[1]) <= MAX_OFFSET else None
+
+
+def metadata_snapshot_epoch(name: str) -> int | None:
+    """Return the leader epoch of the last record in a KRaft snapshot, by its name; None if it is not one."""
+    match = _METADATA_SNAPSHOT_NAME.fullmatch(name)
+    return None if match is None else int(match[2])
 
 
 def base_offset_file_name(base_offset: int, *, suffix: str) -> str:

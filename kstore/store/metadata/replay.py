@@ -15,9 +15,9 @@ from kstore.errors import CorruptCheckpointError, CorruptionError, OffsetError, 
 from kstore.log.directory_source import DirectorySource
 from kstore.log.files.checkpoints import malformed, read_text
 from kstore.log.files.names import (
-    METADATA_SNAPSHOT_SUFFIX,
     QUORUM_STATE,
     PartitionDirectory,
+    metadata_snapshot_epoch,
     metadata_snapshot_offset,
 )
 from kstore.log.log import Log
@@ -161,10 +161,10 @@ def _read_snapshot(path: str, replay: _Replay, env: Env) -> None:
     if not is_whole:
         raise malformed(path, "expected a snapshot with a footer, found none")
     name = split_path(path)[1]
-    offset = metadata_snapshot_offset(name)
-    if offset is not None:
+    offset, epoch = metadata_snapshot_offset(name), metadata_snapshot_epoch(name)
+    if offset is not None and epoch is not None:
         metadata.snapshot_offset = metadata.end_offset = offset
-        metadata.epoch = int(name.removesuffix(METADATA_SNAPSHOT_SUFFIX).rpartition("-")[2])
+        metadata.epoch = epoch
 
 
 def _has_footer(batch: RecordBatch) -> bool:
