@@ -12,6 +12,8 @@ import typer
 from kstore.cli import EXIT_BROKEN_PIPE, EXIT_DAMAGE, EXIT_INTERRUPTED, EXIT_WRONG_USE
 from kstore.cli.arguments import WrongUseError
 from kstore.cli.output import Output
+from kstore.cli.shell.completion import prepare
+from kstore.cli.shell.help import CommandWithExamples, GroupedCommands, group_of
 from kstore.errors import KStoreError
 
 if TYPE_CHECKING:
@@ -24,9 +26,10 @@ IS_TERMINAL = sys.stdout is not None and sys.stdout.isatty()
 
 app = typer.Typer(
     name="kstore",
+    cls=GroupedCommands,
     help="Read and write the files of an Apache Kafka broker, without the broker.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=False,  # two options in each help; `kstore completion` prints and installs the scripts
     pretty_exceptions_enable=False,
     rich_markup_mode="rich" if IS_TERMINAL else None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -38,6 +41,7 @@ def run() -> int:
     """Run the application with the arguments of the process and return its exit status."""
     from kstore.cli import commands  # registers them
 
+    prepare()
     try:
         commands.app(prog_name="kstore")
     except SystemExit as stop:
@@ -106,7 +110,8 @@ def command(name: str) -> Callable[[Callable[Concatenate[Output, Arguments], int
         signature = inspect.signature(function, eval_str=True)
         _, *options = signature.parameters.values()
         vars(run_command)["__signature__"] = signature.replace(parameters=options)
-        return app.command(name)(run_command)
+        panel = group_of(function.__module__)
+        return app.command(name, cls=CommandWithExamples, rich_help_panel=panel)(run_command)
 
     return register
 

@@ -18,4 +18,7 @@ from kstore.cli.commands import moving  # noqa: F401
 # isort: split
 from kstore.cli.commands import operating  # noqa: F401
 
+# isort: split
+from kstore.cli.commands import shell  # noqa: F401
+
 __all__ = ["app"]

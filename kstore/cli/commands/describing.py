@@ -9,6 +9,7 @@ import typer
 from kstore.cli.app import command
 from kstore.cli.commands.options import Directory, Json, Partitions, Topics, selection_of
 from kstore.cli.output import Output
+from kstore.cli.shell.completion import groups_of
 from kstore.config import MIB
 
 
@@ -17,7 +18,8 @@ def describe_groups(
     out: Output,
     directory: Annotated[str, typer.Argument(metavar="DIR", help="A log.dirs root.")],
     group: Annotated[
-        list[str] | None, typer.Option("--group", metavar="GROUP", help="Only this group; repeatable.")
+        list[str] | None,
+        typer.Option("--group", metavar="GROUP", autocompletion=groups_of, help="Only this group; repeatable."),
     ] = None,
     json: Json = False,
 ) -> int:

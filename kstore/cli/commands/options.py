@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kstore.cli.arguments import PartitionSelection
+from kstore.cli.shell.completion import partitions_of, topics_of
 
 
 class ValueMode(str, Enum):
@@ -27,9 +28,15 @@ class Isolation(str, Enum):
 
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="A partition directory or a log.dirs root.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
-Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic; repeatable.")]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="TOPIC", autocompletion=topics_of, help="Only this topic; repeatable."),
+]
 Partitions = Annotated[
-    list[int] | None, typer.Option("--partition", metavar="N", min=0, help="Only this partition; repeatable.")
+    list[int] | None,
+    typer.Option(
+        "--partition", metavar="N", min=0, autocompletion=partitions_of, help="Only this partition; repeatable."
+    ),
 ]
 EndOffset = Annotated[str, typer.Option("--to", metavar="N|earliest|latest", help="Only offsets below this one.")]
 Since = Annotated[

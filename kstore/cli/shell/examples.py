@@ -1,0 +1,63 @@
+"""The examples of each command, which its help ends with."""
+
+from __future__ import annotations
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "ls": (
+        "kstore ls /var/lib/kafka --topic orders",
+        "kstore ls --json /var/lib/kafka/orders-0",
+    ),
+    "cat": (
+        "kstore cat /var/lib/kafka --topic orders --from -10",
+        "kstore cat --json /var/lib/kafka/orders-0 --since 2024-05-01T12:00:00Z --limit 100",
+        "kstore cat /var/lib/kafka --topic orders --value avro --follow",
+    ),
+    "dump": (
+        "kstore dump /var/lib/kafka/orders-0/00000000000000000000.log --records",
+        "kstore dump /var/lib/kafka/__consumer_offsets-7 --offsets-decoder",
+    ),
+    "offsets": (
+        "kstore offsets /var/lib/kafka --topic orders --time 2024-05-01T12:00:00Z",
+        "kstore offsets /var/lib/kafka --time latest --isolation read_committed",
+    ),
+    "groups": (
+        "kstore groups /var/lib/kafka",
+        "kstore groups /var/lib/kafka --group billing --json",
+    ),
+    "schemas": (
+        "kstore schemas /var/lib/kafka",
+        "kstore schemas /var/lib/kafka --subject orders-value --version latest",
+    ),
+    "stat": (
+        "kstore stat /var/lib/kafka --topic orders --top 10",
+        "kstore stat /var/lib/kafka --shallow --rates",
+    ),
+    "verify": (
+        "kstore verify /var/lib/kafka",
+        "kstore verify /var/lib/kafka --topic orders --shallow --json",
+    ),
+    "recover": (
+        "kstore recover /var/lib/kafka --dry-run",
+        "kstore recover /var/lib/kafka/orders-0 --mode salvage --dry-run",
+    ),
+    "compact": (
+        "kstore compact /var/lib/kafka --topic customers --dry-run",
+        "kstore compact /var/lib/kafka --min-dirty-ratio 0.5",
+    ),
+    "retention": (
+        "kstore retention /var/lib/kafka --topic orders --retention-ms 604800000 --dry-run",
+        "kstore retention /var/lib/kafka --retention-bytes 1073741824",
+    ),
+    "import": (
+        "kstore import orders.jsonl /var/lib/kafka --topic orders --partition 0",
+        "kstore import - /var/lib/kafka/orders-0 --compression zstd",
+    ),
+    "export": (
+        "kstore export /var/lib/kafka out/ --topic orders",
+        "kstore export /var/lib/kafka out/ --topic orders --value avro --schema latest --flatten",
+    ),
+    "completion": (
+        "kstore completion bash > ~/.local/share/bash-completion/completions/kstore",
+        "kstore completion zsh --install",
+    ),
+}

@@ -1,0 +1,72 @@
+"""Help: commands in groups, and examples at the end of a command's help, on terminals and in pipes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from typer.core import TyperCommand, TyperGroup
+
+from kstore.cli.shell.examples import EXAMPLES
+
+if TYPE_CHECKING:
+    from typer._click.core import Context
+    from typer._click.formatting import HelpFormatter
+
+# The group of a command, by the module of kstore.cli.commands that has it; the groups stand in this order.
+GROUPS = {
+    "reading": "Read",
+    "describing": "Describe",
+    "coordinating": "Groups and transactions",
+    "checking": "Check and repair",
+    "operating": "Operate",
+    "cleaning": "Clean",
+    "moving": "Move",
+    "shell": "Shell",
+}
+
+
+def group_of(module: str) -> str:
+    """Return the group in the help of the commands of a module; one that has no name of its own is named after it."""
+    name = module.rpartition(".")[2]
+    return GROUPS.get(name, name.capitalize())
+
+
+class GroupedCommands(TyperGroup):
+    """The application: its help lists the commands by group. On a terminal Typer itself draws a panel for each."""
+
+    def list_commands(self, ctx: Context) -> list[str]:  # noqa: ARG002  # Typer passes it
+        """Return the names of the commands: by group, in the order of GROUPS; in a group as they were registered."""
+        order = list(GROUPS.values())
+
+        def place(name: str) -> int:
+            group = self._group(name)
+            return order.index(group) if group in order else len(order)
+
+        return sorted(self.commands, key=place)
+
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write one section for each group."""
+        rows: dict[str, list[tuple[str, str]]] = {}
+        names = self.list_commands(ctx)
+        width = max(map(len, names))
+        for name in names:
+            shown = self.commands[name].get_short_help_str(formatter.width - 6 - width)
+            rows.setdefault(self._group(name), []).append((name.ljust(width), shown))
+        for group, lines in rows.items():
+            with formatter.section(group):
+                formatter.write_dl(lines)
+
+    def _group(self, name: str) -> str:
+        command = self.commands[name]
+        return (command.rich_help_panel if isinstance(command, TyperCommand) else None) or ""
+
+
+class CommandWithExamples(TyperCommand):
+    """A command whose help ends with its examples."""
+
+    def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write the help; on a terminal Typer has printed all of it but the examples."""
+        super().format_help(ctx, formatter)
+        examples = EXAMPLES.get(self.name or "", ())
+        if examples:
+            formatter.write("\nExamples:\n" + "".join(f"  {example}\n" for example in examples))
