@@ -10,9 +10,8 @@ import subprocess
 import pytest
 import typer.main
 
-from kstore.arrow.columns import TYPES
 from kstore.cli import commands
-from kstore.cli.shell.completion import COLUMNS, VARIABLE
+from kstore.cli.shell.completion import VARIABLE
 from kstore.cli.shell.examples import EXAMPLES
 from kstore.cli.shell.help import GROUPS, group_of
 from tests.cli.runner import runner
@@ -76,10 +75,6 @@ def test_module_without_a_group_gives_its_name(kstore):
     assert group_of("kstore.cli.commands.mending") == "Mending"
 
 
-def test_columns_that_are_completed_are_those_of_a_scan():
-    assert tuple(TYPES) == COLUMNS
-
-
 def test_completion_offers_topics_partitions_and_columns(kstore, monkeypatch, tmp_path):
     names = ("orders-0", "orders-11", "payments-2", "a-b-3")
     root = write_root(tmp_path / "logs", {name: [[batch(0)]] for name in names})
@@ -94,7 +89,7 @@ def test_completion_offers_topics_partitions_and_columns(kstore, monkeypatch, tm
 
 def test_completion_reads_no_offsets_topic_that_is_large(kstore, monkeypatch, tmp_path):
     root = write_root(tmp_path / "logs", {"__consumer_offsets-0": [[batch(0, value_bytes=(1 << 20) + 1)]]})
-    monkeypatch.setattr("kstore.consumer.read_groups", lambda directory: pytest.fail("read"))
+    monkeypatch.setattr("kstore.consumer.read_groups", lambda _: pytest.fail("read"))
     assert completed(kstore, monkeypatch, f"kstore groups {root} --group ") == []
 
 
@@ -112,8 +107,9 @@ def test_bash_completes_with_the_script(kstore, tmp_path):
     script = kstore("completion", "bash").out
     offered = "complete -p kstore; declare -F _kstore_completion"
     done = subprocess.run(["bash", "-c", f"{script}\n{offered}"], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["complete", "-o", "default", "-F", "_kstore_completion", "kstore"] + [
-        "_kstore_completion"
+    assert done.stdout.split("\n")[:2] == [
+        "complete -o default -F _kstore_completion kstore",
+        "_kstore_completion",
     ]
 
 

@@ -2,48 +2,40 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import typer
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from kstore.env.process import variable
+from kstore.errors import KStoreError
+
 
 # Typer's protocol: a completion script runs the command with this variable set.
 VARIABLE = "_KSTORE_COMPLETE"
-# The columns of kstore.arrow.columns, which takes longer to import than a user waits for a completion.
-COLUMNS = (
-    "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "magic", "codec",
-    "leaderEpoch", "producerId", "producerEpoch", "sequence", "isTransactional", "isControl", "position",
-)  # fmt: skip
 # Completion reads no more of __consumer_offsets than this.
 MOST_OFFSETS_BYTES = 1 << 20
 
 
 def prepare() -> None:
     """Let the process answer a completion script, if one started it."""
-    if VARIABLE in os.environ:
-        from typer.completion import completion_init
+    if variable(VARIABLE) is not None:
+        from typer.completion import completion_init  # type: ignore[attr-defined]
 
         completion_init()
 
 
 def script_of(shell: str) -> str:
     """Return the completion script for a shell: bash, zsh or fish."""
-    from typer import completion
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
-    script: str = vars(completion)["get_completion_script"](prog_name="kstore", complete_var=VARIABLE, shell=shell)
+    script: str = get_completion_script(prog_name="kstore", complete_var=VARIABLE, shell=shell)
     return script
 
 
-def install(shell: str) -> Path:
+def install(shell: str) -> str:
     """Install the completion script for a shell of this user, and return its path.  Raises: OSError."""
-    from typer import completion
+    from typer.completion import install as installed  # type: ignore[attr-defined]
 
-    _, path = vars(completion)["install"](shell=shell, prog_name="kstore", complete_var=VARIABLE)
-    return Path(path)
+    _, path = installed(shell=shell, prog_name="kstore", complete_var=VARIABLE)
+    return str(path)
 
 
 def topics_of(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -60,47 +52,51 @@ def partitions_of(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def columns_of(incomplete: str) -> list[str]:
     """Return the columns of a scan; after a comma, those that can follow."""
+    from kstore.arrow.columns import TYPES
+
     before, comma, word = incomplete.rpartition(",")
     given = set(before.split(","))
-    return [f"{before}{comma}{name}" for name in COLUMNS if name.startswith(word) and name not in given]
+    return [f"{before}{comma}{name}" for name in TYPES if name.startswith(word) and name not in given]
 
 
 def groups_of(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the groups of DIR that begin with what was typed; none if to find them would take long."""
     from kstore.consumer import read_groups
-    from kstore.errors import KStoreError
 
     directory = _directory(ctx)
     try:
         if not 0 < _offsets_size(directory) <= MOST_OFFSETS_BYTES:
             return []
         names = [group.group_id for group in read_groups(directory)]
-    except (KStoreError, OSError):
+    except KStoreError:
         return []
     return [name for name in names if name.startswith(incomplete)]
 
 
 def _offsets_size(directory: str) -> int:
-    size = 0
-    for topic, number in _partitions(directory):
-        if topic == "__consumer_offsets":
-            with os.scandir(f"{directory}/{topic}-{number}") as entries:
-                size += sum(entry.stat().st_size for entry in entries if entry.name.endswith(".log"))
-    return size
+    from kstore.env import join_path, locate
+
+    env, root = locate(directory)
+    places = [join_path(root, f"{topic}-{n}") for topic, n in _partitions(directory) if topic == "__consumer_offsets"]
+    files = [join_path(place, name) for place in places for name in env.listdir(place) if name.endswith(".log")]
+    return sum(status.size_in_bytes for status in map(env.stat, files) if status is not None)
 
 
 def _directory(ctx: typer.Context) -> str:
     """Return DIR, an empty text if it was not given yet. Typer leaves it in `args` before an option without a value."""
-    given = ctx.params.get("directory") or ctx.params.get("path") or next(iter(ctx.args), "")
-    return os.path.expanduser(str(given))
+    given = str(ctx.params.get("directory") or ctx.params.get("path") or next(iter(ctx.args), ""))
+    return f"{variable('HOME') or ''}{given[1:]}" if given.startswith("~/") else given
 
 
-def _partitions(directory: str) -> Iterator[tuple[str, int]]:
+def _partitions(directory: str) -> list[tuple[str, int]]:
+    """Return what is named like a partition in a local directory."""
+    from kstore.env import is_local, locate
+    from kstore.log.files.names import parse_partition_directory_name
+
+    if not directory or not is_local(directory):
+        return []
     try:
-        names = os.listdir(directory) if directory else []
-    except OSError:
-        return
-    for name in names:
-        topic, _, number = name.rpartition("-")
-        if topic and number.isascii() and number.isdigit():
-            yield topic, int(number)
+        env, root = locate(directory)
+        return [found for found in map(parse_partition_directory_name, env.listdir(root)) if found is not None]
+    except KStoreError:
+        return []

@@ -50,7 +50,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "import": (
         "kstore import orders.jsonl /var/lib/kafka --topic orders --partition 0",
-        "kstore import - /var/lib/kafka/orders-0 --compression zstd",
+        "kstore import - /var/lib/kafka/orders-0 --keep-offsets",
     ),
     "export": (
         "kstore export /var/lib/kafka out/ --topic orders",
