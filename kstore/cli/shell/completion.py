@@ -7,7 +7,6 @@ import typer
 from kstore.env.process import variable
 from kstore.errors import KStoreError
 
-
 # Typer's protocol: a completion script runs the command with this variable set.
 VARIABLE = "_KSTORE_COMPLETE"
 # Completion reads no more of __consumer_offsets than this.
