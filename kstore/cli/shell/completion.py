@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
 import typer
 
-from kstore.env.process import variable
 from kstore.errors import KStoreError
 
 # Typer's protocol: a completion script runs the command with this variable set.
@@ -15,7 +16,7 @@ MOST_OFFSETS_BYTES = 1 << 20
 
 def prepare() -> None:
     """Let the process answer a completion script, if one started it."""
-    if variable(VARIABLE) is not None:
+    if VARIABLE in os.environ:
         from typer.completion import completion_init  # type: ignore[attr-defined]
 
         completion_init()
@@ -84,7 +85,7 @@ def _offsets_size(directory: str) -> int:
 def _directory(ctx: typer.Context) -> str:
     """Return DIR, an empty text if it was not given yet. Typer leaves it in `args` before an option without a value."""
     given = str(ctx.params.get("directory") or ctx.params.get("path") or next(iter(ctx.args), ""))
-    return f"{variable('HOME') or ''}{given[1:]}" if given.startswith("~/") else given
+    return f"{os.environ.get('HOME', '')}{given[1:]}" if given.startswith("~/") else given
 
 
 def _partitions(directory: str) -> list[tuple[str, int]]:
