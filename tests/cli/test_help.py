@@ -40,6 +40,7 @@ def completed(kstore, monkeypatch, line):
 def test_help_ends_with_the_examples_of_the_command(kstore, name):
     run = kstore(name, "--help")
     assert run.status == 0
+    assert name in EXAMPLES, "add its examples to kstore/cli/shell/examples.py"
     *_, examples = run.out.partition("\nExamples:\n")
     assert [line.strip() for line in examples.splitlines()] == list(EXAMPLES[name])
 

@@ -56,6 +56,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "kstore export /var/lib/kafka out/ --topic orders",
         "kstore export /var/lib/kafka out/ --topic orders --value avro --schema latest --flatten",
     ),
+    "metadata": (
+        "kstore metadata /var/lib/kafka topics/orders --tree",
+        "kstore metadata /var/lib/kafka configs --at 5000 --json",
+    ),
     "completion": (
         "kstore completion bash > ~/.local/share/bash-completion/completions/kstore",
         "kstore completion zsh --install",
