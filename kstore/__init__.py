@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kstore.archive import ExportSummary as ExportSummary
+    from kstore.archive import RestoredPartition as RestoredPartition
+    from kstore.archive import RestoreSummary as RestoreSummary
     from kstore.archive import TableSummary as TableSummary
     from kstore.archive import export as export
+    from kstore.archive import restore as restore
     from kstore.arrow import Scan as Scan
     from kstore.arrow import pack_record_batch as pack_record_batch
     from kstore.arrow import scan as scan
@@ -71,6 +74,7 @@ if TYPE_CHECKING:
     from kstore.errors import RecordErrorReason as RecordErrorReason
     from kstore.errors import RecordTooLargeError as RecordTooLargeError
     from kstore.errors import RecordValidationError as RecordValidationError
+    from kstore.errors import RestoreError as RestoreError
     from kstore.errors import SchemaError as SchemaError
     from kstore.errors import SchemaNotFoundError as SchemaNotFoundError
     from kstore.errors import SegmentTooLargeError as SegmentTooLargeError
@@ -144,7 +148,7 @@ if TYPE_CHECKING:
     from kstore.values.sources import read_schemas as read_schemas
 
 _ROOMS = {
-    "kstore.archive": ("ExportSummary", "TableSummary", "export"),
+    "kstore.archive": ("ExportSummary", "RestoreSummary", "RestoredPartition", "TableSummary", "export", "restore"),
     "kstore.arrow": ("Scan", "pack_record_batch", "scan"),
     "kstore.compression": ("CompressionType",),
     "kstore.config": ("LogConfig",),
@@ -197,6 +201,7 @@ _ROOMS = {
         "RecordErrorReason",
         "RecordTooLargeError",
         "RecordValidationError",
+        "RestoreError",
         "SegmentTooLargeError",
         "SchemaError",
         "SchemaNotFoundError",

@@ -171,6 +171,18 @@ class ExportTablesError(ExportError):
         self.summary = summary
 
 
+class RestoreError(KStoreError):
+    """A restore cannot start, or ended early. What the target had before is as it was.
+
+    Attributes: summary (a RestoreSummary: how far each partition came; None if nothing was changed). The error of the
+    call that failed is __cause__.
+    """
+
+    def __init__(self, message: str, *, summary: Any = None, path: str | None = None) -> None:
+        super().__init__(message, path=path)
+        self.summary = summary
+
+
 class ExportSourceError(ExportError):
     """The source no longer holds the offset at which an export continues: it was deleted, truncated or replaced.
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, overload
 
 from kstore.archive.manifest import ExportedFile, ExportedPartition, Manifest, read_manifest
 from kstore.archive.options import ExportArguments, Format, export_options
+from kstore.archive.restoring.run import RestoredPartition, RestoreSummary, restore
 from kstore.archive.run import ExportSummary, local_export
 from kstore.archive.tables.appending import TablePartition, TableSummary, export_to_table
 from kstore.archive.tables.naming import check_destination
@@ -23,10 +24,13 @@ __all__ = [
     "ExportedFile",
     "ExportedPartition",
     "Manifest",
+    "RestoreSummary",
+    "RestoredPartition",
     "TablePartition",
     "TableSummary",
     "export",
     "read_manifest",
+    "restore",
 ]
 
 

@@ -22,6 +22,7 @@ from kstore.errors import (
     LogNotFoundError,
     LogReplacedError,
     OffsetError,
+    RestoreError,
     SchemaNotFoundError,
     StorageError,
 )
@@ -318,10 +319,14 @@ def salvage_command(directory: str) -> str:
 
 
 def exit_status(error: KStoreError | WrongUseError) -> int:
-    """Return 2 for a usage error (no such log or schema, no permission, offset out of range, other options), else 1."""
+    """Return 2 for a usage error (no such log or schema, no permission, offset out of range, other options, a
+    target that a restore does not continue), else 1.
+    """
     if isinstance(error, WrongUseError | LogNotFoundError | SchemaNotFoundError | OffsetError | ExportOptionsError):
         return EXIT_WRONG_USE
     if isinstance(error, StorageError) and error.errno in WRONG_PATH_ERRNOS:
+        return EXIT_WRONG_USE
+    if isinstance(error, RestoreError) and error.summary is None:
         return EXIT_WRONG_USE
     return EXIT_DAMAGE
 

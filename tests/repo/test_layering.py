@@ -70,7 +70,8 @@ WINGS = {
     "consumer": "consumer, groups",
     "staging": "area < sink, committed < commit",
     "archive": (
-        "manifest < options < parts, files, typed < target < columns, plan < batches, segments < tasks, tables < run"
+        "manifest, restoring < options < parts, files, typed < target < columns, plan < batches, segments"
+        " < tasks, tables < run"
     ),
 }
 MAX_MODULES = 12

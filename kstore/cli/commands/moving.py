@@ -1,4 +1,4 @@
-"""Commands that take records in and out: import, export."""
+"""Commands that take records in and out: import, export, restore."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LastBatch(str, Enum):
 
 
 class OpenTransactions(str, Enum):
-    """Where `export --format kstore` ends in a log with open transactions."""
+    """Where `export --format kstore` and `restore` end in a log with open transactions."""
 
     WAIT = "wait"
     KEEP = "keep"
@@ -177,3 +177,43 @@ def export_records(
     )
     wanted = exporting.ExportWanted(directory, target, to_table, partition_by, given, threads, skip_lost)
     return exporting.run(wanted, out, is_json=json)
+
+
+@command("restore")
+def restore_partitions(
+    out: Output,
+    source: Annotated[
+        str,
+        typer.Argument(metavar="SOURCE", help="A root, a partition, an export of format kstore, or a URL of one."),
+    ],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="A log.dirs root, created if missing.")],
+    topic: Topics = None,
+    partition: Partitions = None,
+    to: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[TOPIC-N=]OFFSET", help="Only offsets below this one, of all or of one partition."),
+    ] = None,
+    until: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[TOPIC-N=]TIME", help="Only what is before the first record at or after this time."),
+    ] = None,
+    rename: Annotated[
+        list[str] | None, typer.Option(metavar="OLD=NEW", help="Another name for a topic; repeatable.")
+    ] = None,
+    topic_as: Annotated[
+        str | None,
+        typer.Option(metavar="TOPIC", help="The name of the only topic, also of a folder of segments."),
+    ] = None,
+    open_transactions: Annotated[
+        OpenTransactions, typer.Option(help="Keep transactions that are open at the end, or end where none is (wait).")
+    ] = OpenTransactions.KEEP,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be restored.")] = False,
+    json: Json = False,
+) -> int:
+    """Restore partitions up to an offset or a time."""
+    from kstore.cli import restoring
+
+    typed = restoring.TypedOptions(
+        source, target, topic, partition, to, until, rename, topic_as, open_transactions.value
+    )
+    return restoring.run(typed, out, is_dry_run=dry_run, is_json=json)

@@ -56,6 +56,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "kstore export /var/lib/kafka out/ --topic orders",
         "kstore export /var/lib/kafka out/ --topic orders --value avro --schema latest --flatten",
     ),
+    "restore": (
+        "kstore restore /var/lib/kafka restored/ --topic orders --until 2024-05-01 --dry-run",
+        "kstore restore /var/lib/kafka /var/lib/kafka --to orders-0=4200 --rename orders=old",
+    ),
     "metadata": (
         "kstore metadata /var/lib/kafka topics/orders --tree",
         "kstore metadata /var/lib/kafka configs --at 5000 --json",

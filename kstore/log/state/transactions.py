@@ -146,6 +146,37 @@ def transactions_ending_from(
                 yield EndedTransaction(header.producer_id, first_offset, header.last_offset)
 
 
+class OpenTransactions(NamedTuple):
+    """The transactions that are open at an offset: they have data below it, and no marker there.
+
+    open: (producer id, first offset) of each; settled_offset: the highest offset up to this one at which none is open.
+    """
+
+    open: tuple[tuple[int, int], ...]
+    settled_offset: int
+
+
+def open_transactions_at(segments: Iterable[LogSegment], end_offset: int, *, config: LogConfig) -> OpenTransactions:
+    """Return the transactions of a log that are open at an offset, as if the log ended there.
+
+    Raises: CorruptRecordError and other errors for damage in the walked range; LogReplacedError.
+    Cost: that of settle_transactions, up to the offset.
+    """
+    walk = _Walk(NOTHING_SETTLED, config)
+    settled_offset = end_offset
+    for segment in segments:
+        if segment.base_offset >= end_offset:
+            break
+        for header in _headers_from(segment, segment.base_offset):
+            if header.base_offset >= end_offset:
+                break
+            had_none = not walk.started
+            walk.note(segment, header)
+            if had_none and walk.started:
+                settled_offset = header.base_offset
+    return OpenTransactions(tuple(walk.started.items()), settled_offset if walk.started else end_offset)
+
+
 def producers_in(segments: Iterable[LogSegment], start_offset: int, *, end_offset: int) -> set[int]:
     """Return the ids of the producers with transactional data in [start_offset, end_offset) that a log still has.
 
