@@ -82,6 +82,8 @@ JSON_DECODER, JSON_PIECE = "the decoder over memory, JSON", "pyarrow.json over t
 TARGET_OF_PYARROW = 0.7
 TARGET_OF_FASTAVRO = 5.0
 TARGET_OF_PROJECTION = 2.0
+LIMIT_TWO = "kstore.scan, value as bytes, and avro.c for 2 of 20 fields"
+TARGET_OF_LIMIT = 0.8
 
 
 def rides(count: int) -> Iterator[dict[str, Any]]:
@@ -282,33 +284,73 @@ def projection_cases(settings: Settings) -> Iterator[Case]:
     count = max(500, settings.segment_bytes // RECORD_BYTES // 8)
     partition = log_of("wide", in_avro(TWENTY, wide(count)), settings.data_directory / f"wide-{count}")
     scan = partial(kstore.scan, partition, value="avro", schemas=registry_of(TWENTY), mode="FAILFAST")
-    yield projection_case(f"Avro, twenty fields: {count} records", scan, settings)
+    case = projection_case(f"Avro, twenty fields: {count} records", partition, scan, settings, limit_two(settings))
+    case.add_ratio(TWO, LIMIT_TWO, target=TARGET_OF_LIMIT)
+    yield case
     values = (json.dumps(row, separators=(",", ":")).encode() for row in wide(count))
     partition = log_of("wide", values, settings.data_directory / f"wide-json-{count}")
     scan = partial(kstore.scan, partition, value="json", schema=JSON_TWENTY, mode="FAILFAST")
-    yield projection_case(f"JSON, twenty fields: {count} records", scan, settings)
+    yield projection_case(f"JSON, twenty fields: {count} records", partition, scan, settings)
 
 
-def projection_case(title: str, scan: Callable[..., kstore.Scan], settings: Settings) -> Case:
-    """Time two of twenty fields of a scan against all."""
+def limit_two(settings: Settings) -> Callable[[Path], pa.StructArray] | None:
+    """Return what reads two of twenty fields by avro.c, of which all but these fields is the scan of bytes."""
+    library = compiled(SOURCE, FLAGS, settings) if platform.machine() == "x86_64" else None
+    if library is None:
+        return None
+    run = ctypes.CDLL(str(library)).limit_two
+    run.restype = ctypes.c_int64
+
+    def read(partition: Path) -> pa.StructArray:
+        chunks = []
+        for batch in kstore.scan(partition, columns=["value"]):
+            values = batch.column("value")
+            rows, (_, offsets, data) = len(values), values.buffers()
+            numbers, ends = np.empty(rows, np.float64), np.zeros(rows + 1, np.int32)
+            texts = np.empty(values.nbytes + 64, np.uint8)
+            run(
+                ctypes.c_void_p(data.address),
+                ctypes.c_void_p(offsets.address + 4 * values.offset),
+                ctypes.c_int64(rows),
+                ctypes.c_void_p(numbers.ctypes.data),
+                ctypes.byref(_Text(ends.ctypes.data, texts.ctypes.data)),
+            )
+            text = pa.StringArray.from_buffers(rows, pa.py_buffer(ends), pa.py_buffer(texts))
+            chunks.append(pa.StructArray.from_arrays([pa.array(numbers), text], names=["f06", "f13"]))
+        return pa.concat_arrays(chunks)
+
+    return read
+
+
+def projection_case(
+    title: str,
+    partition: Path,
+    scan: Callable[..., kstore.Scan],
+    settings: Settings,
+    limit: Callable[[Path], pa.StructArray] | None = None,
+) -> Case:
+    """Time two of twenty fields of a scan against all, and against what no projection saves."""
     two = ["value.f06", "value.f13"]
     whole = scan(columns=["value"]).to_table()["value"].combine_chunks()
     narrow = scan(columns=two).to_table()
-    require_equal(
-        "two fields",
-        {
-            TWO: [narrow[name].combine_chunks() for name in two],
-            ALL: [whole.field("f06"), whole.field("f13")],
-        },
-    )
+    answers: dict[str, object] = {
+        TWO: [narrow[name].combine_chunks() for name in two],
+        ALL: [whole.field("f06"), whole.field("f13")],
+    }
     count = len(whole)
     contestants = [
         Contestant(ALL, lambda: drain(scan(columns=["value"])), count),
         Contestant(TWO, lambda: drain(scan(columns=two)), count),
+        Contestant(BYTES, lambda: drain(kstore.scan(partition, columns=["value"])), count),
     ]
+    if limit is not None:
+        answers[LIMIT_TWO] = limit(partition).flatten()
+        contestants.append(Contestant(LIMIT_TWO, without_result(partial(limit, partition)), count))
+    require_equal("two fields", answers)
     case = Case(title=title, unit="rec", bytes_per_unit=whole.nbytes / count)
     case.samples = interleaved(contestants, settings)
     case.add_ratio(TWO, ALL, target=TARGET_OF_PROJECTION)
+    case.add_ratio(TWO, BYTES)
     return case
 
 

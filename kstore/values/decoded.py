@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -30,6 +30,22 @@ FRAME_BYTES: Mapping[Framing, int] = {
 MOST_COLUMNS = 16_384
 # Arrow imports no deeper nesting.
 MOST_COLUMN_DEPTH = 60
+
+
+def column_and_path(name: str) -> tuple[str, tuple[str, ...]]:
+    """Return the column of a name such as "value.carrier", and the fields that lead to what is named in it."""
+    column, *path = name.split(".")
+    return column, tuple(path)
+
+
+def wanted_of(paths: Iterable[tuple[str, ...]]) -> Wanted:
+    """Return what paths lead to; everything if one of them is empty, or there is none."""
+    wanted: dict[str, list[tuple[str, ...]]] = {}
+    for path in paths:
+        if not path:
+            return None
+        wanted.setdefault(path[0], []).append(path[1:])
+    return {name: wanted_of(rest) for name, rest in wanted.items()} or None
 
 
 class BadValue(NamedTuple):

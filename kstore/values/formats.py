@@ -131,10 +131,10 @@ class ValueFormat:
     Args: name: one of FORMATS. schema: what records are read as: a schema of Avro or a JSON Schema, as JSON text, as
         parsed JSON, or as the path of a file. For JSON also a pyarrow.Schema or pyarrow.DataType, or "infer": the type
         that a sample of the values has. "latest": the newest version of the subject in a registry, as without a schema;
-        "union", of Avro: a schema with the fields of all of its versions, deleted ones too. schemas: a root, a
-        partition or a URL of one, with the topic `_schemas`, the URL of a registry, or a SchemaRegistry: where schemas
-        of framed values are looked up; None: the root of the partitions, unless schema is given. schema_id: which of
-        them records are read as. framing: what each value begins with; None: "confluent" with a registry, else "none".
+        "union": a schema with the fields of all of its versions, deleted ones too. schemas: a root, a partition or a
+        URL of one, with the topic `_schemas`, the URL of a registry, or a SchemaRegistry: where schemas of framed
+        values are looked up; None: the root of the partitions, unless schema is given. schema_id: which of them records
+        are read as. framing: what each value begins with; None: "confluent" with a registry, else "none".
         message_name: of Protobuf, the message that values are, with or without its package; None: the first one of the
         schema.
     """
@@ -170,9 +170,8 @@ class ValueFormat:
 
     def _check_choice(self) -> None:
         """Raise ValueError for a choice of a schema that the format does not have, or two of them."""
-        for choice, name in ((UNION, "avro"), (INFER, "json")):
-            if isinstance(self.schema, str) and self.schema == choice and self.name != name:
-                raise ValueError(f'schema="{choice}" is for the format {name}, got {self.name!r}')
+        if isinstance(self.schema, str) and self.schema == INFER and self.name != "json":
+            raise ValueError(f'schema="{INFER}" is for the format json, got {self.name!r}')
         if self.schema_id is not None and self.schema is not None:
             raise ValueError(f"expected schema={str(self.schema)[:80]!r} or schema_id={self.schema_id}, got both")
         if self.name not in PROVIDERS:
@@ -294,9 +293,9 @@ def _schema_format(options: ValueFormat, origin: Origin, partitions: Partitions)
         return SchemaFormat(provider, given, None, registry, subject, framing, origin)
     if options.schema == UNION:
         versions = _versions(origin, partitions, registry)
-        schema = provider.union(
-            [(registered_text(each, registry, provider.schema_type), label_of(each)) for each in versions]
-        )
+        texts = [registered_text(each, registry, provider.schema_type) for each in versions]
+        named = [text._replace(message_name=options.message_name) for text in texts]
+        schema = provider.union(list(zip(named, map(label_of, versions), strict=True)))
         schema = provider.reader_schema(schema)
         return SchemaFormat(provider, schema, None, registry, subject, framing, origin)
     with _naming_choices(options):

@@ -68,13 +68,14 @@ def read_schemas(path: StrPath, env: Env | None = None) -> SchemaRegistry:
     """
     source = schemas_source(path, env)
     try:
-        return source.with_levels() if isinstance(source, RestRegistry) else source.read()
+        registry = source.read()
+        return source.with_levels(registry, registry.subjects) if isinstance(source, RestRegistry) else registry
     finally:
         source.close()
 
 
 class RestRegistry:
-    """A registry that answers over HTTP: Confluent's, Karapace, Redpanda.
+    """A registry that answers over HTTP: Confluent's, Karapace, Redpanda, Apicurio.
 
     Args: url: its address, without credentials.
     Raises: ValueError for a URL with credentials; from its methods as read_schemas.
@@ -93,13 +94,12 @@ class RestRegistry:
             self._registry = known = read
         return known
 
-    def with_levels(self) -> SchemaRegistry:
-        """Return the same with the level of each subject and context that has one of its own."""
-        schemas = list(self._schemas())
-        subjects = dict.fromkeys(schema.subject for schema in schemas)
-        names = dict.fromkeys(subject[2:].partition(":")[0] for subject in subjects if subject.startswith(":."))
+    def with_levels(self, registry: SchemaRegistry, subjects: Iterable[str]) -> SchemaRegistry:
+        """Return a registry with the levels that some subjects and their contexts have of their own."""
+        own = dict.fromkeys(subjects)
+        names = dict.fromkeys(subject[2:].partition(":")[0] for subject in own if subject.startswith(":."))
         contexts = [f":.{name}:" for name in names]
-        return SchemaRegistry(schemas, self._levels(["", *contexts, *subjects]))
+        return SchemaRegistry(registry.schemas, {**registry.compatibility, **self._levels([*contexts, *own])})
 
     def close(self) -> None:
         """Nothing is open between requests."""
@@ -140,7 +140,8 @@ class RestRegistry:
         while True:
             start = len(listed) - overlap
             page = self._get(f"/schemas?subjectPrefix=%3A%2A%3A&deleted={deleted}&offset={start}&limit={_PAGE_SCHEMAS}")
-            if page is None:
+            if page is None or not (page or listed):
+                # Apicurio lists none, as it knows no prefix of all contexts.
                 return self._one_by_one(deleted)
             last, before = next(reversed(listed), None), len(listed)
             places = self._add(listed, page)

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kstore.errors import InvalidSchemaError, RecordDeserializationError
-from kstore.values.decoded import BadValue, ColumnFormat, Origin, ValueReader, Wanted
+from kstore.values.decoded import (
+    BadValue,
+    ColumnFormat,
+    Origin,
+    ValueReader,
+    Wanted,
+    column_and_path,
+    wanted_of,
+)
 from kstore.values.formats import Partitions, SchemaTopics, ValueFormat, format_for
 
 ValueMode: TypeAlias = Literal["FAILFAST", "PERMISSIVE", "DROPMALFORMED"]
@@ -145,9 +153,10 @@ class TypedRows:
     def _output(self, name: str, available: Mapping[str, Output]) -> Output:
         if name in available:
             return available[name]
-        origin, _, rest = name.partition(".")
-        if origin in self._formats:
-            return Output(name, origin, tuple(rest.split(".")) if rest else ())
+        column, path = column_and_path(name)
+        for origin in self._formats:
+            if column == origin:
+                return Output(name, origin, path)
         for each in self._formats:
             if name == corrupt_column(each):
                 return Output(name, each, None)
@@ -158,13 +167,7 @@ class TypedRows:
 
     def _wanted_of(self, origin: Origin) -> Wanted:
         """Return which fields the columns need; reasons are those of what is read, and alone of a whole value."""
-        paths = [output.path for output in self.outputs if output.origin == origin and output.path is not None]
-        if not all(paths) or not paths:
-            return None
-        wanted: dict[str, Any] = {}
-        for path in paths:
-            _add_path(wanted, path)
-        return wanted
+        return wanted_of(output.path for output in self.outputs if output.origin == origin and output.path is not None)
 
     def _field(self, output: Output, base: pa.Schema) -> pa.Field:
         if output.origin is None:
@@ -312,12 +315,3 @@ def _reasons(bad: Sequence[BadValue], count: int) -> pa.Array:
     for each in bad:
         reasons[each.row] = each.reason
     return pa.array(reasons, pa.string())
-
-
-def _add_path(wanted: dict[str, Any], path: tuple[str, ...]) -> None:
-    """Add a field to those that are wanted, where None is a field that is wanted whole."""
-    name, *rest = path
-    if not rest:
-        wanted[name] = None
-    elif wanted.get(name, {}) is not None:
-        _add_path(wanted.setdefault(name, {}), tuple(rest))

@@ -17,9 +17,9 @@ class FakeRegistry:
     """The answers of a registry.
 
     Attributes: schemas: as a registry lists them, with deleted; levels: of compatibility, by subject; has_list: whether
-    it lists all schemas at once, and in pages, of at
-    most most_on_page schemas; credentials: the header that it asks for, None for none; fault: called
-    with the number and the path of each request, returns an answer or None; paths: of all requests.
+    it lists all schemas at once, and in pages, of at most most_on_page schemas; knows_all_contexts: whether a prefix
+    lists those of all contexts, or none, as of Apicurio; credentials: the header that it asks for, None for none;
+    fault: called with the number and the path of each request, returns an answer or None; paths: of all requests.
     """
 
     def __init__(self, schemas: list[dict[str, Any]], levels: dict[str, str] | None = None) -> None:
@@ -27,6 +27,7 @@ class FakeRegistry:
         self.levels = levels or {}
         self.has_list = True
         self.has_pages = True
+        self.knows_all_contexts = True
         self.most_on_page = 1000
         self.authorization: str | None = None
         self.fault: Callable[[int, str], Answer | None] = lambda _number, _path: None
@@ -51,6 +52,8 @@ class FakeRegistry:
         live = [each for each in self.schemas if query.get("deleted") == "true" or not each.get("deleted")]
         shown = [{name: value for name, value in each.items() if name != "deleted"} for each in live]
         match path:
+            case ["schemas"] if not self.knows_all_contexts:
+                return []
             case ["schemas"] if self.has_list:
                 start = int(query["offset"]) if self.has_pages else 0
                 limit = min(int(query["limit"]), self.most_on_page)

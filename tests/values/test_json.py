@@ -316,6 +316,76 @@ def test_only_wanted_fields_are_stored_and_all_are_checked() -> None:
     assert read([GOOD, b"{", b"{}"], TYPE, {})[0] == [{}, None, {}]
 
 
+SCALARS = [getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)]
+TEXTS_OF_SCALARS = (
+    *(sign + digits for sign in ("", "-") for digits in ("0", "00", "01", "7", "127", "128", "255", "256", "32767")),
+    *(
+        "32768",
+        "65535",
+        "65536",
+        "9" * 9,
+        "2147483648",
+        "4294967296",
+        "9" * 18,
+        "9223372036854775808",
+        "9" * 20,
+        "1" * 38,
+    ),
+    *(
+        "9" * 39,
+        "9" * 308,
+        "9" * 309,
+        "1.5",
+        "1.",
+        ".5",
+        "-.5",
+        "-",
+        "1.0",
+        "1e2",
+        "1E400",
+        "1.5e",
+        "1.5.5",
+        "1x",
+        "+1",
+    ),
+    *(
+        '"a"',
+        '"12345678"',
+        '"a\\n"',
+        '"a\n"',
+        '"a',
+        '"a\\q"',
+        '"é"',
+        '"1234567é"',
+        "null",
+        "nul",
+        "true",
+        "{}",
+        "[1]",
+        "",
+    ),
+)
+
+
+@pytest.mark.parametrize("arrow_type", [*SCALARS, pa.float32(), pa.float64(), pa.string(), pa.bool_()], ids=str)
+def test_a_field_is_as_bad_where_it_is_not_wanted_as_where_it_is(arrow_type: pa.DataType) -> None:
+    fields = pa.struct([("a_long_name", arrow_type), ("b", pa.int64())])
+    texts = [text.encode() for text in TEXTS_OF_SCALARS] + [b'"\xff"', b'"1234567\xff"']
+    values: list[bytes | None] = []
+    for text in texts:
+        values += (
+            b'{"a_long_name":' + text + b',"b":1}',
+            b'{"b":1,"a_long_name": ' + text + b" }",
+            b'{"a_long_name":' + text,
+        )
+    rows, bad = read(values, fields)
+    others, as_bad = read(values, fields, {"b": None})
+    assert [row is None for row in others] == [row is None for row in rows]
+    assert as_bad == bad
+    for value in values[::5]:
+        assert read([value], fields, {"b": None})[1] == read([value], fields)[1]
+
+
 def test_wanted_fields_of_items_are_those_of_each_item() -> None:
     items = pa.struct([("x", pa.int64()), ("y", pa.string())])
     listed = pa.struct([("l", pa.list_(items)), ("m", pa.map_(pa.string(), items))])

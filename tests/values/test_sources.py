@@ -53,12 +53,13 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
         yield serving_registry
 
 
-@pytest.mark.parametrize("kind", ["pages", "no pages", "no list"])
+@pytest.mark.parametrize("kind", ["pages", "no pages", "no list", "an empty list"])
 def test_schemas_are_those_of_a_registry_of_any_make(
     registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setattr(sources, "_PAGE_SCHEMAS", len(SCHEMAS) if kind == "no pages" else 2)
     registry.has_pages, registry.has_list = kind == "pages", kind != "no list"
+    registry.knows_all_contexts = kind != "an empty list"
     read = kstore.read_schemas(registry.url + "/")
     shown = [(each.subject, each.version, each.schema_id, each.is_deleted) for each in read.schemas]
     assert shown == [(e["subject"], e["version"], e["id"], bool(e.get("deleted"))) for e in SCHEMAS]
@@ -133,6 +134,26 @@ def test_a_source_is_read_again_and_is_the_same_if_nothing_changed(registry: Fak
     registry.schemas = [*SCHEMAS, version("rides-value", 3, 5, V1)]
     assert source.read().latest("rides-value").schema_id == 5
     assert pickle.loads(pickle.dumps(first)).schemas == first.schemas
+
+
+@pytest.mark.parametrize(
+    ("arguments", "asked"),
+    [
+        (("--get", "2", "--json"), ["/config", "/config/rides-value"]),
+        (("--get", "2"), ["/config"]),
+        (("--subject", ":.lab:a/b c"), ["/config", "/config/%3A.lab%3A", "/config/%3A.lab%3Aa%2Fb%20c"]),
+    ],
+)
+def test_the_command_asks_for_the_levels_that_it_shows(
+    registry: FakeRegistry,
+    monkeypatch: pytest.MonkeyPatch,
+    capsysbinary: pytest.CaptureFixture[bytes],
+    arguments: tuple[str, ...],
+    asked: list[str],
+) -> None:
+    run = runner(monkeypatch, capsysbinary)
+    assert run("schemas", registry.url, *arguments).status == 0
+    assert [path for path in registry.paths if path.startswith("/config")] == asked
 
 
 def test_the_command_lists_a_registry(

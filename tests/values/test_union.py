@@ -307,8 +307,6 @@ def test_choices_are_checked() -> None:
     with pytest.raises(ValueError, match="got both"):
         ValueFormat("avro", schema="union", schema_id=1)
     for name, options, message in [
-        ("json", {"schema": "union"}, 'schema="union" is for the format avro'),
-        ("protobuf", {"schema": "union"}, 'schema="union" is for the format avro'),
         ("avro", {"schema": "infer"}, 'schema="infer" is for the format json'),
         ("protobuf", {"schema": "infer"}, 'schema="infer" is for the format json'),
         ("json", {"schema": "infer", "schema_id": 3}, "got both"),

@@ -12,7 +12,7 @@ from kstore.cli.arguments import WrongUseError
 from kstore.cli.output import Column, printable
 from kstore.cli.render import JSON_TEXT
 from kstore.errors import SchemaNotFoundError
-from kstore.values.sources import read_schemas, schemas_source
+from kstore.values.sources import RestRegistry, schemas_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,6 +59,18 @@ class SchemasWanted(NamedTuple):
         if self.with_references and self.get is self.version is None:
             raise WrongUseError("--references needs --get, or --subject and --version")
 
+    def shown(self, registry: SchemaRegistry) -> list[RegisteredSchema]:
+        """Return the schemas that are shown.  Raises: WrongUseError, SchemaNotFoundError."""
+        if self.get is not None or self.version is not None:
+            schema = self.chosen(registry)
+            return [*(registry.referenced(schema) if self.with_references else ()), schema]
+        if self.subject is None:
+            return list(registry.schemas)
+        versions = list(registry.versions(self.subject))
+        if not versions:
+            raise SchemaNotFoundError(f"the registry has no subject {self.subject!r}")
+        return versions
+
     def chosen(self, registry: SchemaRegistry) -> RegisteredSchema:
         """Return the schema whose text is shown.  Raises: WrongUseError, SchemaNotFoundError."""
         subject = self.subject or ""
@@ -78,32 +90,21 @@ class SchemasWanted(NamedTuple):
         return own[0] if own else registry.by_id(schema_id, subject)
 
 
-def _registry(wanted: SchemasWanted, *, is_json: bool) -> SchemaRegistry:
-    """Return the registry, with levels of compatibility where they are shown."""
-    if is_json or wanted.get is wanted.version is None:
-        return read_schemas(wanted.place)
-    with closing(schemas_source(wanted.place)) as source:
-        return source.read()
-
-
 def run(wanted: SchemasWanted, out: Output, *, is_json: bool) -> int:
     """Show the schemas of a registry, or the text of one, and return the exit status."""
     wanted.check()
+    is_text = wanted.get is not None or wanted.version is not None
     try:
-        registry = _registry(wanted, is_json=is_json)
+        with closing(schemas_source(wanted.place)) as source:
+            registry = source.read()
+            schemas = wanted.shown(registry)
+            if isinstance(source, RestRegistry) and (is_json or not is_text):
+                registry = source.with_levels(registry, [schema.subject for schema in schemas])
     except ValueError as error:
         raise WrongUseError(str(error)) from error
-    if wanted.get is not None or wanted.version is not None:
-        schema = wanted.chosen(registry)
-        for shown in [*(registry.referenced(schema) if wanted.with_references else ()), schema]:
-            out.line(json_of(shown, registry, with_text=True) if is_json else text_of(shown))
-        return EXIT_FINE
-    if wanted.subject is not None and not registry.versions(wanted.subject):
-        raise SchemaNotFoundError(f"the registry has no subject {wanted.subject!r}")
-    schemas = registry.schemas if wanted.subject is None else registry.versions(wanted.subject)
-    if is_json:
+    if is_json or is_text:
         for schema in schemas:
-            out.line(json_of(schema, registry))
+            out.line(json_of(schema, registry, with_text=is_text) if is_json else text_of(schema))
     elif schemas:
         out.table(COLUMNS, [row_of(schema, registry) for schema in schemas])
     return EXIT_FINE

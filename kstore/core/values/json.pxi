@@ -1,209 +1,18 @@
 # JSON values into columns: a tree of nodes, one for each column and for each field whose type is only checked, walked
 # over the text of a value without the GIL. A value that is no JSON, or of other types, becomes a null row with a reason.
 
-cdef extern from "stdio.h":
-    int snprintf(char* text, size_t size, const char* form, long long number) noexcept nogil
-
-cdef extern from "math.h":
-    bint isinf(double value) noexcept nogil
-
 cdef extern from *:
-    """
-    #include <locale.h>
-    #include <stdlib.h>
-    #ifdef __APPLE__
-    #include <xlocale.h>
-    #endif
-
-    /* The decimal point of strtod is that of a locale; this one is never freed. */
-    static locale_t ks_plain_locale;
-
-    static int ks_set_plain_locale(void) {
-        ks_plain_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-        return ks_plain_locale != (locale_t)0;
-    }
-
-    static double ks_strtod(const char *text) { return strtod_l(text, NULL, ks_plain_locale); }
-    static float ks_strtof(const char *text) { return strtof_l(text, NULL, ks_plain_locale); }
-
-    /* Returns: the high 64 bits of a product, of which it stores the low ones. */
-    static inline uint64_t ks_multiply(uint64_t a, uint64_t b, uint64_t *low) {
-        unsigned __int128 product = (unsigned __int128)a * b;
-        *low = (uint64_t)product;
-        return (uint64_t)(product >> 64);
-    }
-    """
-    uint64_t ks_multiply(uint64_t a, uint64_t b, uint64_t* low) noexcept nogil
-    int leading_zeros "__builtin_clzll"(uint64_t bits) noexcept nogil
     int memcmp(const void* a, const void* b, size_t size) noexcept nogil
-    bint ks_set_plain_locale() noexcept nogil
-    double ks_strtod(const char* text) noexcept nogil
-    float ks_strtof(const char* text) noexcept nogil
 
 cdef enum:
     ESCAPE_SIZE = 6                 # of \u and four digits, which may stand for one byte
     MOST_REPEATED = 1024            # names of fields that are stored already, in a value
-    MOST_NUMBER_SIZE = 1024         # of a number that is given to the C library as it is
-    MOST_NUMBER_DIGITS = 800        # more than lie between a double and the middle to the next one
     MOST_LAST_DIGIT = 5             # of the largest uint64
-    LEAST_POWER = -348              # of ten, in POWERS_OF_TEN
-    MOST_POWER = 308
-    POWERS = MOST_POWER - LEAST_POWER + 1
+    MOST_FLOAT_DIGITS = 38          # before its point: any such number is a float
     DEPTH_WORDS = 16                # of 64 bits, one for each of MOST_VALUE_DEPTH
 
 cdef uint64_t ONES = 0x0101010101010101ULL
-cdef uint64_t MASK_BELOW_FLOAT = (1ULL << 29) - 1       # the bits of a double that a float does not have
-cdef uint64_t MIDDLE_BELOW_FLOAT = 1ULL << 28
 cdef uint64_t MOST_BEFORE_LAST_DIGIT = 1844674407370955161ULL
-cdef double LEAST_NORMAL_FLOAT = 2.0 ** -126
-
-# digits times ten to the power of exponent. is_exact: no digit but zeros was left out of digits.
-cdef struct JsonNumber:
-    uint64_t digits
-    int64_t exponent
-    bint is_negative
-    bint is_exact
-
-# The first 128 bits of each power of ten, high and low, rounded down.
-cdef uint64_t POWERS_OF_TEN[2 * POWERS]
-
-
-# Takes a millisecond, so that it waits for the first program. Requires: the GIL.
-cdef int fill_powers_of_ten() except -1:
-    cdef object one = 1
-    cdef object ten = 10
-    cdef object bits, power
-    cdef int i
-    for i in range(POWERS):
-        power = one * (i + LEAST_POWER)
-        bits = ten**power if power >= 0 else (one << 1300) // ten**-power
-        bits = bits << 128 >> bits.bit_length()
-        POWERS_OF_TEN[2 * i] = bits >> 64
-        POWERS_OF_TEN[2 * i + 1] = bits & ((one << 64) - 1)
-    return 0
-
-
-if not ks_set_plain_locale():
-    raise MemoryError("no memory for a locale")
-
-
-# Stores the double nearest to digits * 10^exponent, where a product of 64 and 128 bits decides which it is (Lemire,
-# "Number parsing at a gigabyte per second", 2021). Returns: False if it does not, or the double is not a normal one.
-cdef bint nearest_double(uint64_t digits, int64_t exponent, double* value) noexcept nogil:
-    cdef const uint64_t* power = POWERS_OF_TEN + 2 * (exponent - LEAST_POWER)
-    cdef int shift = leading_zeros(digits)
-    cdef uint64_t scaled = digits << shift
-    cdef uint64_t low = 0
-    cdef uint64_t more_low = 0
-    cdef uint64_t high = ks_multiply(scaled, power[0], &low)
-    cdef uint64_t more, bits
-    cdef int64_t binary
-    if high & 0x1FF == 0x1FF and low > ~scaled:
-        # The rest of the power may carry into what is rounded.
-        more = ks_multiply(scaled, power[1], &more_low)
-        low += more
-        high += low < more
-        if high & 0x1FF == 0x1FF and low == ~<uint64_t>0 and more_low > ~scaled:
-            return False
-    # log2(10) is 217706 / 65536, for these powers.
-    binary = (217706 * exponent >> 16) + 63 - shift + <int64_t>(high >> 63)
-    bits = high >> (9 + (high >> 63))
-    if low == 0 and high & 0x1FF == 0 and bits & 3 == 1:
-        return False
-    bits = (bits + (bits & 1)) >> 1
-    if bits >> 53:
-        bits >>= 1
-        binary += 1
-    if not -1023 < binary < 1024:
-        return False
-    bits = (bits & ((<uint64_t>1 << 52) - 1)) | <uint64_t>(binary + 1023) << 52
-    memcpy(value, &bits, 8)
-    return True
-
-
-# Copies a number as text that ends. Of digits after those that decide which double is nearest, it only counts whether
-# one is not 0.
-cdef void copy_number(const uint8_t* text, int64_t size, char* copied) noexcept nogil:
-    cdef int64_t exponent = 0
-    cdef int digits = 0
-    cdef int used = 0
-    cdef bint is_fraction = False
-    cdef bint is_more = False
-    cdef int64_t i = text[0] == c'-'
-    if size <= MOST_NUMBER_SIZE:
-        memcpy(copied, text, <size_t>size)
-        copied[size] = 0
-        return
-    if i > 0:
-        copied[0] = c'-'
-        used = 1
-    while i < size and text[i] | 0x20 != c'e':
-        if text[i] == c'.':
-            is_fraction = True
-        elif digits < MOST_NUMBER_DIGITS:
-            exponent -= is_fraction
-            if digits > 0 or text[i] != c'0':
-                copied[used] = <char>text[i]
-                used += 1
-                digits += 1
-        else:
-            exponent += not is_fraction
-            is_more = is_more or text[i] != c'0'
-        i += 1
-    if i < size:
-        exponent += power_of(text + i + 1, text + size)
-    copied[used] = c'1' if is_more else c'0'
-    snprintf(copied + used + 1, MOST_NUMBER_SIZE - MOST_NUMBER_DIGITS - 2, "e%lld", <long long>(exponent - 1))
-
-
-# Returns: the power of ten that is written after the e of a number; of a larger one than any digits of a value can make
-# up for, such a large one.
-cdef int64_t power_of(const uint8_t* at, const uint8_t* end) noexcept nogil:
-    cdef int64_t power = 0
-    cdef bint is_negative = at[0] == c'-'
-    at += is_negative or at[0] == c'+'
-    while at < end:
-        power = min(10 * power + (at[0] - c'0'), <int64_t>1 << 40)
-        at += 1
-    return -power if is_negative else power
-
-
-# As nearest_double, of the text of a number.
-cdef ValueFault exact_double(const uint8_t* text, int64_t size, double* value) noexcept nogil:
-    cdef char copied[MOST_NUMBER_SIZE + 1]
-    copy_number(text, size, copied)
-    value[0] = ks_strtod(copied)
-    return VALUE_OUT_OF_RANGE if isinf(value[0]) else VALUE_SOUND
-
-
-cdef ValueFault double_of(const JsonNumber* n, const uint8_t* text, int64_t size, double* value) noexcept nogil:
-    cdef double other = 0.0
-    value[0] = 0.0
-    if n.digits != 0 and n.exponent > MOST_POWER:
-        return VALUE_OUT_OF_RANGE
-    if n.digits != 0 and n.exponent >= LEAST_POWER:
-        if not nearest_double(n.digits, n.exponent, value):
-            return exact_double(text, size, value)
-        if not n.is_exact and (n.digits + 1 == 0 or not nearest_double(n.digits + 1, n.exponent, &other)
-                               or value[0] != other):
-            return exact_double(text, size, value)
-    if n.is_negative:
-        value[0] = -value[0]
-    return VALUE_SOUND
-
-
-# Stores the float nearest to a number, given the double nearest to it. A double in the middle between two floats does
-# not say on which side of it the number is; those between the smallest floats are not told apart.
-cdef ValueFault float_of(double nearest, const uint8_t* text, int64_t size, float* value) noexcept nogil:
-    cdef char copied[MOST_NUMBER_SIZE + 1]
-    cdef uint64_t bits = 0
-    memcpy(&bits, &nearest, 8)
-    value[0] = <float>nearest
-    if bits & MASK_BELOW_FLOAT == MIDDLE_BELOW_FLOAT \
-            or (-LEAST_NORMAL_FLOAT < nearest < LEAST_NORMAL_FLOAT and nearest != 0):
-        copy_number(text, size, copied)
-        value[0] = ks_strtof(copied)
-    return VALUE_OUT_OF_RANGE if isinf(value[0]) else VALUE_SOUND
 
 
 cdef inline bint is_digit(uint8_t byte) noexcept nogil:
@@ -308,6 +117,8 @@ cdef ValueFault read_json_number(ValueRun* r, const JsonNode* n) noexcept nogil:
 
 
 cdef inline void skip_blanks(ValueRun* r) noexcept nogil:
+    if r.at < r.end and r.at[0] > c' ':
+        return
     while r.at < r.end and (r.at[0] == c' ' or r.at[0] == c'\n' or r.at[0] == c'\r' or r.at[0] == c'\t'):
         r.at += 1
 
@@ -571,8 +382,10 @@ cdef ValueFault skip_json(ValueRun* r) noexcept nogil:
 cdef inline ValueFault take_field(ValueRun* r, const JsonNode* n, int32_t* expected, int32_t* child) noexcept nogil:
     cdef const JsonNode* field = r.nodes + n.first + expected[0]
     cdef const uint8_t* name = r.at + 1
-    if expected[0] < n.count and field.is_plain and r.end - name > field.name_size and name[field.name_size] == c'"' \
-            and memcmp(name, r.constants + field.name, <size_t>field.name_size) == 0:
+    if expected[0] < n.count and field.is_plain and r.end - name > field.name_size and r.readable_end - name >= 8 \
+            and (load_word(name, 8) ^ field.name_word) & field.name_mask == 0 \
+            and (field.name_size < 8 or (name[field.name_size] == c'"'
+                 and memcmp(name, r.constants + field.name, <size_t>field.name_size) == 0)):
         child[0] = n.first + expected[0]
         expected[0] += 1
         r.at = name + field.name_size + 1
@@ -611,6 +424,69 @@ cdef ValueFault look_up_field(ValueRun* r, const JsonNode* n, int32_t* expected,
     return VALUE_SOUND
 
 
+# The digits from `at` on end there, or at readable_end; whether they are all within the value is not looked at.
+cdef inline const uint8_t* after_digits(const uint8_t* at, const uint8_t* readable_end) noexcept nogil:
+    cdef uint64_t digits, stops
+    while readable_end - at >= 8:
+        digits = load_word(at, 8) ^ (ONES * c'0')
+        stops = ((digits + ONES * (0x7F - 9)) | digits) & HIGH_BITS
+        if stops != 0:
+            return at + (lowest_bit(stops) >> 3)
+        at += 8
+    while at < readable_end and is_digit(at[0]):
+        at += 1
+    return at
+
+
+# Moves past a number that no column takes. Returns: False, and has not moved, unless it is plain that it fits its node.
+cdef inline bint pass_number(ValueRun* r, const JsonNode* n) noexcept nogil:
+    cdef const uint8_t* first = r.at + (r.at[0] == c'-')
+    cdef const uint8_t* at = after_digits(first, r.readable_end)
+    cdef int64_t digits = at - first
+    if at >= r.end or not 0 < digits <= n.most_digits or (first[0] == c'0' and digits > 1) \
+            or (n.kind == JSON_UINT and first > r.at):
+        return False
+    if at[0] == c'.' and n.kind == JSON_DOUBLE:
+        first = at + 1
+        at = after_digits(first, r.readable_end)
+        if at >= r.end or at == first:
+            return False
+    if at[0] == c'.' or at[0] | 0x20 == c'e':
+        return False
+    r.at = at
+    return True
+
+
+# As pass_number, of a string; one of ASCII without escapes is plain.
+cdef inline bint pass_string(ValueRun* r) noexcept nogil:
+    cdef const uint8_t* at = r.at + 1
+    cdef uint64_t word, stops
+    cdef int stop
+    while r.readable_end - at >= 8:
+        word = load_word(at, 8)
+        stops = (string_stops(word) | word) & HIGH_BITS
+        if stops == 0:
+            at += 8
+            continue
+        stop = lowest_bit(stops) >> 3
+        at += stop
+        if at >= r.end or at[0] != c'"':
+            return False
+        r.at = at + 1
+        return True
+    return False
+
+
+# Passes over the value of a field that no column takes. Returns: False, and has not moved, unless it is plain that it
+# fits its node: read_node has to say.
+cdef inline bint pass_plain_value(ValueRun* r, const JsonNode* n) noexcept nogil:
+    if r.at >= r.end:
+        return False
+    if n.kind == JSON_STRING:
+        return r.at[0] == c'"' and pass_string(r)
+    return n.most_digits > 0 and pass_number(r, n)
+
+
 cdef ValueFault read_field(ValueRun* r, int32_t child, int64_t rows) noexcept nogil:
     cdef int32_t column = r.nodes[child].column
     if column != UNWANTED and r.table.columns[column].rows > rows:
@@ -641,7 +517,11 @@ cdef ValueFault read_object(ValueRun* r, const JsonNode* n) noexcept nogil:
             if fault == VALUE_SOUND:
                 fault = take_byte(r, c':')
             if fault == VALUE_SOUND:
-                fault = skip_json(r) if child == UNWANTED else read_field(r, child, rows)
+                skip_blanks(r)
+                if child == UNWANTED:
+                    fault = skip_json(r)
+                elif r.nodes[child].column != UNWANTED or not pass_plain_value(r, r.nodes + child):
+                    fault = read_field(r, child, rows)
             if fault != VALUE_SOUND:
                 return fault
             skip_blanks(r)
@@ -792,6 +672,10 @@ cdef class JsonProgram:
             expected += n.count
             text = names[n.name : n.name + n.name_size]
             n.is_plain = not any(byte < 0x20 or byte == 0x22 or byte == 0x5C for byte in text)
+            begin = (text + b'"')[:8]
+            n.name_word = int.from_bytes(begin, "little")
+            n.name_mask = ~<uint64_t>0 >> (64 - 8 * <int>len(begin))
+            n.most_digits = self.most_digits_of(n)
             self.key_room = max(self.key_room, ESCAPE_SIZE * n.name_size)
         if expected != count:
             raise ValueError(f"there are {count} nodes, and their children are {expected - 1}")
@@ -827,6 +711,14 @@ cdef class JsonProgram:
             return c.layout == LAYOUT_LIST and pair.layout == LAYOUT_STRUCT and pair.child_count == 2 \
                 and t.columns[pair.first_child].layout == LAYOUT_VARIABLE
         return c.layout == LAYOUT_FIXED and c.width == n.size
+
+    # Returns: how many digits before its point a number of any value may have and fit, 0 for what is no number.
+    cdef int32_t most_digits_of(self, const JsonNode* n) noexcept:
+        if n.kind == JSON_DOUBLE:
+            return MOST_FLOAT_DIGITS if n.size == 4 else MOST_POWER
+        if n.kind != JSON_INT and n.kind != JSON_UINT:
+            return 0
+        return 18 if n.size == 8 else 9 if n.size == 4 else 2 * n.size
 
     # Stores the numbers of the fields of a struct in the order of their names.
     cdef int order_fields(self, const JsonNode* n) except -1:

@@ -66,7 +66,8 @@ cdef enum JsonKind:
     JSON_KINDS
 
 # The children of a node stand together: fields of a struct in the order of the schema, the item of a list, the value of
-# a map. size: the bytes of a number. is_plain: whether the name is the same in JSON.
+# a map. size: the bytes of a number. is_plain: whether the name is the same in JSON. name_word, name_mask: the first
+# eight bytes of the name and the quote after it. most_digits: a number of no more before its point fits.
 cdef struct JsonNode:
     JsonKind kind
     int32_t column
@@ -75,7 +76,10 @@ cdef struct JsonNode:
     int32_t size
     int32_t name
     int32_t name_size
+    int32_t most_digits
     bint is_plain
+    uint64_t name_word
+    uint64_t name_mask
 
 cdef struct ValueRun:
     ValueTable* table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from typing import Any, TypeAlias
 
@@ -19,6 +19,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from kstore.spark.pushdown import Constraint
 from kstore.spark.schema import COLUMN_TYPES
+from kstore.values.decoded import Wanted, column_and_path, wanted_of
 
 # (column, operator, value), as in filters of pyarrow and pandas.
 Condition: TypeAlias = tuple[str, str, Any]
@@ -43,28 +44,29 @@ def projected(columns: Iterable[str], source: StructType) -> StructType:
     types: dict[str, DataType] = {**COLUMN_TYPES, **{field.name: field.dataType for field in source.fields}}
     paths: dict[str, list[tuple[str, ...]]] = {}
     for name in names:
-        column, *fields = name.split(".")
+        column, path = column_and_path(name)
         if column not in types:
             raise ValueError(f"columns must be some of {', '.join(types)}, or fields of a value; got {name!r}")
-        paths.setdefault(column, []).append(tuple(fields))
+        paths.setdefault(column, []).append(path)
     if not names or len(set(names)) < len(names):
         raise ValueError(f"columns must be at least one, each once; got {names}")
-    return StructType([StructField(name, _narrowed(types[name], paths[name], name)) for name in paths])
+    return StructType([StructField(name, _narrowed(types[name], wanted_of(paths[name]), name)) for name in paths])
 
 
-def _narrowed(data_type: DataType, paths: Sequence[tuple[str, ...]], place: str) -> DataType:
-    """Return a type with the fields that paths lead to; an empty path is the whole."""
-    if not all(paths):
+def _narrowed(data_type: DataType, wanted: Wanted, place: str) -> DataType:
+    """Return a type with the fields that are wanted."""
+    if wanted is None:
         return data_type
     if not isinstance(data_type, StructType):
-        raise ValueError(f"columns: {place} is {data_type.simpleString()}, which has no field {'.'.join(paths[0])!r}")
-    inner: dict[str, list[tuple[str, ...]]] = {}
-    for name, *rest in paths:
+        raise ValueError(f"columns: {place} is {data_type.simpleString()}, which has no field {next(iter(wanted))!r}")
+    for name in wanted:
         if name not in data_type.names:
             raise ValueError(f"columns: {place} has no field {name!r}, but {', '.join(data_type.names)}")
-        inner.setdefault(name, []).append(tuple(rest))
     return StructType(
-        [StructField(name, _narrowed(data_type[name].dataType, inner[name], f"{place}.{name}")) for name in inner]
+        [
+            StructField(name, _narrowed(data_type[name].dataType, inner, f"{place}.{name}"))
+            for name, inner in wanted.items()
+        ]
     )
 
 

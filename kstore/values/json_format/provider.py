@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from kstore.values.header_ids import HeaderIds
 from kstore.values.json_format.columns import is_text_of_type, nodes_of, text_of_type, type_of_text
 from kstore.values.json_format.json_schema import type_of_json_schema
 from kstore.values.json_format.reader import JsonReader
+from kstore.values.json_format.union import TypedVersion, union_type
 from kstore.values.providers import SchemaProvider, SchemaSource, SchemaText, file_text
 from kstore.values.registry import SchemaRegistry
 
@@ -42,6 +43,12 @@ class JsonProvider(SchemaProvider):
             schema = SchemaText(text_of_type(type_of_json_schema(schema.text, schema.references)))
         self.type(schema, None)
         return schema
+
+    def union(self, schemas: Sequence[tuple[SchemaText, str]]) -> SchemaText:
+        versions = [
+            TypedVersion(type_of_json_schema(schema.text, schema.references), origin) for schema, origin in schemas
+        ]
+        return SchemaText(text_of_type(union_type(versions)))
 
     def portable(self, registry: SchemaRegistry) -> SchemaRegistry:
         # Values describe themselves: a schema that one was written with only has to exist.

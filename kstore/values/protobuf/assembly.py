@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from kstore.values.protobuf.columns import FieldColumn, ValueColumn, is_map, kind_of
+from kstore.values.protobuf.columns import FieldColumn, ValueColumn, described, is_map, kind_of
 
 _F = FieldDescriptor
 _Convert: TypeAlias = Callable[[Sequence[Any]], pa.Array]
@@ -191,7 +191,7 @@ class Assembly:
                 for message in messages
             )
             if has_some:
-                raise UnfitValueError(f"field {path} was written as {_described(writer)}, expected {reader.arrow_type}")
+                raise UnfitValueError(f"field {path} was written as {described(writer)}, expected {reader.arrow_type}")
             return self._absent(reader, len(messages))
 
         return column
@@ -228,7 +228,7 @@ class Assembly:
         def convert(values: Sequence[Any]) -> pa.Array:
             if any(value is not None for value in values):
                 raise UnfitValueError(
-                    f"field {path} was written as {_described(writer)}, expected {reader.name or reader.arrow_type}"
+                    f"field {path} was written as {described(writer)}, expected {reader.name or reader.arrow_type}"
                 )
             self._budget.take(len(values), width=_width(reader.arrow_type))
             return pa.nulls(len(values), reader.arrow_type)
@@ -383,10 +383,3 @@ def _duration(message: Any) -> int:
 
 def _json(message: Message) -> str:
     return str(MessageToJson(message, indent=None, sort_keys=True, ensure_ascii=False))
-
-
-def _described(writer: FieldDescriptor) -> str:
-    """Return the type of a field, for errors."""
-    kind = kind_of(writer)
-    name = writer.message_type.full_name if writer.message_type is not None else kind
-    return f"a map of {name}" if is_map(writer) else f"repeated {name}" if writer.is_repeated else name

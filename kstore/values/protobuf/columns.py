@@ -99,6 +99,13 @@ def is_map(each: FieldDescriptor) -> bool:
     return bool(each.type == _F.TYPE_MESSAGE and each.is_repeated and each.message_type.GetOptions().map_entry)
 
 
+def described(each: FieldDescriptor) -> str:
+    """Return the type of a field, for errors."""
+    kind = kind_of(each)
+    name = each.message_type.full_name if each.message_type is not None else kind
+    return f"a map of {name}" if is_map(each) else f"repeated {name}" if each.is_repeated else name
+
+
 def columns_of(message: Descriptor, wanted: Wanted = None) -> ValueColumn:
     """Return the columns of a message.
 

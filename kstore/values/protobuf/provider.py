@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from kstore.errors import InvalidSchemaError
 from kstore.values.decoded import Framing, ValueReader, Wanted
 from kstore.values.header_ids import HeaderIds
 from kstore.values.providers import SchemaProvider, SchemaSource, SchemaText, registered_text
@@ -39,6 +40,26 @@ class ProtobufProvider(SchemaProvider):
 
         message_name = _schema_of(schema).named(schema.message_name).full_name
         return SchemaText(portable_text(schema), message_name=message_name)
+
+    def union(self, schemas: Sequence[tuple[SchemaText, str]]) -> SchemaText:
+        _check_installed()
+        from kstore.values.protobuf.schema import name_in_package
+        from kstore.values.protobuf.texts import text_of_files
+        from kstore.values.protobuf.union import MessageVersion, union_file
+
+        name = schemas[0][0].message_name
+        newest = _schema_of(schemas[0][0]).named(name)
+        versions = [MessageVersion(newest, schemas[0][1])]
+        for schema, origin in schemas[1:]:
+            message = _schema_of(schema).find(name_in_package(newest))
+            if message is not None:
+                versions.append(MessageVersion(message, origin))
+            elif name is None:
+                raise InvalidSchemaError(
+                    f"the Protobuf schemas have no union: the value is {newest.full_name} in {schemas[0][1]}, which "
+                    f"{origin} does not have: choose one by schema_id=, or say which message is read by message_name="
+                )
+        return SchemaText(text_of_files([union_file(versions)]), message_name=newest.full_name)
 
     def portable(self, registry: SchemaRegistry) -> SchemaRegistry:
         from kstore.values.protobuf.schema import portable_texts

@@ -58,17 +58,25 @@ class ProtobufSchema:
         """
         if name is None:
             return self._message([self._at([0])])
+        message = self.find(name)
+        if message is not None:
+            return message
+        package = f"{self._main.package}." if self._main.package else ""
+        names = [f"{package}{each}" for each in _names(self._main.message_type)]
+        more = ", ..." if len(names) > _MOST_NAMED else ""
+        raise InvalidSchemaError(
+            f"the schema of Protobuf has no message {name!r}; it has {', '.join(names[:_MOST_NAMED])}{more}"
+        )
+
+    def find(self, name: str) -> Descriptor | None:
+        """Return a message by its name, with or without the package; None if there is none."""
         package = f"{self._main.package}." if self._main.package else ""
         for full_name in (name.removeprefix("."), f"{package}{name}"):
             try:
                 return self._pool.FindMessageTypeByName(full_name)
             except KeyError:
                 continue
-        names = [f"{package}{each}" for each in _names(self._main.message_type)]
-        more = ", ..." if len(names) > _MOST_NAMED else ""
-        raise InvalidSchemaError(
-            f"the schema of Protobuf has no message {name!r}; it has {', '.join(names[:_MOST_NAMED])}{more}"
-        )
+        return None
 
     def at(self, indexes: Sequence[int], expected: str) -> Descriptor:
         """Return the message that the indexes of a value name.
