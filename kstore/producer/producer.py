@@ -110,6 +110,7 @@ class ProducerParts:
             clock=clock,
             name=f"kstore-producer-{config.client_id}" if config.client_id else "kstore-producer",
         )
+        self.accumulator.wake_sender = self.sender.wakeup
         self._add_gauges()
         add_dependent = getattr(self.sink, "add_dependent", None)
         if add_dependent is not None:

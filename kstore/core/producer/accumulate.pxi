@@ -106,7 +106,8 @@ cdef class PartitionQueue(OwnedLock):
 
     A finalizer or signal handler may append while its own thread holds the lock. A single compiled call holds the GIL
     throughout and so needs no lock, but it must first check that the lock is not held.
-    Args: lock: an object with acquire() and release(); active: a dict that contains the queue while it is not empty.
+    Args: lock: an object with acquire() and release(); active: a dict that contains the queue while it is not empty;
+        wake_sender: called when somebody waits for a batch that lingers in the queue; None if nobody is to be woken.
     Attributes: is_muted: whether no batch may be drained now.
     Threads: safe while the lock is held.
     """
@@ -115,10 +116,12 @@ cdef class PartitionQueue(OwnedLock):
     cdef public bint is_muted
     cdef list batches
     cdef dict active
+    cdef object wake_sender
     cdef int32_t partition
 
-    def __init__(self, topic_partition, *, lock, active):
+    def __init__(self, topic_partition, *, lock, active, wake_sender=None):
         self.topic_partition = topic_partition
+        self.wake_sender = wake_sender
         self.partition = <int32_t>ranged("partition", topic_partition[1], 0, INT32_MAX)
         super().__init__(lock)
         self.active = active
@@ -143,29 +146,40 @@ cdef class PartitionQueue(OwnedLock):
         return count == 0 or (<ProducerBatchCore>self.batches[count - 1]).looks_full()
 
     @property
-    def is_first_full(self):
-        """Whether the first batch takes no more records: it is full, or another one follows it."""
-        return len(self.batches) > 0 and self.is_full_at(0)
+    def is_first_due(self):
+        """Whether the first batch must not linger: it takes no more records, or somebody waits for it."""
+        return len(self.batches) > 0 and not self.may_linger_at(0)
 
-    # Whether the batch after `passed` others takes no more records. Requires: there is such a batch.
+    # Whether the batch after `passed` others may wait for more records: no other one follows it, it is not full, and
+    # nobody waits for its result. Requires: there is such a batch.
     @cython.final
-    cdef inline bint is_full_at(self, Py_ssize_t passed) noexcept:
-        return len(self.batches) > passed + 1 or (<ProducerBatchCore>self.batches[passed]).looks_full()
+    cdef inline bint may_linger_at(self, Py_ssize_t passed) noexcept:
+        cdef ProducerBatchCore batch
+        if len(self.batches) > passed + 1:
+            return False
+        batch = <ProducerBatchCore>self.batches[passed]
+        return not (batch.looks_full() or batch.result.is_awaited)
+
+    # What a batch that enters the queue needs to know of it.
+    cdef int receive(self, ProducerBatchCore batch) except -1:
+        self.active[self] = None
+        batch.result.wake_sender = self.wake_sender
+        return 0
 
     def push_first(self, ProducerBatchCore batch not None):
         """Insert a batch at the front."""
         self.batches.insert(0, batch)
-        self.active[self] = None
+        self.receive(batch)
 
     def push_last(self, ProducerBatchCore batch not None):
         """Append a batch."""
         self.batches.append(batch)
-        self.active[self] = None
+        self.receive(batch)
 
     def insert(self, Py_ssize_t place, ProducerBatchCore batch not None):
         """Insert a batch after the first `place` batches."""
         self.batches.insert(place, batch)
-        self.active[self] = None
+        self.receive(batch)
 
     def pop_first(self):
         """Remove and return the first batch.

@@ -15,6 +15,7 @@ cdef class ProduceRequestResultCore:
     """ProduceRequestResultCore(topic_partition)\n--\n
     The compiled base class of ProduceRequestResult: the result of a batch, and the threads and futures awaiting it.
 
+    Attributes: is_awaited: whether hurry() was called: the batch does not linger.
     Threads: safe; each call is one step under the GIL.
     """
 
@@ -24,7 +25,9 @@ cdef class ProduceRequestResultCore:
     cdef readonly tuple pieces
     cdef readonly tuple first_indexes
     cdef readonly bint is_done
+    cdef readonly bint is_awaited
     cdef bint is_set
+    cdef object wake_sender       # None before the batch is in a queue
     cdef object error_of_record
     cdef list waiters             # locks held, to be released at the end
     cdef list watchers
@@ -86,6 +89,14 @@ cdef class ProduceRequestResultCore:
     def error_of(self, index):
         """Return the error of the record with an index, None if it has none; after a split, see place_of()."""
         return None if self.error_of_record is None else self.error_of_record(index)
+
+    def hurry(self):
+        """Let the batch be sent without lingering: somebody waits for it. Only the first call wakes the sender."""
+        if self.is_done or self.is_awaited:
+            return
+        self.is_awaited = True
+        if self.wake_sender is not None:
+            self.wake_sender()
 
     def add_watcher(self, watcher):
         """Register a future to notify, for any record of the batch; return False if the batch is done."""
@@ -245,7 +256,7 @@ cdef class ProducerBatchCore:
     cdef MemoryRecordsBuilderCore _builder
     cdef BufferPoolCore _pool
     cdef readonly object topic_partition
-    cdef readonly object result
+    cdef readonly ProduceRequestResultCore result
     cdef readonly object estimator
     cdef readonly object final_state
     cdef object type_of_futures
@@ -273,10 +284,10 @@ cdef class ProducerBatchCore:
     def __cinit__(self):
         self._builder = NO_BUILDER
 
-    def __init__(self, topic_partition, MemoryRecordsBuilderCore builder, int64_t created_ms, *, result,
-                 BufferPoolCore pool=None, estimator=None, bint is_split_batch=False):
-        if builder is None or self._builder is not NO_BUILDER:
-            raise ValueError("the batch needs a builder, once")
+    def __init__(self, topic_partition, MemoryRecordsBuilderCore builder, int64_t created_ms, *,
+                 ProduceRequestResultCore result, BufferPoolCore pool=None, estimator=None, bint is_split_batch=False):
+        if builder is None or result is None or self._builder is not NO_BUILDER:
+            raise ValueError("the batch needs a builder and a result, once")
         self.start(topic_partition, builder, result, pool)
         self.type_of_futures = self.future_type
         self.estimator = estimator
@@ -284,7 +295,8 @@ cdef class ProducerBatchCore:
         self.begin(created_ms)
 
     @cython.final
-    cdef void start(self, object topic_partition, MemoryRecordsBuilderCore builder, object result, BufferPoolCore pool) noexcept:
+    cdef void start(self, object topic_partition, MemoryRecordsBuilderCore builder, ProduceRequestResultCore result,
+                    BufferPoolCore pool) noexcept:
         self.topic_partition = topic_partition
         self.result = result
         self._builder = builder

@@ -41,7 +41,7 @@ cdef class DrainRequest:
     """The batches of one request to a node, and the rule by which batches leave their queues for it.
 
     The first batch of a queue is taken if it is due, may be sent (Drain decides that), and fits. It is due if it is the
-    first of its partition in the request, takes no more records, or has lingered. It fits if the request is empty or
+    first of its partition in the request, takes no more records, is awaited, or has lingered. It fits if the request is empty or
     has room for it. Batches that are plain, see is_plain_batch(), are taken in one call, by the same rule.
     Args: max_size: in bytes; linger_ms: 0 if all batches are due; now_ms: the monotonic time.
     Attributes: size: in bytes; is_full: whether a batch did not fit; was_changed: whether a batch left its queue.
@@ -69,7 +69,7 @@ cdef class DrainRequest:
     cdef inline bint is_due(self, PartitionQueue queue, Py_ssize_t passed, bint is_first) noexcept:
         if passed >= len(queue.batches):
             return False
-        return is_first or queue.is_full_at(passed) \
+        return is_first or not queue.may_linger_at(passed) \
             or (<ProducerBatchCore>queue.batches[passed]).last_attempt_ms <= self.lingered_since_ms
 
     # Whether there is room for the batch after `more` bytes.

@@ -123,6 +123,8 @@ class RecordAccumulator(RecordAccumulatorCore):
             append_slowly=self._append_slowly,
             open_transaction=manager.open_transaction if manager is not None and manager.is_transactional else None,
         )
+        # Called when somebody waits for a batch that lingers; set before the first append.
+        self.wake_sender: Callable[[], object] | None = None
         self.next_expiry_time_ms = NO_READY_CHECK_MS
         self.clock = clock
         self._random = random_module.Random() if random is None else random
@@ -236,7 +238,12 @@ class RecordAccumulator(RecordAccumulatorCore):
     def _queue_in(self, queues: TopicQueues, topic: str, partition: int) -> PartitionQueue:
         queue = queues.queues.get(partition)
         if queue is None:
-            queue = PartitionQueue(TopicPartition(topic, partition), lock=threading.Lock(), active=self.active)
+            queue = PartitionQueue(
+                TopicPartition(topic, partition),
+                lock=threading.Lock(),
+                active=self.active,
+                wake_sender=self.wake_sender,
+            )
             queue = queues.add(queue)
         return queue
 
@@ -288,8 +295,8 @@ class RecordAccumulator(RecordAccumulatorCore):
         """Return the nodes with batches to send, and when to check again.
 
         A node is ready when the first batch of one of its partitions is full, has another one after it, has lingered,
-        or must not wait: memory is exhausted, the accumulator is closed, a flush is in progress, or a transaction is
-        ending.
+        is awaited, or must not wait: memory is exhausted, the accumulator is closed, a flush is in progress, or a
+        transaction is ending.
         Cost: O(partitions that have batches).
         """
         return self._ready_check.run(cluster, now_ms, is_urgent=self._is_urgent)

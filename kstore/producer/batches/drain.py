@@ -105,7 +105,7 @@ class ReadyCheck:
             batch.maybe_update_leader_epoch(cluster.leader_epoch_for(queue.topic_partition))
             if self._backoff.is_backing_off(batch, now_ms):
                 return max(self._backoff.of_batch_ms(batch) - batch.waited_ms(now_ms), 1)
-            if is_urgent or queue.is_first_full:
+            if is_urgent or queue.is_first_due:
                 return 0
             return max(self._linger_ms - batch.waited_ms(now_ms), 0)
 

@@ -88,6 +88,9 @@ class FutureRecordMetadata(FutureRecordMetadataCore, ProducerFuture[RecordMetada
             self.produce_result.watch(self)
         return self.made_callbacks()
 
+    def _hurry(self) -> None:
+        self._place()[0].hurry()
+
     def _place(self) -> tuple[ProduceRequestResult, int]:
         whole: ProduceRequestResult = self.produce_result
         return whole.place_of(self.index)
@@ -395,10 +398,14 @@ class ProduceRequestResult(ProduceRequestResultCore):
         return True
 
     def await_record(self, index: int, timeout_s: float | None = None) -> bool:
-        """Wait as await_() does for one record by its index; after a split, only for the piece that has the record."""
+        """Wait as await_() does for one record by its index, whose batch then does not linger.
+
+        After a split, wait only for the piece that has the record.
+        """
         deadline = Deadline(timeout_s)
         while True:
             result, _ = self.place_of(index)
+            result.hurry()
             if not result.wait(deadline):
                 return False
             if not result.pieces:
