@@ -1,4 +1,4 @@
-"""Commands of an operator: metadata."""
+"""Commands of an operator: metadata, topics, delete-topic, configs, delete-records, move."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from typing import Annotated
 import typer
 
 from kstore.cli.app import command
-from kstore.cli.commands.options import Json
+from kstore.cli.arguments import WrongUseError
+from kstore.cli.commands.options import Directory, Json, Partitions, Topics, selection_of
 from kstore.cli.output import Output
+from kstore.config import MAX_INT32
+
+TopicName = Annotated[str, typer.Option("--topic", metavar="TOPIC", help="The topic.")]
+Root = Annotated[str, typer.Argument(metavar="DIR", help="A log.dirs root.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, report what would be done.")]
+Force = Annotated[bool, typer.Option("--force", help="Also in a root whose topics a cluster has its own account of.")]
 
 
 @command("metadata")
@@ -30,3 +37,136 @@ def show_metadata(
     from kstore.cli.operating import metadata
 
     return metadata.run(directory, path, out, at=at, is_tree=tree, is_json=json)
+
+
+@command("topics")
+def show_topics(
+    out: Output,
+    directory: Root,
+    topic: Topics = None,
+    create: Annotated[str | None, typer.Option(metavar="TOPIC", help="Create this topic.")] = None,
+    alter: Annotated[str | None, typer.Option(metavar="TOPIC", help="Add partitions to this topic.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=MAX_INT32, help="How many partitions it has then.")
+    ] = None,
+    config: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of the new topic; repeatable.")
+    ] = None,
+    topic_id: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="The id of the new topic; default: a random one.")
+    ] = None,
+    dry_run: DryRun = False,
+    force: Force = False,
+    json: Json = False,
+) -> int:
+    """List topics with ids and settings, create one, or add partitions."""
+    from kstore.cli.operating import topics
+
+    if create is not None and alter is not None:
+        raise WrongUseError("--create and --alter are two commands")
+    changed = create if alter is None else alter
+    if changed is None:
+        if config or topic_id is not None or partitions is not None:
+            raise WrongUseError("--partitions, --config and --id are for --create TOPIC or --alter TOPIC")
+        return topics.run(directory, topic or [], out, is_json=json)
+    if create is None and (config or topic_id is not None):
+        raise WrongUseError("--config and --id are for --create; kstore configs changes settings")
+    wanted = topics.TopicChange(
+        name=changed,
+        partitions=partitions,
+        settings=tuple(config or ()),
+        topic_id=topic_id,
+        is_new=create is not None,
+        is_dry=dry_run,
+        is_forced=force,
+    )
+    return topics.change(directory, wanted, out, is_json=json)
+
+
+@command("delete-topic")
+def delete_topic(
+    out: Output,
+    directory: Root,
+    topic: TopicName,
+    dry_run: DryRun = False,
+    force: Force = False,
+    json: Json = False,
+) -> int:
+    """Delete a topic: records, settings, committed offsets."""
+    from kstore.cli.operating import topics
+
+    return topics.delete(directory, topic, out, is_dry=dry_run, is_forced=force, is_json=json)
+
+
+@command("configs")
+def show_configs(
+    out: Output,
+    directory: Root,
+    topic: Topics = None,
+    given: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set this for --topic; repeatable.")
+    ] = None,
+    unset: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Let the default hold for --topic; repeatable.")
+    ] = None,
+    shows_all: Annotated[bool, typer.Option("--all", help="Show the defaults too.")] = False,
+    dry_run: DryRun = False,
+    force: Force = False,
+    json: Json = False,
+) -> int:
+    """Show settings of topics and who says them, or change them."""
+    from kstore.cli.operating import configs
+
+    if not given and not unset:
+        return configs.run(directory, topic or [], out, shows_all=shows_all, is_json=json)
+    if not topic or len(topic) > 1:
+        raise WrongUseError("--set and --unset need one --topic")
+    wanted = configs.ConfigChange(
+        topic=topic[0], given=tuple(given or ()), reset=tuple(unset or ()), is_dry=dry_run, is_forced=force
+    )
+    return configs.change(directory, wanted, out, is_json=json)
+
+
+@command("delete-records")
+def delete_records(
+    out: Output,
+    directory: Directory,
+    topic: Annotated[str | None, typer.Option(metavar="TOPIC", help="The topic.")] = None,
+    partition: Annotated[int | None, typer.Option(metavar="N", min=0, help="The partition.")] = None,
+    before: Annotated[
+        int | None, typer.Option(metavar="N", min=-1, help="Delete what is below this offset; -1: the high watermark.")
+    ] = None,
+    from_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Partitions and offsets in the JSON of kafka-delete-records.")
+    ] = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> int:
+    """Delete the records below an offset."""
+    from kstore.cli.operating import records
+    from kstore.types import TopicPartition
+
+    one = (topic, partition, before)
+    if from_file is not None:
+        if one != (None, None, None):
+            raise WrongUseError("--from-file says the partitions and offsets: leave --topic, --partition, --before out")
+        return records.run(directory, records.read_file(from_file), out, is_dry=dry_run, is_json=json)
+    if topic is None or partition is None or before is None:
+        raise WrongUseError("say which records: --topic, --partition and --before, or --from-file")
+    return records.run(directory, [(TopicPartition(topic, partition), before)], out, is_dry=dry_run, is_json=json)
+
+
+@command("move")
+def move_partitions(
+    out: Output,
+    directory: Directory,
+    to: Annotated[str, typer.Option(metavar="DIR", help="The other log directory of the broker.")],
+    topic: Topics = None,
+    partition: Partitions = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> int:
+    """Move partitions to another log directory of the broker."""
+    from kstore.cli.operating import moving
+
+    return moving.run(selection_of(directory, topic, partition), to, out, is_dry=dry_run, is_json=json)

@@ -174,7 +174,25 @@ def deleted_directory_name(topic_partition: TopicPartition, unique: uuid.UUID) -
 
     Source: Kafka UnifiedLog.logDeleteDirName.
     """
-    suffix = f"-{topic_partition.partition}.{unique.hex}-delete"
+    return _retired_name(topic_partition, unique, "delete")
+
+
+def future_directory_name(topic_partition: TopicPartition, unique: uuid.UUID) -> str:
+    """Return the name that a copy of a partition has in another log directory until it takes its place.
+
+    Source: Kafka UnifiedLog.logFutureDirName.
+    """
+    return _retired_name(topic_partition, unique, "future")
+
+
+def is_future_of(name: str, topic_partition: TopicPartition) -> bool:
+    """Whether a directory has the name of an unfinished copy of a partition."""
+    unique = name.removesuffix("-future").rpartition(".")[2]
+    return retired_state(name) == "future" and name == future_directory_name(topic_partition, uuid.UUID(unique))
+
+
+def _retired_name(topic_partition: TopicPartition, unique: uuid.UUID, state: str) -> str:
+    suffix = f"-{topic_partition.partition}.{unique.hex}-{state}"
     return topic_partition.topic[: _MOST_NAME_BYTES - len(suffix)] + suffix
 
 
