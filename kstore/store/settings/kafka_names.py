@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_args
 
-from kstore.config import LogConfig
+from kstore.config import CodecName, LogConfig
 
 # Kafka 4.3, TopicConfig. What kstore has no use for: its topics have one replica, and their records are in one place.
 _OTHERS = {
-    "compression.gzip.level": "kstore compresses by the levels of its producer",
-    "compression.lz4.level": "kstore compresses by the levels of its producer",
-    "compression.zstd.level": "kstore compresses by the levels of its producer",
+    **{
+        f"compression.{codec}.level": "kstore compresses by the levels of its producer" for codec in get_args(CodecName)
+    },
     "follower.replication.throttled.replicas": "it is about replication",
     "leader.replication.throttled.replicas": "it is about replication",
     "min.insync.replicas": "it is about replication",
