@@ -64,6 +64,20 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "kstore metadata /var/lib/kafka topics/orders --tree",
         "kstore metadata /var/lib/kafka configs --at 5000 --json",
     ),
+    "topics": (
+        "kstore topics /data --create orders --partitions 3 --config segment.ms=60000",
+        "kstore topics /data --alter orders --partitions 6 --dry-run",
+    ),
+    "delete-topic": ("kstore delete-topic /data --topic orders --dry-run",),
+    "configs": (
+        "kstore configs /data --topic orders --all",
+        "kstore configs /data --topic orders --set retention.ms=3600000",
+    ),
+    "delete-records": (
+        "kstore delete-records /data --topic orders --partition 0 --before 4711",
+        "kstore delete-records /data --from-file records.json --dry-run",
+    ),
+    "move": ("kstore move /disk1 --topic orders --partition 0 --to /disk2",),
     "completion": (
         "kstore completion bash > ~/.local/share/bash-completion/completions/kstore",
         "kstore completion zsh --install",
