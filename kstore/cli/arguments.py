@@ -9,6 +9,7 @@ from functools import cached_property
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from kstore.cli.shell.names import did_you_mean
 from kstore.errors import KStoreError
 from kstore.types import MAX_OFFSET
 
@@ -44,13 +45,14 @@ class PartitionSelection:
         from kstore.env import shown_path
         from kstore.log.files.names import find_partitions
 
-        partitions = find_partitions(self.directory, is_wanted=self._selects)
-        selected = [partition for partition in partitions if self._selects(partition.topic_partition)]
+        partitions = find_partitions(self.directory, is_wanted=self.selects)
+        selected = [partition for partition in partitions if self.selects(partition.topic_partition)]
         if not selected:
             place = shown_path(self.directory)
             raise WrongUseError(
                 f"found no partition {self._wanted()}among the {len(partitions)} in {place}; "
                 f"to list them: kstore ls {shell_word(place)}"
+                + did_you_mean(self.topics, (partition.topic_partition.topic for partition in partitions))
             )
         return sorted(selected, key=lambda partition: partition.topic_partition)
 
@@ -64,7 +66,7 @@ class PartitionSelection:
         listed = {partition.topic_partition for partition in directories}
 
         def is_wanted(partition: TopicPartition) -> bool:
-            return self._selects(partition) and partition not in listed
+            return self.selects(partition) and partition not in listed
 
         return [loss for root in sorted(roots) for loss in losses_of_root(root, roots[root], is_wanted=is_wanted)]
 
@@ -82,7 +84,8 @@ class PartitionSelection:
         """Whether a partition was selected by the name of its topic, or because DIR is its directory."""
         return partition.topic_partition.topic in self.topics or self.is_directory_of(partition)
 
-    def _selects(self, topic_partition: TopicPartition) -> bool:
+    def selects(self, topic_partition: TopicPartition) -> bool:
+        """Whether --topic and --partition select a partition."""
         topic, number = topic_partition
         return (not self.topics or topic in self.topics) and (not self.partitions or number in self.partitions)
 

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kstore._core import read_header
 from kstore.cli import EXIT_FINE
 from kstore.cli.output import LOG_COLUMNS, Column
-from kstore.cli.render import JSON_TEXT, likely_text, loss_objects, loss_text, time_text
+from kstore.cli.render import JSON_TEXT, likely_text, loss_objects, loss_text, size_text, time_text
 from kstore.compression import codec_name
-from kstore.env import join_path
-from kstore.errors import KStoreError
-from kstore.log.files.names import LOCK_FILE
+from kstore.env import FileKind, join_path
+from kstore.errors import KStoreError, StorageError
+from kstore.log.files.names import LOCK_FILE, retired_partition
 from kstore.log.recovery.context import RecoveryContext
 from kstore.log.recovery.evidence import RootMarks, SegmentEnd, losses_beside, marks_of_root
 from kstore.store.opening import open_found
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from kstore._core import BatchHeader
     from kstore.cli.arguments import PartitionSelection
     from kstore.cli.output import Output
+    from kstore.env import Env
     from kstore.log.damage import SuspectedLoss
     from kstore.log.files.names import PartitionDirectory
     from kstore.log.log import Log
@@ -33,18 +34,52 @@ SAMPLE_BYTES = 1 << 20
 _NUMBERS = ("log_start_offset", "log_end_offset", "last_stable_offset", "segments", "size_in_bytes")
 COLUMNS = (
     *LOG_COLUMNS,
-    Column("segments", is_number=True),
+    Column("segments", is_number=True, rank=3),
     Column("bytes", is_number=True),
-    Column("first timestamp"),
-    Column("last timestamp"),
-    Column("magic"),
-    Column("codecs"),
+    Column("first timestamp", rank=4),
+    Column("last timestamp", rank=1),
+    Column("magic", rank=5),
+    Column("codecs", rank=2),
 )
+TOPIC_COLUMNS = (
+    Column("topic"),
+    Column("partitions", is_number=True),
+    Column("offsets", is_number=True),
+    Column("segments", is_number=True, rank=2),
+    Column("bytes", is_number=True),
+    Column("first timestamp", rank=3),
+    Column("last timestamp", rank=1),
+)
+RETIRED_COLUMNS = (Column("directory"), Column("bytes", is_number=True), Column("state"), Column("what it is", rank=1))
+# What a broker renamed a partition's directory for.
+RETIRED_STATES = {
+    "delete": "deleted; a broker removes it after file.delete.delay.ms",
+    "stray": "not of this broker by its cluster's metadata",
+    "future": "a copy that a broker was moving here",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListOptions:
+    """What `ls` shows. sort: one of SORT_KEYS, None for topic and partition."""
+
+    is_json: bool
+    is_exact: bool = False
+    is_human: bool = False
+    by_topic: bool = False
+    sort: str | None = None
+    is_reversed: bool = False
+
+    def bytes_text(self, size_in_bytes: int) -> str:
+        """Return a size as the tables show it."""
+        return size_text(size_in_bytes) if self.is_human else str(size_in_bytes)
 
 
 @dataclass
 class Listing:
-    """One partition as `ls` shows it. Timestamps are that of the first record and the largest of the last batch."""
+    """One partition as `ls` shows it. Timestamps are that of the first record and the largest of the last batch, of
+    those that are no control records.
+    """
 
     topic_partition: TopicPartition
     log_start_offset: int
@@ -83,10 +118,11 @@ class Listing:
                 "magics": sorted(self.magics),
                 "codecs": self.codecs(),
                 "suspected_losses": loss_objects(self.losses),
+                "state": None,
             }
         )
 
-    def row(self) -> list[str]:
+    def row(self, options: ListOptions) -> list[str]:
         """Return the table cells, in the order of COLUMNS."""
         return [
             self.topic_partition.topic,
@@ -94,7 +130,7 @@ class Listing:
             str(self.log_start_offset),
             str(self.log_end_offset),
             str(self.segments),
-            str(self.size_in_bytes),
+            options.bytes_text(self.size_in_bytes),
             time_text(self.first_timestamp_ms),
             time_text(self.last_timestamp_ms),
             ",".join(map(str, sorted(self.magics))) or "-",
@@ -102,17 +138,45 @@ class Listing:
         ]
 
 
-def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_exact: bool) -> int:
+# What `--sort` sorts by; equal ones stay in the order of topic and partition.
+SORT_KEYS: dict[str, Callable[[Listing], int | tuple[str, int]]] = {
+    "name": lambda listing: listing.topic_partition,
+    "size": lambda listing: listing.size_in_bytes,
+    "offset": lambda listing: listing.log_end_offset,
+    "segments": lambda listing: listing.segments,
+    "time": lambda listing: -1 if listing.last_timestamp_ms is None else listing.last_timestamp_ms,
+}
+
+
+class RetiredDirectory(NamedTuple):
+    """A directory that a broker renamed, so that it is no partition's any more."""
+
+    topic_partition: TopicPartition
+    name: str
+    state: str
+    size_in_bytes: int
+
+    def json(self) -> str:
+        """Return the JSON object: that of a partition with what is known of it."""
+        return json_of_unread(self.topic_partition, [], size_in_bytes=self.size_in_bytes, state=self.state)
+
+    def row(self, options: ListOptions) -> list[str]:
+        """Return the table cells, in the order of RETIRED_COLUMNS."""
+        return [self.name, options.bytes_text(self.size_in_bytes), f"-{self.state}", RETIRED_STATES[self.state]]
+
+
+def run(selection: PartitionSelection, options: ListOptions, out: Output) -> int:
     """List the selected partitions and return the exit status. One that can't be read is reported and left out."""
     status = EXIT_FINE
-    rows = []
+    listings: list[Listing] = []
     losses: list[SuspectedLoss] = []
+    is_direct = options.is_json and options.sort is None and not options.is_reversed and not options.by_topic
     of_roots: dict[str, RootMarks] = {}
     partitions = selection.find()
     for partition in partitions:
         try:
             with open_found(partition) as log:
-                listing = list_log(log, is_exact=is_exact)
+                listing = list_log(log, is_exact=options.is_exact)
                 if partition.root not in of_roots:
                     of_roots[partition.root] = marks_of_root(partition.root, partition.env)
                 listing.losses = losses_of(log, partition, of_roots[partition.root])
@@ -123,36 +187,126 @@ def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_exact: 
         if damage is not None:
             status = max(status, out.failure(damage))
         losses += listing.losses
-        if is_json:
+        if is_direct:
             out.line(listing.json())
         else:
-            rows.append(listing.row())
-    if rows:
-        out.table(COLUMNS, rows)
+            listings.append(listing)
+    listings.sort(key=SORT_KEYS[options.sort or "name"], reverse=options.is_reversed)
     without_directory = selection.losses_of_roots(partitions)
-    if is_json:
+    retired = [] if options.by_topic else list(retired_directories(selection, partitions))
+    if options.by_topic:
+        show_topics(listings, options, out)
+    elif options.is_json:
+        for listing in listings:
+            out.line(listing.json())
         for loss in without_directory:
-            out.line(json_without_directory(loss))
-    for loss in (loss for loss in (*losses, *without_directory) if loss.is_proven):
-        out.notice(loss_text(loss))
-    likely = [loss for loss in (*losses, *without_directory) if not loss.is_proven]
-    if likely:
-        out.notice(likely_text(likely))
+            out.line(json_of_unread(loss.topic_partition, [loss]))
+        for directory in retired:
+            out.line(directory.json())
+    else:
+        if listings:
+            out.table(COLUMNS, [listing.row(options) for listing in listings])
+        if retired:
+            out.line("")
+            out.table(RETIRED_COLUMNS, [directory.row(options) for directory in retired])
+    show_losses([*losses, *without_directory], out)
     return status
 
 
-def json_without_directory(loss: SuspectedLoss) -> str:
-    """Return the JSON object of a partition that has no directory."""
-    topic, partition = loss.topic_partition
+def show_losses(losses: list[SuspectedLoss], out: Output) -> None:
+    """Report each loss that is proven, and in one line those that are likely."""
+    for loss in (loss for loss in losses if loss.is_proven):
+        out.notice(loss_text(loss))
+    likely = [loss for loss in losses if not loss.is_proven]
+    if likely:
+        out.notice(likely_text(likely))
+
+
+def show_topics(listings: list[Listing], options: ListOptions, out: Output) -> None:
+    """Show the totals of each topic, in the order that is asked for."""
+    of_topics: dict[str, list[Listing]] = {}
+    for listing in listings:
+        of_topics.setdefault(listing.topic_partition.topic, []).append(listing)
+    totals = [total_of(topic, of_topic) for topic, of_topic in of_topics.items()]
+    totals.sort(key=SORT_KEYS[options.sort or "name"], reverse=options.is_reversed)
+    rows = []
+    for total in totals:
+        topic, partitions = total.topic_partition
+        offsets = total.log_end_offset
+        first_ms, last_ms = total.first_timestamp_ms, total.last_timestamp_ms
+        if options.is_json:
+            shown = {"topic": topic, "partitions": partitions, "offsets": offsets, "segments": total.segments}
+            shown |= {"size_in_bytes": total.size_in_bytes}
+            out.line(JSON_TEXT(shown | {"first_timestamp_ms": first_ms, "last_timestamp_ms": last_ms}))
+        else:
+            numbers = [str(partitions), str(offsets), str(total.segments), options.bytes_text(total.size_in_bytes)]
+            rows.append([topic, *numbers, time_text(first_ms), time_text(last_ms)])
+    if rows:
+        out.table(TOPIC_COLUMNS, rows)
+
+
+def total_of(topic: str, listings: list[Listing]) -> Listing:
+    """Return the total of a topic's partitions: their number in place of one, and as offsets those in their logs."""
+    firsts = [listing.first_timestamp_ms for listing in listings if listing.first_timestamp_ms is not None]
+    lasts = [listing.last_timestamp_ms for listing in listings if listing.last_timestamp_ms is not None]
+    return Listing(
+        topic_partition=TopicPartition(topic, len(listings)),
+        log_start_offset=0,
+        log_end_offset=sum(listing.log_end_offset - listing.log_start_offset for listing in listings),
+        last_stable_offset=None,
+        segments=sum(listing.segments for listing in listings),
+        size_in_bytes=sum(listing.size_in_bytes for listing in listings),
+        first_timestamp_ms=min(firsts, default=None),
+        last_timestamp_ms=max(lasts, default=None),
+    )
+
+
+def retired_directories(
+    selection: PartitionSelection, partitions: Iterable[PartitionDirectory]
+) -> Iterator[RetiredDirectory]:
+    """Yield the directories of selected partitions that a broker renamed, if DIR is a root, by name.
+
+    Cost: a listing of the root, and of each such directory with a stat of its files.
+    """
+    roots = {found.root: found.env for found in partitions if not selection.is_directory_of(found)}
+    for root in sorted(roots):
+        for name in sorted(roots[root].listdir(root)):
+            retired = retired_partition(name)
+            if retired is not None and selection.selects(retired.topic_partition):
+                size_in_bytes = size_of_files(join_path(root, name), roots[root])
+                if size_in_bytes is not None:
+                    yield RetiredDirectory(retired.topic_partition, name, retired.state, size_in_bytes)
+
+
+def size_of_files(directory: str, env: Env) -> int | None:
+    """Return the size of the files in a directory, None if it can't be listed, as one that was just removed."""
+    try:
+        found = [env.stat(join_path(directory, name)) for name in env.listdir(directory)]
+    except StorageError:
+        return None
+    return sum(status.size_in_bytes for status in found if status is not None and status.kind is FileKind.FILE)
+
+
+def json_of_unread(
+    topic_partition: TopicPartition,
+    losses: list[SuspectedLoss],
+    *,
+    size_in_bytes: int | None = None,
+    state: str | None = None,
+) -> str:
+    """Return the JSON object of a partition without a log to read: one without a directory, or a renamed one."""
+    topic, partition = topic_partition
     unknown = dict.fromkeys((*_NUMBERS, "first_timestamp_ms", "last_timestamp_ms"))
     return JSON_TEXT(
         {
             "topic": topic,
             "partition": partition,
             **unknown,
+            "size_in_bytes": size_in_bytes,
             "magics": [],
             "codecs": [],
-            "suspected_losses": loss_objects([loss]),
+            "suspected_losses": loss_objects(losses),
+            "state": state,
         }
     )
 
@@ -202,7 +356,8 @@ def list_log(log: Log, *, is_exact: bool) -> Listing:
     if last is not None:
         listing.add(last)
         listing.first_timestamp_ms = first_timestamp_ms(log)
-        listing.last_timestamp_ms = last.max_timestamp_ms
+        last_data = last_data_header(log) if last.is_control else last
+        listing.last_timestamp_ms = None if last_data is None else last_data.max_timestamp_ms
     return listing
 
 
@@ -237,10 +392,37 @@ def last_header(log: Log) -> BatchHeader | None:
     return None
 
 
+def last_data_header(log: Log) -> BatchHeader | None:
+    """Return the header of the last batch that is no control batch, or None if there is none from the log start on.
+
+    Cost: reads headers from the end, in parts that double; all of them if all are control batches.
+    """
+    for segment in reversed(log.segments):
+        end_position = segment.valid_end_position
+        index = segment.offset_index
+        entries = 0 if index is None else index.entry_count
+        step = 1
+        while end_position > 0:
+            entries = max(entries - step, 0)
+            floor = None
+            if index is not None and entries:
+                floor = segment.verified_batch(index, entries, end_position=segment.valid_end_position)
+            position = 0 if floor is None or floor.position >= end_position else floor.position
+            last: BatchHeader | None = None
+            for header, _ in segment.records.read_batches(position=position, end_position=end_position):
+                last = last if header.is_control else header
+            if last is not None:
+                return last if last.last_offset >= log.log_start_offset else None
+            end_position, step = position, 2 * step
+    return None
+
+
 def first_timestamp_ms(log: Log) -> int | None:
     """Return the timestamp of the first record at or after the log start offset, or None if there is none."""
     start_offset = log.log_start_offset
     for batch in log.batches(start_offset):
+        if batch.is_control:
+            continue
         records = batch.records(verify=False, headers=False)
         timestamp_ms = next((record.timestamp_ms for record in records if record.offset >= start_offset), None)
         if timestamp_ms is not None:

@@ -56,10 +56,13 @@ class Part(NamedTuple):
 
 
 class Column(NamedTuple):
-    """Heading of a table column. Number columns are right-aligned."""
+    """Heading of a table column. Number columns are right-aligned. rank: 0 for a column that is always shown; the
+    others are left out on a terminal that is too narrow, the highest rank first.
+    """
 
     heading: str
     is_number: bool = False
+    rank: int = 0
 
 
 LOG_COLUMNS = (
@@ -126,15 +129,35 @@ class Output:
             console.print(Text.assemble(*((part.text, part.style) for part in parts)), soft_wrap=True)
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
-        """Write a table of aligned columns that are never truncated. On a terminal its headings are bold."""
+        """Write a table of aligned columns that are never truncated. On a terminal its headings are bold, and a line
+        names the columns that were left out for its width.
+        """
         lines = [[column.heading for column in columns], *rows]
         widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+        shown = self._fitting(columns, widths)
+        left_out = [column.heading for i, column in enumerate(columns) if i not in shown]
+        columns, widths = [columns[i] for i in shown], [widths[i] for i in shown]
+        lines = [[line[i] for i in shown] for line in lines]
         for number, line in enumerate(lines):
             cells = [
                 cell.rjust(width) if column.is_number else cell.ljust(width)
                 for cell, width, column in zip(line, widths, columns, strict=True)
             ]
             self.styled([Part("  ".join(cells).rstrip(), "" if number else "bold")])
+        if left_out:
+            self.styled([Part(f"no room for: {', '.join(left_out)}", "dim")])
+
+    def _fitting(self, columns: Sequence[Column], widths: Sequence[int]) -> list[int]:
+        """Return which columns to show, as indexes."""
+        shown = list(range(len(columns)))
+        if not self.is_terminal:
+            return shown
+        room = self._rich().width
+        for i in sorted(shown, key=lambda i: -columns[i].rank):
+            if columns[i].rank == 0 or sum(widths[i] + 2 for i in shown) - 2 <= room:
+                break
+            shown.remove(i)
+        return shown
 
     def notice(self, message: object) -> None:
         """Write one line to standard error, after flushing standard output to keep the order."""

@@ -3,9 +3,13 @@ Method: built roots: empty, rolled, compacted, preallocated, deleted from, damag
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from kstore.cli.render import size_text
 from tests.cli.runner import runner
+from tests.cli.test_process import on_a_terminal
 from tests.making.batches import (
     FIRST_TIMESTAMP_MS,
     Layout,
@@ -19,11 +23,11 @@ from tests.making.batches import (
     write_partition,
     write_root,
 )
-from tests.reference.codec import write_batch, write_empty_batch
+from tests.reference.codec import write_batch, write_empty_batch, write_end_transaction_marker
 
 FIELDS = [
     "topic", "partition", "log_start_offset", "log_end_offset", "last_stable_offset", "segments", "size_in_bytes",
-    "first_timestamp_ms", "last_timestamp_ms", "magics", "codecs", "suspected_losses",
+    "first_timestamp_ms", "last_timestamp_ms", "magics", "codecs", "suspected_losses", "state",
 ]  # fmt: skip
 SEGMENT_0 = "00000000000000000000.log"
 MIB = 1 << 20
@@ -60,12 +64,13 @@ def test_json_has_the_contracted_fields_in_order(kstore, tmp_path):
         "magics": [2],
         "codecs": ["none", "zstd"],
         "suspected_losses": [],
+        "state": None,
     }
 
 
 def test_partition_without_records_has_no_times_magics_or_codecs(kstore, tmp_path):
     shown = listed(kstore, write_partition(tmp_path, [[]]))
-    assert [shown[name] for name in FIELDS[2:]] == [0, 0, None, 1, 0, None, None, [], [], []]
+    assert [shown[name] for name in FIELDS[2:]] == [0, 0, None, 1, 0, None, None, [], [], [], None]
 
 
 def test_first_timestamp_is_that_of_the_record_at_the_log_start(kstore, tmp_path):
@@ -175,3 +180,137 @@ def test_path_without_a_log_is_wrong_use(kstore, tmp_path, name):
     run = kstore("ls", "--json", tmp_path / name)
     assert (run.status, run.out) == (2, "")
     assert run.err.count("\n") == 1
+
+
+def marker(offset, timestamp_ms):
+    return write_end_transaction_marker(offset, timestamp_ms=timestamp_ms, producer_id=1, producer_epoch=0, commit=True)
+
+
+@pytest.mark.parametrize("markers", [1, 50, 3000])
+def test_times_are_those_of_data_and_not_of_markers(kstore, tmp_path, markers):
+    parts = [marker(0, 1), batch(1, 3), *(marker(offset, 9 + offset) for offset in range(4, 4 + markers))]
+    shown = listed(kstore, write_partition(tmp_path, [parts]))
+    assert shown["log_end_offset"] == 4 + markers
+    assert (shown["first_timestamp_ms"], shown["last_timestamp_ms"]) == (FIRST_TIMESTAMP_MS + 1, FIRST_TIMESTAMP_MS + 3)
+
+
+def test_log_of_markers_has_no_times(kstore, tmp_path):
+    shown = listed(kstore, write_partition(tmp_path, [[marker(0, 1)], [marker(1, 2), marker(2, 3)]]))
+    assert (shown["first_timestamp_ms"], shown["last_timestamp_ms"]) == (None, None)
+
+
+def test_last_timestamp_is_of_an_earlier_segment_if_the_last_one_has_markers_only(kstore, tmp_path):
+    shown = listed(kstore, write_partition(tmp_path, [[batch(0, 2)], [marker(2, 5)]]))
+    assert shown["last_timestamp_ms"] == FIRST_TIMESTAMP_MS + 1
+
+
+@pytest.fixture
+def three(tmp_path):
+    """a-0 is the smallest and goes furthest, b-0 the largest and the one with most segments, b-1 is between."""
+    logs = {
+        "a-0": [[batch(50, 1)]],
+        "b-0": [[batch(0, 1, value_bytes=3000)], [batch(1, 1)]],
+        "b-1": [[batch(0, 20)]],
+    }
+    return write_root(tmp_path / "logs", logs)
+
+
+@pytest.mark.parametrize(
+    ("options", "order"),
+    [
+        ([], ["a-0", "b-0", "b-1"]),
+        (["-r"], ["b-1", "b-0", "a-0"]),
+        (["--sort", "size"], ["a-0", "b-1", "b-0"]),
+        (["--sort", "size", "-r"], ["b-0", "b-1", "a-0"]),
+        (["--sort", "offset"], ["b-0", "b-1", "a-0"]),
+        (["--sort", "segments"], ["a-0", "b-1", "b-0"]),
+        (["--sort", "time"], ["b-0", "b-1", "a-0"]),
+    ],
+    ids=" ".join,
+)
+def test_partitions_are_sorted_as_asked_for(kstore, three, options, order):
+    shown = kstore("ls", "--json", three, *options).objects()
+    assert [f"{one['topic']}-{one['partition']}" for one in shown] == order
+    rows = [line.split() for line in kstore("ls", three, *options).out.splitlines()[1:]]
+    assert [f"{row[0]}-{row[1]}" for row in rows] == order
+
+
+def test_topics_have_totals(kstore, three):
+    whole = kstore("ls", "--json", three).objects()
+    a, b = kstore("ls", "--json", "--topics", three).objects()
+    assert (a["topic"], a["partitions"], a["offsets"], a["segments"]) == ("a", 1, 1, 1)
+    assert b == {
+        "topic": "b",
+        "partitions": 2,
+        "offsets": 22,
+        "segments": 3,
+        "size_in_bytes": whole[1]["size_in_bytes"] + whole[2]["size_in_bytes"],
+        "first_timestamp_ms": FIRST_TIMESTAMP_MS,
+        "last_timestamp_ms": FIRST_TIMESTAMP_MS + 19,
+    }
+    assert [line.split()[0] for line in kstore("ls", "--topics", three, "--sort", "size", "-r").out.splitlines()] == [
+        "topic",
+        "b",
+        "a",
+    ]
+
+
+def test_human_sizes_are_in_binary_units(kstore, three):
+    assert " KiB " in kstore("ls", "--human", three, "--topic", "b").out
+    assert " B " in kstore("ls", "--human", three, "--topic", "a").out
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1048575, "1.0 MiB"),
+        (3 << 40, "3.0 TiB"),
+        (1 << 54, "16384.0 TiB"),
+    ],
+)
+def test_size_has_the_unit_that_it_fills(size, text):
+    assert size_text(size) == text
+
+
+def test_directories_that_a_broker_renamed_are_listed_with_their_state(kstore, three):
+    unique = "0123456789abcdef0123456789abcdef"
+    for state in ("delete", "stray", "future"):
+        directory = three / f"old-topic-3.{unique}-{state}"
+        directory.mkdir()
+        (directory / SEGMENT_0).write_bytes(bytes(1234))
+        (directory / "leader-epoch-checkpoint").write_bytes(bytes(10))
+        (directory / "inner").mkdir()
+    shown = kstore("ls", "--json", three).objects()
+    assert [list(one) for one in shown] == [FIELDS] * 6
+    assert [(one["topic"], one["partition"], one["size_in_bytes"], one["state"]) for one in shown[3:]] == [
+        ("old-topic", 3, 1244, "delete"),
+        ("old-topic", 3, 1244, "future"),
+        ("old-topic", 3, 1244, "stray"),
+    ]
+    last = kstore("ls", three).out.splitlines()[-1].split()
+    assert last[:3] == [f"old-topic-3.{unique}-stray", "1244", "-stray"]
+    assert kstore("ls", "--json", three, "--topic", "a").out.count("\n") == 1
+    assert kstore("ls", "--json", three / "a-0").out.count("\n") == 1
+
+
+def test_table_leaves_out_columns_on_a_narrow_terminal_and_names_them(three):
+    status, shown = on_a_terminal("ls", three, columns=80)
+    assert status == 0
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[-1].startswith("no room for: ")
+    assert "magic" in lines[-1]
+    assert "bytes" in lines[0]
+    assert "no room" not in on_a_terminal("ls", three, columns=200)[1]
+
+
+def test_topic_with_a_typo_is_told_what_was_meant(kstore, tmp_path):
+    root = write_root(tmp_path / "logs", {"orders-0": [[batch(0)]], "payments-0": [[batch(0)]]})
+    run = kstore("ls", root, "--topic", "order")
+    assert (run.status, run.out) == (2, "")
+    assert run.err.endswith("; did you mean orders?\n")
+    assert "did you mean" not in kstore("ls", root, "--topic", "zzz").err
+    assert "did you mean" not in kstore("ls", root, "--topic", "orders", "--partition", 7).err

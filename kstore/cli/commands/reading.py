@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Annotated
 
 import typer
@@ -32,6 +33,16 @@ from kstore.cli.commands.options import (
 from kstore.cli.output import Output
 
 
+class ListOrder(str, Enum):
+    """What `ls` sorts by."""
+
+    NAME = "name"
+    SIZE = "size"
+    OFFSET = "offset"
+    SEGMENTS = "segments"
+    TIME = "time"
+
+
 @command("ls")
 def list_partitions(
     out: Output,
@@ -41,12 +52,24 @@ def list_partitions(
     exact: Annotated[
         bool, typer.Option("--exact", help="Read every batch for magics and codecs, not just the start of each file.")
     ] = False,
+    human: Annotated[bool, typer.Option("--human", "-H", help="Sizes in KiB, MiB, GiB.")] = False,
+    topics: Annotated[bool, typer.Option("--topics", help="Only the total of each topic.")] = False,
+    sort: Annotated[ListOrder | None, typer.Option(help="Sort by this; offset: the log end; time: the last.")] = None,
+    reverse: Annotated[bool, typer.Option("--reverse", "-r", help="Sort the other way round.")] = False,
     json: Json = False,
 ) -> int:
     """List partitions: offsets, size, times, codecs."""
     from kstore.cli import ls
 
-    return ls.run(selection_of(directory, topic, partition), out, is_json=json, is_exact=exact)
+    wanted = ls.ListOptions(
+        is_json=json,
+        is_exact=exact,
+        is_human=human,
+        by_topic=topics,
+        sort=None if sort is None else sort.value,
+        is_reversed=reverse,
+    )
+    return ls.run(selection_of(directory, topic, partition), wanted, out)
 
 
 @command("cat")

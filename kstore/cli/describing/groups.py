@@ -8,6 +8,7 @@ from kstore.cli import EXIT_FINE
 from kstore.cli.arguments import WrongUseError
 from kstore.cli.output import Column, printable
 from kstore.cli.render import JSON_TEXT, plain_value, time_text
+from kstore.cli.shell.names import did_you_mean
 from kstore.consumer.groups import read_groups
 from kstore.env import shown_path
 from kstore.store.store import open_store
@@ -50,6 +51,9 @@ def run(directory: str, groups: Sequence[str], out: Output, *, is_json: bool) ->
         if GROUP_OFFSETS_TOPIC not in store.topics:
             raise WrongUseError(f"{shown_path(directory)} has no topic {GROUP_OFFSETS_TOPIC}, which holds the groups")
         found_groups = read_groups(store, groups=groups or None, on_error=on_error)
+        close = ""
+        if set(groups) - {group.group_id for group in found_groups}:
+            close = did_you_mean(groups, (group.group_id for group in read_groups(store, on_error=lambda _: None)))
     missing = sorted(set(groups) - {group.group_id for group in found_groups})
     if is_json:
         for group in found_groups:
@@ -57,7 +61,7 @@ def run(directory: str, groups: Sequence[str], out: Output, *, is_json: bool) ->
     elif found_groups:
         out.table(COLUMNS, [row for group in found_groups for row in rows_of(group)])
     if missing:
-        raise WrongUseError(f"no group {' or '.join(missing)} in {shown_path(directory)}")
+        raise WrongUseError(f"no group {' or '.join(missing)} in {shown_path(directory)}{close}")
     return status
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "ls": (
-        "kstore ls /var/lib/kafka --topic orders",
+        "kstore ls /var/lib/kafka --human --sort size -r",
+        "kstore ls /var/lib/kafka --topics",
         "kstore ls --json /var/lib/kafka/orders-0",
     ),
     "cat": (

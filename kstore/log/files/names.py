@@ -72,7 +72,7 @@ _SEGMENT_NAME = re.compile(r"([0-9]{20})(\.(?:log|index|timeindex|txnindex|snaps
 _METADATA_SNAPSHOT_NAME = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
-_RETIRED_DIRECTORY = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-(delete|stray|future)")
+_RETIRED_DIRECTORY = re.compile(r"(.+)-([0-9]+)\.[0-9a-f]{32}-(delete|stray|future)")
 
 
 class SegmentName(NamedTuple):
@@ -158,7 +158,20 @@ def parse_partition_directory_name(name: str) -> TopicPartition | None:
 def retired_state(name: str) -> str | None:
     """Return "delete", "stray" or "future" if a broker renamed a partition directory to that state, else None."""
     match = _RETIRED_DIRECTORY.fullmatch(name)
-    return match[1] if match is not None else None
+    return match[3] if match is not None else None
+
+
+class RetiredPartition(NamedTuple):
+    """What the name of a directory says that a broker renamed; a long topic's name has lost its end there."""
+
+    topic_partition: TopicPartition
+    state: str
+
+
+def retired_partition(name: str) -> RetiredPartition | None:
+    """Return the partition and the state in the name of a directory that a broker renamed, None for another name."""
+    match = _RETIRED_DIRECTORY.fullmatch(name)
+    return None if match is None else RetiredPartition(TopicPartition(match[1], int(match[2])), match[3])
 
 
 def has_future_logs(root: str, env: Env) -> bool:
