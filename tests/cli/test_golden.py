@@ -203,7 +203,8 @@ def expected_listing(partition):
     known = manifest(partition)
     batches = list(known.batches())
     start_offset = log_start_offset(partition)
-    first_ms = [record["timestamp"] for record in expected_records(partition, with_control=True)][:1]
+    first_ms = [record["timestamp"] for record in expected_records(partition, with_control=False)][:1]
+    of_data = [batch for batch in batches if all(record.control_type is None for record in batch.records)]
     is_empty = start_offset == known.end_offset
     order = ["none", "gzip", "snappy", "lz4", "zstd"]
     return {
@@ -215,10 +216,11 @@ def expected_listing(partition):
         "segments": len(known.logs),
         "size_in_bytes": sum(log.size_in_bytes for log in known.logs),
         "first_timestamp_ms": first_ms[0] if first_ms else None,
-        "last_timestamp_ms": None if is_empty else batches[-1].max_timestamp_ms,
+        "last_timestamp_ms": None if is_empty or not of_data else of_data[-1].max_timestamp_ms,
         "magics": sorted({batch.magic for batch in batches}),
         "codecs": sorted({batch.codec for batch in batches}, key=order.index),
         "suspected_losses": [],
+        "state": None,
     }
 
 
