@@ -61,10 +61,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "kstore restore /var/lib/kafka restored/ --topic orders --until 2024-05-01 --dry-run",
         "kstore restore /var/lib/kafka /var/lib/kafka --to orders-0=4200 --rename orders=old",
     ),
-    "restore": (
-        "kstore restore backup/ restored/ --topic orders --to orders-0=10050",
-        "kstore restore backup/ restored/ --until 2024-05-01T12:00:00Z --dry-run",
-    ),
     "metadata": (
         "kstore metadata /var/lib/kafka topics/orders --tree",
         "kstore metadata /var/lib/kafka configs --at 5000 --json",
