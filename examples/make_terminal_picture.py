@@ -33,7 +33,7 @@ def output_on_terminal(command: str) -> str:
     """Return what a command prints to a terminal, with its escape sequences. Only standard output is a terminal."""
     read_end, terminal = pty.openpty()
     environment = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}
-    environment |= {"TERM": "xterm-256color", "COLORTERM": ""}
+    environment |= {"TERM": "xterm-256color", "COLORTERM": "", "COLUMNS": "132"}
     arguments = [sys.executable, "-m", *shlex.split(command)]
     with subprocess.Popen(arguments, cwd=ROOT, env=environment, stdout=terminal) as running:
         os.close(terminal)
