@@ -122,6 +122,7 @@ if TYPE_CHECKING:
     from kstore.record import MemoryRecordsBuilder as MemoryRecordsBuilder
     from kstore.record import Record as Record
     from kstore.record import RecordBatch as RecordBatch
+    from kstore.record import RecordSearch as RecordSearch
     from kstore.store import MaintenanceIntervals as MaintenanceIntervals
     from kstore.store import MaintenanceReport as MaintenanceReport
     from kstore.store import RecoveredPartition as RecoveredPartition
@@ -250,7 +251,7 @@ _ROOMS = {
         "RecordAccumulator",
         "RecordMetadata",
     ),
-    "kstore.record": ("MemoryRecords", "MemoryRecordsBuilder", "Record", "RecordBatch"),
+    "kstore.record": ("MemoryRecords", "MemoryRecordsBuilder", "Record", "RecordBatch", "RecordSearch"),
     "kstore.store": (
         "MaintenanceIntervals",
         "MaintenanceReport",

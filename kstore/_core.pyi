@@ -221,6 +221,23 @@ def search_timestamp(records: RecordIterator, *, timestamp_ms: int, start_offset
 def json_of_records(
     records: RecordIterator, *, opening: Buffer, middle: Buffer, separator: Buffer, most_bytes: int
 ) -> str | None: ...
+
+@final
+class RecordMatcher:
+    def __init__(
+        self,
+        *,
+        key: bytes | None = None,
+        key_part: bytes | None = None,
+        value_part: bytes | None = None,
+        headers: Iterable[tuple[bytes, bytes | None]] = (),
+        key_test: Callable[[bytes], object] | None = None,
+        value_test: Callable[[bytes], object] | None = None,
+    ) -> None: ...
+
+def find_records(
+    records: RecordIterator, matcher: RecordMatcher, *, most_records: int, most_bytes: int
+) -> list[Record]: ...
 def search_timestamp_in_batch(
     buffer: Buffer, *, position: int, timestamp_ms: int, start_offset: int, path: str | None = None
 ) -> tuple[int, int] | None: ...

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from base64 import b64decode
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from fnmatch import fnmatchcase
 from functools import cached_property
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -23,6 +26,12 @@ if TYPE_CHECKING:
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 MILLISECOND = timedelta(milliseconds=1)
 _SHOWN_CHARACTERS = 60
+_PATTERN_LETTERS = frozenset("*?[")
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_TIME_AGO = re.compile(r"-([0-9]{1,15})(ms|[smhdw])")
+_TIME_WITH_UNIT = re.compile(r"([0-9]{1,18})(ms|s)")
+# Numbers that are a time from 2001 to 2099 in seconds, and in January or February 1970 in ms.
+_LIKELY_SECONDS = range(1_000_000_000, 4_100_000_001)
 
 
 class WrongUseError(Exception):
@@ -31,27 +40,37 @@ class WrongUseError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionSelection:
-    """The partitions to work on: those of DIR, narrowed by topic names and partition numbers (empty: all)."""
+    """The partitions to work on: those of DIR, narrowed by topic names and partition numbers (empty: all).
+
+    topics: names, or shell patterns with `*`, `?` or `[`. others: more DIRs, as log.dirs has several.
+    """
 
     directory: str
     topics: tuple[str, ...] = ()
     partitions: tuple[int, ...] = ()
+    others: tuple[str, ...] = ()
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """All DIRs."""
+        return self.directory, *self.others
 
     def find(self) -> list[PartitionDirectory]:
         """Return the selected partition directories, sorted by topic and partition.
 
-        Raises: LogNotFoundError if DIR holds no log, WrongUseError if no partition in it matches.
+        Raises: LogNotFoundError if DIR holds no log, WrongUseError if no partition in it matches; StorageError if two
+            DIRs hold the same partition.
         """
         from kstore.env import shown_path
         from kstore.log.files.names import find_partitions
 
-        partitions = find_partitions(self.directory, is_wanted=self.selects)
+        partitions = find_partitions(self.directories, is_wanted=self.selects)
         selected = [partition for partition in partitions if self.selects(partition.topic_partition)]
         if not selected:
-            place = shown_path(self.directory)
+            places = [shown_path(directory) for directory in self.directories]
             raise WrongUseError(
-                f"found no partition {self._wanted()}among the {len(partitions)} in {place}; "
-                f"to list them: kstore ls {shell_word(place)}"
+                f"found no partition {self._wanted()}among the {len(partitions)} in {' and '.join(places)}; "
+                f"to list them: kstore ls {' '.join(map(shell_word, places))}"
                 + did_you_mean(self.topics, (partition.topic_partition.topic for partition in partitions))
             )
         return sorted(selected, key=lambda partition: partition.topic_partition)
@@ -71,23 +90,37 @@ class PartitionSelection:
         return [loss for root in sorted(roots) for loss in losses_of_root(root, roots[root], is_wanted=is_wanted)]
 
     def is_directory_of(self, partition: PartitionDirectory) -> bool:
-        """Whether DIR is the directory of a partition."""
-        return partition.path == self._path
+        """Whether a DIR is the directory of a partition."""
+        return partition.path in self._paths
 
     @cached_property
-    def _path(self) -> str:
+    def _paths(self) -> frozenset[str]:
         from kstore.env import locate
 
-        return locate(self.directory).path
+        return frozenset(locate(directory).path for directory in self.directories)
+
+    def directory_of(self, path: str) -> str:
+        """Return the DIR that a file is in, the first one if none of them."""
+        from kstore.env import join_path, locate
+
+        holders = (each for each in self.directories if path.startswith(join_path(locate(each).path, "")))
+        return next(holders, self.directory)
 
     def names(self, partition: PartitionDirectory) -> bool:
         """Whether a partition was selected by the name of its topic, or because DIR is its directory."""
         return partition.topic_partition.topic in self.topics or self.is_directory_of(partition)
 
+    def selects_topic(self, topic: str) -> bool:
+        """Whether a topic is selected by its name or by a pattern."""
+        return not self.topics or any(
+            fnmatchcase(topic, wanted) if _PATTERN_LETTERS.intersection(wanted) else topic == wanted
+            for wanted in self.topics
+        )
+
     def selects(self, topic_partition: TopicPartition) -> bool:
         """Whether --topic and --partition select a partition."""
         topic, number = topic_partition
-        return (not self.topics or topic in self.topics) and (not self.partitions or number in self.partitions)
+        return (not self.partitions or number in self.partitions) and self.selects_topic(topic)
 
     def _wanted(self) -> str:
         topics = f"of topic {' or '.join(self.topics)} " if self.topics else ""
@@ -132,24 +165,76 @@ def parse_offset(text: str, *, option: str, counts_from_end: bool = False) -> in
     )
 
 
-def parse_timestamp_ms(text: str, *, option: str) -> int:
-    """Return ms since the epoch from a number of ms or an ISO-8601 time (UTC if it has no zone), rounded up.
+def parse_timestamp_ms(text: str, *, option: str, now_ms: int | None = None) -> int:
+    """Return ms since the epoch from a time as it is typed, rounded up.
 
-    Raises: WrongUseError that names the option.
+    That is a number of ms; a number with the unit `s` or `ms`; how long ago (`-90m`, of ms, s, m, h, d, w); or an
+    ISO-8601 time or date, in UTC if it has no zone.
+    Args: now_ms: the time by which `ago` is meant, by default the clock's.
+    Raises: WrongUseError that names the option, also for a number that is a time of this century in seconds.
     """
     timestamp_ms = _int64(text)
+    if timestamp_ms is not None and timestamp_ms in _LIKELY_SECONDS:
+        raise WrongUseError(
+            f"{option} {text} may be seconds or ms since the epoch: write {text}s for {_utc(int(text) * 1000)}, "
+            f"or {text}ms for {_utc(int(text))}"
+        )
     if timestamp_ms is not None:
         return timestamp_ms
+    ago, number = _TIME_AGO.fullmatch(text), _TIME_WITH_UNIT.fullmatch(text)
+    if ago is not None:
+        from kstore.env.process import SYSTEM_CLOCK
+
+        now_ms = SYSTEM_CLOCK.wall_clock_ms() if now_ms is None else now_ms
+        return _in_int64(now_ms - int(ago[1]) * _UNITS_MS[ago[2]], text, option)
+    if number is not None:
+        return _in_int64(int(number[1]) * _UNITS_MS[number[2]], text, option)
     iso = text[:-1] + "+00:00" if text[-1:] in ("Z", "z") else text
     try:
         moment = datetime.fromisoformat(iso)
     except ValueError:
         raise WrongUseError(
-            f"{option} must be ms since the epoch or an ISO-8601 time such as 2024-05-01T12:00:00Z, got {_shown(text)}"
+            f"{option} must be ms since the epoch, an ISO-8601 time such as 2024-05-01T12:00:00Z, or how long ago such "
+            f"as -1h or -2d, got {_shown(text)}"
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=timezone.utc)
     return -((EPOCH - moment) // MILLISECOND)
+
+
+def _in_int64(timestamp_ms: int, text: str, option: str) -> int:
+    if not -MAX_OFFSET - 1 <= timestamp_ms <= MAX_OFFSET:
+        raise WrongUseError(f"{option} must be a time in 64 bits of ms, got {_shown(text)}")
+    return timestamp_ms
+
+
+def _utc(timestamp_ms: int) -> str:
+    return (EPOCH + timestamp_ms * MILLISECOND).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def parse_bytes(text: str, *, option: str) -> bytes:
+    """Return the bytes that `text` gives: those after `hex:` or `base64:`, else its UTF-8, after `text:` if need be.
+
+    Raises: WrongUseError that names the option.
+    """
+    kind, colon, rest = text.partition(":")
+    try:
+        if colon and kind == "hex":
+            return bytes.fromhex(rest)
+        if colon and kind == "base64":
+            return b64decode(rest, validate=True)
+    except ValueError as error:
+        raise WrongUseError(f"{option} must be {kind} after {kind}:, got {_shown(rest)}: {error}") from error
+    return (rest if colon and kind == "text" else text).encode("utf-8", "surrogateescape")
+
+
+def parse_header(text: str, *, option: str) -> tuple[str, bytes | None]:
+    """Return the key and value of a header `K=V`, where V is as in parse_bytes; `K` alone has None for any value.
+
+    Raises: WrongUseError that names the option.
+    """
+    key, equals, value = text.partition("=")
+    return key, parse_bytes(value, option=option) if equals else None
 
 
 def _int64(text: str) -> int | None:

@@ -128,7 +128,8 @@ def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_deep: b
         if damaged:
             out.line("")
             out.table(DAMAGE_COLUMNS, damaged)
-            out.notice(next_step([damage for verdict in verdicts for damage in verdict.damage], selection.directory))
+            faults = [damage for verdict in verdicts for damage in verdict.damage]
+            out.notice(next_step(faults, selection.directory_of(faults[0].path)))
     roots = {partition.root: partition.env for partition in partitions}
     for root in sorted(roots):
         for path, position, size_in_bytes, reason in verify_checkpoints(root, roots[root]):

@@ -29,7 +29,7 @@ from kstore.log.segment.segment import LogSegment
 from kstore.log.skipping import KeptTransactions, ReadsAroundDamage
 from kstore.log.source import FetchData, LogSource, last_batch
 from kstore.log.state.transactions import Transactions
-from kstore.record import Record, RecordBatch
+from kstore.record import Record, RecordBatch, RecordSearch
 from kstore.record.decoding import decoded_records, deserializer_of
 from kstore.serializers import Deserializer
 from kstore.types import (
@@ -290,6 +290,30 @@ class Log(Closing):
             topic_partition=self.topic_partition,
             key_deserializer=deserializer_of(key_deserializer),
             value_deserializer=deserializer_of(value_deserializer),
+        )
+
+    def find(
+        self,
+        search: RecordSearch,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        *,
+        isolation: Isolation = "read_uncommitted",
+        on_error: OnError = "raise",
+        on_skip: OnSkip | None = None,
+    ) -> Iterator[Record]:
+        """Iterate the records of [start_offset, end_offset) that meet the conditions of a search; no control records.
+
+        Args: search: the conditions; the others as in read().
+        Raises: as read().
+        Cost: one pass over the batches. The bytes that a match must have are looked for in whole batches, without the
+            GIL; only in a batch that has them records are decoded, and only those that match become objects.
+        """
+        batches = self.batches(start_offset, end_offset, isolation=isolation, on_error=on_error, on_skip=on_skip)
+        return search.found_in(
+            batches,
+            self.log_start_offset if start_offset is None else start_offset,
+            MAX_OFFSET if end_offset is None else end_offset,
         )
 
     def fetch(

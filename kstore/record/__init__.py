@@ -33,6 +33,7 @@ from kstore.record.conversion import ConversionStats, convert, convert_message, 
 from kstore.record.message_writer import BufferingOutputStream, MessageWriter, ReservedOutput, write_entry
 from kstore.record.packing import BinaryColumn, HeadersColumn, Int64Column, RecordColumns, pack_columns
 from kstore.record.schemas import topics as internal_topics
+from kstore.record.search import RecordSearch
 from kstore.record.validation import (
     AppendOrigin,
     RecordRules,
@@ -62,6 +63,7 @@ __all__ = [
     "RecordBatch",
     "RecordColumns",
     "RecordRules",
+    "RecordSearch",
     "RecordsInfo",
     "ReservedOutput",
     "SnapshotFooterRecord",

@@ -59,6 +59,40 @@ def test_time_is_epoch_ms_or_iso_8601(text, timestamp_ms):
     assert parse_timestamp_ms(text, option="--since") == timestamp_ms
 
 
+@pytest.mark.parametrize(
+    ("text", "timestamp_ms"),
+    [
+        ("-1h", NOON_MS - 3_600_000),
+        ("-30m", NOON_MS - 1_800_000),
+        ("-2d", NOON_MS - 172_800_000),
+        ("-1w", NOON_MS - 604_800_000),
+        ("-5s", NOON_MS - 5000),
+        ("-5ms", NOON_MS - 5),
+        ("-0s", NOON_MS),
+        ("1714564800s", NOON_MS),
+        ("1714564800ms", 1_714_564_800),
+        ("999999999", 999_999_999),
+        ("4100000001", 4_100_000_001),
+    ],
+)
+def test_time_may_be_how_long_ago_or_have_a_unit(text, timestamp_ms):
+    assert parse_timestamp_ms(text, option="--since", now_ms=NOON_MS) == timestamp_ms
+
+
+@pytest.mark.parametrize("text", ["1000000000", "1714564800", "4100000000"])
+def test_number_that_is_seconds_of_this_century_asks_for_a_unit(text):
+    with pytest.raises(
+        WrongUseError, match=f"--since {text} may be seconds or ms .* write {text}s for 2.* or {text}ms for 1970"
+    ):
+        parse_timestamp_ms(text, option="--since")
+
+
+@pytest.mark.parametrize("text", ["-9999999999999999999999h", "-999999999999999w", "999999999999999999s", "-1y", "5h"])
+def test_time_beyond_64_bits_or_of_another_unit_is_wrong_use(text):
+    with pytest.raises(WrongUseError, match="--since must be"):
+        parse_timestamp_ms(text, option="--since", now_ms=NOON_MS)
+
+
 def test_time_without_a_zone_is_utc_wherever_the_user_is(monkeypatch):
     with monkeypatch.context() as patched:
         patched.setenv("TZ", "America/New_York")

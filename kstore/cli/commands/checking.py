@@ -9,7 +9,7 @@ import typer
 
 from kstore.cli.app import command
 from kstore.cli.arguments import WrongUseError
-from kstore.cli.commands.options import Directory, Json, Partitions, Topics, selection_of
+from kstore.cli.commands.options import Directories, Directory, Json, Partitions, Topics, selection_of
 from kstore.cli.output import Output
 
 
@@ -24,7 +24,7 @@ class Recovery(str, Enum):
 @command("verify")
 def verify_partitions(
     out: Output,
-    directory: Directory,
+    directory: Directories,
     topic: Topics = None,
     partition: Partitions = None,
     deep: Annotated[

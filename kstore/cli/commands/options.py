@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kstore.cli.arguments import PartitionSelection
+from kstore.cli.arguments import PartitionSelection, WrongUseError, parse_bytes, parse_header
 from kstore.cli.shell.completion import partitions_of, topics_of
+
+if TYPE_CHECKING:
+    from kstore.record import RecordSearch
 
 
 class ValueMode(str, Enum):
@@ -27,10 +30,18 @@ class Isolation(str, Enum):
 
 
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="A partition directory or a log.dirs root.")]
+Directories = Annotated[
+    list[str], typer.Argument(metavar="DIR...", help="Partition directories or log.dirs roots, as of one broker.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 Topics = Annotated[
     list[str] | None,
-    typer.Option("--topic", metavar="TOPIC", autocompletion=topics_of, help="Only this topic; repeatable."),
+    typer.Option(
+        "--topic",
+        metavar="TOPIC",
+        autocompletion=topics_of,
+        help="Only this topic, or pattern ('orders-*'); repeatable.",
+    ),
 ]
 Partitions = Annotated[
     list[int] | None,
@@ -40,7 +51,7 @@ Partitions = Annotated[
 ]
 EndOffset = Annotated[str, typer.Option("--to", metavar="N|earliest|latest", help="Only offsets below this one.")]
 Since = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Only records at or after: epoch ms or ISO-8601, UTC by default.")
+    str | None, typer.Option(metavar="TIME", help="Only records at or after: -1h, 2024-05-01T12:00Z, epoch ms.")
 ]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only records before this time.")]
 Isolated = Annotated[
@@ -50,6 +61,22 @@ ValueName = Annotated[
     str | None, typer.Option("--value", metavar="FORMAT", help="Decode values: avro, json, protobuf, string, ...")
 ]
 KeyName = Annotated[str | None, typer.Option("--key", metavar="FORMAT", help="Decode keys.")]
+KeyEquals = Annotated[
+    str | None, typer.Option("--key-equals", metavar="TEXT", help="Only records with this key; hex:00ff for bytes.")
+]
+KeyRegex = Annotated[
+    str | None, typer.Option("--key-regex", metavar="REGEX", help="Only records with a key that has a match.")
+]
+ValueRegex = Annotated[
+    str | None, typer.Option("--value-regex", metavar="REGEX", help="Only records with a value that has a match.")
+]
+WithHeaders = Annotated[
+    list[str] | None,
+    typer.Option("--header", metavar="K[=V]", help="Only records with this header; repeatable."),
+]
+ProducerId = Annotated[
+    int | None, typer.Option("--producer-id", metavar="N", min=-1, help="Only records of this producer; -1: of none.")
+]
 SchemasPlace = Annotated[
     str | None,
     typer.Option("--schemas", metavar="DIR|URL", help="A root with _schemas, or a registry; default: DIR."),
@@ -77,6 +104,38 @@ SkipDamaged = Annotated[
 ]
 
 
-def selection_of(directory: str, topics: list[str] | None, partitions: list[int] | None) -> PartitionSelection:
-    """Return the partitions that DIR, --topic and --partition select."""
-    return PartitionSelection(directory=directory, topics=tuple(topics or ()), partitions=tuple(partitions or ()))
+def selection_of(
+    directory: str | list[str], topics: list[str] | None, partitions: list[int] | None
+) -> PartitionSelection:
+    """Return the partitions that one or more DIRs, --topic and --partition select."""
+    first, *others = [directory] if isinstance(directory, str) else directory
+    return PartitionSelection(
+        directory=first, topics=tuple(topics or ()), partitions=tuple(partitions or ()), others=tuple(others)
+    )
+
+
+def search_of(
+    key_equals: str | None,
+    key_regex: str | None,
+    value_regex: str | None,
+    headers: list[str] | None,
+    producer_id: int | None,
+) -> RecordSearch | None:
+    """Return the search that options ask for, None if none is given.
+
+    Raises: WrongUseError.
+    """
+    if all(each is None for each in (key_equals, key_regex, value_regex, producer_id)) and not headers:
+        return None
+    from kstore.record import RecordSearch
+
+    try:
+        return RecordSearch(
+            key=None if key_equals is None else parse_bytes(key_equals, option="--key-equals"),
+            key_regex=key_regex,
+            value_regex=value_regex,
+            headers=[parse_header(each, option="--header") for each in headers or ()],
+            producer_id=producer_id,
+        )
+    except ValueError as error:
+        raise WrongUseError(f"--{error}".replace("_", "-", 1)) from error

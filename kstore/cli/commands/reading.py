@@ -10,15 +10,18 @@ import typer
 from kstore.cli.app import command
 from kstore.cli.arguments import WrongUseError, parse_offset, parse_timestamp_ms
 from kstore.cli.commands.options import (
-    Directory,
+    Directories,
     EndOffset,
     Isolated,
     Isolation,
     Json,
+    KeyEquals,
     KeyName,
+    KeyRegex,
     MessageName,
     Mode,
     Partitions,
+    ProducerId,
     SchemaFile,
     SchemaId,
     SchemasPlace,
@@ -28,6 +31,9 @@ from kstore.cli.commands.options import (
     Until,
     ValueMode,
     ValueName,
+    ValueRegex,
+    WithHeaders,
+    search_of,
     selection_of,
 )
 from kstore.cli.output import Output
@@ -46,7 +52,7 @@ class ListOrder(str, Enum):
 @command("ls")
 def list_partitions(
     out: Output,
-    directory: Directory,
+    directory: Directories,
     topic: Topics = None,
     partition: Partitions = None,
     exact: Annotated[
@@ -75,7 +81,7 @@ def list_partitions(
 @command("cat")
 def print_records(
     out: Output,
-    directory: Directory,
+    directory: Directories,
     topic: Topics = None,
     partition: Partitions = None,
     start: Annotated[
@@ -95,6 +101,11 @@ def print_records(
     message: MessageName = None,
     mode: Mode = ValueMode.PERMISSIVE,
     skip_damaged: SkipDamaged = False,
+    key_equals: KeyEquals = None,
+    key_regex: KeyRegex = None,
+    value_regex: ValueRegex = None,
+    header: WithHeaders = None,
+    producer_id: ProducerId = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on with the records that come, until Ctrl-C.")
     ] = False,
@@ -114,6 +125,7 @@ def print_records(
         only_committed=isolation is Isolation.READ_COMMITTED,
         decoding=ValueDecoding.of(FormatOptions(value, key, schemas, schema, schema_id, message), mode.value),
         skips_damaged=skip_damaged,
+        search=search_of(key_equals, key_regex, value_regex, header, producer_id),
     )
     selection = selection_of(directory, topic, partition)
     if not follow:
@@ -168,7 +180,7 @@ def dump_files(
 @command("offsets")
 def list_offsets(
     out: Output,
-    directory: Directory,
+    directory: Directories,
     time: Annotated[
         str,
         typer.Option(

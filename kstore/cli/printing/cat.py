@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kstore.log.files.names import PartitionDirectory
     from kstore.log.log import Log
     from kstore.log.reads import Isolation
-    from kstore.record import RecordBatch
+    from kstore.record import RecordBatch, RecordSearch
     from kstore.types import TopicPartition
 
 
@@ -54,11 +54,12 @@ class CatOptions:
     only_committed: bool = False
     decoding: ValueDecoding | None = None
     skips_damaged: bool = False
+    search: RecordSearch | None = None
 
     @property
     def prints_whole_batches(self) -> bool:
         """True if records are selected by offset only and not decoded, so that whole batches can be printed at once."""
-        return all(limit is None for limit in (self.since_ms, self.until_ms, self.limit, self.decoding))
+        return all(each is None for each in (self.since_ms, self.until_ms, self.limit, self.decoding, self.search))
 
     def __post_init__(self) -> None:
         if self.start_offset > self.end_offset:
@@ -225,7 +226,7 @@ def groups_of(
         if shown is not None:
             yield Group([], batch.header.timestamp_type, batch.is_control, shown)
             return
-    for part in parts_of(iter(batch)):
+    for part in parts_of(iter(batch)) if wanted.search is None else wanted.search.records(batch):
         records = part
         if is_partial:
             records = [record for record in records if start_offset <= record.offset < end_offset]

@@ -53,6 +53,7 @@ def run(selection: PartitionSelection, wanted: CatOptions, out: Output, *, is_js
         arrivals=arrivals,
         from_offset=wanted.start_offset,
         sees_root=False,
+        other_roots={partition.root for partition in partitions},
     )
     feed = Feed(parts, arrivals, timeout_s=None, clock=env)
     left = wanted.limit

@@ -83,8 +83,11 @@ def _offsets_size(directory: str) -> int:
 
 
 def _directory(ctx: typer.Context) -> str:
-    """Return DIR, an empty text if it was not given yet. Typer leaves it in `args` before an option without a value."""
-    given = str(ctx.params.get("directory") or ctx.params.get("path") or next(iter(ctx.args), ""))
+    """Return DIR, the first of several, an empty text if it was not given yet. Typer leaves it in `args` before an
+    option without a value.
+    """
+    named = ctx.params.get("directory") or ctx.params.get("path") or next(iter(ctx.args), "")
+    given = str(named[0] if isinstance(named, list | tuple) else named)
     return f"{os.environ.get('HOME', '')}{given[1:]}" if given.startswith("~/") else given
 
 

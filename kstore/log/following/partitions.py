@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from errno import ENOENT, ENOTDIR
 from typing import TypeAlias
 
@@ -50,10 +50,10 @@ class ManyLogs:
     """The batches of the partitions of a root, a batch of each in turn.
 
     A partition that is deleted is left out; one that is added, or created again, is followed from its start.
-    Args: find: returns the partitions that are followed, as they are now; of a store that this process writes, the same
-        objects until they are deleted; open_tail: opens a log at an offset, None for its start; from_offset: of the
-        partitions that there are at first, for all of them or by partition; sees_root: whether a change of the root, as
-        of its checkpoints, may be news for every partition.
+    Args: other_roots: more roots that hold some of them; find: returns the partitions that are followed, as they are
+        now; of a store that this process writes, the same objects until they are deleted; open_tail: opens a log at an
+        offset, None for its start; from_offset: of the partitions that there are at first, for all of them or by
+        partition; sees_root: whether a change of the root, as of its checkpoints, may be news for every partition.
     Raises: as LogTail; from next_part LogClosedError after the store was closed.
     Threads: not thread-safe.
     """
@@ -67,8 +67,9 @@ class ManyLogs:
         arrivals: Arrivals,
         from_offset: FromOffset,
         sees_root: bool,
+        other_roots: Iterable[str] = (),
     ) -> None:
-        self._root = root
+        self._roots = frozenset((root, *other_roots))
         self._find = find
         self._open_tail = open_tail
         self._arrivals = arrivals
@@ -78,7 +79,8 @@ class ManyLogs:
         self._partition_of: dict[str, TopicPartition] = {}
         # In which batches may be found, in the order in which they are asked.
         self._ready: dict[TopicPartition, None] = {}
-        arrivals.add(root)
+        for each in sorted(self._roots):
+            arrivals.add(each)
         self._is_stale = False
         # Where partitions are followed on that could not be opened again.
         self._left_at: dict[TopicPartition, int] = {}
@@ -89,7 +91,7 @@ class ManyLogs:
         return {partition: tail.position for partition, tail in self._tails.items()}
 
     def look_at(self, directories: frozenset[str]) -> None:
-        if self._root in directories:
+        if not self._roots.isdisjoint(directories):
             self._is_stale = True
             if self._sees_root:
                 self._ready |= dict.fromkeys(self._tails)

@@ -1,0 +1,212 @@
+# A search over the records of a batch: equality of keys and headers, and bytes that a key or value must contain, without
+# the GIL. Where it asks for more (a regular expression), it finds the candidates, and calls Python for each of them.
+
+cdef extern from "<string.h>" nogil:
+    void* memmem(const void* data, size_t size, const void* part, size_t part_size)
+    int memcmp(const void* one, const void* other, size_t size)
+
+# Bytes to look for. data: NULL for none.
+cdef struct Wanted:
+    const uint8_t* data
+    int64_t size
+
+# A header to look for. value.data: NULL if any value will do, also null.
+cdef struct WantedHeader:
+    Wanted key
+    Wanted value
+
+
+cdef Wanted wanted_bytes(object data) except *:
+    cdef Wanted wanted
+    wanted.data = NULL
+    wanted.size = 0
+    if data is not None:
+        wanted.data = <const uint8_t*>PyBytes_AS_STRING(data)
+        wanted.size = PyBytes_GET_SIZE(data)
+    return wanted
+
+
+# size < 0: null, which equals and contains nothing.
+cdef inline bint equals(const Wanted* wanted, const uint8_t* p, int64_t size) noexcept nogil:
+    return wanted.data == NULL or (size == wanted.size and memcmp(p, wanted.data, <size_t>size) == 0)
+
+
+cdef inline bint is_part(const Wanted* wanted, const uint8_t* p, int64_t size) noexcept nogil:
+    if wanted.data == NULL:
+        return True
+    return size >= wanted.size and memmem(p, <size_t>size, wanted.data, <size_t>wanted.size) != NULL
+
+
+cdef object copied(object data, str name):
+    if data is not None and type(data) is not bytes:
+        raise TypeError(f"{name} must be bytes or None, got {type(data).__name__}")
+    return data
+
+
+@cython.final
+cdef class RecordMatcher:
+    """RecordMatcher(*, key=None, key_part=None, value_part=None, headers=(), key_test=None, value_test=None)\n--\n
+    What the records of a search have: all conditions that are given.
+
+    Args: key: the whole key; key_part, value_part: bytes that the key or value contains; headers: (key, value) of
+        headers that are there, None for any value; key_test, value_test: called with a key or value that has all else,
+        and return whether it matches. A null matches no condition.
+    Raises: TypeError for what is not bytes.  Threads: safe to share.
+    """
+
+    cdef Wanted key
+    cdef Wanted key_part
+    cdef Wanted value_part
+    cdef WantedHeader* headers
+    cdef int header_count
+    cdef object key_test
+    cdef object value_test
+    cdef tuple wanted_headers
+    cdef tuple held         # the bytes that the pointers are to
+
+    def __cinit__(self, *, key=None, key_part=None, value_part=None, headers=(), key_test=None, value_test=None):
+        cdef int i
+        self.wanted_headers = tuple([(copied(name, "the key of a header"), copied(value, "the value of a header"))
+                                     for name, value in headers])
+        self.held = (copied(key, "key"), copied(key_part, "key_part"), copied(value_part, "value_part"),
+                     self.wanted_headers)
+        self.key = wanted_bytes(key)
+        self.key_part = wanted_bytes(key_part)
+        self.value_part = wanted_bytes(value_part)
+        self.key_test, self.value_test = key_test, value_test
+        self.header_count = <int>len(self.wanted_headers)
+        self.headers = <WantedHeader*>calloc(<size_t>max(self.header_count, 1), sizeof(WantedHeader))
+        if self.headers == NULL:
+            raise MemoryError
+        for i, (name, value) in enumerate(self.wanted_headers):
+            self.headers[i].key = wanted_bytes(name)
+            self.headers[i].value = wanted_bytes(value)
+
+    def __dealloc__(self):
+        free(self.headers)
+
+    # Whether a payload of magic 2 holds all bytes that a record must have: one look over a block of many records.
+    cdef bint may_be_in(self, const uint8_t* p, int64_t size) noexcept nogil:
+        cdef int i
+        if not (is_part(&self.key, p, size) and is_part(&self.key_part, p, size) and is_part(&self.value_part, p, size)):
+            return False
+        for i in range(self.header_count):
+            if not (is_part(&self.headers[i].key, p, size) and is_part(&self.headers[i].value, p, size)):
+                return False
+        return True
+
+    # Requires: parse_record returned OK.
+    cdef bint has_headers(self, const RawRecord* r) noexcept nogil:
+        cdef RawHeader header
+        cdef Problem problem
+        cdef const uint8_t* at
+        cdef bint is_there
+        cdef int i
+        cdef int32_t number
+        for i in range(self.header_count):
+            at = r.headers
+            is_there = False
+            for number in range(r.header_count):
+                if parse_header(&at, r.end, &header, &problem) != OK:
+                    return False
+                if equals(&self.headers[i].key, header.key, header.key_size) \
+                        and equals(&self.headers[i].value, header.value, header.value_size):
+                    is_there = True
+                    break
+            if not is_there:
+                return False
+        return True
+
+    cdef bint is_candidate(self, const RawRecord* r) noexcept nogil:
+        return equals(&self.key, r.key, r.key_size) and is_part(&self.key_part, r.key, r.key_size) \
+            and is_part(&self.value_part, r.value, r.value_size) and self.has_headers(r)
+
+    cdef bint passes_tests(self, key, value) except -1:
+        if self.key_test is not None and (key is None or not self.key_test(key)):
+            return False
+        return self.value_test is None or (value is not None and bool(self.value_test(value)))
+
+    # Of a Record of magic 0 or 1, which has no headers.
+    cdef bint matches(self, Record record) except -1:
+        cdef RawRecord raw
+        if self.header_count:
+            return False
+        raw.header_count = 0
+        raw.key_size = raw.value_size = -1
+        raw.key = raw.value = NULL
+        if record.key is not None:
+            raw.key, raw.key_size = <const uint8_t*>PyBytes_AS_STRING(record.key), PyBytes_GET_SIZE(record.key)
+        if record.value is not None:
+            raw.value, raw.value_size = <const uint8_t*>PyBytes_AS_STRING(record.value), PyBytes_GET_SIZE(record.value)
+        return self.is_candidate(&raw) and self.passes_tests(record.key, record.value)
+
+
+# The next record that is a candidate, from it.at on. Returns: OK; STOPPED after the last record; else the error.
+cdef Status next_candidate(RecordIterator it, RecordMatcher matcher, const uint8_t* start, const uint8_t* end,
+                           RawRecord* raw) noexcept nogil:
+    cdef Status status
+    while it.done < it.h.record_count:
+        it.problem.record = it.done
+        status = parse_record(start + it.at, end, raw, &it.problem)
+        if status == OK:
+            status = check_offset_delta(&it.h, raw.offset_delta, &it.least_delta, &it.problem)
+        if status == OK and it.done + 1 == it.h.record_count and raw.end != end:
+            status = fail(&it.problem, TRAILING_BYTES, 0, end - raw.end)
+        if status != OK:
+            return status
+        it.done += 1
+        it.at = raw.end - start
+        if matcher.is_candidate(raw):
+            return OK
+    return STOPPED
+
+
+def find_records(RecordIterator records not None, RecordMatcher matcher not None, *, Py_ssize_t most_records,
+                 int64_t most_bytes):
+    """Return the next Records that match as a list, empty after the last one; only they are made.
+
+    Records of a batch that cannot hold a match, by its bytes, are not decoded.
+    Args: as RecordIterator.take, which counts only what is returned.
+    Raises: as iteration does; what a test raises. The Records before are lost.
+    Threads: the GIL is released between two candidates.
+    """
+    cdef list found = []
+    cdef RawRecord raw
+    cdef Record record
+    cdef Status status = OK
+    cdef bint may_match = True
+    cdef int64_t taken_bytes
+    cdef const uint8_t* start = start_of(records.payload)
+    cdef const uint8_t* end = start + records.payload.shape[0]
+    records.taken_bytes = 0
+    if records.h.magic < MAGIC_V2:
+        while len(found) < most_records and records.taken_bytes < most_bytes:
+            taken_bytes = records.taken_bytes
+            record = records.next_record()
+            if record is None:
+                break
+            if matcher.matches(record):
+                found.append(record)
+            else:
+                records.taken_bytes = taken_bytes
+        return found
+    if records.done == 0:
+        with nogil:
+            may_match = matcher.may_be_in(start, end - start)
+        if not may_match:
+            records.close()
+            return found
+    while len(found) < most_records and records.taken_bytes < most_bytes:
+        with nogil:
+            status = next_candidate(records, matcher, start, end, &raw)
+        if status == STOPPED:
+            break
+        if status == OK and raw.header_count and records.makes_headers:
+            status = check_header_count(&raw, records.max_decompressed_bytes, records.h.base_offset + raw.offset_delta,
+                                        &records.problem)
+        if status != OK:
+            raise error_of(&records.problem, records.path)
+        if (matcher.key_test is None and matcher.value_test is None) or matcher.passes_tests(
+                bytes_or_none(raw.key, raw.key_size), bytes_or_none(raw.value, raw.value_size)):
+            found.append(records.make(&raw))
+    return found

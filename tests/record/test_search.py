@@ -1,0 +1,94 @@
+"""Goal: a search finds what its expression matches; the bytes that it looks for in whole batches are in each match.
+Method: tables of expressions; what matches an expression, made by hypothesis, has its required bytes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kstore
+from kstore.record.search import required_bytes
+from tests.making.batches import batch, batches, record, write_partition
+from tests.reference.codec import write_batch
+
+
+@pytest.mark.parametrize(
+    ("expression", "required"),
+    [
+        ("abc", b"abc"),
+        ("ab*c", b"a"),
+        ("abc?", b"ab"),
+        ("ab+c", b"ab"),
+        ("ab{0,2}cd", b"cd"),
+        ("a{,2}b", b"b"),
+        ("foo.*barbaz", b"barbaz"),
+        ("(abc)?de", b"de"),
+        ("[]a]zz", b"zz"),
+        (r"[^\]a]yy", b"yy"),
+        (r"\d+order-\d", b"order-"),
+        (r"a\.b", b"a.b"),
+        (r"a\*?b", b"a"),
+        (r"\x41bc", b"bc"),
+        ("é.*", "é".encode()),
+        ("a|b", None),
+        ("(?i)abc", None),
+        (r"(a)\1", None),
+        ("^$", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_required_bytes_are_those_of_each_match(expression, required):
+    assert required_bytes(expression) == required
+
+
+PIECES = st.sampled_from(
+    ["a", "bc", "b*", "c+", "a?", "(ab)", "(a)*", "[ab]", "[^]b]", ".", r"\.", r"\d", "a{0,1}", "b{2}"]
+)
+
+
+@settings(max_examples=50)
+@given(expression=st.lists(PIECES, max_size=6).map("".join), data=st.data())
+def test_what_matches_has_the_required_bytes(expression, data):
+    matched = data.draw(st.from_regex(expression, fullmatch=True))
+    assert re.search(expression, matched)
+    assert (required_bytes(expression) or b"") in matched.encode()
+
+
+def test_log_finds_records_by_their_conditions(tmp_path):
+    parts = batches(0, 4, records_per_batch=5)
+    with kstore.open_log(write_partition(tmp_path, [parts[:2], parts[2:]])) as log:
+        search = kstore.RecordSearch(key_regex="k1[0-9]", headers={"h": None})
+        assert [found.offset for found in log.find(search)] == [12, 15, 18]
+        assert [found.offset for found in log.find(search, 13, 18)] == [15]
+        assert [found.value for found in log.find(kstore.RecordSearch(key=b"k7"))] == [b"v7"]
+        assert next(log.find(kstore.RecordSearch(key=b"k6"))).headers == (("h", b"6"),)
+
+
+def test_records_are_found_beyond_one_part(tmp_path, monkeypatch):
+    monkeypatch.setattr("kstore.record.search._MOST_RECORDS", 3)
+    with kstore.open_log(write_partition(tmp_path, [[batch(0, 10)]])) as log:
+        assert [found.offset for found in log.find(kstore.RecordSearch(key_regex="k"))] == [*range(10)]
+
+
+def test_messages_that_do_not_match_take_no_room(tmp_path, monkeypatch):
+    monkeypatch.setattr("kstore.record.search._MOST_BYTES", 1)
+    with kstore.open_log(write_partition(tmp_path, [[batch(0, 10)]])) as log:
+        assert [found.offset for found in log.find(kstore.RecordSearch(key_regex="k[5-9]"))] == [*range(5, 10)]
+
+
+def test_header_of_one_record_is_not_found_in_another(tmp_path):
+    data = write_batch([record(0, headers=[(b"a", b"1")]), record(1, headers=[(b"b", b"2")])])
+    with kstore.open_log(write_partition(tmp_path, [[data]])) as log:
+        assert not [*log.find(kstore.RecordSearch(headers={"a": b"2"}))]
+        assert not [*log.find(kstore.RecordSearch(headers={"a": None, "b": None}))]
+
+
+def test_search_that_is_wrong_is_refused():
+    with pytest.raises(ValueError, match="value_regex is no regular expression"):
+        kstore.RecordSearch(value_regex="[")
+    with pytest.raises(TypeError, match="key must be bytes or None, got str"):
+        kstore.RecordSearch(key="text")
