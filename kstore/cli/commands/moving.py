@@ -41,6 +41,17 @@ class Format(str, Enum):
     KSTORE = "kstore"
 
 
+class ImportFormat(str, Enum):
+    """The formats of `import`."""
+
+    JSON = "json"
+    KCAT = "kcat"
+    CSV = "csv"
+    LINES = "lines"
+    PARQUET = "parquet"
+    ARROW = "arrow"
+
+
 class LastBatch(str, Enum):
     """What `export --format kstore` does with a batch that spans the end."""
 
@@ -81,7 +92,8 @@ def import_records(
     path: Annotated[
         str,
         typer.Argument(
-            metavar="IN", help="JSON lines as `kstore cat --json` writes them (- for standard input), Parquet or Arrow."
+            metavar="IN",
+            help="JSON of `kstore cat --json` or kcat -J, CSV, lines (- for standard input), Parquet, Arrow; a root.",
         ),
     ],
     directory: Annotated[
@@ -98,11 +110,33 @@ def import_records(
     keep_offsets: Annotated[
         bool, typer.Option("--keep-offsets", help="Keep the records' own offsets, which must increase.")
     ] = False,
+    format: Annotated[
+        ImportFormat | None,
+        typer.Option(help="Default: by the suffix, .csv, .tsv, .txt, .parquet, .arrow, ...; else JSON."),
+    ] = None,
+    key_column: Annotated[str | None, typer.Option(metavar="NAME", help="CSV: the column of keys.")] = None,
+    value_column: Annotated[str | None, typer.Option(metavar="NAME", help="CSV: of values.")] = None,
+    timestamp_column: Annotated[str | None, typer.Option(metavar="NAME", help="CSV: of times, in ms.")] = None,
+    topic_column: Annotated[str | None, typer.Option(metavar="NAME", help="CSV: of topics.")] = None,
+    partition_column: Annotated[str | None, typer.Option(metavar="NAME", help="CSV: of partitions.")] = None,
+    offset_column: Annotated[str | None, typer.Option(metavar="NAME", help="CSV: of offsets.")] = None,
+    delimiter: Annotated[str | None, typer.Option(metavar="C", help="CSV: between fields; default: comma.")] = None,
+    no_header: Annotated[
+        bool, typer.Option("--no-header", help="CSV: no line of names; columns are numbers from 1.")
+    ] = False,
+    lines: Annotated[bool, typer.Option("--lines", help="As --format lines: each line is a value.")] = False,
+    key_separator: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Lines: what is between key and value; no keys without it.")
+    ] = None,
+    null: Annotated[str | None, typer.Option(metavar="TEXT", help="CSV, lines: what stands for null.")] = None,
+    from_line: Annotated[int, typer.Option(metavar="N", min=1, help="Begin at this line of the file.")] = 1,
     json: Json = False,
 ) -> int:
-    """Append the records of a file to a root or a partition."""
-    from kstore.cli import importing
+    """Append the records of a file, or a whole root as it is."""
+    from kstore.cli.importing import command as importing
+    from kstore.cli.importing.rows import TextOptions
 
+    columns = key_column, value_column, timestamp_column, topic_column, partition_column, offset_column
     wanted = importing.ImportOptions(
         path=path,
         directory=directory,
@@ -111,6 +145,9 @@ def import_records(
         compression=compression,
         batch_bytes=batch_bytes,
         keeps_offsets=keep_offsets,
+        format="lines" if lines else format and format.value,
+        text=TextOptions(*columns, delimiter, no_header, key_separator, null),
+        from_line=from_line,
     )
     return importing.run(wanted, out, is_json=json)
 

@@ -1,26 +1,24 @@
 """`kstore import`: append the records of a file to the logs of a root, or to one log.
 
-Reads JSON lines as `kstore cat --json` writes them, Parquet and Arrow files.
+Reads lines of text (rows.py), Parquet and Arrow files. Another root is restored (kstore.cli.restoring).
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import sys
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from kstore.cli import EXIT_FINE
 from kstore.cli.arguments import WrongUseError
+from kstore.cli.importing.rows import AS_IT_IS, STANDARD_INPUT, Row, TextOptions, read_rows
 from kstore.cli.output import Column, Progress
 from kstore.cli.render import JSON_TEXT
 from kstore.config import MAX_INT32
-from kstore.env import DEFAULT_ENV, FileKind, lines_of, open_foreign, size_of_open
-from kstore.errors import LogNotFoundError
+from kstore.env import DEFAULT_ENV, FileKind, is_local, open_foreign, size_of_open
+from kstore.errors import KStoreError, LogNotFoundError
 from kstore.log.files.names import MAX_PARTITION, find_partition
 from kstore.record import MemoryRecordsBuilder
 from kstore.store import open_log, open_store
@@ -39,8 +37,8 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Target: TypeAlias = "Callable[[str | None, int | None], WritableLog]"
 
-ARROW_SUFFIXES = (".parquet", ".arrow", ".arrows", ".feather")
-STANDARD_INPUT = "-"
+ARROW_SUFFIXES = {".parquet": "parquet", ".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow"}
+ROW_SUFFIXES = {".csv": "csv", ".tsv": "csv", ".txt": "lines"}
 _ARROW_FILE_START = b"ARROW1"
 _PACKED_COLUMNS = ("key", "value", "timestamp", "headers")
 _NAMED_COLUMNS = (*_PACKED_COLUMNS, "offset", "topic", "partition", "isControl")
@@ -65,23 +63,88 @@ class ImportOptions:
     compression: str
     batch_bytes: int
     keeps_offsets: bool
+    format: str | None = None
+    text: TextOptions = AS_IT_IS
+    from_line: int = 1
+
+    @property
+    def is_of_lines(self) -> bool:
+        """Whether the file has a record on each line."""
+        return self.chosen_format not in ("parquet", "arrow")
+
+    @property
+    def chosen_format(self) -> str:
+        """The format: as given, or by the name of the file; JSON lines of others."""
+        suffix = "." + self.path.rpartition(".")[2].lower()
+        return self.format or ARROW_SUFFIXES.get(suffix) or ROW_SUFFIXES.get(suffix) or "json"
+
+    def check(self) -> None:
+        """Raise WrongUseError for options that the format does not have."""
+        is_text, chosen = self.chosen_format in ("csv", "lines"), self.chosen_format
+        if self.text != AS_IT_IS and not is_text:
+            raise WrongUseError(f"columns and separators are for csv and lines, and the format is {chosen}")
+        if not self.is_of_lines and self.from_line != 1:
+            raise WrongUseError(f"--from-line is for lines of text, and the format is {chosen}")
+        if is_text and self.keeps_offsets and not (chosen == "csv" and self.text.offset_column):
+            raise WrongUseError(f"--keep-offsets needs offsets, and records of {chosen} have none (--offset-column)")
 
 
 def run(wanted: ImportOptions, out: Output, *, is_json: bool) -> int:
     """Append all records, print the record count and log end of each partition, and return the exit status."""
+    if wanted.path != STANDARD_INPUT and (not is_local(wanted.path) or DEFAULT_ENV.is_directory(wanted.path)):
+        return _restored(wanted, out, is_json=is_json)
+    wanted.check()
     progress = Progress()
-    with out.progress(progress, total_bytes=lambda: input_size_in_bytes(wanted.path)), ExitStack() as stack:
-        if wanted.path.endswith(ARROW_SUFFIXES):
-            batches = _with_first_read(arrow_batches(wanted.path, progress))
-            importer = _Importer(wanted, _open_target(wanted, stack))
-            for batch in batches:
-                importer.add_batch(batch)
-        else:
-            rows = _with_first_read(json_rows(wanted.path, progress))
-            importer = _Importer(wanted, _open_target(wanted, stack))
-            for row in rows:
-                importer.add_row(row)
-        importer.finish()
+    importer: _Importer | None = None
+    try:
+        with out.progress(progress, total_bytes=lambda: input_size_in_bytes(wanted.path)), ExitStack() as stack:
+            if not wanted.is_of_lines:
+                batches = _with_first_read(arrow_batches(wanted.path, wanted.chosen_format, progress))
+                importer = _Importer(wanted, _open_target(wanted, stack))
+                for batch in batches:
+                    importer.add_batch(batch)
+            else:
+                rows = _with_first_read(
+                    read_rows(
+                        wanted.path, wanted.chosen_format, wanted.text, progress=progress, from_line=wanted.from_line
+                    )
+                )
+                importer = _Importer(wanted, _open_target(wanted, stack))
+                importer.add_rows(rows)
+            importer.finish()
+    except (KStoreError, WrongUseError):
+        if importer is not None and wanted.is_of_lines:
+            _tell_progress(importer, out)
+        raise
+    _show(importer, out, is_json=is_json)
+    return EXIT_FINE
+
+
+def _restored(wanted: ImportOptions, out: Output, *, is_json: bool) -> int:
+    """Import a root or a partition as it is.  Raises: WrongUseError for options of files."""
+    from kstore.cli import restoring
+
+    given = wanted.partition, wanted.format, wanted.from_line, wanted.keeps_offsets, wanted.text
+    if given != (None, None, 1, False, AS_IT_IS):
+        raise WrongUseError(
+            f"{wanted.path} is a directory, whose batches are imported as they are: only --topic is known"
+        )
+    typed = restoring.TypedOptions(wanted.path, wanted.directory, topic_as=wanted.topic)
+    return restoring.run(typed, out, is_dry_run=False, is_json=is_json)
+
+
+def _tell_progress(importer: _Importer, out: Output) -> None:
+    """Say what is in the logs, and from which line on the import can go on."""
+    for (topic, partition), (records, log_end_offset) in sorted(importer.counts.items()):
+        out.notice(f"{records} records were appended to {topic}-{partition}, which ends at {log_end_offset}")
+    for place, line in sorted(importer.missing.items()):
+        out.notice(f"records for {place} from line {line} on were not appended")
+    if not importer.missing or len(importer.missing.keys() | {str(place) for place in importer.counts}) == 1:
+        line = min(importer.missing.values(), default=importer.lines_done + 1)
+        out.notice(f"all lines before line {line} are imported: to go on there, --from-line {line}")
+
+
+def _show(importer: _Importer, out: Output, *, is_json: bool) -> None:
     counts = sorted(importer.counts.items())
     for topic_partition, (records, log_end_offset) in counts if is_json else ():
         topic, partition = topic_partition
@@ -89,7 +152,6 @@ def run(wanted: ImportOptions, out: Output, *, is_json: bool) -> int:
         out.line(JSON_TEXT(fields))
     if counts and not is_json:
         out.table(COLUMNS, [[topic, *map(str, (number, *count))] for (topic, number), count in counts])
-    return EXIT_FINE
 
 
 def _with_first_read(items: Iterator[Item]) -> Iterator[Item]:
@@ -136,14 +198,35 @@ def _made_log(store: WritableStore, topic: str | None, partition: int | None) ->
 class _Importer:
     """Packs records into batches, one pending batch per log, assigns their offsets and appends them.
 
-    Attributes: counts: (records appended, log end offset) of each partition.
+    Attributes: counts: (records appended, log end offset) of each partition; lines_done: the last line of which the
+    record was taken; missing: after an error, the first line of each partition whose records were not appended.
     """
 
     def __init__(self, wanted: ImportOptions, target: Target) -> None:
         self.counts: dict[TopicPartition, tuple[int, int]] = {}
+        self.lines_done = wanted.from_line - 1
+        self.missing: dict[str, int] = {}
+        self._first_lines: dict[WritableLog, int] = {}
         self._wanted = wanted
         self._target = target
         self._pending: dict[WritableLog, tuple[MemoryRecordsBuilder, int]] = {}
+
+    def add_rows(self, rows: Iterator[Row]) -> None:
+        """Add the records of lines; if one cannot be added, append all before it that can be.
+
+        Raises: as add_row, and as the lines.
+        """
+        try:
+            for row in rows:
+                self.add_row(row)
+                self.lines_done = row.number
+            self.finish()
+        except (KStoreError, WrongUseError):
+            for log in list(self._pending):
+                with suppress(KStoreError):
+                    self._flush(log)
+            self.missing = {str(log.topic_partition): line for log, line in self._first_lines.items()}
+            raise
 
     def add_row(self, row: Row) -> None:
         """Add one record of a JSON line.
@@ -165,6 +248,7 @@ class _Importer:
             )
         except ValueError as error:
             raise WrongUseError(f"{row.place}: {error}") from error
+        self._first_lines.setdefault(log, row.number)
         size_in_bytes += len(row.key or b"") + len(row.value or b"")
         self._pending[log] = builder, size_in_bytes
         if size_in_bytes >= self._wanted.batch_bytes:
@@ -218,6 +302,7 @@ class _Importer:
     def _flush(self, log: WritableLog) -> None:
         builder, _ = self._pending.pop(log)
         self._append(log, builder.build(), count=builder.record_count)
+        self._first_lines.pop(log, None)
 
     def _append(self, log: WritableLog, records: MemoryRecords, *, count: int) -> None:
         log.append_as_follower(records)
@@ -232,19 +317,6 @@ def _epoch(log: WritableLog) -> int:
     return max(log.leader_epochs.latest_epoch, 0)
 
 
-class Row(NamedTuple):
-    """One record of a JSON line. place: names the line in error messages."""
-
-    place: str
-    topic: str | None
-    partition: int | None
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-
-
 def input_size_in_bytes(path: str) -> int | None:
     """Return the size of the file, or of standard input; None if it is not a regular file."""
     if path == STANDARD_INPUT:
@@ -253,68 +325,7 @@ def input_size_in_bytes(path: str) -> int | None:
     return status.size_in_bytes if status is not None and status.kind is FileKind.FILE else None
 
 
-def json_rows(path: str, progress: Progress) -> Iterator[Row]:
-    """Yield the records of a file of JSON lines, or of standard input, without control records.
-
-    Raises: WrongUseError that names the line; StorageError.
-    """
-    if path == STANDARD_INPUT and sys.stdin is None:
-        raise WrongUseError("standard input is closed")
-    opened = nullcontext(sys.stdin.buffer) if path == STANDARD_INPUT else open_foreign(path)
-    with opened as file:
-        for number, line in enumerate(lines_of(file, path), start=1):
-            place = f"line {number} of {path}"
-            progress.done_bytes += len(line)
-            try:
-                fields = json.loads(line)
-                if not isinstance(fields, dict):
-                    raise ValueError("expected an object")
-                if "controlType" not in fields:
-                    yield _row(fields, place)
-            except (ValueError, KeyError, TypeError, RecursionError, binascii.Error) as error:
-                reason = f"missing field {error}" if isinstance(error, KeyError) else str(error)
-                raise WrongUseError(f"{place} is not a record: {reason}") from error
-
-
-def _row(fields: dict[str, Any], place: str) -> Row:
-    topic, partition = fields.get("topic"), fields.get("partition")
-    if topic is not None and not isinstance(topic, str):
-        raise ValueError(f"topic must be a string, found {topic!r}")
-    if partition is not None:
-        _number(partition, name="partition", limit=MAX_PARTITION)
-    return Row(
-        place=place,
-        topic=topic,
-        partition=partition,
-        offset=_number(fields.get("offset", 0), name="offset", limit=MAX_OFFSET - 1),
-        timestamp_ms=_number(fields["timestamp"], name="timestamp", limit=MAX_OFFSET, least=-1),
-        key=_bytes(fields.get("key")),
-        value=_bytes(fields.get("value")),
-        headers=tuple((_header_key(key), _bytes(value)) for key, value in fields.get("headers") or ()),
-    )
-
-
-def _header_key(key: object) -> str:
-    if not isinstance(key, str):
-        raise ValueError(f"a header's key must be a string, found {key!r}")
-    return key
-
-
-def _number(value: object, *, name: str, limit: int, least: int = 0) -> int:
-    if type(value) is not int or not least <= value <= limit:
-        raise ValueError(f"{name} must be a number from {least} to {limit}, found {value!r}")
-    return value
-
-
-def _bytes(text: object) -> bytes | None:
-    if text is None:
-        return None
-    if not isinstance(text, str):
-        raise ValueError(f"keys and values must be base64 text or null, found {text!r}")
-    return base64.b64decode(text, validate=True)
-
-
-def arrow_batches(path: str, progress: Progress) -> Iterator[pyarrow.RecordBatch]:
+def arrow_batches(path: str, kind: str, progress: Progress) -> Iterator[pyarrow.RecordBatch]:
     """Yield the record batches of a Parquet file, or of an Arrow IPC file or stream.
 
     Raises: WrongUseError if the file is none of these or pyarrow is not installed; StorageError if it can't be opened.
@@ -329,7 +340,7 @@ def arrow_batches(path: str, progress: Progress) -> Iterator[pyarrow.RecordBatch
     with open_foreign(path) as file:
         size = size_of_open(file) or 0
         try:
-            if path.endswith(".parquet"):
+            if kind == "parquet":
                 parquet = pq.ParquetFile(file)
                 for batch in parquet.iter_batches():
                     yield batch
