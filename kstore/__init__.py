@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from kstore.consumer import Group as Group
     from kstore.consumer import GroupMember as GroupMember
     from kstore.consumer import GroupOffset as GroupOffset
+    from kstore.consumer import delete_group as delete_group
+    from kstore.consumer import delete_offsets as delete_offsets
     from kstore.consumer import read_groups as read_groups
+    from kstore.consumer import reset_offsets as reset_offsets
     from kstore.errors import AppendError as AppendError
     from kstore.errors import BufferExhaustedError as BufferExhaustedError
     from kstore.errors import ConsumerClosedError as ConsumerClosedError
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from kstore.errors import ExportSourceError as ExportSourceError
     from kstore.errors import ExportTablesError as ExportTablesError
     from kstore.errors import ExportTransactionError as ExportTransactionError
+    from kstore.errors import GroupStateError as GroupStateError
     from kstore.errors import InvalidProducerEpochError as InvalidProducerEpochError
     from kstore.errors import InvalidRecordError as InvalidRecordError
     from kstore.errors import InvalidSchemaError as InvalidSchemaError
@@ -125,13 +129,19 @@ if TYPE_CHECKING:
     from kstore.record import RecordSearch as RecordSearch
     from kstore.store import MaintenanceIntervals as MaintenanceIntervals
     from kstore.store import MaintenanceReport as MaintenanceReport
+    from kstore.store import PlannedMarker as PlannedMarker
     from kstore.store import RecoveredPartition as RecoveredPartition
     from kstore.store import Store as Store
     from kstore.store import StoreCollector as StoreCollector
+    from kstore.store import TransactionsReport as TransactionsReport
+    from kstore.store import UndecidedTransaction as UndecidedTransaction
     from kstore.store import VerificationReport as VerificationReport
     from kstore.store import WritableStore as WritableStore
+    from kstore.store import abort_transaction as abort_transaction
     from kstore.store import open_log as open_log
     from kstore.store import open_store as open_store
+    from kstore.store import planned_markers as planned_markers
+    from kstore.store import read_transactions as read_transactions
     from kstore.store import recover as recover
     from kstore.store import verify as verify
     from kstore.types import EARLIEST as EARLIEST
@@ -153,7 +163,16 @@ _ROOMS = {
     "kstore.arrow": ("Scan", "pack_record_batch", "scan"),
     "kstore.compression": ("CompressionType",),
     "kstore.config": ("LogConfig",),
-    "kstore.consumer": ("Consumer", "Group", "GroupMember", "GroupOffset", "read_groups"),
+    "kstore.consumer": (
+        "Consumer",
+        "Group",
+        "GroupMember",
+        "GroupOffset",
+        "delete_group",
+        "delete_offsets",
+        "read_groups",
+        "reset_offsets",
+    ),
     "kstore.errors": (
         "AppendError",
         "BufferExhaustedError",
@@ -172,6 +191,7 @@ _ROOMS = {
         "ExportSourceError",
         "ExportTablesError",
         "ExportTransactionError",
+        "GroupStateError",
         "InvalidProducerEpochError",
         "InvalidRecordError",
         "InvalidSchemaError",
@@ -255,13 +275,19 @@ _ROOMS = {
     "kstore.store": (
         "MaintenanceIntervals",
         "MaintenanceReport",
+        "PlannedMarker",
         "RecoveredPartition",
         "Store",
         "StoreCollector",
+        "TransactionsReport",
+        "UndecidedTransaction",
         "VerificationReport",
         "WritableStore",
+        "abort_transaction",
         "open_log",
         "open_store",
+        "planned_markers",
+        "read_transactions",
         "recover",
         "verify",
     ),

@@ -446,6 +446,12 @@ class TransactionStateError(KStoreError):
     """The producer's transaction is in a state that does not allow the call (Kafka: IllegalStateException)."""
 
 
+class GroupStateError(KStoreError):
+    """The group has members, does not exist, or is of a type that the call does not change (Kafka:
+    GroupNotEmptyException, GroupIdNotFoundException).
+    """
+
+
 class SinkResponseError(KStoreError):
     """A sink returned an invalid response; whether its batches were written is unknown."""
 

@@ -28,7 +28,7 @@ from kstore.log.reads import Isolation, LogEnd, Reads
 from kstore.log.segment.segment import LogSegment
 from kstore.log.skipping import KeptTransactions, ReadsAroundDamage
 from kstore.log.source import FetchData, LogSource, last_batch
-from kstore.log.state.transactions import Transactions
+from kstore.log.state.transactions import OpenTransaction, Transactions, open_transactions
 from kstore.record import Record, RecordBatch, RecordSearch
 from kstore.record.decoding import decoded_records, deserializer_of
 from kstore.serializers import Deserializer
@@ -172,6 +172,17 @@ class Log(Closing):
         Cost: once, a header walk over the whole log.
         """
         return self._source.settled().transactions
+
+    def open_transactions(self) -> tuple[OpenTransaction, ...]:
+        """Return the transactions that no marker has ended, by first offset: from the first one on, read_committed
+        reads nothing.
+
+        Reads batches only, no .snapshot file, so that the answer is the same after a crash.
+        Raises: CorruptRecordError, UnsupportedMagicError for damage in the log; LogReplacedError.
+        Cost: a header walk over the whole log.
+        Source: Kafka's request DescribeProducers (KIP-664).
+        """
+        return open_transactions(self.segments, config=self.config)
 
     @with_old_names
     def follow(

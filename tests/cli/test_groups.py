@@ -80,6 +80,8 @@ def test_groups_are_json_objects(kstore, root):
         "expire_timestamp": None,
         "log_end_offset": 2,
         "lag": 1,
+        "log_start_offset": 0,
+        "problem": None,
     }
     assert (second["offset"], second["lag"]) == (0, 0)
     assert (pending["topic"], pending["partition"], pending["offset"]) == ("t", 0, 2)

@@ -26,6 +26,7 @@ NOT_RUN = {
     ("docs/store.md", "from prometheus_client import"): "needs prometheus_client",
     ("docs/cli.md", "kstore dump --offsets-decoder"): "needs a broker's __consumer_offsets, and jq",
     ("docs/cli.md", "kstore cat examples/rides --topic rides --value avro --json |"): "needs jq",
+    ("docs/cli.md", "kstore transactions /var/lib/kafka"): "needs a broker's directory",
     ("docs/cli.md", "kstore groups /var/lib/kafka"): "needs a broker's directory",
     ("docs/cli.md", "kstore verify --json /var/lib/kafka"): "needs a broker's directory, and jq",
 }

@@ -7,6 +7,9 @@ from kstore.cli.commands import reading  # noqa: F401
 from kstore.cli.commands import describing  # noqa: F401
 
 # isort: split
+from kstore.cli.commands import coordinating  # noqa: F401
+
+# isort: split
 from kstore.cli.commands import checking  # noqa: F401
 
 # isort: split

@@ -1,4 +1,4 @@
-"""Commands that describe a root: groups, schemas, stat."""
+"""Commands that describe a root: schemas, stat."""
 
 from __future__ import annotations
 
@@ -9,24 +9,7 @@ import typer
 from kstore.cli.app import command
 from kstore.cli.commands.options import Directory, Json, Partitions, Topics, selection_of
 from kstore.cli.output import Output
-from kstore.cli.shell.completion import groups_of
 from kstore.config import MIB
-
-
-@command("groups")
-def describe_groups(
-    out: Output,
-    directory: Annotated[str, typer.Argument(metavar="DIR", help="A log.dirs root.")],
-    group: Annotated[
-        list[str] | None,
-        typer.Option("--group", metavar="GROUP", autocompletion=groups_of, help="Only this group; repeatable."),
-    ] = None,
-    json: Json = False,
-) -> int:
-    """Show consumer groups: members, committed offsets, lag."""
-    from kstore.cli.describing import groups
-
-    return groups.run(directory, group or [], out, is_json=json)
 
 
 @command("schemas")

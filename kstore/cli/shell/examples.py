@@ -22,6 +22,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "kstore offsets /var/lib/kafka --topic orders --time 2024-05-01T12:00:00Z",
         "kstore offsets /var/lib/kafka --time latest --isolation read_committed",
     ),
+    "transactions": (
+        "kstore transactions /var/lib/kafka --hanging",
+        "kstore transactions /var/lib/kafka --hanging --abort --dry-run",
+    ),
     "groups": (
         "kstore groups /var/lib/kafka",
         "kstore groups /var/lib/kafka --group billing --json",

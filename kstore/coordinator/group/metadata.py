@@ -18,6 +18,7 @@ from kstore.types import GROUP_OFFSETS_TOPIC, OffsetAndMetadata, TopicPartition
 # Names of Kafka's GroupType and GroupState.
 CLASSIC, CONSUMER, SHARE, STREAMS = "Classic", "Consumer", "Share", "Streams"
 EMPTY, STABLE, ASSIGNING, RECONCILING = "Empty", "Stable", "Assigning", "Reconciling"
+TYPES, STATES = (CLASSIC, CONSUMER, SHARE, STREAMS), (EMPTY, STABLE, ASSIGNING, RECONCILING)
 # The types of keys, by what their records hold.
 _CLASSIC_KEY = 2
 _GROUP_KEYS = {3: CONSUMER, 11: SHARE, 17: STREAMS}
@@ -48,15 +49,39 @@ class GroupMember(NamedTuple):
 
 
 class GroupOffset(NamedTuple):
-    """A group's committed offset in a partition; log_end_offset: None if the root does not have the partition."""
+    """A group's committed offset in a partition; log_end_offset, log_start_offset: None if the root does not have the
+    partition; topic_id: of the topic in the root, None if it has none.
+    """
 
     committed: OffsetAndMetadata
     log_end_offset: int | None
+    log_start_offset: int | None = None
+    topic_id: UUID | None = None
 
     @property
     def lag(self) -> int | None:
         """The log end offset minus the committed offset, as Kafka's tools show it; not every offset has a record."""
         return None if self.log_end_offset is None else self.log_end_offset - self.committed.offset
+
+    @property
+    def problem(self) -> str | None:
+        """Why a consumer of the group can't go on at the offset, None if it can, or the root lacks the partition.
+
+        The lag is negative if the offset is above the log end.
+        """
+        offset, end, start = self.committed.offset, self.log_end_offset, self.log_start_offset
+        if end is None or start is None:
+            return None
+        is_recreated = None not in (self.committed.topic_id, self.topic_id) and (
+            self.committed.topic_id != self.topic_id
+        )
+        if is_recreated:
+            return "it was committed for an earlier topic of this name, which was deleted and created again"
+        if offset > end:
+            return f"it is above the log end {end}: the log was truncated, or the topic created again, after the commit"
+        if offset < start:
+            return f"it is below the log start {start}: the records up to there were removed before they were read"
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,13 +187,14 @@ class _StoreView:
         self._store = store
         self._on_error = on_error
         self._partitions = set(store.partitions)
-        self._ends: dict[TopicPartition, int | None] = {}
+        self._bounds: dict[TopicPartition, tuple[int | None, int | None, UUID | None]] = {}
         self._names: dict[UUID, str] | None = None
 
-    def log_end_offset(self, topic_partition: TopicPartition) -> int | None:
-        if topic_partition not in self._ends:
-            self._ends[topic_partition] = self._look_up_end(topic_partition)
-        return self._ends[topic_partition]
+    def bounds(self, topic_partition: TopicPartition) -> tuple[int | None, int | None, UUID | None]:
+        """Return log end offset, log start offset and topic id of a partition; None for what the root does not have."""
+        if topic_partition not in self._bounds:
+            self._bounds[topic_partition] = self._look_up_bounds(topic_partition)
+        return self._bounds[topic_partition]
 
     def topic(self, topic_id: UUID) -> str:
         """Return the name of a topic, its id as Kafka writes it if the root has no partition of it."""
@@ -180,10 +206,14 @@ class _StoreView:
     def _look_up_id(self, name: str) -> UUID | None:
         return self._result_of(lambda: self._store.topic_id(name))
 
-    def _look_up_end(self, topic_partition: TopicPartition) -> int | None:
+    def _look_up_bounds(self, topic_partition: TopicPartition) -> tuple[int | None, int | None, UUID | None]:
         if topic_partition not in self._partitions:
-            return None
-        return self._result_of(lambda: self._store.log(*topic_partition).log_end_offset)
+            return None, None, None
+        log = self._result_of(lambda: self._store.log(*topic_partition))
+        if log is None:
+            return None, None, None
+        end, start = self._result_of(lambda: log.log_end_offset), self._result_of(lambda: log.log_start_offset)
+        return end, start, self._look_up_id(topic_partition.topic)
 
     def _result_of(self, look: Callable[[], _Result | None]) -> _Result | None:
         """Return the result of a call, None if it fails: because of a deletion, or with an error that is reported."""
@@ -249,7 +279,7 @@ class _GroupState:
             epoch=self.epoch,
             members=tuple(sorted(members, key=attrgetter("member_id"))),
             offsets={
-                topic_partition: GroupOffset(committed, view.log_end_offset(topic_partition))
+                topic_partition: GroupOffset(committed, *view.bounds(topic_partition))
                 for topic_partition, committed in sorted(self.offsets.items())
             },
             pending=dict(sorted(self.pending.items())),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from kstore.config import KIB, MAX_INT64, MIB, LogConfig
 from kstore.coordinator.group.records import GroupRecords, committed_offsets, decoded, is_offset_commit_of
@@ -162,6 +162,37 @@ class GroupOffsets(CoordinatorTopic):
         now_ms = self._clock.wall_clock_ms()
         for batch in _batches(_commit_records(group, offsets, now_ms), now_ms, producer):
             log.append(batch, ack=ack, origin=AppendOrigin.COORDINATOR)
+
+    def remove(self, group: str, partitions: Collection[TopicPartition] | None = None) -> int:
+        """Durably append a tombstone for each record of a group, or for its offsets in partitions; return their number.
+
+        Offsets of undecided transactions get one too. The records of a group's members come before that of the group,
+        as brokers need it that load them.
+        Raises: CorruptRecordError and the other errors of a read; UnsupportedError for a record of an unknown version;
+            StorageError, with some tombstones possibly written.
+        Source: Kafka GroupCoordinatorService.deleteGroups, deleteOffsets; createGroupTombstoneRecords of each type.
+        """
+        log = self._store.log(*self.partition_of(group))
+        keys = _keys_of_group(group, log, partitions)
+        for batch in _batches(((key, None) for key in keys), self._clock.wall_clock_ms()):
+            log.append(batch, origin=AppendOrigin.COORDINATOR)
+        log.flush()
+        return len(keys)
+
+
+def _keys_of_group(group: str, log: ReadableLog, partitions: Collection[TopicPartition] | None) -> list[bytes]:
+    """Return the keys of a group's records, in the order in which they are removed: its offsets first, and then from
+    the records of members down to that of the group, which have falling types in Kafka.
+    """
+    records = GroupRecords()
+    records.update(log)
+    found: dict[bytes, int] = {}
+    for record in (*records.current(), *records.pending()):
+        for one in decoded((record,), log):
+            is_wanted = partitions is None or (one.is_offset_commit and one.topic_partition in partitions)
+            if one.group_id == group and is_wanted:
+                found[record.key] = MAX_INT64 if one.is_offset_commit else one.type_id
+    return sorted(found, key=lambda key: -found[key])
 
 
 def forget_offsets(store: CoordinatorStore, topic: str, *, clock: Clock = SYSTEM_CLOCK) -> None:

@@ -206,6 +206,16 @@ class TransactionCoordinator:
                     count += not state.is_prepared
         return count
 
+    def abort(self, transactional_id: str, *, ack: Ack = "written") -> TransactionState | None:
+        """Abort the transaction of an id if one is open, and fence its producer; complete one that is decided.
+
+        Returns: the state after it, None for an unknown id.
+        Source: Kafka TransactionCoordinator, of a transaction that exceeds its timeout.
+        """
+        entry = self._entry(transactional_id)
+        with entry.lock:
+            return None if entry.state is None else self._end_open_transaction(entry, entry.state, ack=ack)
+
     def end_transactions_in(self, topic_partition: TopicPartition, *, ack: Ack = "written") -> int:
         """End every transaction that has this partition: complete the decided ones, abort the open ones.
 

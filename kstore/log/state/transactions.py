@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from typing import NamedTuple
 
 from kstore._core import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader, HeaderScan
@@ -17,7 +18,7 @@ from kstore.log.damage import SkippedRange
 from kstore.log.damaged.sound import DamagedPart, skipped_batch
 from kstore.log.segment.segment import LogSegment
 from kstore.record import RecordBatch
-from kstore.record.control import ControlRecordType, control_record_type
+from kstore.record.control import ControlRecordType, EndTransactionMarker, control_record_type, control_record_value
 from kstore.types import MAX_OFFSET, TopicPartition
 
 
@@ -29,6 +30,24 @@ class AbortedTransaction(NamedTuple):
     producer_id: int
     first_offset: int
     last_offset: int
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction without a marker, as the batches of a log show it.
+
+    producer_epoch: of its newest batch; coordinator_epoch: of the producer's last marker in the log, -1 without one.
+    Offsets and timestamps (ms since 1970, -1 for none) are those of its first and last batch; first_timestamp_ms is the
+    smallest of the first batch, last_timestamp_ms the largest of the last. size_in_bytes: of its batches.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    first_offset: int
+    last_offset: int
+    size_in_bytes: int
+    first_timestamp_ms: int
+    last_timestamp_ms: int
 
 
 class Transactions(NamedTuple):
@@ -115,6 +134,50 @@ class EndedTransaction(NamedTuple):
     producer_id: int
     first_offset: int
     marker_offset: int
+
+
+def open_transactions(segments: Iterable[LogSegment], *, config: LogConfig) -> tuple[OpenTransaction, ...]:
+    """Return the transactions that are not ended in the segments, by first offset.
+
+    Needs no .snapshot files, so that the answer is the same after a crash.
+    Raises: CorruptRecordError and other errors for damage; LogReplacedError.
+    Cost: that of settle_transactions over the whole log.
+    """
+    started: dict[int, OpenTransaction] = {}
+    epochs: dict[int, int] = {}
+    for segment in segments:
+        for header in _headers_from(segment, segment.base_offset):
+            producer_id = header.producer_id
+            if not header.is_control:
+                known = started.get(producer_id)
+                started[producer_id] = (
+                    _begun(header, epochs.get(producer_id, -1))
+                    if known is None
+                    else known._replace(
+                        producer_epoch=header.producer_epoch,
+                        last_offset=header.last_offset,
+                        size_in_bytes=known.size_in_bytes + header.size_in_bytes,
+                        last_timestamp_ms=header.max_timestamp_ms,
+                    )
+                )
+                continue
+            for marker in _end_markers(segment, header, config):
+                epochs[producer_id] = marker.coordinator_epoch
+                started.pop(producer_id, None)
+    return tuple(sorted(started.values(), key=attrgetter("first_offset")))
+
+
+def _begun(header: BatchHeader, coordinator_epoch: int) -> OpenTransaction:
+    return OpenTransaction(
+        header.producer_id,
+        header.producer_epoch,
+        coordinator_epoch,
+        header.base_offset,
+        header.last_offset,
+        header.size_in_bytes,
+        header.base_timestamp_ms,
+        header.max_timestamp_ms,
+    )
 
 
 def transactions_ending_from(
@@ -338,8 +401,18 @@ def _headers_from(segment: LogSegment, start_offset: int) -> Iterator[BatchHeade
 
 
 def _end_marker(segment: LogSegment, header: BatchHeader, config: LogConfig) -> ControlRecordType | None:
-    data = segment.records.read_bytes(header.size_in_bytes, position=header.position)
-    batch = RecordBatch(data, position=header.position, path=segment.path, config=config)
     ends = (ControlRecordType.ABORT, ControlRecordType.COMMIT)
+    batch = _batch_of(segment, header, config)
     kinds = (control_record_type(record, batch) for record in batch.records(headers=False))
     return next((kind for kind in kinds if kind in ends), None)
+
+
+def _end_markers(segment: LogSegment, header: BatchHeader, config: LogConfig) -> Iterator[EndTransactionMarker]:
+    batch = _batch_of(segment, header, config)
+    values = (control_record_value(record, batch) for record in batch.records(headers=False))
+    return (value for value in values if isinstance(value, EndTransactionMarker))
+
+
+def _batch_of(segment: LogSegment, header: BatchHeader, config: LogConfig) -> RecordBatch:
+    data = segment.records.read_bytes(header.size_in_bytes, position=header.position)
+    return RecordBatch(data, position=header.position, path=segment.path, config=config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kstore.cli import EXIT_FINE
 from kstore.cli.arguments import WrongUseError
@@ -10,6 +10,7 @@ from kstore.cli.output import Column, printable
 from kstore.cli.render import JSON_TEXT, plain_value, time_text
 from kstore.cli.shell.names import did_you_mean
 from kstore.consumer.groups import read_groups
+from kstore.coordinator.group.metadata import STATES, TYPES
 from kstore.env import shown_path
 from kstore.store.store import open_store
 from kstore.types import GROUP_OFFSETS_TOPIC
@@ -34,13 +35,46 @@ COLUMNS = (
     Column("member"),
     Column("host"),
 )
+LIST_COLUMNS = (
+    Column("group"),
+    Column("type"),
+    Column("state"),
+    Column("epoch", is_number=True),
+    Column("members", is_number=True),
+    Column("partitions", is_number=True),
+    Column("lag", is_number=True),
+)
 
 
-def run(directory: str, groups: Sequence[str], out: Output, *, is_json: bool) -> int:
-    """Show the groups of a root, all of them if `groups` is empty, and return the exit status.
+class GroupsWanted(NamedTuple):
+    """Which groups are shown, empty for all: by id, state and type in any case; lists: a row for each."""
+
+    groups: Sequence[str] = ()
+    states: Sequence[str] = ()
+    types: Sequence[str] = ()
+    lists: bool = False
+
+    def check(self) -> None:
+        """Raise WrongUseError for a state or type that does not exist."""
+        for option, given, known in (("--state", self.states, STATES), ("--type", self.types, TYPES)):
+            names = {name.casefold() for name in known}
+            for text in given:
+                if text.casefold() not in names:
+                    raise WrongUseError(f"{option} must be one of {', '.join(known)}, got {text!r}")
+
+    def selects(self, group: Group) -> bool:
+        return (not self.states or group.state.casefold() in {one.casefold() for one in self.states}) and (
+            not self.types or group.type.casefold() in {one.casefold() for one in self.types}
+        )
+
+
+def run(directory: str, wanted: GroupsWanted, out: Output, *, is_json: bool) -> int:
+    """Show the groups of a root and return the exit status.
 
     A partition that can't be read is reported, and its groups are left out.
     """
+    wanted.check()
+    groups = wanted.groups
     status = EXIT_FINE
 
     def on_error(error: KStoreError) -> None:
@@ -55,14 +89,33 @@ def run(directory: str, groups: Sequence[str], out: Output, *, is_json: bool) ->
         if set(groups) - {group.group_id for group in found_groups}:
             close = did_you_mean(groups, (group.group_id for group in read_groups(store, on_error=lambda _: None)))
     missing = sorted(set(groups) - {group.group_id for group in found_groups})
+    chosen = [group for group in found_groups if wanted.selects(group)]
     if is_json:
-        for group in found_groups:
+        for group in chosen:
             out.line(json_of(group))
-    elif found_groups:
-        out.table(COLUMNS, [row for group in found_groups for row in rows_of(group)])
+    elif chosen and wanted.lists:
+        out.table(LIST_COLUMNS, [list_row(group) for group in chosen])
+    elif chosen:
+        out.table(COLUMNS, [row for group in chosen for row in rows_of(group)])
+        for group in chosen:
+            for partition, offset in group.offsets.items():
+                if offset.problem is not None:
+                    place = f"{group.group_id}, {partition}"
+                    out.notice(
+                        f"{place}: at the offset {offset.committed.offset} no consumer goes on: {offset.problem}"
+                    )
     if missing:
         raise WrongUseError(f"no group {' or '.join(missing)} in {shown_path(directory)}{close}")
     return status
+
+
+def list_row(group: Group) -> list[str]:
+    """Return the table cells of a group, in the order of LIST_COLUMNS; lag: of the partitions that the root has."""
+    lags = [offset.lag for offset in group.offsets.values() if offset.lag is not None]
+    numbers = (len(group.members), len(group.offsets))
+    epoch = "-" if group.epoch is None else str(group.epoch)
+    lag = str(sum(lags)) if lags else "-"
+    return [printable(group.group_id), group.type, group.state, epoch, *map(str, numbers), lag]
 
 
 def rows_of(group: Group) -> list[list[str]]:
@@ -114,7 +167,13 @@ def json_of(group: Group) -> str:
             for member in group.members
         ],
         "offsets": [
-            _offset(partition, offset.committed) | {"log_end_offset": offset.log_end_offset, "lag": offset.lag}
+            _offset(partition, offset.committed)
+            | {
+                "log_end_offset": offset.log_end_offset,
+                "lag": offset.lag,
+                "log_start_offset": offset.log_start_offset,
+                "problem": offset.problem,
+            }
             for partition, offset in group.offsets.items()
         ],
         "pending": [_offset(partition, offset) for partition, offset in group.pending.items()],

@@ -1,0 +1,139 @@
+"""Commands on what coordinators keep: transactions, groups."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kstore.cli.app import command
+from kstore.cli.commands.options import Directory, Json, Partitions, Topics, selection_of
+from kstore.cli.output import Output
+from kstore.cli.shell.completion import groups_of
+
+_MINUTE_MS = 60_000
+GroupNames = Annotated[
+    list[str] | None,
+    typer.Option("--group", metavar="GROUP", autocompletion=groups_of, help="Only this group; repeatable."),
+]
+GroupStates = Annotated[
+    list[str] | None, typer.Option("--state", metavar="STATE", help="Only groups in this state; repeatable.")
+]
+GroupTypes = Annotated[
+    list[str] | None, typer.Option("--type", metavar="TYPE", help="Only groups of this type; repeatable.")
+]
+
+
+@command("transactions")
+def show_transactions(
+    out: Output,
+    directory: Directory,
+    topic: Topics = None,
+    partition: Partitions = None,
+    hanging: Annotated[
+        bool, typer.Option("--hanging", help="Only those that no coordinator will end (KIP-664).")
+    ] = False,
+    transactional_id: Annotated[
+        list[str] | None, typer.Option("--transactional-id", metavar="ID", help="Only this id's; repeatable.")
+    ] = None,
+    producer_id: Annotated[
+        list[int] | None, typer.Option("--producer-id", metavar="N", min=0, help="Only this producer's; repeatable.")
+    ] = None,
+    start_offset: Annotated[
+        int | None, typer.Option("--start-offset", metavar="N", min=0, help="Only those that start here.")
+    ] = None,
+    ids: Annotated[bool, typer.Option("--ids", help="List all transactional ids with their states instead.")] = False,
+    abort: Annotated[bool, typer.Option("--abort", help="Write the ABORT markers of the selected ones.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, show what --abort would write.")] = False,
+    now: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Ages are as of this time: epoch ms or ISO-8601; default: now.")
+    ] = None,
+    max_transaction_timeout: Annotated[
+        int, typer.Option(metavar="MINUTES", min=0, help="The brokers' transaction.max.timeout.ms, in minutes.")
+    ] = 15,
+    json: Json = False,
+) -> int:
+    """Show open transactions, who holds readers back, and abort."""
+    from kstore.cli.arguments import parse_timestamp_ms
+    from kstore.cli.coordinating import transactions
+
+    wanted = transactions.TransactionsWanted(
+        selection=selection_of(directory, topic, partition),
+        producer_ids=tuple(producer_id or ()),
+        transactional_ids=tuple(transactional_id or ()),
+        start_offset=start_offset,
+        only_hanging=hanging,
+        shows_ids=ids,
+        aborts=abort,
+        is_dry=dry_run,
+        now_ms=None if now is None else parse_timestamp_ms(now, option="--now"),
+        max_timeout_ms=max_transaction_timeout * _MINUTE_MS,
+    )
+    return transactions.run(wanted, out, is_json=json)
+
+
+@command("groups")
+def show_groups(
+    out: Output,
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="A log.dirs root.")],
+    group: GroupNames = None,
+    state: GroupStates = None,
+    type_: GroupTypes = None,
+    list_: Annotated[bool, typer.Option("--list", help="One row per group: type, state, members, lag.")] = False,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="T[:P,...]", help="What --reset and --delete-offsets change; repeatable."),
+    ] = None,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="All partitions for which the group has committed.")
+    ] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="Commit other offsets, chosen by one of the next.")] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="The log start.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="The log end.")] = False,
+    to_current: Annotated[bool, typer.Option("--to-current", help="What is committed, or the log end.")] = False,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", metavar="N", min=0, help="This offset.")] = None,
+    to_datetime: Annotated[
+        str | None, typer.Option("--to-datetime", metavar="TIME", help="The first offset at or after a time.")
+    ] = None,
+    by_duration: Annotated[
+        str | None, typer.Option("--by-duration", metavar="PnDTnHnMnS", help="The first offset so long ago.")
+    ] = None,
+    shift_by: Annotated[
+        int | None, typer.Option("--shift-by", metavar="N", help="So many offsets on, or back if negative.")
+    ] = None,
+    from_file: Annotated[
+        str | None, typer.Option("--from-file", metavar="CSV", help="Lines of topic,partition,offset.")
+    ] = None,
+    export: Annotated[bool, typer.Option("--export", help="Print what is reset as lines for --from-file.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Remove the groups, with their offsets.")] = False,
+    delete_offsets: Annotated[bool, typer.Option("--delete-offsets", help="Remove the offsets of the topics.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, show what would be changed.")] = False,
+    json: Json = False,
+) -> int:
+    """Show, reset and delete consumer groups: members, offsets, lag."""
+    from kstore.cli.coordinating import changing, groups
+
+    target = changing.ResetTarget(
+        to_earliest=to_earliest,
+        to_latest=to_latest,
+        to_current=to_current,
+        to_offset=to_offset,
+        to_datetime=to_datetime,
+        by_duration=by_duration,
+        shift_by=shift_by,
+        from_file=from_file,
+    )
+    wanted = changing.ChangeWanted(
+        directory=directory,
+        groups=tuple(group or ()),
+        topics=tuple(topic or ()),
+        all_topics=all_topics,
+        action=changing.action_of(reset=reset, delete=delete, delete_offsets=delete_offsets),
+        target=target,
+        exports=export,
+        is_dry=dry_run,
+    )
+    if wanted.action is not None:
+        return changing.run(wanted, out, is_json=json)
+    wanted.check_unused()
+    return groups.run(directory, groups.GroupsWanted(wanted.groups, state or (), type_ or (), list_), out, is_json=json)

@@ -1,0 +1,1 @@
+"""What `kstore transactions` and `kstore groups` do."""
