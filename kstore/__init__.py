@@ -127,6 +127,8 @@ if TYPE_CHECKING:
     from kstore.record import Record as Record
     from kstore.record import RecordBatch as RecordBatch
     from kstore.record import RecordSearch as RecordSearch
+    from kstore.reporting.report import Report as Report
+    from kstore.reporting.report import report as report
     from kstore.store import MaintenanceIntervals as MaintenanceIntervals
     from kstore.store import MaintenanceReport as MaintenanceReport
     from kstore.store import PlannedMarker as PlannedMarker
@@ -272,6 +274,7 @@ _ROOMS = {
         "RecordMetadata",
     ),
     "kstore.record": ("MemoryRecords", "MemoryRecordsBuilder", "Record", "RecordBatch", "RecordSearch"),
+    "kstore.reporting.report": ("Report", "report"),
     "kstore.store": (
         "MaintenanceIntervals",
         "MaintenanceReport",

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from kstore._core import BatchHeader, increment_sequence
 from kstore.env import DEFAULT_ENV, ENOENT, NO_FILE, Env, join_path, split_path
 from kstore.errors import InvalidRecordError, LogReplacedError, StorageError
 from kstore.log.damage import Damage, SuspectedLoss, damage_of_file, size_of_file
-from kstore.log.damaged.check import IndexFile, OffsetIndexCheck, SegmentCheck, TimeIndexCheck
+from kstore.log.damaged.check import IndexFile, OffsetIndexCheck, SegmentCheck, Step, TimeIndexCheck
 from kstore.log.files.checkpoints import EpochEntry, read_leader_epoch_checkpoint, read_offset_checkpoint
 from kstore.log.files.indexes import MAX_INDEX_BYTES
 from kstore.log.files.names import (
@@ -342,6 +342,7 @@ class VerifiedPartition(NamedTuple):
 _INDEX_CHECKS = ((OFFSET_INDEX_SUFFIX, OffsetIndexCheck), (TIME_INDEX_SUFFIX, TimeIndexCheck))
 
 IndexCheck = OffsetIndexCheck | TimeIndexCheck
+OnSegment: TypeAlias = Callable[[LogSegment], Callable[[Step], None]]
 
 
 class Verification:
@@ -349,11 +350,14 @@ class Verification:
 
     batch_count and record_count (damaged batches are not counted, nor, unless deep, the records inside V0 and V1
     wrappers) grow during the iteration, and so does verified_bytes, the bytes of the .log files that were verified.
+    Args: on_segment: called at each look at a segment, of which there are several if it is damaged; what it returns is
+        called with each step of that look.
     Threads: not thread-safe.
     """
 
-    def __init__(self, log: Log, *, is_deep: bool, env: Env) -> None:
+    def __init__(self, log: Log, *, is_deep: bool, env: Env, on_segment: OnSegment | None = None) -> None:
         self._log = log
+        self._on_segment = on_segment
         self._is_deep = is_deep
         self._env = env
         self._first_listed: dict[str, ListedFile | None] = {}
@@ -556,7 +560,10 @@ class Verification:
         batch_count, record_count = self.batch_count, self.record_count
         self._sound_end = 0
         next_offset = segment.base_offset
+        note = None if self._on_segment is None else self._on_segment(segment)
         for step in check.steps():
+            if note is not None:
+                note(step)
             if step.header is not None and step.damage is None:
                 self._sound_end = step.end_position
                 next_offset = step.header.last_offset + 1

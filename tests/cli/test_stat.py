@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kstore import LogConfig, Producer, open_log, open_store
-from kstore.cli.describing.statistics import LargestKeys, Rates
 from kstore.env.local import LocalEnv
 from kstore.record import Record, with_records
+from kstore.reporting.statistics import LargestKeys, Rates
 from tests.cli.runner import runner
 from tests.golden.sets import MAIN_SETS, V0_SET, golden_partitions
 from tests.making.batches import flip_bit

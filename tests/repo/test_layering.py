@@ -42,6 +42,7 @@ LAYERS = {
     "staging": 8,
     "values": 8,
     "arrow": 9,
+    "reporting": 9,
     "archive": 10,
     "spark": 11,
     "cli": 11,
@@ -68,6 +69,7 @@ WINGS = {
         " < formats < conversion, typed"
     ),
     "consumer": "consumer, groups",
+    "reporting": "statistics, units < walk < collecting < charts < sections < page < report",
     "staging": "area < sink, committed < commit",
     "archive": (
         "manifest, restoring < options < parts, files, typed < target < columns, plan < batches, segments"

@@ -64,9 +64,8 @@ def tree_sources() -> set[str]:
     """Return what of the tree belongs into a wheel."""
     paths = [path for room in ("kstore", "pyspark_kstore") for path in (ROOT / room).rglob("*") if path.is_file()]
     paths.remove(ROOT / "kstore/core/__init__.py")
-    return {
-        path.relative_to(ROOT).as_posix() for path in paths if path.suffix in {".py", ".pyi"} or path.name == "py.typed"
-    }
+    kinds = {".py", ".pyi", ".j2"}
+    return {path.relative_to(ROOT).as_posix() for path in paths if path.suffix in kinds or path.name == "py.typed"}
 
 
 def test_wheel_holds_the_library_the_sources_and_nothing_else(wheel: Path) -> None:
@@ -121,6 +120,7 @@ def test_bare_install_needs_only_the_codecs(installed: Path) -> None:
         pytest.param("arrow", {"pyarrow", "numpy"}, id="arrow"),
         pytest.param("spark", {"pyarrow", "numpy", "pyspark"}, id="spark"),
         pytest.param("cli", {"typer", "rich"}, id="cli"),
+        pytest.param("report", {"jinja2", "vl-convert-python"}, id="report"),
         pytest.param("protobuf", {"pyarrow", "numpy", "protobuf", "grpcio-tools"}, id="protobuf"),
         pytest.param("bench", {"crc32c", "numpy", "pyarrow", "pytest", "pytest-benchmark"}, id="bench"),
     ],

@@ -1,4 +1,4 @@
-"""Commands that describe a root: schemas, stat."""
+"""Commands that describe a root: schemas, stat, report."""
 
 from __future__ import annotations
 
@@ -57,3 +57,23 @@ def show_statistics(
 
     wanted = stat.StatOptions(decodes=deep, top=top, shows_rates=rates, map_bytes=map_bytes)
     return stat.run(selection_of(directory, topic, partition), wanted, out, is_json=json)
+
+
+@command("report")
+def write_report(
+    out: Output,
+    directory: Directory,
+    topic: Topics = None,
+    partition: Partitions = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="The page to write, HTML that loads nothing.")
+    ] = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Also read the records, for keys, ratios, what compaction saves.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the facts as one JSON object.")] = False,
+) -> int:
+    """Write a page to look at: contents, health, what holds back."""
+    from kstore.cli.describing import report
+
+    return report.run(selection_of(directory, topic, partition), out, target=output, is_json=json, is_deep=deep)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from kstore.cli import EXIT_FINE
 from kstore.cli.arguments import log_size_in_bytes
-from kstore.cli.describing.statistics import LargestKeys, LogStatistics
 from kstore.cli.output import Column, Progress
 from kstore.cli.render import JSON_TEXT, bytes_text, plain_value, time_text
 from kstore.config import LogConfig
 from kstore.errors import KStoreError
 from kstore.log.cleaning.savings import compaction_savings
+from kstore.reporting.statistics import LargestKeys, LogStatistics
 from kstore.store.opening import open_found
 
 if TYPE_CHECKING:

@@ -356,7 +356,7 @@ class _Walk:
             self.started.setdefault(header.producer_id, header.base_offset)
             return
         try:
-            end = _end_marker(segment, header, self._config)
+            end = end_marker(segment, header, self._config)
         except CorruptionError as error:
             if self._topic_partition is None:
                 raise
@@ -400,7 +400,11 @@ def _headers_from(segment: LogSegment, start_offset: int) -> Iterator[BatchHeade
         yield header
 
 
-def _end_marker(segment: LogSegment, header: BatchHeader, config: LogConfig) -> ControlRecordType | None:
+def end_marker(segment: LogSegment, header: BatchHeader, config: LogConfig) -> ControlRecordType | None:
+    """Return how a control batch ends a transaction, ABORT or COMMIT; None if it ends none.
+
+    Raises: InvalidRecordError for a marker that cannot be decoded.  Cost: a read of the batch.
+    """
     ends = (ControlRecordType.ABORT, ControlRecordType.COMMIT)
     batch = _batch_of(segment, header, config)
     kinds = (control_record_type(record, batch) for record in batch.records(headers=False))

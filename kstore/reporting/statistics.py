@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -140,7 +141,8 @@ class LogStatistics:
     """The statistics of a log. Control batches count as batches, but not their records.
 
     records: None if a batch that was not decoded has no record count. tombstones, records_without_key,
-    largest_record_bytes (of key and value): of decoded batches.
+    largest_record_bytes and record_sizes (of key and value; records by the number of bits of the size): of decoded
+    batches.
     """
 
     keys: LargestKeys
@@ -150,6 +152,7 @@ class LogStatistics:
     tombstones: int = 0
     records_without_key: int = 0
     largest_record_bytes: int = 0
+    record_sizes: Counter[int] = field(default_factory=Counter)
     first_timestamp_ms: int | None = None
     last_timestamp_ms: int | None = None
     rates: Rates = field(default_factory=Rates)
@@ -167,6 +170,13 @@ class LogStatistics:
         Raises: InvalidRecordError, DecompressionError, UnsupportedCompressionTypeError, MemoryLimitError.
         """
         header = batch.header
+        count = header.record_count
+        if config is not None and not header.is_control:
+            count = self._decode(batch, self.by_codec.setdefault(header.codec, CodecWeight()), config)
+        self.add_header(header, count)
+
+    def add_header(self, header: BatchHeader, count: int | None) -> None:
+        """Count a batch by its header; count: of its records, None if that is not known."""
         self.batches += 1
         codec = self.by_codec.setdefault(header.codec, CodecWeight())
         codec.batches += 1
@@ -174,9 +184,6 @@ class LogStatistics:
         if header.is_control:
             self.control_batches += 1
             return
-        count = header.record_count
-        if config is not None:
-            count = self._decode(batch, codec, config)
         if count is None or self.records is None:
             self.records = None
         else:
@@ -214,6 +221,7 @@ class LogStatistics:
             key, value = record.key, record.value
             size = (0 if value is None else len(value)) + (0 if key is None else len(key))
             count += 1
+            self.record_sizes[size.bit_length()] += 1
             if size > self.largest_record_bytes:
                 self.largest_record_bytes = size
             if key is None:

@@ -1,0 +1,1 @@
+"""The page of `kstore report` in a real browser: `make report-browser`."""

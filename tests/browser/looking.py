@@ -1,0 +1,69 @@
+"""Open a page in Chromium: console errors, requests, axe, and screenshots, in light and dark, wide and narrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, sync_playwright
+
+WIDTHS = {"desktop": 1200, "phone": 390}
+THEMES = ("light", "dark")
+
+
+class Look(NamedTuple):
+    """What a browser says of a page; overflow: how many pixels it is wider than the window."""
+
+    width: str
+    theme: str
+    errors: tuple[str, ...]
+    requests: tuple[str, ...]
+    violations: tuple[str, ...]
+    overflow: int
+
+
+@contextmanager
+def browser(executable: str) -> Iterator[object]:
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+
+def look_at(opened, path: Path, *, pictures: Path | None = None, whole: bool = True) -> list[Look]:
+    """Look at a page in each theme and width, with all of its folds open for axe; save a picture of each if asked."""
+    looks = []
+    for theme in THEMES:
+        for name, width in WIDTHS.items():
+            page: Page = opened.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
+            errors: list[str] = []
+            requests: list[str] = []
+            page.on("console", lambda message, to=errors: to.append(message.text) if message.type == "error" else None)
+            page.on("pageerror", lambda error, to=errors: to.append(str(error)))
+            page.on("request", lambda request, to=requests: to.append(request.url))
+            page.goto(path.resolve().as_uri())
+            if pictures is not None:
+                page.screenshot(path=pictures / f"{path.stem}-{name}-{theme}.png", full_page=whole)
+            overflow = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+            page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
+            violations = [
+                f"{found['id']}: {found['nodes'][0]['html'][:200]}" for found in Axe().run(page).response["violations"]
+            ]
+            page.close()
+            own = path.resolve().as_uri()
+            looks.append(
+                Look(
+                    name,
+                    theme,
+                    tuple(errors),
+                    tuple(url for url in requests if url != own),
+                    tuple(violations),
+                    overflow,
+                )
+            )
+    return looks
