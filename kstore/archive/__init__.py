@@ -9,12 +9,12 @@ from kstore.archive.options import ExportArguments, Format, export_options
 from kstore.archive.restoring.run import RestoredPartition, RestoreSummary, restore
 from kstore.archive.run import ExportSummary, local_export
 from kstore.archive.tables.appending import TablePartition, TableSummary, export_to_table
-from kstore.archive.tables.naming import check_destination
+from kstore.archive.tables.naming import check_destination, check_no_storage_options
 from kstore.config import LogConfig
 from kstore.env import Env, StrPath
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from typing_extensions import Unpack
 
@@ -42,6 +42,7 @@ def export(
     *,
     table: None = ...,
     partition_by: None = ...,
+    storage_options: Mapping[str, str] | None = ...,
     threads: int = ...,
     fail_on_data_loss: bool = ...,
     config: LogConfig | None = ...,
@@ -58,6 +59,7 @@ def export(
     *,
     table: str,
     partition_by: Iterable[str] | str | None = ...,
+    storage_options: None = ...,
     threads: int = ...,
     fail_on_data_loss: bool = ...,
     config: LogConfig | None = ...,
@@ -73,14 +75,15 @@ def export(
     *,
     table: str | None = None,
     partition_by: Iterable[str] | str | None = None,
+    storage_options: Mapping[str, str] | None = None,
     threads: int = 2,
     fail_on_data_loss: bool = True,
     config: LogConfig | None = None,
     env: Env | None = None,
     **options: Unpack[ExportArguments],
 ) -> ExportSummary | TableSummary:
-    """Export what a log.dirs root or a partition holds into a directory or a table; called again, what was written
-    since.
+    """Export what a log.dirs root or a partition holds into a directory, an object store or a table; called again, what
+    was written since.
 
     With format "parquet" or "arrow" the target has files topic=<topic>/date=<YYYY-MM-DD>/<topic>-<partition>-<first
     offset>-<last offset>; the date is that of the timestamp in UTC, __HIVE_DEFAULT_PARTITION__ without one. With format
@@ -90,14 +93,18 @@ def export(
     Args: options: see kstore.archive.ExportArguments; threads: how many parts are exported at a time;
         fail_on_data_loss: False to go on where the source has deleted records before they were exported; the manifest
         lists their offsets as missing.
+        storage_options: of a target that is a URL (s3, gs, abfs): credentials, region, endpoint_url and so on, as
+        obstore's stores and Polars take them; None for those of the environment.
         table: in place of target, "delta:URI" or "iceberg:CATALOG.NAMESPACE.TABLE"; with {topic} in it, each topic has
         a table of its own. The rows are appended, each exactly once. partition_by: columns by which a table is
         partitioned that is created; None for the date.
     Raises: ValueError, TypeError for a wrong option; ExportOptionsError if the target holds an export with other
         options; ExportSourceError if the source was truncated below what was exported, has deleted records that were
-        not, or is another log now; ExportError for a target that is no export; UnsupportedError for a URL as target;
-        LogLockedError; LogNotFoundError, CorruptionError, UnsupportedError, LogReplacedError, StorageError, after each
-        of which the same call resumes this run. Of a table: ModuleNotFoundError without its package;
+        not, or is another log now; ExportError for a target that is no export; UnsupportedError for a URL of a
+        store without conditional writes, or of format "kstore"; LogLockedError for a directory, ExportConflictError for
+        a URL, if another export commits first; ModuleNotFoundError for a URL without obstore; LogNotFoundError,
+        CorruptionError, UnsupportedError, LogReplacedError, StorageError, after each of which the same call resumes
+        this run, or starts again for a URL. Of a table: ModuleNotFoundError without its package;
         ExportConflictError if another writer commits first; ExportError for an error of the package; with {topic}
         ExportTablesError, after all tables, for those that failed.
     Threads: safe; one run at a time per target.
@@ -107,8 +114,16 @@ def export(
     checked = export_options(format, **options)
     if target is not None:
         return local_export(
-            source, target, checked, threads=threads, fail_on_data_loss=fail_on_data_loss, config=config, env=env
+            source,
+            target,
+            checked,
+            threads=threads,
+            fail_on_data_loss=fail_on_data_loss,
+            config=config,
+            env=env,
+            storage_options=storage_options,
         )
+    check_no_storage_options(storage_options)
     return export_to_table(
         source,
         table or "",

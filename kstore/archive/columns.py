@@ -247,6 +247,7 @@ class _DatedFile:
         self._directory = directory_of(topic_partition.topic, None if day is None else date_of(day))
         self._options = options
         self._env = place.env
+        self._name_end = place.name_end
         self._name = f"{uuid.uuid4().hex}.{options.format}"
         self._path = join_path(place.staging, self._name)
         self._file: RowFile | None = None
@@ -298,7 +299,7 @@ class _DatedFile:
         with file:
             size, crc = file.finish()
         first, last = self._offsets
-        name = f"{_file_prefix(self._topic_partition)}-{first:020d}-{last:020d}.{self._options.format}"
+        name = f"{_file_prefix(self._topic_partition)}-{first:020d}-{last:020d}{self._name_end}.{self._options.format}"
         times = None if self._times_us is None else tuple(value // 1000 for value in self._times_us)
         entry = ExportedFile(
             f"{self._directory}/{name}",

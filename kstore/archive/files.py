@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _BUFFER_BYTES = MIB
 _RISING = ("offset", "timestamp")
 _NOT_REPEATING = (*_RISING, "key", "value", "headers")
-_WRITE_BACK_BYTES = 8 * MIB
 
 
 class OutputFile(Closing):
@@ -32,15 +31,11 @@ class OutputFile(Closing):
     """
 
     def __init__(self, path: str, env: Env) -> None:
-        self._file = env.open_write(path)
-        if not self._file.is_new:
-            self._file.truncate(0)
+        self._file = env.create_file(path)
         self.size_in_bytes = 0
         self.crc32c = 0
         self.closed = False
         self._pending = bytearray()
-        self._flushed = 0
-        self._started = 0
 
     def write(self, data: Buffer) -> int:
         """Append bytes, buffered up to 1 MiB; return their number."""
@@ -88,11 +83,7 @@ class OutputFile(Closing):
 
     def _append(self, view: memoryview) -> None:
         self.crc32c = crc32c(view, self.crc32c)
-        self._file.pwrite(view, position=self._flushed)
-        self._flushed += len(view)
-        if self._flushed - self._started >= _WRITE_BACK_BYTES:
-            self._file.start_write_back(self._flushed - self._started, position=self._started)
-            self._started = self._flushed
+        self._file.append(view)
 
 
 class Finished(NamedTuple):

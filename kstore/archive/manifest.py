@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from kstore.config import MAX_INT64
-from kstore.env import DEFAULT_ENV, ENOENT, Env, StrPath, join_path, locate
+from kstore.env import ENOENT, Env, StrPath, join_path, locate
 from kstore.errors import CorruptManifestError, StorageError
 from kstore.log.files.json_state import (
     CHECKSUM,
@@ -186,14 +186,23 @@ def sealed_manifest(content: bytes, *, path: str) -> SealedManifest:
         return SealedManifest(Manifest.of_json(rest), is_sealed)
 
 
-def read_manifest(target: StrPath, *, env: Env = DEFAULT_ENV) -> Manifest | None:
+def read_manifest(
+    target: StrPath, *, storage_options: Mapping[str, str] | None = None, env: Env | None = None
+) -> Manifest | None:
     """Return the manifest of an export, None if there is none: no run has ended yet.
 
     Only the files that it lists are finished.
+    Args: storage_options: of a target that is a URL, as of kstore.export; env: of the target, None to choose it by the
+        path.
     Raises: CorruptManifestError, StorageError.
     """
-    path = join_path(locate(target).path, MANIFEST_FILE)
-    content = content_of(path, env)
+    if storage_options:
+        from kstore.env.objects import ObjectEnv
+
+        env = ObjectEnv(str(target), storage_options)
+    located = locate(target, env)
+    path = join_path(located.path, MANIFEST_FILE)
+    content = content_of(path, located.env)
     return None if content is None else Manifest.decoded(content, path=path)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from itertools import islice
 from queue import SimpleQueue
@@ -14,10 +14,10 @@ from kstore.archive.manifest import MANIFEST_FILE, ExportedFile, ExportedPartiti
 from kstore.archive.options import ExportOptions
 from kstore.archive.parts import PartResult, Plan, Waiting, Work
 from kstore.archive.plan import MOST_ATTEMPTS, Source, damage_of, make_plan, marker_lost, work_of
-from kstore.archive.target import Commit, PartitionNotes, Place, Target
+from kstore.archive.target import Commit, LocalTarget, PartitionNotes, Target
 from kstore.archive.tasks import Job, run_part
 from kstore.config import MAX_INT32, LogConfig, config_or_default
-from kstore.env import DEFAULT_ENV, Env, StrPath, join_path, split_path
+from kstore.env import DEFAULT_ENV, Env, StrPath, is_local, join_path, split_path
 from kstore.errors import CorruptManifestError, ExportError, LogReplacedError, checked_int
 from kstore.log.files.names import (
     LOG_SUFFIX,
@@ -121,16 +121,35 @@ def run_export(
     *,
     tasks: int,
     on_plan: Callable[[int], None] = lambda _: None,
+    storage_options: Mapping[str, str] | None = None,
     env: Env = DEFAULT_ENV,
 ) -> ExportSummary:
     """Finish an earlier run that was interrupted, then export what is new.
 
-    Args: tasks: how many run at a time; on_plan: called with the number of source bytes to process; env: of the target.
+    Args: tasks: how many run at a time; on_plan: called with the number of source bytes to process; storage_options: of
+        a target that is a URL; env: of the target, if it is local.
     Raises: ExportOptionsError, ExportSourceError, ExportError; as the tasks. The same call then resumes the run.
     """
-    with Target.opened(target, is_root=options.is_verbatim, env=env) as place:
+    with _opened(target, options, storage_options, env) as place:
         run = _Run(source, place, options, execute, tasks=tasks, on_plan=on_plan)
         return run.all()
+
+
+@contextmanager
+def _opened(
+    target: StrPath, options: ExportOptions, storage_options: Mapping[str, str] | None, env: Env
+) -> Iterator[Target]:
+    """Context manager: the target of a run, by what its name says."""
+    if is_local(target):
+        if storage_options:
+            raise ValueError("storage_options are for targets that are URLs")
+        with LocalTarget.opened(target, is_root=options.is_verbatim, env=env) as directory:
+            yield directory
+        return
+    from kstore.archive.objects.target import ObjectTarget
+
+    with ObjectTarget.opened(str(target), options, storage_options or {}) as objects:
+        yield objects
 
 
 class _Run:
@@ -220,9 +239,7 @@ class _Run:
         parts = [part for part in plan.parts if part.number not in results]
         todo = list(work_of(parts, self._source, options, manifest, planned=plan.partitions))
         self._on_plan(sum(work.part.size_in_bytes for work in todo))
-        for result in (
-            self._execute(todo, Job(options, Place(target.path, target.env), self._source, typed)) if todo else ()
-        ):
+        for result in self._execute(todo, Job(options, target.place(plan), self._source, typed)) if todo else ():
             results[result.part] = result
         self._check_markers(plan, manifest, results)
         commit = self._commit_of(plan, manifest, results, typed)
@@ -426,6 +443,7 @@ def local_export(
     fail_on_data_loss: bool = True,
     config: LogConfig | None = None,
     env: Env | None = None,
+    storage_options: Mapping[str, str] | None = None,
     target_env: Env = DEFAULT_ENV,
     on_plan: Callable[[int], None] = lambda _: None,
     on_bytes: OnBytes | None = None,
@@ -433,7 +451,16 @@ def local_export(
     """Export in this process; see kstore.export. on_plan, on_bytes: as in run_export and LocalThreads."""
     opened = Source(source, config_or_default(config), env, fail_on_data_loss)
     execute = LocalThreads(threads, on_bytes)
-    return run_export(opened, target, options, execute, tasks=threads, on_plan=on_plan, env=target_env)
+    return run_export(
+        opened,
+        target,
+        options,
+        execute,
+        tasks=threads,
+        on_plan=on_plan,
+        storage_options=storage_options,
+        env=target_env,
+    )
 
 
 def _types_of(manifest: Manifest | None) -> dict[str, str]:

@@ -1,7 +1,8 @@
-"""Target: the directory that an export writes, its lock, its manifest, and the staging directory of the current run.
+"""Target: where an export is written, its manifest, and the staging directory of the current run; LocalTarget, a
+directory with a lock.
 
 Tasks write into the staging directory only. A commit first writes there what it is going to do, so that the next run
-can finish it: files are renamed into place, the manifest last.
+can finish it: files are renamed into place, the manifest last. Of a target in an object store, see objects/target.py.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from kstore.archive.files import OutputFile
 from kstore.archive.manifest import MANIFEST_FILE, Manifest, SealedManifest, content_of, corruption_of, sealed_manifest
@@ -25,10 +26,8 @@ from kstore.env import (
     Env,
     FileKind,
     StrPath,
-    is_local,
     join_path,
     locate,
-    shown_path,
     split_path,
 )
 from kstore.errors import ExportError, LogLockedError, StorageError, UnsupportedError
@@ -39,19 +38,21 @@ from kstore.log.files.names import LOCK_FILE
 
 # Readers of Parquet directories ignore names with this prefix. A broker refuses a root with it.
 STAGING_DIRECTORY = "_kstore_export"
-_PLAN_FILE, _COMMIT_FILE = "plan.json", "commit.json"
+PLAN_FILE, COMMIT_FILE = "plan.json", "commit.json"
 
 
 class Place(NamedTuple):
-    """Where tasks write: the target's path, and the Env of its files. Picklable."""
+    """Where tasks write: the target's path, the Env of its files, and the staging directory of the run. Picklable.
+
+    name_end: at the end of the names of files, before the suffix; keeps_results: whether the results of tasks are
+    written to the staging directory, from which a later run takes them.
+    """
 
     target: str
     env: Env
-
-    @property
-    def staging(self) -> str:
-        """The path of the staging directory."""
-        return join_path(self.target, STAGING_DIRECTORY)
+    staging: str
+    name_end: str = ""
+    keeps_results: bool = True
 
 
 class PartitionNotes(NamedTuple):
@@ -120,8 +121,51 @@ class Commit:
             )
 
 
-class Target:
-    """The directory of an export, locked.
+class Target(Protocol):
+    """Where one run of an export is written.
+
+    Attributes: path, staging (the path of the staging directory), env.
+    Raises: StorageError from every method that touches files; CorruptManifestError for files that are malformed.
+    Threads: not thread-safe.
+    """
+
+    path: str
+    staging: str
+
+    @property
+    def env(self) -> Env:
+        """The Env of the target's files."""
+
+    def check_is_own_directory(self, relative: str) -> None:
+        """Raise ExportError if a path below the target leads out of it."""
+
+    def path_of(self, relative: str) -> str:
+        """Return the path of a file below the target."""
+
+    def manifest(self) -> SealedManifest | None:
+        """Return the manifest, None if no run has ended yet."""
+
+    def plan(self) -> Plan | None:
+        """Return the plan of a run that did not end and that this one can go on with, None if there is none."""
+
+    def begin(self, plan: Plan) -> None:
+        """Durably write the plan of a run into an empty staging directory."""
+
+    def place(self, plan: Plan) -> Place:
+        """Return where the tasks of a plan write."""
+
+    def results(self, plan: Plan) -> dict[int, PartResult]:
+        """Return the results of finished tasks by part number, and remove the files of unfinished ones."""
+
+    def commit(self, commit: Commit, *, finish: Callable[[Commit], None]) -> None:
+        """Put the files into place, write the manifest, and remove what is no longer needed."""
+
+    def resume_commit(self, *, finish: Callable[[Commit], None]) -> bool:
+        """Finish the commit of a run that ended early; return whether there was one."""
+
+
+class LocalTarget:
+    """The directory of an export, locked; see Target.
 
     Attributes: path, staging (the staging directory's path), env.
     Raises: StorageError from every method that touches files; CorruptManifestError for files that are malformed.
@@ -137,13 +181,14 @@ class Target:
 
     @classmethod
     @contextmanager
-    def opened(cls, path: StrPath, *, is_root: bool, env: Env = DEFAULT_ENV) -> Iterator[Target]:
+    def opened(cls, path: StrPath, *, is_root: bool, env: Env = DEFAULT_ENV) -> Iterator[LocalTarget]:
         """Context manager: create the directory if its parent exists, and lock it.
 
         Args: is_root: whether it is a log.dirs root, which brokers lock too.
-        Raises: UnsupportedError for a URL; LogLockedError; ExportError for a directory that holds something else.
+        Raises: UnsupportedError for the name of a table; LogLockedError; ExportError for a directory that holds
+            something else.
         """
-        check_is_local(path)
+        check_is_no_table(path)
         absolute = locate(path).path
         if env.make_directory(absolute):
             env.sync_directory(split_path(absolute)[0])
@@ -161,11 +206,7 @@ class Target:
 
     def check_is_export(self) -> None:
         """Raise ExportError unless the directory is empty or an export."""
-        names = set(self.env.listdir(self.path)) - {LOCK_FILE}
-        if names and not names & {MANIFEST_FILE, STAGING_DIRECTORY}:
-            what = ", ".join(sorted(names)[:3])
-            message = f"{self.path} is no export: expected an empty directory or one with {MANIFEST_FILE}, found {what}"
-            raise ExportError(message, path=self.path)
+        check_names(set(self.env.listdir(self.path)) - {LOCK_FILE}, path=self.path)
 
     def check_is_own_directory(self, relative: str) -> None:
         """Raise ExportError if a path below the target, or a directory on the way to it, is anything but a directory: a
@@ -197,7 +238,7 @@ class Target:
 
     def plan(self) -> Plan | None:
         """Return the plan of a run that did not end, None if there is none."""
-        path = join_path(self.staging, _PLAN_FILE)
+        path = join_path(self.staging, PLAN_FILE)
         content = content_of(path, self.env)
         return None if content is None else Plan.decoded(content, path=path)
 
@@ -206,12 +247,16 @@ class Target:
         if self.env.make_directory(self.staging):
             self.env.sync_directory(self.path)
         self._empty_staging()
-        replace_file(join_path(self.staging, _PLAN_FILE), plan.encoded(), self.env)
+        replace_file(join_path(self.staging, PLAN_FILE), plan.encoded(), self.env)
+
+    def place(self, plan: Plan) -> Place:  # noqa: ARG002
+        """Return where the tasks of a plan write."""
+        return Place(self.path, self.env, self.staging)
 
     def results(self, plan: Plan) -> dict[int, PartResult]:
         """Return the results of finished tasks by part number, and remove the files of unfinished ones."""
         results: dict[int, PartResult] = {}
-        kept = {_PLAN_FILE}
+        kept = {PLAN_FILE}
         for part in plan.parts:
             name = result_name(part.number)
             path = join_path(self.staging, name)
@@ -233,12 +278,12 @@ class Target:
         # It includes results that an earlier run left in files.
         with corruption_of(self.staging):
             commit.manifest.check()
-        replace_file(join_path(self.staging, _COMMIT_FILE), commit.encoded(), self.env)
+        replace_file(join_path(self.staging, COMMIT_FILE), commit.encoded(), self.env)
         self._carry_out(commit, finish=finish)
 
     def resume_commit(self, *, finish: Callable[[Commit], None]) -> bool:
         """Finish an interrupted commit; return whether there was one."""
-        path = join_path(self.staging, _COMMIT_FILE)
+        path = join_path(self.staging, COMMIT_FILE)
         content = content_of(path, self.env)
         if content is None:
             return False
@@ -272,8 +317,8 @@ class Target:
         for directory in {split_path(path)[0]: None for path in commit.removed}:
             if env.stat(self.path_of(directory)) is not None:
                 env.sync_directory(self.path_of(directory))
-        self._empty_staging(but={_COMMIT_FILE})
-        env.unlink(join_path(self.staging, _COMMIT_FILE))
+        self._empty_staging(but={COMMIT_FILE})
+        env.unlink(join_path(self.staging, COMMIT_FILE))
         env.remove_directory(self.staging)
         env.sync_directory(self.path)
 
@@ -298,14 +343,16 @@ class Target:
 _KIND_OF_TABLE = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]+:(?!//)")
 
 
-def check_is_local(path: StrPath) -> None:
-    """Raise UnsupportedError for what looks like a table (word:NAME), and for a URL: an object store has no rename,
-    which the commit needs.
-    """
-    if not is_local(path):
-        reason = "an export is written to a local directory, from which its files can be copied, the manifest last"
-        shown = shown_path(str(path))
-        raise UnsupportedError(f"cannot write {shown}: {reason}", path=shown)
+def check_names(names: set[str], *, path: str) -> None:
+    """Raise ExportError unless these are the names in an empty directory, or in an export."""
+    if names and not names & {MANIFEST_FILE, STAGING_DIRECTORY}:
+        what = ", ".join(sorted(names)[:3])
+        message = f"{path} is no export: expected an empty directory or one with {MANIFEST_FILE}, found {what}"
+        raise ExportError(message, path=path)
+
+
+def check_is_no_table(path: StrPath) -> None:
+    """Raise UnsupportedError for what looks like a table (word:NAME)."""
     name = str(path)
     if _KIND_OF_TABLE.match(name):
         raise UnsupportedError(
@@ -320,8 +367,11 @@ def result_name(part: int) -> str:
     return f"part-{part:06d}.json"
 
 
-def save_result(result: PartResult, staging: str, env: Env) -> None:
-    """Durably write the result of a task, whose files are durable already."""
+def save_result(result: PartResult, place: Place) -> None:
+    """Durably write the result of a task, whose files are durable already, if it is kept."""
+    if not place.keeps_results:
+        return
+    env, staging = place.env, place.staging
     # Under a unique name: another attempt of the task may write its result at the same time.
     apart = join_path(staging, uuid.uuid4().hex)
     with OutputFile(apart, env) as file:

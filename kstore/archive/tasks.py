@@ -47,7 +47,7 @@ def run_part(work: Work, job: Job, *, threads: int = 1, on_bytes: Callable[[int]
             if not attempts_left or not is_of_source or not is_change(error):
                 raise
             work = renewed_work(work, job.source, job.options)
-    save_result(result, job.place.staging, job.place.env)
+    save_result(result, job.place)
     return result
 
 

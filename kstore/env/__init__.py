@@ -1,8 +1,8 @@
 """The operating system: all access to files, local ones and those of object stores, path arithmetic, and clocks.
 
-No module outside of this package touches os, fcntl or mmap, and none but filesystems.py imports pyarrow.fs; each gets
-an Env, so that a test can pass one that fails, returns wrong answers or counts calls. locate() chooses the Env of a
-path or URL.
+No module outside of this package touches os, fcntl or mmap; only filesystems.py imports pyarrow.fs, only objects/
+obstore. Each gets an Env, so that a test can pass one that fails, returns wrong answers or counts calls. locate()
+chooses the Env of a path or URL.
 """
 
 from kstore.env.base import (
@@ -30,6 +30,7 @@ from kstore.env.files import (
     REWRITTEN_FILES_LIMIT,
     LocalFile,
     LockFile,
+    NewFile,
     WriteFile,
     writers_limit,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "LocalFile",
     "Location",
     "LockFile",
+    "NewFile",
     "ObjectIdentity",
     "OpenFiles",
     "PollInterval",

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import NoReturn
 
 from kstore.env.base import FileKind, FileStatus, ReadFile, StrPath
-from kstore.env.files import LockFile, WriteFile
+from kstore.env.files import LockFile, NewFile, NewLocalFile, WriteFile
 from kstore.env.process import SystemClock
 from kstore.env.watching import DirectoryWatch, PollInterval
 from kstore.errors import StorageError
@@ -101,6 +101,10 @@ class Env(SystemClock, ABC):
     def open_write(self, path: str) -> WriteFile:
         """Open a regular file for reading and writing, creating it if necessary; refuses what open_read refuses."""
         self._refuse(path)
+
+    def create_file(self, path: str) -> NewFile:
+        """Create a file to write it in sequence; the content of one of its name is replaced."""
+        return NewLocalFile(self.open_write(path))
 
     def lock_file(self, path: str) -> LockFile | None:
         """Lock a regular file, creating it if necessary; None if this process, another one or a JVM locks it."""

@@ -8,13 +8,14 @@ import resource
 import select
 import socket
 import struct
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import cache
 from operator import methodcaller
 from typing import TYPE_CHECKING
 
 from kstore._core import PositionedFile, PositionedWriteFile
-from kstore.env.base import UNKNOWN_FILE, FileIdentity, Identity, ReadFile, is_same_file
+from kstore.env.base import UNKNOWN_FILE, Closing, FileIdentity, Identity, ReadFile, is_same_file
 from kstore.env.cache import SharedCache
 from kstore.errors import LogClosedError, StorageError
 
@@ -25,6 +26,7 @@ OPEN_FILES_LIMIT = 64
 REWRITTEN_FILES_LIMIT = 32
 _MOST_WRITERS = 65536
 _CHUNK_BYTES = 1 << 20
+_WRITE_BACK_BYTES = 8 << 20
 # The limit of Linux and macOS for one call (IOV_MAX).
 _MOST_PARTS = 1024
 # The errno if sendfile does not support this pair of files, before anything is sent.
@@ -228,6 +230,42 @@ class WriteFile(LocalFile, PositionedWriteFile):
                 os.fsync(fd)
         except OSError as error:
             raise storage_error("sync", self.path, error) from error
+
+
+class NewFile(Closing):
+    """A new file that is written in sequence: durable once sync() has returned. Not thread-safe."""
+
+    @abstractmethod
+    def append(self, data: memoryview) -> None:
+        """Write bytes after the others."""
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Wait until the content survives a power cut; nothing is appended after that."""
+
+
+class NewLocalFile(NewFile):
+    """A file of the operating system, whose pages are written back early. Replaces the content of one of its name."""
+
+    def __init__(self, file: WriteFile) -> None:
+        self._file = file
+        if not file.is_new:
+            file.truncate(0)
+        self._end = 0
+        self._started = 0
+
+    def append(self, data: memoryview) -> None:
+        self._file.pwrite(data, position=self._end)
+        self._end += len(data)
+        if self._end - self._started >= _WRITE_BACK_BYTES:
+            self._file.start_write_back(self._end - self._started, position=self._started)
+            self._started = self._end
+
+    def sync(self) -> None:
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()
 
 
 class LockFile:

@@ -37,7 +37,7 @@ _NS = 10**9
 _S3_TEXTS = ("region", "scheme", "endpoint_override", "session_token", "role_arn", "tls_ca_file_path")
 _S3_NUMBERS = ("request_timeout", "connect_timeout")
 _S3_FLAGS = ("anonymous", "force_virtual_addressing")
-_SECRET_KEY = re.compile(r"key|secret|token|password|credential|sig", re.IGNORECASE)
+SECRET_NAME = re.compile(r"key|secret|token|password|credential|sig", re.IGNORECASE)
 _MASK = "***"
 _NO_SUCH_PLACE = re.compile(r"NO_SUCH_BUCKET|NO_SUCH_KEY|NoSuchBucket|RESOURCE_NOT_FOUND|ContainerNotFound")
 
@@ -328,7 +328,7 @@ def split_url(url: str) -> SplitResult:
 
 def secrets_of(parts: SplitResult) -> list[str]:
     """Return the secret texts of a URL: passwords, and the values of options with a name like one."""
-    secrets = [value for name, value in parse_qsl(parts.query) if _SECRET_KEY.search(name)]
+    secrets = [value for name, value in parse_qsl(parts.query) if SECRET_NAME.search(name)]
     user, separator, password = parts.netloc.rpartition("@")[0].partition(":")
     shown_user = [] if parts.scheme in ("abfs", "abfss") else [user]
     secrets += [password if separator else "", *shown_user]
@@ -347,7 +347,7 @@ def filesystem_of(url: str) -> MadeFileSystem:
 
     Raises: StorageError if there is none for the scheme, pyarrow is missing, or the options are wrong.
     """
-    return _made(url, _environment_endpoint() if url.startswith("s3:") else "")
+    return _made(url, environment_endpoint() if url.startswith("s3:") else "")
 
 
 @lru_cache(maxsize=64)
@@ -390,7 +390,7 @@ def _s3(parts: SplitResult, endpoint: str) -> Any:
 
     Args: endpoint: from the environment, for a URL without one.
     """
-    from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem, resolve_s3_region
+    from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
 
     given = dict(parse_qsl(parts.query))
     options: dict[str, Any] = {
@@ -412,17 +412,29 @@ def _s3(parts: SplitResult, endpoint: str) -> Any:
         raise ValueError(f"unknown option {', '.join(sorted(given))}; an s3 URL takes {known}")
     if endpoint and "endpoint_override" not in options:
         options |= _endpoint_options(endpoint)
-    has_region = any(variable(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION"))
-    if "region" not in options and "endpoint_override" not in options and not has_region:
-        options["region"] = resolve_s3_region(parts.netloc.rpartition("@")[2])
+    if "region" not in options and "endpoint_override" not in options and not has_environment_region():
+        options["region"] = region_of_bucket(parts.netloc.rpartition("@")[2])
     return S3FileSystem(**options)
 
 
-def _environment_endpoint() -> str:
+def environment_endpoint() -> str:
     """Return the S3 endpoint in the environment variables of AWS's SDKs, which pyarrow ignores; "" if there is none."""
     if (variable("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") or "").lower() == "true":
         return ""
     return variable("AWS_ENDPOINT_URL_S3") or variable("AWS_ENDPOINT_URL") or ""
+
+
+def has_environment_region() -> bool:
+    """Whether the environment names a region of AWS."""
+    return any(variable(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION"))
+
+
+def region_of_bucket(bucket: str) -> str:
+    """Return the region of an AWS bucket.  Raises: OSError.  Cost: 1 request."""
+    from pyarrow.fs import resolve_s3_region
+
+    region: str = resolve_s3_region(bucket)
+    return region
 
 
 def _endpoint_options(endpoint: str) -> dict[str, str]:

@@ -19,7 +19,9 @@ BUCKET = "backups"
 
 
 class Request(NamedTuple):
-    """One request: GET, HEAD or LIST, the key or prefix, and the range."""
+    """One request: GET, HEAD, PUT, COPY, POST (of an upload in parts, or of keys to remove), DELETE or LIST, the key or
+    prefix, and the range.
+    """
 
     kind: str
     key: str
@@ -33,7 +35,8 @@ Fault = Callable[[Request], "tuple[str, dict[str, str], bytes] | None"]
 class S3Server:
     """moto's server in threads of this process.
 
-    Attributes: requests (all since the last clear); fault (called with each request of a reader).
+    Attributes: requests (all since the last clear); fault (called with each request of a client); loses_answer (whether
+    the answer to a request that was carried out is lost); ignores_conditions (whether a PUT is always carried out).
     """
 
     def __init__(self) -> None:
@@ -49,6 +52,8 @@ class S3Server:
         self._server._server.app = self._answer
         self.requests: list[Request] = []
         self.fault: Fault | None = None
+        self.loses_answer: Callable[[Request], bool] = lambda _: False
+        self.ignores_conditions = False
         self.store = fs.S3FileSystem(
             access_key="writer",
             secret_key=SECRET,
@@ -111,15 +116,22 @@ class S3Server:
         kind = environ["REQUEST_METHOD"]
         if "list-type=2" in query:
             kind, path = "LIST", query
+        elif "HTTP_X_AMZ_COPY_SOURCE" in environ:
+            kind = "COPY"
         request = Request(kind, path.removeprefix(f"/{BUCKET}/"), environ.get("HTTP_RANGE", ""))
-        if kind in ("GET", "HEAD", "LIST"):
-            self.requests.append(request)
-            wrong = None if self.fault is None else self.fault(request)
-            if wrong is not None:
-                status, headers, body = wrong
-                start(status, list({"Content-Length": str(len(body)), **headers}.items()))
-                return [body]
-        return self._app(environ, start)  # type: ignore[no-any-return]
+        self.requests.append(request)
+        wrong = None if self.fault is None else self.fault(request)
+        if self.ignores_conditions:
+            for name in ("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH"):
+                environ.pop(name, None)
+        if wrong is None and self.loses_answer(request):
+            list(self._app(environ, lambda *_: None))
+            wrong = error("500 Internal Server Error", "InternalError", "lost")
+        if wrong is None:
+            return self._app(environ, start)  # type: ignore[no-any-return]
+        status, headers, body = wrong
+        start(status, list({"Content-Length": str(len(body)), **headers}.items()))
+        return [body]
 
 
 def times(count: int, fault: Fault) -> Fault:

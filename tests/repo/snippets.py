@@ -22,6 +22,12 @@ NOT_RUN = {
     ("docs/urls.md", "kstore ls 's3://"): "there is no such bucket",
     ("docs/values.md", "rides = kstore.scan("): "needs a root with Protobuf and a registry's topic",
     ("docs/export.md", "rides = spark"): "needs pyspark; tests/spark/test_export.py runs it",
+    (
+        "docs/export.md",
+        'import kstore\n\noptions = {"endpoint_url"',
+    ): "there is no such store; tests/urls/test_export.py",
+    ("docs/export.md", "import polars as pl\nfrom kstore.archive import read_manifest"): "as above",
+    ("docs/export.md", "pip install 'kstore[objects,cli]'"): "there is no such store",
     ("docs/scale.md", "from pyspark.sql import"): "needs pandas besides kstore[spark]",
     ("docs/store.md", "from prometheus_client import"): "needs prometheus_client",
     ("docs/cli.md", "kstore dump --offsets-decoder"): "needs a broker's __consumer_offsets, and jq",

@@ -56,7 +56,9 @@ WINGS = {
         "damage, read_ahead < files < damaged < segment < state, plan < recovery, scan, source"
         " < reads, sound_scan, cleaning < following, skipping < directory_source < log < verify, write"
     ),
-    "env": "base, cache, process < files, filesystems, watching < http, env < opened, local < remote < choosing",
+    "env": (
+        "base, cache, process < files, filesystems, watching < http, env < opened, local < remote < choosing, objects"
+    ),
     "coordinator": "producer_ids, store < places < group < transaction",
     "producer": (
         "cluster, store < partitioner < batches < interceptors, metrics, sink < append_columns < config < transactions"
@@ -72,7 +74,7 @@ WINGS = {
     "reporting": "statistics, units < walk < collecting < charts < sections < page < report",
     "staging": "area < sink, committed < commit",
     "archive": (
-        "manifest, restoring < options < parts, files, typed < target < columns, plan < batches, segments"
+        "manifest, restoring < options < parts, files, typed < target < objects, columns, plan < batches, segments"
         " < tasks, tables < run"
     ),
 }

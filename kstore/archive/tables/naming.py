@@ -25,6 +25,12 @@ def check_destination(target: object, table: object, partition_by: object) -> No
         raise ValueError("partition_by is for tables; the files of a directory are partitioned by topic and date")
 
 
+def check_no_storage_options(storage_options: object) -> None:
+    """Raise ValueError if options of a URL are given for a table."""
+    if storage_options:
+        raise ValueError("storage_options are for a target that is a URL; a table has those of its own configuration")
+
+
 def check_table(table: str, options: ExportOptions) -> None:
     """Check the name of a table, and that rows are exported.
 

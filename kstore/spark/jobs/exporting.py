@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from pyspark.sql.types import BinaryType
@@ -13,7 +13,7 @@ from kstore.archive.parts import PartResult, Work
 from kstore.archive.plan import Source
 from kstore.archive.run import ExportSummary, run_export
 from kstore.archive.tables.appending import TableResult, TableSummary, TableWork, result_of, run_tables
-from kstore.archive.tables.naming import absolute, check_destination
+from kstore.archive.tables.naming import absolute, check_destination, check_no_storage_options
 from kstore.archive.tasks import Job, run_part
 from kstore.config import LogConfig, config_or_default
 from kstore.env import Env, StrPath
@@ -90,6 +90,7 @@ def export(
     *,
     table: None = ...,
     partition_by: None = ...,
+    storage_options: Mapping[str, str] | None = ...,
     fail_on_data_loss: bool = ...,
     config: LogConfig | None = ...,
     env: Env | None = ...,
@@ -106,6 +107,7 @@ def export(
     *,
     table: str,
     partition_by: Iterable[str] | str | None = ...,
+    storage_options: None = ...,
     fail_on_data_loss: bool = ...,
     config: LogConfig | None = ...,
     env: Env | None = ...,
@@ -121,6 +123,7 @@ def export(
     *,
     table: str | None = None,
     partition_by: Iterable[str] | str | None = None,
+    storage_options: Mapping[str, str] | None = None,
     fail_on_data_loss: bool = True,
     config: LogConfig | None = None,
     env: Env | None = None,
@@ -129,9 +132,11 @@ def export(
     """Export as kstore.export does, with a Spark task for each part; no row passes through the JVM.
 
     The driver plans and commits, and the tasks write files into the target's staging directory: source and target must
-    be paths that the driver and all executors see. With table=, a task plans and commits each table, so that {topic} in
-    its name is what makes several tasks; the executors need the package of the table, and its configuration. A run can
-    be started with Spark and resumed without it, or the other way round. Retries and speculation are safe.
+    be paths that the driver and all executors see, or URLs. For a target that is a URL, executors need obstore, and
+    credentials in their environment, or in storage_options, which tasks then carry. With table=, a task plans and
+    commits each table, so that {topic} in its name is what makes several tasks; the executors need the package of the
+    table, and its configuration. A run can be started with Spark and resumed without it, or the other way round.
+    Retries and speculation are safe.
     Args: as kstore.export; spark: a session, also of Spark Connect.
     Raises: as kstore.export on the driver; pyspark's errors for a task that failed too often, whose message has the
         error of kstore. The same call then resumes the run.
@@ -142,7 +147,9 @@ def export(
     checked = export_options(format, **options)
     opened = Source(source, config_or_default(config), env, fail_on_data_loss)
     if target is not None:
-        return run_export(opened, target, checked, SparkTasks(spark), tasks=_slots(spark))
+        tasks = SparkTasks(spark)
+        return run_export(opened, target, checked, tasks, tasks=_slots(spark), storage_options=storage_options)
+    check_no_storage_options(storage_options)
     return run_tables(opened, absolute(table or ""), checked, SparkTables(spark), partition_by=partition_by)
 
 
