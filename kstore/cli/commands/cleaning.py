@@ -89,7 +89,7 @@ def remove_old_segments(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, report what would be removed.")] = False,
     json: Json = False,
 ) -> int:
-    """Remove old segments of topics whose limits are known or given."""
+    """Remove old segments, by limits that are known or given."""
     from kstore.cli.cleaning import retention
 
     options = _given(retention_ms=retention_ms, retention_bytes=retention_bytes)

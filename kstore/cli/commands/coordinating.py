@@ -110,7 +110,7 @@ def show_groups(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, show what would be changed.")] = False,
     json: Json = False,
 ) -> int:
-    """Show, reset and delete consumer groups: members, offsets, lag."""
+    """Show consumer groups and their lag; reset, delete them."""
     from kstore.cli.coordinating import changing, groups
 
     target = changing.ResetTarget(

@@ -73,7 +73,7 @@ def write_report(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the facts as one JSON object.")] = False,
 ) -> int:
-    """Write a page to look at: contents, health, what holds back."""
+    """Write a page to look at: contents, health, what is held."""
     from kstore.cli.describing import report
 
     return report.run(selection_of(directory, topic, partition), out, target=output, is_json=json, is_deep=deep)

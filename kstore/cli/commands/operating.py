@@ -33,7 +33,7 @@ def show_metadata(
     tree: Annotated[bool, typer.Option("--tree", help="Show all that is below it, indented.")] = False,
     json: Json = False,
 ) -> int:
-    """Show the state of a KRaft cluster: topics, configs, brokers, ..."""
+    """Show the state of a KRaft cluster, by its metadata log."""
     from kstore.cli.operating import metadata
 
     return metadata.run(directory, path, out, at=at, is_tree=tree, is_json=json)
@@ -59,7 +59,7 @@ def show_topics(
     force: Force = False,
     json: Json = False,
 ) -> int:
-    """List topics with ids and settings, create one, or add partitions."""
+    """List topics, ids and settings; create one, add partitions."""
     from kstore.cli.operating import topics
 
     if create is not None and alter is not None:

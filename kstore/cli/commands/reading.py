@@ -111,7 +111,7 @@ def print_records(
     ] = False,
     json: Json = False,
 ) -> int:
-    """Print records in offset order, one partition after another."""
+    """Print records, one partition after another, or find some."""
     from kstore.cli.printing import cat
     from kstore.cli.printing.values import FormatOptions, ValueDecoding
 
@@ -194,7 +194,7 @@ def list_offsets(
     ] = Isolation.READ_UNCOMMITTED,
     json: Json = False,
 ) -> int:
-    """Show the first offset at or after a time, as ListOffsets does."""
+    """Show the first offset at or after a time."""
     from kstore.cli import offsets
 
     wanted = offsets.OffsetQuery(offsets.parse_time(time), only_committed=isolation is Isolation.READ_COMMITTED)
