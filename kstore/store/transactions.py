@@ -15,14 +15,15 @@ from kstore.coordinator.transaction.coordinator import coordinator_of
 from kstore.coordinator.transaction.log import PARTITION_COUNT, states_in
 from kstore.coordinator.transaction.state import MAX_TRANSACTION_TIMEOUT_MS, TransactionState, TransactionStatus
 from kstore.env import DEFAULT_ENV, Env, StrPath, join_path
-from kstore.errors import KStoreError, TransactionStateError
+from kstore.errors import CorruptCheckpointError, KStoreError, TransactionStateError
 from kstore.log.files.checkpoints import read_leader_epoch_checkpoint
-from kstore.log.files.names import LEADER_EPOCH_CHECKPOINT
+from kstore.log.files.names import CLUSTER_METADATA_TOPIC, LEADER_EPOCH_CHECKPOINT
 from kstore.log.log import Log
 from kstore.log.state.transactions import OpenTransaction
 from kstore.record import ControlRecordType, EndTransactionMarker, with_end_transaction_marker
 from kstore.record.schemas.topics import coordinator_partition
 from kstore.record.validation import AppendOrigin
+from kstore.store.settings.file import read_settings
 from kstore.store.store import Store, WritableStore, open_store
 from kstore.types import TRANSACTION_STATE_TOPIC, TopicPartition
 
@@ -235,7 +236,7 @@ class _Coordinators:
                 continue
             self.states |= found
             homes |= dict.fromkeys(found, number)
-        self.has_all = is_whole and _are_all(numbers, homes)
+        self.has_all = is_whole and _are_all(numbers, homes, is_own=_is_own(store))
         self._by_producer = {state.producer.producer_id: state for state in self.states.values()}
 
     def view_of(
@@ -249,21 +250,31 @@ class _Coordinators:
         name = f"transactional id {state.transactional_id!r} is {state.status.name}"
         if topic_partition not in state.partitions:
             return state, UNKNOWN, f"{name}, without this partition"
-        # A decided transaction may have the next epoch, with which its markers are written.
-        if state.is_ongoing and state.producer.epoch != transaction.producer_epoch:
-            return state, UNKNOWN, f"{name}, with epoch {state.producer.epoch}"
+        # Of whatever epoch the data is: the marker that the coordinator will write ends it.
         return state, KNOWN, ""
 
 
-def _are_all(numbers: list[int], homes: dict[str, int]) -> bool:
-    """Return whether these are all partitions of `__transaction_state`: numbered without a gap, and either as many as
-    is usual, or with each id where its hash puts it.
+def _are_all(numbers: list[int], homes: dict[str, int], *, is_own: bool) -> bool:
+    """Return whether these are all partitions of `__transaction_state`: numbered without a gap, with each id where its
+    hash puts it, and as many as is usual, or in a root of kstore's own.
+
+    The hashes alone do not show it: ids of the partitions 0 to 9 of 50 are where they would be among 10.
     """
     count = len(numbers)
-    if not count or numbers != list(range(count)):
+    if not count or numbers != list(range(count)) or not (is_own or count >= PARTITION_COUNT):
         return False
-    fits = all(coordinator_partition(name, partition_count=count) == number for name, number in homes.items())
-    return count == PARTITION_COUNT or (bool(homes) and fits)
+    return all(coordinator_partition(name, partition_count=count) == number for name, number in homes.items())
+
+
+def _is_own(store: Store | WritableStore) -> bool:
+    """Whether kstore made the root and no cluster has it, so that no other root has partitions of its topics."""
+    if CLUSTER_METADATA_TOPIC in store.topics or not store.partitions:
+        return False
+    place = store.incarnation(*store.partitions[0])
+    try:
+        return place is not None and read_settings(place.root, place.env).defaults is not None
+    except CorruptCheckpointError:
+        return False
 
 
 def _undecided_in(

@@ -411,3 +411,20 @@ def test_a_partition_that_is_written_is_not_moved(root, other):
     with open_log(root / "t-0", "a"), pytest.raises(LogLockedError):
         move_partition(find_partition(root / "t-0"), other)
     assert records(root / "t-0")
+
+
+@pytest.mark.parametrize("case", ["target leads to source", "source leads to target", "root by another name"])
+def test_a_move_through_a_link_keeps_the_only_copy(kstore, root, other, tmp_path, case):
+    wanted, target = records(root / "t-0"), other
+    if case == "target leads to source":
+        (other / "t-0").symlink_to(root / "t-0")
+    elif case == "source leads to target":
+        (root / "t-0").rename(other / "t-0")
+        (root / "t-0").symlink_to(other / "t-0")
+    else:
+        target = tmp_path / "link"
+        target.symlink_to(root)
+    run = kstore("move", root, "--topic", "t", "--partition", 0, "--to", target)
+    assert run.status != 0
+    assert ("is in" if case == "root by another name" else "found a link or file") in run.err
+    assert records(root / "t-0") == wanted

@@ -18,6 +18,7 @@ from kstore import (
 )
 from kstore.coordinator.transaction.coordinator import TransactionCoordinator
 from kstore.errors import TransactionStateError
+from kstore.log.files.names import TOPIC_SETTINGS
 from kstore.record import ControlRecordType, EndTransactionMarker, with_end_transaction_marker
 from kstore.record.control import control_record_value
 from kstore.record.validation import AppendOrigin
@@ -121,19 +122,31 @@ def test_a_transaction_without_a_coordinator_hangs_once_it_is_too_old(store, idl
         assert one.hanging == "no transactional id has producer 4711"
 
 
-def test_a_transaction_of_another_partition_or_epoch_hangs(store):
+def test_a_transaction_of_another_partition_hangs(store):
     abandoned(store, "x", (1,))
     producer = read_transactions(store).states[0].producer
     store.log("t", 0).append(data(producer.producer_id, producer.epoch))
     one = only(read_transactions(store, partitions=[T0], now_ms=2**42).undecided)
     assert one.hanging == "transactional id 'x' is ONGOING, without this partition"
+
+
+def test_data_of_an_earlier_epoch_does_not_hang_where_the_coordinator_will_write_a_marker(store):
     abandoned(store, "y", (0,))
-    TransactionCoordinator(store)._log.append(
-        next(state for state in read_transactions(store).states if state.transactional_id == "y").fenced(),
-        ack="written",
-    )
-    found = read_transactions(store, partitions=[T0], now_ms=2**42).undecided
-    assert found[1].hanging == "transactional id 'y' is ONGOING, with epoch 1"
+    log = TransactionCoordinator(store)._log
+    log.append(read_transactions(store).states[0].fenced(), ack="written")
+    one = only(read_transactions(store, now_ms=2**42).undecided)
+    assert (one.coordinator, one.hanging) == ("known", None)
+
+
+def test_a_part_of_a_cluster_s_states_does_not_show_that_a_transaction_hangs(store, tmp_path):
+    abandoned(store, "x", (1,))
+    store.log("t", 0).append(data(4711))
+    store.close()
+    # As if a broker had made the root: ids of partition 0 of 50 are where they would be, were it the only one.
+    (tmp_path / "root" / TOPIC_SETTINGS).unlink()
+    found = read_transactions(tmp_path / "root", now_ms=2**42)
+    assert [(one.coordinator, one.hanging) for one in found.undecided] == [("not here", None), ("known", None)]
+    assert not found.has_all_states
 
 
 def test_what_hangs_is_not_known_without_all_of_the_states(store, tmp_path):

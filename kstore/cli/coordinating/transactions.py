@@ -11,6 +11,7 @@ from kstore.cli.arguments import WrongUseError
 from kstore.cli.output import Column, printable
 from kstore.cli.render import JSON_TEXT, plain_value, time_text
 from kstore.errors import TransactionStateError
+from kstore.log.files.names import CLUSTER_METADATA_TOPIC
 from kstore.store.store import open_store
 from kstore.store.transactions import NOT_HERE, abort_transaction, planned_markers, read_transactions
 
@@ -106,7 +107,9 @@ def run(wanted: TransactionsWanted, out: Output, *, is_json: bool) -> int:
     _check(wanted)
     directories = wanted.selection.find()
     root = directories[0].root
-    partitions = tuple(directory.topic_partition for directory in directories)
+    # The log of a KRaft quorum has no producers, and is not open for writing in a store.
+    found = (directory.topic_partition for directory in directories)
+    partitions = tuple(one for one in found if one.topic != CLUSTER_METADATA_TOPIC)
     if wanted.aborts and not wanted.is_dry:
         with open_store(root, "a") as store:
             return _abort(store, partitions, wanted, out, is_json=is_json)

@@ -50,12 +50,13 @@ def plan_move(directory: PartitionDirectory, target_root: StrPath) -> PlannedMov
     """Return what move_partition would do, without a lock.
 
     Raises: LogNotFoundError if the other root does not exist; ValueError if it is the partition's own root, or that of
-        another cluster or node; TopicExistsError if it has another partition of that name; StorageError.
+        another cluster or node; TopicExistsError if it has another partition of that name; StorageError, also for a
+        partition that is a link in either root.
     """
     env, root = locate(target_root, None)
     if env.stat(root) is None:
         raise LogNotFoundError(f"no such directory: {root}", path=root, errno=ENOENT)
-    if root == directory.root:
+    if root == directory.root or _is_same_directory(root, directory.root, env):
         raise ValueError(f"{directory.topic_partition} is in {root} already")
     here, there = read_meta_properties(directory.root, env), read_meta_properties(root, env)
     if here is not None and there is None:
@@ -66,9 +67,11 @@ def plan_move(directory: PartitionDirectory, target_root: StrPath) -> PlannedMov
             f"found {there.cluster_id} and {there.node_id}"
         )
     target = join_path(root, str(directory.topic_partition))
+    for path in (directory.path, target):
+        _check_no_link(path, env)
     files = _files_in(directory.path, env)
     is_copied = env.stat(target) is not None
-    if is_copied and not _is_same(directory.path, target, env):
+    if is_copied and (_is_same_directory(directory.path, target, env) or not _is_same(directory.path, target, env)):
         raise TopicExistsError(
             f"{target} exists, and is no copy of {directory.path}: remove the one that is not to be kept", path=target
         )
@@ -169,6 +172,19 @@ def _files_in(path: str, env: Env) -> list[tuple[str, int]]:
         elif status is not None:
             files.append((inner, status.size_in_bytes))
     return files
+
+
+def _is_same_directory(path: str, other: str, env: Env) -> bool:
+    """Whether two paths lead to one directory, which then is no copy of itself."""
+    first, second = env.stat(path), env.stat(other)
+    return first is not None and second is not None and first.identity[:2] == second.identity[:2]
+
+
+def _check_no_link(path: str, env: Env) -> None:
+    """Raise StorageError for a link: the directory that it leads to may be the only one there is."""
+    status = env.stat(path, follow_symlinks=False)
+    if status is not None and status.kind is not FileKind.DIRECTORY:
+        raise StorageError(f"expected a directory, found a link or file: {path}", path=path)
 
 
 def _is_same(source: str, target: str, env: Env) -> bool:
