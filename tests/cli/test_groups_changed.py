@@ -234,3 +234,25 @@ def test_a_negative_lag_is_explained(kstore, root):
     assert "h, t-0: at the offset 1 no consumer goes on: it is below the log start 2" in run.err
     first = kstore("groups", root, "--group", "g", "--json").objects()[0]["offsets"][0]
     assert (first["lag"], first["problem"][:23]) == (-2, "it is above the log end")
+
+
+@pytest.mark.parametrize(
+    "text", [f"t,0,{'9' * 5000}", f"t,{'9' * 5000},0", "t" * 200_000 + ",0,0", "t,0,\u0663", "t,0,-1"]
+)
+def test_a_file_of_offsets_that_are_none_changes_nothing(kstore, root, tmp_path, text):
+    (tmp_path / "plan.csv").write_text(text + "\n", encoding="utf-8")
+    run = kstore("groups", root, "--group", "g", "--reset", "--from-file", tmp_path / "plan.csv")
+    assert (run.status, run.out) == (2, "")
+    assert "expected" in run.err
+    assert "topic,partition,offset" in run.err
+    assert committed(root) == {T0: 5, T1: 0}
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--topic", "t:" + "9" * 5000, "--to-earliest"), ("--by-duration", f"P{'9' * 5000}D")]
+)
+def test_numbers_without_end_are_wrong_use(kstore, root, arguments):
+    topics = () if "--topic" in arguments else ("--topic", "t")
+    run = kstore("groups", root, "--group", "g", "--reset", *topics, *arguments)
+    assert (run.status, run.out) == (2, "")
+    assert committed(root) == {T0: 5, T1: 0}

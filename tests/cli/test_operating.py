@@ -315,6 +315,18 @@ def test_a_file_that_is_none_says_what_is_expected(kstore, root, tmp_path, text)
     assert (run.status, run.err.count('expected {"partitions"')) == (2, 1)
 
 
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_records_of_a_compacted_topic_are_not_deleted(kstore, root, dry):
+    with open_store(root, "a") as store:
+        store.create_topic("__consumer_offsets", 1)
+        store.log("__consumer_offsets").append(Record(offset=0, timestamp_ms=0, key=b"", value=b""))
+    before = content(root)
+    run = kstore("delete-records", root, "--topic", "__consumer_offsets", "--partition", 0, "--before", -1, *dry)
+    assert (run.status, run.out) == (2, "")
+    assert "its cleanup policy is compact" in run.err
+    assert content(root) == before
+
+
 # Moves
 
 

@@ -19,6 +19,8 @@ from kstore.store.store import Store, WritableStore, open_store
 from kstore.types import GROUP_OFFSETS_TOPIC, MAX_OFFSET, TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from kstore.cli.output import Output
     from kstore.coordinator.group.metadata import Group
     from kstore.log.log import Log
@@ -39,9 +41,9 @@ DELETED_COLUMNS = (
     Column("committed", is_number=True),
 )
 _DURATION = re.compile(
-    r"P(?=.)(?:(?P<days>\d+)D)?(?:T(?=.)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
+    r"P(?=.)(?:(?P<days>\d{1,18})D)?(?:T(?=.)(?:(?P<hours>\d{1,18})H)?(?:(?P<minutes>\d{1,18})M)?(?:(?P<seconds>\d{1,18}(?:\.\d+)?)S)?)?"
 )
-_TOPIC = re.compile(r"(?P<topic>[^:]+)(?::(?P<numbers>\d+(?:,\d+)*))?")
+_TOPIC = re.compile(r"(?P<topic>[^:]+)(?::(?P<numbers>[0-9]{1,10}(?:,[0-9]{1,10})*))?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,16 +294,30 @@ def _offsets_of_file(path: str) -> list[tuple[TopicPartition, int]]:
     found = []
     with open_foreign(path) as file:
         lines = (line.decode("utf-8", "surrogateescape") for line in lines_of(file, path))
-        for number, row in enumerate(csv.reader(lines), 1):
+        for number, row in enumerate(_rows(lines, path), 1):
             if not row:
                 continue
-            if len(row) != 3 or not all(text.strip().isdecimal() and text.isascii() for text in row[1:]):
-                raise WrongUseError(f"line {number} of {path}: expected topic,partition,offset, got {','.join(row)!r}")
+            if len(row) != 3 or not all(_is_number(text.strip()) for text in row[1:]):
+                raise WrongUseError(
+                    f"line {number} of {path}: expected topic,partition,offset, got {','.join(row)[:80]!r}"
+                )
             offset = int(row[2])
             if offset > MAX_OFFSET:
                 raise WrongUseError(f"line {number} of {path}: the offset must be at most {MAX_OFFSET}, got {offset}")
             found.append((TopicPartition(row[0].strip(), int(row[1])), offset))
     return found
+
+
+def _rows(lines: Iterable[str], path: str) -> Iterator[list[str]]:
+    try:
+        yield from csv.reader(lines)
+    except csv.Error as error:
+        raise WrongUseError(f"{path}: expected lines topic,partition,offset: {error}") from error
+
+
+def _is_number(text: str) -> bool:
+    """Whether a text is a number of at most 19 digits, as an int64 has."""
+    return text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_OFFSET))
 
 
 def _reset_row(name: str, one: PlannedOffset) -> list[str]:

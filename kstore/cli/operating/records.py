@@ -15,6 +15,7 @@ from kstore.errors import CorruptionError, OffsetOutOfRangeError, StorageError
 from kstore.log.files.names import CLUSTER_METADATA_TOPIC, find_partitions
 from kstore.log.write.writable_log import WritableLog
 from kstore.store.opening import open_found
+from kstore.store.settings.known import KnownSettings
 from kstore.types import MAX_OFFSET, TopicPartition
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def run(
     for partition, _ in wanted:
         if partition not in directories or partition.topic == CLUSTER_METADATA_TOPIC:
             raise WrongUseError(f"no partition {partition} in {shown_path(directory)} whose records can be deleted")
+        _check_policy(directories[partition])
     planned = [_planned(directories[partition], offset) for partition, offset in wanted]
     status, done = EXIT_FINE, []
     for (partition, _), plan in zip(wanted, planned, strict=True):
@@ -103,6 +105,15 @@ def _entry(entry: dict[str, Any]) -> tuple[TopicPartition, int]:
     if partition < 0 or not HIGH_WATERMARK <= offset <= MAX_OFFSET:
         raise ValueError
     return TopicPartition(topic, partition), offset
+
+
+def _check_policy(directory: PartitionDirectory) -> None:
+    """Raise WrongUseError for a topic that is known to be compacted only, which brokers refuse too: its old records are
+    the newest of their keys, such as the offsets of groups.
+    """
+    known = KnownSettings(directory.root, directory.env).of(directory.topic_partition.topic)
+    if known.is_deleted_from is False:
+        raise WrongUseError(f"records of {directory.topic_partition} cannot be deleted: {known.policy}")
 
 
 def _planned(directory: PartitionDirectory, offset: int) -> Deleted:
