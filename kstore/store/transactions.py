@@ -101,7 +101,7 @@ def read_transactions(
     """Return the open transactions of a root, who has them, and the states of all transactional ids.
 
     A transaction hangs if its last batch is older than any transaction may become, and the coordinator has no
-    transaction with its producer, epoch and partition.
+    transaction with its producer and partition.
     Args: root: a log.dirs root, by path, URL or as a store; partitions: whose logs are read, None for all; now_ms: the
         time from which ages count, None for the clock; max_transaction_timeout_ms: the brokers'
         transaction.max.timeout.ms; on_error: called with the error of a partition that can't be read, which is then
