@@ -13,6 +13,7 @@ from kstore.config import LogConfig
 from kstore.errors import InvalidTopicError, LogNotFoundError
 from kstore.log.files.checkpoints import EpochEntry, read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
 from kstore.log.files.snapshots import read_snapshot
+from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords, MemoryRecordsBuilder, Record
 from kstore.types import TimestampType, TopicPartition
 from tests.making.batches import record, write_root
@@ -265,6 +266,29 @@ def test_records_that_the_source_has_deleted_stay_hidden(source: Path, tmp_path:
     restore(source, tmp_path / "below", partitions=0, end_offset=20)
     assert bounds_of(tmp_path / "below" / f"{TOPIC}-0") == (20, 20)
     restore(source, tmp_path / "below", partitions=0, end_offset=20)
+
+
+@pytest.mark.parametrize("step", ["truncate_fully_and_start_at", "append_as_follower", "delete_records"])
+@pytest.mark.parametrize("is_after", [False, True])
+def test_records_that_the_source_has_deleted_stay_hidden_if_a_restore_is_killed_and_called_again(
+    source: Path, tmp_path: Path, step: str, is_after: bool
+) -> None:
+    with open_store(source, "a") as store:
+        store.log(TOPIC, 0).delete_records(35)
+    unpatched = getattr(WritableLog, step)
+
+    def killed(log: WritableLog, *given: object, **named: object) -> None:
+        if is_after:
+            unpatched(log, *given, **named)
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WritableLog, step, killed)
+        with pytest.raises(KeyboardInterrupt):
+            restore(source, tmp_path / "new", partitions=0)
+    restore(source, tmp_path / "new", partitions=0)
+    assert bounds_of(tmp_path / "new" / f"{TOPIC}-0") == (35, 100)
+    assert records_of(tmp_path / "new" / f"{TOPIC}-0") == records_of(source / f"{TOPIC}-0")
 
 
 def test_leader_epochs_are_those_of_the_source_below_the_end(source: Path, tmp_path: Path) -> None:

@@ -169,13 +169,14 @@ def batch_at(log: Log, offset: int) -> RecordBatch | None:
 
 
 def continues_at(target: Log, plan: PartitionPlan, *, config: LogConfig) -> int | None:
-    """Return the offset from which a restore adds to a log that exists; None for a log that nobody has written to.
+    """Return the offset from which a restore adds to a log that exists; None for a log that nobody has written to, or
+    that a restore has only placed at the base of the source's first batch.
 
     Raises: RestoreError unless the log ends with a batch of the source, or where the source begins; CorruptionError.
     """
     at = target.log_end_offset
     has_records = any(segment.size_in_bytes for segment in target.segments)
-    if at == 0 and not has_records:
+    if not has_records and (at == 0 or (at == plan.first_base and not plan.is_empty)):
         return None
     if at > plan.end_offset:
         reason = f"it has records up to offset {at - 1}, above the end of the restore at {plan.end_offset}"

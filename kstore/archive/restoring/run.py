@@ -247,8 +247,11 @@ def _chunks(log: Log, plan: PartitionPlan, begun: int | None) -> Iterator[_Chunk
     bases = [segment.base_offset for segment in log.segments]
     offset = plan.start_offset if begun is None else begun
     while offset < plan.whole_end:
+        # A batch with deleted records stands alone, so that a restore that ends after it still hides them.
+        is_partly_deleted = plan.first_base < plan.start_offset and offset < plan.first_end
+        below = plan.first_end if is_partly_deleted else plan.whole_end
         fetched = log.fetch(offset, _CHUNK_BYTES).records
-        chunk = _whole_batches(fetched, bases, log, below=plan.whole_end)
+        chunk = _whole_batches(fetched, bases, log, below=below)
         if chunk is None:
             break
         yield chunk
