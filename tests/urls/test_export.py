@@ -19,6 +19,7 @@ from kstore.archive.manifest import MANIFEST_FILE, Manifest
 from kstore.archive.objects.target import ObjectTarget
 from kstore.archive.options import export_options
 from kstore.archive.target import STAGING_DIRECTORY
+from kstore.env import shown_path
 from kstore.env.objects import ObjectEnv
 from kstore.errors import (
     CorruptManifestError,
@@ -347,6 +348,17 @@ def test_large_object_is_written_in_parts(out: Out) -> None:
     with pickle.loads(pickle.dumps(env)).create_file(f"{out.url}/dropped") as file:
         file.append(memoryview(content))
     assert out.names() == ["big"]
+
+
+def test_keys_in_azure_are_those_below_the_container() -> None:
+    url = "abfss://backups@account.dfs.core.windows.net/exports/an%20out"
+    options = {"account_name": "account", "account_key": "c2VjcmV0"}
+    for env in (ObjectEnv(url, options), pickle.loads(pickle.dumps(ObjectEnv(f"{url}/", options)))):
+        for path in (url, shown_path(url), env.absolute_path(url)):
+            assert env._key(path) == "exports/an out"
+            assert env._key(f"{path}/{MANIFEST_FILE}") == f"exports/an out/{MANIFEST_FILE}"
+        with pytest.raises(ValueError, match="expected a path below"):
+            env._key("abfss://account.dfs.core.windows.net/exports/an%20outer/x")
 
 
 def test_options_are_passed_in_place_of_the_environment(

@@ -9,7 +9,7 @@ from typing import Any
 from kstore.env.base import FileKind, FileStatus, ObjectIdentity, ReadFile, StrPath
 from kstore.env.env import Env
 from kstore.env.files import NewFile
-from kstore.env.filesystems import OpenObject, RemoteFileSystem
+from kstore.env.filesystems import OpenObject, RemoteFileSystem, without_secrets
 from kstore.env.objects.store import ObjectStore, ObjectTag, StoredObject, bucket_key
 from kstore.env.remote import RemoteFile
 from kstore.errors import LogClosedError, StorageError
@@ -82,19 +82,21 @@ class ObjectEnv(Env):
     is_high_latency = True
 
     def __init__(self, url: str, options: Mapping[str, str]) -> None:
-        self._root = url.rstrip("/")
+        self._url = url.rstrip("/")
+        # As messages show it: of abfs without the container, which stands where others have a user.
+        self._root = without_secrets(self._url)
         self._options = dict(options)
         self._store = ObjectStore(url, options)
         self._prefix = bucket_key(url)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self._root, self._options)
+        return type(self), (self._url, self._options)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._root!r})"
 
     def absolute_path(self, path: StrPath) -> str:
-        return str(path).rstrip("/")
+        return without_secrets(str(path)).rstrip("/")
 
     def process_id(self) -> int:
         from kstore.env.local import DEFAULT_ENV
@@ -156,5 +158,8 @@ class ObjectEnv(Env):
         return [key[start:] for key in self._store.below(self._key(path), path=path)]
 
     def _key(self, path: str) -> str:
-        below = path[len(self._root) :].strip("/")
+        root = next((each for each in (self._root, self._url) if f"{path}/".startswith(f"{each}/")), None)
+        if root is None:
+            raise ValueError(f"expected a path below {self._root}, got {without_secrets(path)}")
+        below = path[len(root) :].strip("/")
         return "/".join(filter(None, (self._prefix, below)))
