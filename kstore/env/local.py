@@ -222,10 +222,11 @@ def size_of_open(file: BinaryIO | TextIO) -> int | None:
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-def lines_of(file: BinaryIO, path: str) -> Iterator[bytes]:
-    """Yield the lines of an open file; errors name `path`.  Raises: StorageError."""
+def lines_of(file: BinaryIO, path: str, *, most_bytes: int = -1) -> Iterator[bytes]:
+    """Yield the lines of an open file, longer ones in pieces of most_bytes.  Raises: StorageError that names `path`."""
     try:
-        yield from file
+        while line := file.readline(most_bytes):
+            yield line
     except OSError as error:
         raise storage_error("read", path, error) from error
 

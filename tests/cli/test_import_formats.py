@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 
 from kstore import open_log
+from kstore.cli.importing import rows
+from kstore.errors import StorageError
+from kstore.log import WritableLog
+from kstore.record import MemoryRecords
 from tests.cli.runner import Runner, runner
 from tests.making.batches import batch, write_root
 
@@ -82,6 +86,8 @@ def test_a_bad_line_is_named_and_the_import_goes_on_from_there(kstore: Runner, t
         (b'{"topic": x}', "expected JSON, found 'x}' at character 11"),
         (b'{"topic":"t","ts":1,"payload":{"a":1},"value_schema_id":3}', "payload was decoded from Avro by kcat"),
         (b'{"topic":"t","tstype":"create","ts":1,"payload":"v","headers":["a"]}', "headers must be keys and values"),
+        (b'{"topic":"t","ts":1,"payload":"v","headers":{"a":5}}', "the values of a header must be in a list, found 5"),
+        (b'{"topic":"t","ts":1,"payload":"v","headers":{"a":"xy"}}', "must be in a list, found 'xy'"),
     ],
 )
 def test_what_is_wrong_with_a_line_is_said_in_own_words(
@@ -92,6 +98,69 @@ def test_what_is_wrong_with_a_line_is_said_in_own_words(
     assert run.status == 2
     assert reason in run.err
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_no_record_is_lost_or_twice_if_the_import_goes_on_after_a_batch_that_failed(
+    kstore: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_written: bool
+) -> None:
+    values = [b"%03d" % number for number in range(50)]
+    (tmp_path / "in.txt").write_bytes(b"\n".join(values))
+    options = [tmp_path / "in.txt", tmp_path / "new", "--topic", "t", "--batch-bytes", "20"]
+    unpatched, calls = WritableLog.append_as_follower, [0]
+
+    def failing(log: WritableLog, records: MemoryRecords) -> object:
+        calls[0] += 1
+        if calls[0] == 4 and not is_written:
+            raise StorageError("no space", path=log.path)
+        done = unpatched(log, records)
+        if calls[0] == 4:
+            raise StorageError("cannot flush", path=log.path)
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WritableLog, "append_as_follower", failing)
+        run = kstore("import", *options)
+    assert run.status == 1
+    line = run.err.rpartition("--from-line ")[2].split()[0]
+    assert kstore("import", *options, "--from-line", line).status == 0
+    assert [value for _, value in records_in(tmp_path / "new" / "t-0")] == values
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "reason"),
+    [
+        ("in.csv", ["--delimiter", "ab"], "--delimiter must be one character"),
+        ("in.csv", ["--delimiter", '"'], "--delimiter must be one character"),
+        ("in.csv", ["--delimiter", ""], "--delimiter must be one character"),
+        ("in.txt", ["--key-separator", ""], "--key-separator must have at least one character"),
+    ],
+)
+def test_separators_that_cannot_be_are_refused(
+    kstore: Runner, tmp_path: Path, name: str, option: list[str], reason: str
+) -> None:
+    (tmp_path / name).write_bytes(b"a,b\n")
+    run = kstore("import", tmp_path / name, tmp_path / "new", "--topic", "t", *option)
+    assert run.status == 2
+    assert reason in run.err
+
+
+def test_the_mark_of_spreadsheets_is_no_part_of_the_first_column(kstore: Runner, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_bytes(b"\xef\xbb\xbfid,text\n1,\xef\xbb\xbfa\n")
+    assert kstore("import", tmp_path / "in.csv", tmp_path / "new", "--topic", "t", "--key-column", "id").status == 0
+    assert records_in(tmp_path / "new" / "t-0") == [(b"1", b"\xef\xbb\xbfa")]
+
+
+@pytest.mark.parametrize("name", ["in.txt", "in.csv", "in"])
+def test_a_line_that_no_batch_can_hold_is_refused_before_it_is_read_as_a_whole(
+    kstore: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(rows, "_MOST_LINE_BYTES", 100)
+    (tmp_path / name).write_bytes(b"x" * 99 + b"\n" + b"y" * 5000 + b"\n")
+    run = kstore("import", tmp_path / name, tmp_path / "new", "--topic", "t")
+    assert run.status == 2
+    line = {"in": 1, "in.csv": 2, "in.txt": 2}[name]
+    assert f"line {line} of {tmp_path / name}" in run.err
 
 
 def test_a_root_is_imported_as_it_is(kstore: Runner, tmp_path: Path) -> None:

@@ -83,6 +83,12 @@ class ImportOptions:
         is_text, chosen = self.chosen_format in ("csv", "lines"), self.chosen_format
         if self.text != AS_IT_IS and not is_text:
             raise WrongUseError(f"columns and separators are for csv and lines, and the format is {chosen}")
+        if self.text.delimiter is not None and (len(self.text.delimiter) != 1 or self.text.delimiter in '"\r\n'):
+            raise WrongUseError(
+                f"--delimiter must be one character, and no quote or line end, got {self.text.delimiter!r}"
+            )
+        if self.text.key_separator == "":
+            raise WrongUseError("--key-separator must have at least one character")
         if not self.is_of_lines and self.from_line != 1:
             raise WrongUseError(f"--from-line is for lines of text, and the format is {chosen}")
         if is_text and self.keeps_offsets and not (chosen == "csv" and self.text.offset_column):
@@ -219,7 +225,6 @@ class _Importer:
         try:
             for row in rows:
                 self.add_row(row)
-                self.lines_done = row.number
             self.finish()
         except (KStoreError, WrongUseError):
             for log in list(self._pending):
@@ -251,6 +256,7 @@ class _Importer:
         self._first_lines.setdefault(log, row.number)
         size_in_bytes += len(row.key or b"") + len(row.value or b"")
         self._pending[log] = builder, size_in_bytes
+        self.lines_done = row.number
         if size_in_bytes >= self._wanted.batch_bytes:
             self._flush(log)
 
@@ -301,7 +307,14 @@ class _Importer:
 
     def _flush(self, log: WritableLog) -> None:
         builder, _ = self._pending.pop(log)
-        self._append(log, builder.build(), count=builder.record_count)
+        try:
+            self._append(log, builder.build(), count=builder.record_count)
+        except KStoreError:
+            # Of what comes after the records, such as an index: they are in the log.
+            if log.log_end_offset >= builder.next_offset:
+                self._count(log, builder.record_count)
+                self._first_lines.pop(log, None)
+            raise
         self._first_lines.pop(log, None)
 
     def _append(self, log: WritableLog, records: MemoryRecords, *, count: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import csv
 import json
 import sys
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 STANDARD_INPUT = "-"
 _Line = TypeVar("_Line")
 _MOST_SHOWN = 60
+_MOST_LINE_BYTES = 1 << 30
 _MOST_FIELD_CHARACTERS = 1 << 30
 
 
@@ -75,7 +77,7 @@ def read_rows(path: str, kind: str, text: TextOptions, *, progress: Progress, fr
         raise WrongUseError("standard input is closed")
     opened = nullcontext(sys.stdin.buffer) if path == STANDARD_INPUT else open_foreign(path)
     with opened as file:
-        lines = _counted(lines_of(file, path), progress)
+        lines = _counted(lines_of(file, path, most_bytes=_MOST_LINE_BYTES + 1), progress, path)
         if kind == "csv":
             yield from _csv_rows(lines, path, text, from_line=from_line)
             return
@@ -89,8 +91,14 @@ def read_rows(path: str, kind: str, text: TextOptions, *, progress: Progress, fr
                 yield row
 
 
-def _counted(lines: Iterable[bytes], progress: Progress) -> Iterator[bytes]:
-    for line in lines:
+def _counted(lines: Iterable[bytes], progress: Progress, path: str) -> Iterator[bytes]:
+    """Yield lines.  Raises: WrongUseError for one that is larger than a batch can be."""
+    for number, line in enumerate(lines, start=1):
+        if len(line) > _MOST_LINE_BYTES:
+            raise WrongUseError(
+                f"line {number} of {path} is not a record: expected the end of the line after at most "
+                f"{_MOST_LINE_BYTES} bytes"
+            )
         progress.done_bytes += len(line)
         yield line
 
@@ -189,7 +197,7 @@ def _kcat_row(fields: dict[str, Any], common: tuple[int, str, str | None, int | 
     headers = fields.get("headers") or []
     pairs: list[tuple[object, object]]
     if isinstance(headers, dict):
-        pairs = [(name, value) for name, values in headers.items() for value in values]
+        pairs = [(name, value) for name, values in headers.items() for value in _listed(values)]
     elif isinstance(headers, list) and len(headers) % 2 == 0:
         pairs = list(zip(headers[::2], headers[1::2], strict=True))
     else:
@@ -201,6 +209,12 @@ def _kcat_row(fields: dict[str, Any], common: tuple[int, str, str | None, int | 
         _kcat_bytes(fields.get("payload"), "payload"),
         tuple((_header_key(key), _kcat_bytes(value, "a header")) for key, value in pairs),
     )
+
+
+def _listed(values: object) -> list[object]:
+    if not isinstance(values, list):
+        raise _BadLineError(f"the values of a header must be in a list, found {_shown(values)}")
+    return values
 
 
 def _kcat_bytes(text: object, name: str) -> bytes | None:
@@ -241,7 +255,7 @@ def _line_parser(options: TextOptions) -> Callable[[bytes, int, str], Row]:
 def _csv_rows(lines: Iterator[bytes], path: str, options: TextOptions, *, from_line: int) -> Iterator[Row]:
     csv.field_size_limit(_MOST_FIELD_CHARACTERS)
     delimiter = options.delimiter or ("\t" if path.endswith(".tsv") else ",")
-    table = csv.reader((line.decode("utf-8", "surrogateescape") for line in lines), delimiter=delimiter, strict=True)
+    table = csv.reader(_decoded(lines), delimiter=delimiter, strict=True)
     columns: _Columns | None = _Columns(None, options, path) if options.has_no_header else None
     while True:
         number = table.line_num + 1
@@ -261,6 +275,14 @@ def _csv_rows(lines: Iterator[bytes], path: str, options: TextOptions, *, from_l
             row = _parsed(columns.row, fields, number, place)
             if row is not None:
                 yield row
+
+
+def _decoded(lines: Iterable[bytes]) -> Iterator[str]:
+    """Yield lines as text, without the mark with which spreadsheets begin a file."""
+    mark = codecs.BOM_UTF8
+    for line in lines:
+        yield line.removeprefix(mark).decode("utf-8", "surrogateescape")
+        mark = b""
 
 
 class _Columns:
