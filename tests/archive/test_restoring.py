@@ -393,6 +393,15 @@ def test_a_folder_of_segments_with_any_name_is_restored_as_a_topic(source: Path,
     assert batches_of(tmp_path / "new" / "saved-0") == expected
 
 
+def test_segments_of_the_target_may_be_smaller_than_those_of_the_source(source: Path, tmp_path: Path) -> None:
+    with open_store(tmp_path / "new", "a") as store:
+        store.create_topic(TOPIC, PARTITIONS, config={"segment_bytes": 1000})
+    restore(source, tmp_path / "new")
+    assert batches_of(tmp_path / "new" / f"{TOPIC}-0") == batches_of(source / f"{TOPIC}-0")
+    assert len(segments_of(tmp_path / "new" / f"{TOPIC}-0")) > len(segments_of(source / f"{TOPIC}-0"))
+    check_loads(tmp_path / "new")
+
+
 def test_settings_of_the_topic_come_along(source: Path, tmp_path: Path) -> None:
     with open_store(source, "a") as store:
         store.change_topic_config(TOPIC, {"retention_ms": 12345, "cleanup_policy": "delete"})

@@ -239,9 +239,10 @@ def _described(plan: PartitionPlan, facts: _Facts, *, start: int, end: int, begu
     )
 
 
-def _chunks(log: Log, plan: PartitionPlan, begun: int | None) -> Iterator[_Chunk]:
+def _chunks(log: Log, plan: PartitionPlan, begun: int | None, *, most_bytes: int = _CHUNK_BYTES) -> Iterator[_Chunk]:
     """Yield what is to be appended from an offset on, None for the start; the batch that spans the end is the last.
 
+    Args: most_bytes: of a chunk, or one batch that is larger.
     Raises: CorruptionError, LogReplacedError, OffsetOutOfRangeError, StorageError.
     """
     bases = [segment.base_offset for segment in log.segments]
@@ -250,7 +251,7 @@ def _chunks(log: Log, plan: PartitionPlan, begun: int | None) -> Iterator[_Chunk
         # A batch with deleted records stands alone, so that a restore that ends after it still hides them.
         is_partly_deleted = plan.first_base < plan.start_offset and offset < plan.first_end
         below = plan.first_end if is_partly_deleted else plan.whole_end
-        fetched = log.fetch(offset, _CHUNK_BYTES).records
+        fetched = log.fetch(offset, most_bytes).records
         chunk = _whole_batches(fetched, bases, log, below=below)
         if chunk is None:
             break
@@ -357,7 +358,9 @@ class _Restore:
                 self._begin(log, plan)
             with open_found(plan.directory, self._wanted.config) as source:
                 segment = self._segment_of_last(source, begun)
-                for chunk in _chunks(source, plan, begun):
+                # A segment takes no append that is larger.
+                most_bytes = min(_CHUNK_BYTES, log.config.segment_bytes)
+                for chunk in _chunks(source, plan, begun, most_bytes=most_bytes):
                     if segment is not None and chunk.segment > segment:
                         log.roll()
                     segment = chunk.segment
