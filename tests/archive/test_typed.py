@@ -22,6 +22,7 @@ from kstore.errors import (
     ExportOptionsError,
     KStoreError,
     RecordDeserializationError,
+    SchemaNotFoundError,
 )
 from tests.making.protobuf_rides import ROWS as PROTOBUF_ROWS
 from tests.making.protobuf_rides import V2 as PROTOBUF
@@ -99,6 +100,16 @@ def test_an_inferred_type_stays_that_of_the_first_run(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "out") == [*rows, None, {"id": 2, "mixed": None}]
     with pytest.raises(ExportOptionsError):
         export(root, tmp_path / "out", value="json", schema=pa.struct([("id", pa.string())]))
+
+
+@pytest.mark.parametrize("columns", [["value.id", "offset"], ["_corrupt_value", "offset"]])
+def test_columns_of_a_schema_are_refused_for_the_topic_of_schemas_by_its_name(
+    root: Path, tmp_path: Path, columns: list[str]
+) -> None:
+    with pytest.raises(SchemaNotFoundError, match="the topic _schemas has no schema, .*: name the topics"):
+        export(root, tmp_path / "out", value="avro", columns=columns)
+    assert read_manifest(tmp_path / "out") is None
+    assert export(root, tmp_path / "two", value="avro", columns=["value", "offset"]).new_records == 9
 
 
 def test_fields_may_be_columns_of_their_own(root: Path, tmp_path: Path) -> None:

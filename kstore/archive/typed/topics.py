@@ -73,18 +73,34 @@ def typed_topics(
     """Return the columns of topics, by the schemas that they have now; not of `_schemas`, which stays as it is.
 
     Args: directories: of their partitions; known: the types of earlier runs; path: of the export, for errors.
-    Raises: ExportOptionsError for a type that differs from that of an earlier run; SchemaError; what reading `_schemas`
-        raises.
+    Raises: ExportOptionsError for a type that differs from that of an earlier run; SchemaNotFoundError for `_schemas`
+        with columns of a schema; SchemaError; what reading `_schemas` raises.
     """
     by_topic: dict[str, list[PartitionDirectory]] = {}
     for directory in directories:
-        if directory.topic_partition.topic != SCHEMAS_TOPIC:
-            by_topic.setdefault(directory.topic_partition.topic, []).append(directory)
+        by_topic.setdefault(directory.topic_partition.topic, []).append(directory)
+    has_schemas = by_topic.pop(SCHEMAS_TOPIC, None) is not None
     with SchemaTopics() as schemas:
-        return {
+        typed = {
             topic: _typed(options, found, _decoded(known.get(topic), path), schemas, place=f"{path}: topic {topic}")
             for topic, found in by_topic.items()
         }
+    if has_schemas:
+        _check_schemas_topic(options)
+    return typed
+
+
+def _check_schemas_topic(options: ExportOptions) -> None:
+    """Raise SchemaNotFoundError if the columns are not those of records without a format."""
+    from kstore.arrow import schema
+
+    try:
+        schema(options.columns)
+    except ValueError as error:
+        raise SchemaNotFoundError(
+            f"the topic {SCHEMAS_TOPIC} has no schema, and does not have all of the columns "
+            f"{', '.join(options.columns)}: name the topics to export without it"
+        ) from error
 
 
 def typed_table(options: ExportOptions, directories: Sequence[PartitionDirectory]) -> TypedTopic:
