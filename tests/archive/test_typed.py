@@ -106,7 +106,7 @@ def test_an_inferred_type_stays_that_of_the_first_run(tmp_path: Path) -> None:
 def test_columns_of_a_schema_are_refused_for_the_topic_of_schemas_by_its_name(
     root: Path, tmp_path: Path, columns: list[str]
 ) -> None:
-    with pytest.raises(SchemaNotFoundError, match="the topic _schemas has no schema, .*: name the topics"):
+    with pytest.raises(SchemaNotFoundError, match=r"the topic _schemas has no schema, .*: name the topics"):
         export(root, tmp_path / "out", value="avro", columns=columns)
     assert read_manifest(tmp_path / "out") is None
     assert export(root, tmp_path / "two", value="avro", columns=["value", "offset"]).new_records == 9

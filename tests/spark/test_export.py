@@ -7,7 +7,9 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import pyarrow.dataset as ds
 import pytest
+from pyarrow import fs
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -17,10 +19,12 @@ from kstore.archive.options import export_options
 from kstore.archive.plan import Source
 from kstore.archive.tables import stored
 from kstore.archive.tables.appending import TableWork
+from kstore.archive.target import STAGING_DIRECTORY
 from kstore.config import LogConfig
 from kstore.errors import CorruptRecordError, ExportOptionsError, ExportTablesError
 from kstore.spark import export
 from kstore.spark.jobs import exporting
+from tests.fakes.s3 import BUCKET, S3Server
 from tests.making.exporting import TOPIC, Row, checked_manifest, grow, rows_of_export, rows_of_source
 from tests.making.rides import ROWS, V3, append_ride, write_rides
 from tests.repo.snippets import ROOT, snippets_of
@@ -46,6 +50,35 @@ def test_tasks_export_what_one_machine_exports(spark: SparkSession, source: Path
     assert rows_of_export(tmp_path / "tasks") == rows_of_source(source)
     for file in found.files:
         assert (tmp_path / "tasks" / file.path).read_bytes() == (tmp_path / "local" / file.path).read_bytes()
+
+
+def test_tasks_write_into_an_object_store_with_the_options_that_they_carry(
+    spark: SparkSession, source: Path, tmp_path: Path
+) -> None:
+    server = S3Server()
+    url = f"s3://{BUCKET}/out"
+    options = {
+        "endpoint_url": f"http://{server.address}",
+        "access_key_id": "x",
+        "secret_access_key": "never/shown+secret",
+    }
+    try:
+        summary = export(spark, source, url, storage_options=options)
+        grow(source, 20)
+        more = kstore.export(source, url, storage_options=options)
+        manifest = read_manifest(url, storage_options=options)
+        assert manifest is not None
+        paths = [f"{BUCKET}/out/{file.path}" for file in manifest.files]
+        rows = ds.dataset(paths, filesystem=server.store).to_table(columns=["partition", "offset"])
+        names = [info.path for info in server.store.get_file_info(fs.FileSelector(f"{BUCKET}/out", recursive=True))]
+    finally:
+        server.stop()
+    assert (summary.target, summary.new_records, more.new_records) == (url, 200, 40)
+    expected = kstore.scan(source, columns=["partition", "offset"]).to_table()
+    assert sorted(map(tuple, zip(*(each.to_pylist() for each in rows.columns), strict=True))) == sorted(
+        zip(*(each.to_pylist() for each in expected.columns), strict=True)
+    )
+    assert not [name for name in names if STAGING_DIRECTORY in name]
 
 
 @pytest.mark.parametrize("format", FORMATS)
