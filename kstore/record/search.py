@@ -22,6 +22,8 @@ _MOST_BYTES = 32 * MIB
 # What ends a run of literal characters in a regular expression, and what makes the character before it optional.
 _SPECIAL = frozenset("\\.^$*+?{}[]|()")
 _QUANTIFIERS = frozenset("*?{")
+# What a brace opens, if it is not a literal character.
+_REPEAT = re.compile(r"\{(?:[0-9]+|[0-9]*,[0-9]*)\}")
 # Escaped letters and digits are classes, assertions, references and control characters.
 _ESCAPED_LITERALS = frozenset("\\.^$*+?{}[]|()-/ #&~\"'=:;,<>@!%`_")
 
@@ -94,11 +96,11 @@ def _test_of(expression: str | None, name: str) -> Callable[[bytes], object] | N
     try:
         if expression.isascii():
             search = re.compile(expression.encode()).search
-            return None if is_literal(expression) else search
+            return None if required_bytes(expression) and is_literal(expression) else search
         search_text = re.compile(expression).search
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"{name} is no regular expression: {error}") from error
-    if is_literal(expression):
+    if required_bytes(expression) and is_literal(expression):
         return None
     return lambda data: search_text(data.decode("utf-8", "surrogateescape"))
 
@@ -130,7 +132,7 @@ def required_bytes(expression: str | None) -> bytes | None:
         elif character == "[":
             # A bracket right after the opening, or after ^, belongs to the class.
             at += expression[at : at + 1] == "^"
-            at += 1
+            at += expression[at : at + 1] == "]"
             while at < len(expression) and expression[at] != "]":
                 at += 2 if expression[at] == "\\" else 1
             at += 1
@@ -144,7 +146,8 @@ def required_bytes(expression: str | None) -> bytes | None:
             runs.append(run)
             run = ""
         if character == "{":
-            at = expression.find("}", at) + 1 or len(expression)
+            repeat = _REPEAT.match(expression, at - 1)
+            at = at if repeat is None else repeat.end()
         elif literal and expression[at : at + 1] == "+":
             runs.append(run)
             run = ""

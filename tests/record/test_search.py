@@ -3,7 +3,9 @@ Method: tables of expressions; what matches an expression, made by hypothesis, h
 
 from __future__ import annotations
 
+import random
 import re
+import warnings
 
 import pytest
 from hypothesis import given, settings
@@ -28,6 +30,10 @@ from tests.reference.codec import write_batch
         ("(abc)?de", b"de"),
         ("[]a]zz", b"zz"),
         (r"[^\]a]yy", b"yy"),
+        (r"[\]b]c", b"c"),
+        (r"[^\]b]c", b"c"),
+        ("{[})](ab)?c", b"c"),
+        ("x{ab", b"ab"),
         (r"\d+order-\d", b"order-"),
         (r"a\.b", b"a.b"),
         (r"a\*?b", b"a"),
@@ -56,6 +62,102 @@ def test_what_matches_has_the_required_bytes(expression, data):
     matched = data.draw(st.from_regex(expression, fullmatch=True))
     assert re.search(expression, matched)
     assert (required_bytes(expression) or b"") in matched.encode()
+
+
+# Expressions are of these at random; some are none.
+PARTS = (
+    *(
+        "a",
+        "b",
+        "ab",
+        "c",
+        "é",
+        "-",
+        ".",
+        "^",
+        "$",
+        "|",
+        "(",
+        ")",
+        "(a|)",
+        "(?:",
+        "(?i)",
+        "(?s)",
+        "(?=",
+        "(?!",
+        "(?<=a)",
+    ),
+    *(
+        "{",
+        "}",
+        "{2}",
+        "{0,1}",
+        "{,2}",
+        "{0}",
+        "{a}",
+        "*",
+        "+",
+        "?",
+        "*?",
+        "++",
+        "[",
+        "]",
+        "[ab]",
+        "[^a]",
+        "[]a]",
+        "[})]",
+    ),
+    *(
+        "[(]",
+        r"[\]b]",
+        r"[^\]b]",
+        "{[})](ab)?",
+        r"\.",
+        r"\(",
+        r"\[",
+        r"\{",
+        r"\d",
+        r"\w",
+        r"\b",
+        r"\x61",
+        r"\n",
+        r"\1",
+        r"\A",
+    ),
+)
+CHARACTERS = "abcé{}()[]\\.-\n012AB"
+
+
+def compiled(expression: str) -> re.Pattern | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return re.compile(expression)
+        except (re.error, OverflowError):
+            return None
+
+
+def test_a_literal_that_is_looked_for_is_in_what_any_expression_matches():
+    chosen = random.Random(5)
+    count = 0
+    while count < 5000:
+        expression = "".join(chosen.choices(PARTS, k=chosen.randrange(1, 7)))
+        required = required_bytes(expression)
+        pattern = compiled(expression)
+        if pattern is None:
+            continue
+        count += 1
+        for _ in range(12 if required else 0):
+            text = "".join(chosen.choices(CHARACTERS, k=chosen.randrange(9)))
+            if pattern.search(text):
+                assert required in text.encode(), (expression, text)
+
+
+def test_an_empty_expression_matches_all_but_null(tmp_path):
+    data = write_batch([record(0, b"v", b""), record(1, b"v", None), record(2, None, b"k")])
+    with kstore.open_log(write_partition(tmp_path, [[data]])) as log:
+        assert [found.offset for found in log.find(kstore.RecordSearch(key_regex=""))] == [0, 2]
+        assert [found.offset for found in log.find(kstore.RecordSearch(value_regex=""))] == [0, 1]
 
 
 def test_log_finds_records_by_their_conditions(tmp_path):
