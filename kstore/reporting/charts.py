@@ -17,6 +17,10 @@ WIDE, NARROW = 900, 330
 MAPPED = 16
 TIMED = 6
 _MOST_RECTS = 200
+# So many that a bar is a few pixels wide.
+_MOST_INTERVALS = 128
+# Of ECMAScript's Date, which the charts use.
+_TIMES_MS = range(-8_640_000_000_000_000, 8_640_000_000_000_001)
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 _AXIS = {
     "labelColor": "var(--muted)",
@@ -62,12 +66,13 @@ def _svg(spec: Spec) -> str:
 
 
 def rates_of(partitions: Sequence[Mapping[str, Any]]) -> Rates:
-    """Return the records and bytes of all partitions over time."""
+    """Return the records and bytes of all partitions over time, in intervals that are long enough for a chart."""
     total = Rates()
     total.bucket_ms = max((partition["rates"]["bucket_ms"] for partition in partitions), default=total.bucket_ms)
     for partition in partitions:
         for start, records, size in partition["rates"]["buckets"]:
             total.add(start, records=records, size_in_bytes=size)
+    total.widen(_MOST_INTERVALS, within=_TIMES_MS)
     return total
 
 
@@ -77,6 +82,7 @@ def volume_chart(rates: Rates) -> Callable[[int], Spec]:
     values = [
         {"from": start, "to": start + rates.bucket_ms, "rate": size / seconds}
         for start, (_, size) in sorted(rates.buckets.items())
+        if start in _TIMES_MS and start + rates.bucket_ms in _TIMES_MS
     ]
     return lambda width: {
         "width": width - 70,
@@ -131,6 +137,7 @@ def time_chart(partitions: Sequence[Mapping[str, Any]]) -> Callable[[int], Spec]
         {"partition": name_of(partition), "offset": offset, "least": least, "largest": largest}
         for partition in partitions
         for offset, least, largest in partition["timestamps"]["by_offset"]
+        if least in _TIMES_MS and largest in _TIMES_MS
     ]
     x = {
         "field": "offset",

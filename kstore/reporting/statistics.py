@@ -109,6 +109,15 @@ class Rates:
         while len(self.buckets) > _MOST_BUCKETS:
             self._double()
 
+    def widen(self, most: int, *, within: range) -> None:
+        """Make the intervals longer until at most so many, also empty ones, are between the first and the last.
+
+        Args: within: the starts in ms that count as first and last.
+        """
+        starts = [start for start in self.buckets if start in within]
+        while starts and max(starts) - min(starts) >= most * self.bucket_ms:
+            self._double()
+
     def _double(self) -> None:
         before, self.buckets = self.buckets, {}
         self.bucket_ms *= 2

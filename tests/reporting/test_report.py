@@ -15,7 +15,7 @@ import kstore
 from kstore import LogConfig, Producer, Record, open_log, open_store
 from kstore.record import with_records
 from kstore.reporting import report as module
-from kstore.reporting.charts import rates_of
+from kstore.reporting.charts import rates_of, time_chart, volume_chart
 from kstore.reporting.page import MOST_ROWS
 from kstore.reporting.units import number_text, size_text, span_text, time_text
 from tests.cli.runner import runner
@@ -244,6 +244,26 @@ def test_rates_of_partitions_are_added_in_the_coarsest_interval() -> None:
     coarse = {"rates": {"bucket_ms": 4000, "buckets": [[0, 4, 40]]}}
     rates = rates_of([fine, coarse])
     assert (rates.bucket_ms, rates.buckets) == (4000, {0: [7, 70]})
+
+
+def test_bars_of_a_few_minutes_in_three_years_can_be_seen() -> None:
+    year_ms = 31_536_000_000
+    rates = {"bucket_ms": 1000, "buckets": [[0, 1, 10], [1000, 2, 20], [3 * year_ms, 4, 40]]}
+    total = rates_of([{"rates": rates}])
+    first, last = sorted(total.buckets)
+    assert (total.buckets[first], total.buckets[last]) == ([3, 30], [4, 40])
+    assert 3 * year_ms / 128 < total.bucket_ms <= 3 * year_ms / 64
+
+
+def test_times_beyond_those_of_a_chart_are_left_out_of_it() -> None:
+    least, largest = -(2**63), 2**63 - 1
+    rates = {"bucket_ms": 1000, "buckets": [[least, 1, 10], [0, 2, 20], [largest, 4, 40]]}
+    total = rates_of([{"rates": rates}])
+    assert (total.bucket_ms, len(total.buckets)) == (1000, 3)
+    assert [bar["from"] for bar in volume_chart(total)(900)["data"]["values"]] == [0]
+    times = {"by_offset": [[0, least, least], [1, 5, 6], [2, 7, largest]]}
+    charted = time_chart([{"topic": "t", "partition": 0, "timestamps": times}])(900)["data"]["values"]
+    assert [value["offset"] for value in charted] == [1]
 
 
 def test_command_writes_the_page_and_exits_as_verify(kstore_command, root: Path, tmp_path: Path) -> None:
