@@ -323,8 +323,8 @@ class Log(Closing):
         batches = self.batches(start_offset, end_offset, isolation=isolation, on_error=on_error, on_skip=on_skip)
         return search.found_in(
             batches,
-            self.log_start_offset if start_offset is None else start_offset,
-            MAX_OFFSET if end_offset is None else end_offset,
+            start_offset=self.log_start_offset if start_offset is None else start_offset,
+            end_offset=MAX_OFFSET if end_offset is None else end_offset,
         )
 
     def fetch(

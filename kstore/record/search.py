@@ -62,7 +62,7 @@ class RecordSearch:
         while part := _core.find_records(records, self._matcher, most_records=_MOST_RECORDS, most_bytes=_MOST_BYTES):
             yield part
 
-    def found_in(self, batches: Iterable[RecordBatch], start_offset: int, end_offset: int) -> Iterator[Record]:
+    def found_in(self, batches: Iterable[RecordBatch], *, start_offset: int, end_offset: int) -> Iterator[Record]:
         """Yield the records of [start_offset, end_offset) that match, without those of control batches.
 
         Raises: as records().

@@ -236,7 +236,8 @@ def _rects(partition: Mapping[str, Any]) -> list[Spec]:
     span = max(end - start, 1)
     least = 1 / _MOST_RECTS
 
-    def rect(first: int, last: int, kind: str, width: float) -> Spec:
+    def rect(offsets: tuple[int, int], kind: str, width: float) -> Spec:
+        first, last = offsets
         left = min(max((first - start) / span, 0), 1 - width)
         return {
             "row": name_of(partition),
@@ -250,19 +251,20 @@ def _rects(partition: Mapping[str, Any]) -> list[Spec]:
     for number, at in enumerate(range(0, len(segments), run)):
         group = segments[at : at + run]
         first, last = max(group[0]["base_offset"], start), group[-1]["end_offset"]
-        for piece_start, piece_end in _without(first, last, gaps, span * least):
-            rects.append(rect(piece_start, piece_end, "next" if number % 2 else "segment", 0.0))
-    rects += [rect(first, last, "damage", least) for first, last in partition["damaged_offsets"][:_MOST_RECTS]]
+        for piece in _without((first, last), gaps, span * least):
+            rects.append(rect(piece, "next" if number % 2 else "segment", 0.0))
+    rects += [rect((first, last), "damage", least) for first, last in partition["damaged_offsets"][:_MOST_RECTS]]
     if partition["damage"] and not partition["damaged_offsets"]:
-        rects.append(rect(end, end, "damage", least))
+        rects.append(rect((end, end), "damage", least))
     transactions = partition["transactions"]
-    rects += [rect(first, last, "aborted", least) for _, first, last in transactions["aborted_first"]]
-    rects += [rect(opened["first_offset"], end, "open", least) for opened in transactions["open"][:1]]
+    rects += [rect((first, last), "aborted", least) for _, first, last in transactions["aborted_first"]]
+    rects += [rect((opened["first_offset"], end), "open", least) for opened in transactions["open"][:1]]
     return rects
 
 
-def _without(first: int, end: int, gaps: Sequence[Sequence[int]], least: float) -> list[tuple[int, int]]:
-    """Return [first, end) without the gaps that are wide enough to be seen."""
+def _without(offsets: tuple[int, int], gaps: Sequence[Sequence[int]], least: float) -> list[tuple[int, int]]:
+    """Return a range of offsets without the gaps that are wide enough to be seen."""
+    first, end = offsets
     pieces = []
     for gap_start, gap_end in gaps:
         if gap_end - gap_start >= least and first < gap_end and gap_start < end:
