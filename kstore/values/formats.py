@@ -34,7 +34,7 @@ from kstore.values.primitives import PRIMITIVE_TYPES, PrimitiveReader
 from kstore.values.protobuf.provider import ProtobufProvider
 from kstore.values.providers import SchemaFormat, SchemaProvider, SchemaSource, SchemaText, registered_text
 from kstore.values.registry import SCHEMAS_TOPIC, RegisteredSchema, SchemaRegistry, label_of
-from kstore.values.sources import RestRegistry, SchemasSource, check_place, schemas_source
+from kstore.values.sources import RestRegistry, SchemasSource, check_place, is_registry, schemas_source
 
 # Of formats with schemas.
 PROVIDERS: dict[str, SchemaProvider] = {
@@ -165,6 +165,11 @@ class ValueFormat:
             raise ValueError(f'framing must be "none", "confluent" or "apicurio", got {self.framing!r}')
         if self.name == "protobuf" and self.framing == "apicurio":
             raise ValueError('framing of the format "protobuf" must be "none" or "confluent", got "apicurio"')
+        if self.framing == "apicurio" and is_registry(self.schemas):
+            raise ValueError(
+                'framing="apicurio" takes no URL of a registry, as values may have global ids where it has content '
+                "ids: pass schemas= a SchemaRegistry with the ids that they have, or read_schemas(URL) if it has these"
+            )
         if self.name != "protobuf" and self.message_name is not None:
             raise ValueError(f"the format {self.name!r} takes no message_name")
 

@@ -40,19 +40,20 @@ def schemas_source(place: StrPath, env: Env | None = None) -> SchemasSource:
 
     Raises: as SchemaTopic; ValueError for a URL with credentials.
     """
-    return RestRegistry(place) if _is_registry(place) else SchemaTopic(place, env)
+    return RestRegistry(place) if is_registry(place) else SchemaTopic(place, env)
 
 
 def check_place(place: object) -> None:
     """Raise ValueError, without them, for the URL of a registry with credentials, so that none are kept anywhere."""
-    if _is_registry(place) and any(character in place for character in "@?#"):
+    if is_registry(place) and any(character in place for character in "@?#"):
         raise ValueError(
             "the URL of a registry may have no credentials, options or fragment; the environment variable "
             f"{CREDENTIALS_VARIABLE} takes USER:PASSWORD"
         )
 
 
-def _is_registry(place: object) -> TypeGuard[str]:
+def is_registry(place: object) -> TypeGuard[str]:
+    """Return whether a place is the URL of a registry."""
     return isinstance(place, str) and is_http(place)
 
 

@@ -275,6 +275,15 @@ def test_a_double_is_the_nearest_one() -> None:
         assert rows[row] is None or struct.pack("d", rows[row]) == struct.pack("d", expected), text
 
 
+def test_digits_after_one_for_which_there_is_no_room_are_left_out() -> None:
+    texts = [
+        "184467440737095516163e22",
+        "1.84467440737095516164e145",
+        "-18446744073709551619300000000000000000000000e0",
+    ]
+    assert read([text.encode() for text in texts], pa.float64()) == ([float(text) for text in texts], [])
+
+
 def test_names_that_json_has_to_escape_are_found_by_their_escapes() -> None:
     names = ['a"b', "c\\d", "e\nf", "ä", ""]
     arrow_type = pa.struct([(name, pa.int64()) for name in names])
@@ -283,6 +292,22 @@ def test_names_that_json_has_to_escape_are_found_by_their_escapes() -> None:
     assert rows[0] == dict.fromkeys(names, 1)
     assert [each.row for each in bad] == [1, 2, 3]
     assert (rows[4]["ä"], rows[5][""]) == (1, 1)
+
+
+@pytest.mark.parametrize("size", [0, 1, 6, 7, 8, 9, 15, 16, 17, 300])
+def test_names_of_any_length_are_compared_to_their_end(size: int) -> None:
+    name = ("common_x" * 40)[:size]
+    others = [name + "y", name + "\\u0079", ("z" + name)[: size + 1], name + "_" * 8]
+    arrow_type = pa.struct([(name, pa.int64()), (name + "yy", pa.int64()), ("zz", pa.string())])
+    escaped = "".join(f"\\u{ord(each):04x}" for each in name)
+    values = [f'{{"{name}":1}}', f'{{"{name}yy":2}}', f'{{"{escaped}":3,"{name}":4}}', f'{{"{name}":5,"{escaped}":6}}']
+    values += [f'{{"{other}":7}}' for other in others] + [f'{{"{name[:-1]}":8}}'] * (size > 0)
+    rows, bad = read([each.encode() for each in values], arrow_type)
+    assert bad == []
+    assert [row[name] for row in rows] == [1, None, 4, 6] + [None] * (len(values) - 4)
+    assert [row[name + "yy"] for row in rows] == [None, 2] + [None] * (len(values) - 2)
+    for cut in range(len(values[0])):
+        assert read([values[0][:cut].encode()], arrow_type)[0] == [None]
 
 
 def test_a_float_that_is_too_large_for_its_column_is_a_bad_value() -> None:

@@ -153,6 +153,16 @@ def test_types_of_protobuf_become_one_that_holds_both(
     assert chosen.type(None).field("f").type == expected
 
 
+def test_a_uint64_that_fits_no_int64_is_a_bad_value_of_their_union() -> None:
+    first = proto("uint64 f = 1;")
+    chosen = union("protobuf", (first, proto("int64 f = 1;")))
+    assert rows_of(chosen, framed(1, first, "p.M", f=2**63 - 1)) == [{"f": 2**63 - 1}]
+    values = pa.array([framed(1, first, "p.M", f=1 << 63)], pa.binary())
+    (part,) = chosen.reader(None, most_bytes=1 << 24).decode(values)
+    assert part.values.to_pylist() == [None]
+    assert [each.reason for each in part.bad] == ["of schema id 1, field f: a number does not fit int64"]
+
+
 def test_a_number_that_is_used_again_with_another_type_is_refused_with_both() -> None:
     leg = "message Leg { int32 km = 1; }"
     for one, other, shown in (
@@ -182,6 +192,29 @@ def test_defaults_and_symbols_are_those_of_the_newest_version_that_has_them() ->
     assert rows_of(chosen, framed(1, first, "p.M", e=4), framed(2, second, "p.M", e=5)) == [
         {"n": -5, "e": "OLD", "s": "é\n".encode()},
         {"n": -5, "e": "B", "s": "é\n".encode()},
+    ]
+
+
+def test_a_symbol_belongs_to_the_number_that_the_newest_version_gives_it() -> None:
+    first = proto("E e = 1;", "enum E { Z = 0; A = 1; }")
+    second = proto("E e = 1;", "enum E { Z = 0; A = 2; }")
+    chosen = union("protobuf", (first, second))
+    assert rows_of(chosen, framed(1, first, "p.M", e=1), framed(2, second, "p.M", e=2)) == [{"e": "A_1"}, {"e": "A"}]
+
+
+def test_an_enum_may_have_a_symbol_of_its_own_name() -> None:
+    first = proto("Old e = 1;", "enum Old { Y = 0; E = 3; }")
+    chosen = union("protobuf", (first, proto("E e = 1;", "enum E { Z = 0; }")))
+    assert rows_of(chosen, framed(1, first, "p.M", e=3)) == [{"e": "E"}]
+
+
+def test_maps_of_two_versions_have_entries_of_their_own() -> None:
+    first, second = proto("map<string, int32> foo_bar = 1;"), proto("map<string, int32> fooBar = 2;")
+    chosen = union("protobuf", (first, second))
+    values = framed(1, first, "p.M", foo_bar={"a": 1}), framed(2, second, "p.M", fooBar={"b": 2})
+    assert rows_of(chosen, *values) == [
+        {"fooBar": [], "foo_bar_1": [("a", 1)]},
+        {"fooBar": [("b", 2)], "foo_bar_1": []},
     ]
 
 

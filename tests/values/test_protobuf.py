@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import pickle
 from base64 import b64decode, b64encode
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -413,6 +414,20 @@ def test_messages_of_google_are_values() -> None:
     assert (row["j"], row["v"], row["l"]) == ('{"a": "\N{SNOWMAN}", "b": [1.0, null]}', '"x"', "[]")
     assert row["a"] == {"type_url": "u", "value": b"v"}
     assert row["date"] == {"year": 2024, "month": 2, "day": 0}
+
+
+def test_decimals_of_confluent_have_the_scale_of_each_value() -> None:
+    schema = proto3("confluent.type.Decimal d = 1;", "confluent/type/decimal.proto")
+    written = [
+        message(schema, "p.M", d={"value": unscaled.to_bytes(2, "big", signed=True), "precision": 4, "scale": scale})
+        for unscaled, scale in ((-200, 2), (12345, 3))
+    ]
+    rows, reasons = read(schema, *(each.SerializeToString() for each in written))
+    assert reasons == []
+    found = [row["d"] for row in rows]
+    numbers = [Decimal(int.from_bytes(d["value"], "big", signed=True)).scaleb(-d["scale"]) for d in found]
+    assert numbers == [Decimal("-2.00"), Decimal("12.345")]
+    assert [d["precision"] for d in found] == [4, 4]
 
 
 @pytest.mark.parametrize(

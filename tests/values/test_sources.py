@@ -53,6 +53,12 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
         yield serving_registry
 
 
+def test_ids_of_eight_bytes_are_looked_up_only_among_ids_that_the_caller_has(registry: FakeRegistry) -> None:
+    with pytest.raises(ValueError, match="may have global ids where it has content ids"):
+        kstore.ValueFormat("avro", schemas=registry.url, framing="apicurio")
+    kstore.ValueFormat("avro", schemas=kstore.read_schemas(registry.url), framing="apicurio")
+
+
 @pytest.mark.parametrize("kind", ["pages", "no pages", "no list", "an empty list"])
 def test_schemas_are_those_of_a_registry_of_any_make(
     registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch, kind: str

@@ -34,6 +34,8 @@ cdef inline bint equals(const Wanted* wanted, const uint8_t* p, int64_t size) no
 cdef inline bint is_part(const Wanted* wanted, const uint8_t* p, int64_t size) noexcept nogil:
     if wanted.data == NULL:
         return True
+    if wanted.size == 0:
+        return size >= 0
     return size >= wanted.size and memmem(p, <size_t>size, wanted.data, <size_t>wanted.size) != NULL
 
 

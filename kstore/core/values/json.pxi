@@ -25,11 +25,11 @@ cdef inline bint take_digits(ValueRun* r, JsonNumber* n, bint is_fraction) noexc
     cdef bint is_any = at < r.end and is_digit(at[0])
     while at < r.end and is_digit(at[0]):
         if n.digits < MOST_BEFORE_LAST_DIGIT \
-                or (n.digits == MOST_BEFORE_LAST_DIGIT and at[0] - c'0' <= MOST_LAST_DIGIT):
+                or (n.digits == MOST_BEFORE_LAST_DIGIT and at[0] - c'0' <= MOST_LAST_DIGIT and n.is_exact):
             n.digits = 10 * n.digits + (at[0] - c'0')
             n.exponent -= is_fraction
         else:
-            # Once there is no room for one digit, there is none for the next.
+            # There is no room for the digits after this one either.
             n.is_exact = n.is_exact and at[0] == c'0'
             n.exponent += not is_fraction
         at += 1

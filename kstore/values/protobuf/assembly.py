@@ -219,7 +219,9 @@ class Assembly:
             self._budget.take(len(values), width=width)
             try:
                 return _array(change(values), reader.arrow_type)
-            except (ValueError, OverflowError, JsonError, pa.ArrowException) as error:
+            except OverflowError as error:
+                raise UnfitValueError(f"field {path}: a number does not fit {reader.arrow_type}") from error
+            except (ValueError, JsonError, pa.ArrowException) as error:
                 raise UnfitValueError(f"field {path}: {str(error)[:200]}") from error
 
         return convert

@@ -103,10 +103,10 @@ class _Merger:
                 written.setdefault(each.number, []).append(_Written(each, version.origin))
         names: set[str] = set()
         for number, found in written.items():
-            name = found[0].field.name
-            while name in names:
+            name, is_mapped = found[0].field.name, is_map(found[0].field)
+            while not names.isdisjoint(_taken(name, is_mapped=is_mapped)):
                 name = f"{name}_{number}"
-            names.add(name)
+            names |= _taken(name, is_mapped=is_mapped)
             merged = place.message.field.add(name=name, number=number, json_name=f"field{number}")
             self._fill_field(place, merged, found, (*path, name))
 
@@ -134,8 +134,7 @@ class _Merger:
     def _fill_map(
         self, place: _Place, merged: FieldDescriptorProto, found: Sequence[_Written], path: tuple[str, ...]
     ) -> None:
-        # The name that entries of a map have to have.
-        name = "".join(part[:1].upper() + part[1:] for part in merged.name.split("_")) + "Entry"
+        name = _entry_name(merged.name)
         entry = place.message.nested_type.add(name=name)
         entry.options.map_entry = True
         for number, part in ((1, "key"), (2, "value")):
@@ -190,9 +189,10 @@ class _Merger:
         key = self._key(enums)
         if key not in self._known:
             # Symbols stand beside their enum, so that each enum has a message of its own.
-            owner, name = self._new_name(f"Of{enums[0].name}"), enums[0].name
-            self._known[key] = self._full_name(owner, name)
-            _fill_enum(self._file.message_type.add(name=owner).enum_type.add(name=name), enums)
+            owner = self._new_name(f"Of{enums[0].name}")
+            merged = self._file.message_type.add(name=owner).enum_type.add()
+            _fill_enum(merged, enums)
+            self._known[key] = self._full_name(owner, merged.name)
         return self._known[key]
 
     def _new_name(self, wanted: str) -> str:
@@ -204,20 +204,35 @@ class _Merger:
         return name
 
 
+def _entry_name(name: str) -> str:
+    """Return the name that the entries of a field's map have to have."""
+    return "".join(part[:1].upper() + part[1:] for part in name.split("_")) + "Entry"
+
+
+def _taken(name: str, *, is_mapped: bool) -> set[str]:
+    """Return the names that a field takes of its message."""
+    return {name, _entry_name(name)} if is_mapped else {name}
+
+
 def _fill_enum(merged: EnumDescriptorProto, enums: Sequence[EnumDescriptor]) -> None:
+    """Store all symbols: of a number the newest, and of two numbers with one symbol the number that had it last."""
     symbols: dict[int, str] = {}
+    names: set[str] = set()
     for enum in enums:
         for number, name in symbols_of(enum).items():
-            symbols.setdefault(number, name)
+            if number in symbols:
+                continue
+            while name in names:
+                name = f"{name}_{abs(number)}"
+            symbols[number] = name
+            names.add(name)
+    merged.name = enums[0].name
+    while merged.name in names:
+        merged.name += "_"
     # An open enum begins with its zero.
     merged.options.features.enum_type = FeatureSet.OPEN if 0 in symbols else FeatureSet.CLOSED
-    names: set[str] = set()
     for number in sorted(symbols, key=lambda number: (number != 0, number)):
-        name = symbols[number]
-        while name in names:
-            name = f"{name}_{abs(number)}"
-        names.add(name)
-        merged.value.add(name=name, number=number)
+        merged.value.add(name=symbols[number], number=number)
 
 
 def _whole(fields: Sequence[FieldDescriptor]) -> int:
@@ -235,7 +250,7 @@ def _default_text(newest: FieldDescriptor, merged: FieldDescriptorProto) -> str:
     """Return a default as descriptors have it."""
     default = newest.default_value
     if merged.type == merged.TYPE_ENUM:
-        return str(newest.enum_type.values_by_number[default].name)
+        return symbols_of(newest.enum_type)[default]
     if merged.type == merged.TYPE_BOOL:
         return "true" if default else "false"
     if merged.type == merged.TYPE_BYTES:
