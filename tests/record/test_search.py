@@ -44,6 +44,11 @@ from tests.reference.codec import write_batch
         (r"(a)\1", None),
         ("^$", None),
         ("", None),
+        (r"[\]ab]c", b"c"),
+        (r"[^\]ab]c", b"c"),
+        ("[]ab]c", b"c"),
+        ("a{x[}b]c", b"x"),
+        ("a{1,2,}[}bc]", b"1,2,"),
         (None, None),
     ],
 )
@@ -52,7 +57,24 @@ def test_required_bytes_are_those_of_each_match(expression, required):
 
 
 PIECES = st.sampled_from(
-    ["a", "bc", "b*", "c+", "a?", "(ab)", "(a)*", "[ab]", "[^]b]", ".", r"\.", r"\d", "a{0,1}", "b{2}"]
+    [
+        "a",
+        "bc",
+        "b*",
+        "c+",
+        "a?",
+        "(ab)",
+        "(a)*",
+        "[ab]",
+        "[^]b]",
+        r"[\]ab]",
+        "{c[}b]",
+        ".",
+        r"\.",
+        r"\d",
+        "a{0,1}",
+        "b{2}",
+    ]
 )
 
 
@@ -187,6 +209,13 @@ def test_header_of_one_record_is_not_found_in_another(tmp_path):
     with kstore.open_log(write_partition(tmp_path, [[data]])) as log:
         assert not [*log.find(kstore.RecordSearch(headers={"a": b"2"}))]
         assert not [*log.find(kstore.RecordSearch(headers={"a": None, "b": None}))]
+
+
+def test_a_null_matches_no_expression(tmp_path):
+    part = write_batch([record(0, None), record(1, b"", b"")])
+    with kstore.open_log(write_partition(tmp_path, [[part]])) as log:
+        for search in (kstore.RecordSearch(key_regex=""), kstore.RecordSearch(value_regex="")):
+            assert [found.offset for found in log.find(search)] == [1]
 
 
 def test_search_that_is_wrong_is_refused():
