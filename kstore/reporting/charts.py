@@ -31,7 +31,10 @@ _AXIS = {
     "labelFontSize": 12,
     "titleFontSize": 12,
     "titleFontWeight": "normal",
+    "titlePadding": 14,
 }
+# The m of milli would be read as mega.
+_RATE_LABEL = "format(datum.value, datum.value < 1 ? '~g' : '~s')"
 _CONFIG: Spec = {
     "aria": False,
     "font": "system-ui, sans-serif",
@@ -100,7 +103,7 @@ def volume_chart(rates: Rates) -> Callable[[int], Spec]:
             "y": {
                 "field": "rate",
                 "type": "quantitative",
-                "axis": {"title": "bytes per second", "format": "~s", "tickCount": 4, "domain": False},
+                "axis": {"title": "bytes per second", "labelExpr": _RATE_LABEL, "tickCount": 4, "domain": False},
             },
             "y2": {"datum": 0},
         },
