@@ -19,7 +19,7 @@ from kstore.archive.options import export_options
 from kstore.archive.parts import PartResult, Work
 from kstore.archive.plan import Source
 from kstore.archive.run import run_export
-from kstore.archive.target import STAGING_DIRECTORY, Target
+from kstore.archive.target import STAGING_DIRECTORY, LocalTarget
 from kstore.archive.tasks import Job, run_part
 from kstore.config import LogConfig
 from kstore.env import DEFAULT_ENV
@@ -69,7 +69,7 @@ def stop_in_the_commit(source: Path, target: Path, format: str) -> None:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Target, "_carry_out", stop)
+        patch.setattr(LocalTarget, "_carry_out", stop)
         with pytest.raises(KeyboardInterrupt):
             export(source, target, format)
 

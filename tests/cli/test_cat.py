@@ -14,6 +14,7 @@ from kstore import Record
 from kstore.cli import render
 from kstore.cli.printing import cat
 from kstore.cli.render import json_of_plain, json_records
+from kstore.log.following.follower import Feed
 from kstore.store.opening import open_log
 from tests.cli.runner import runner
 from tests.making.batches import (
@@ -369,26 +370,41 @@ def test_negative_first_offset_counts_from_the_end_of_each_log(kstore, directory
     assert offsets(kstore("cat", "--json", directory, *options)) == expected
 
 
-def test_follow_goes_on_with_what_comes_until_the_limit(kstore, directory):
+@pytest.fixture
+def once_it_waits(monkeypatch):
+    """Return a function that has a call made in a thread when a feed waits for the first time."""
+    threads = []
+
+    def make(call):
+        def wait(feed):
+            monkeypatch.undo()
+            threads.append(threading.Thread(target=call))
+            threads[0].start()
+            feed.wait()
+
+        monkeypatch.setattr(Feed, "wait", wait)
+
+    yield make
+    (thread,) = threads
+    thread.join()
+
+
+def test_follow_goes_on_with_what_comes_until_the_limit(kstore, directory, once_it_waits):
     with open_log(directory, "a") as log:
-        appends = threading.Timer(0.2, lambda: log.append([Record(offset=0, timestamp_ms=1, key=b"k", value=b"new")]))
-        appends.start()
+        once_it_waits(lambda: log.append([Record(offset=0, timestamp_ms=1, key=b"k", value=b"new")]))
         run = kstore("cat", "--json", "--follow", directory, "--from", "-2", "--limit", "3")
-        appends.join()
     assert (offsets(run), run.status, run.err) == ([10, 11, 12], 0, "")
 
 
-def test_follow_picks_up_new_partitions_from_their_start(kstore, tmp_path):
+def test_follow_picks_up_new_partitions_from_their_start(kstore, tmp_path, once_it_waits):
     write_partition(tmp_path, [[batch(0, 2)]], topic="t", partition=0)
 
     def add():
         with open_log(tmp_path / "t-1", "a") as log:
             log.append([Record(offset=0, timestamp_ms=1, key=b"k", value=b"v")])
 
-    adds = threading.Timer(0.2, add)
-    adds.start()
+    once_it_waits(add)
     run = kstore("cat", "--json", "-f", tmp_path, "--from", "latest", "--limit", "1")
-    adds.join()
     assert [(one["partition"], one["offset"]) for one in run.objects()] == [(1, 0)]
 
 

@@ -38,6 +38,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "kstore stat /var/lib/kafka --topic orders --top 10",
         "kstore stat /var/lib/kafka --shallow --rates",
     ),
+    "report": (
+        "kstore report /var/lib/kafka -o report.html",
+        "kstore report /var/lib/kafka --topic orders --deep --json",
+    ),
     "verify": (
         "kstore verify /var/lib/kafka",
         "kstore verify /var/lib/kafka --topic orders --shallow --json",
