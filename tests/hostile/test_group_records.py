@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kstore import LogConfig, OffsetAndMetadata, TopicPartition, open_store, read_groups
-from kstore.cli.describing.groups import json_of, rows_of
+from kstore.cli.coordinating.groups import json_of, rows_of
 from kstore.errors import KStoreError
 from kstore.record import MemoryRecordsBuilder
 from kstore.record.schemas.topics import encode_group_record, encode_offset_commit
