@@ -118,7 +118,7 @@ def test_a_full_disk_shows_how_far_it_came_and_the_same_command_goes_on(
         (("--to", "x-0=3"), "--to names partitions that are not restored: x-0"),
         (("--to", "nothing=3"), "--to must be a bound, or TOPIC-N=BOUND for one partition, got 'nothing=3'"),
         (("--to", "3", "--to", "4"), "--to is given 2 times"),
-        (("--until", "soon"), "--until must be ms since the epoch or an ISO-8601 time"),
+        (("--until", "soon"), "--until must be ms since the epoch, an ISO-8601 time"),
         (("--rename", "t"), "--rename must have the form OLD=NEW, got 't'"),
         (("--rename", "t=a", "--topic-as", "b"), "rename and topic_as contradict each other"),
         (("--topic", "missing"), "topics not found: missing"),
