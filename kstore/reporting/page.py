@@ -142,10 +142,10 @@ def _holds(report: Mapping[str, Any]) -> list[Line]:
         )
     if len(opened) > _MOST_HOLDS:
         lines.append(Line(f"{len(opened) - _MOST_HOLDS:,} more open transactions"))
-    behind = sorted((group for group in report["groups"] if group["lag"]), key=lambda group: -group["lag"])
+    lagging = sorted((group for group in report["groups"] if group["lag"]), key=lambda group: -group["lag"])
     lines += [
         Line(f"Group {group['group']} ({group['state']}) lags {_count(group['lag'], 'offset')}")
-        for group in behind[:_MOST_HOLDS]
+        for group in lagging[:_MOST_HOLDS]
     ]
     outlooks = [partition["outlook"] for partition in partitions]
     due = sum(outlook["retention"]["due_bytes"] for outlook in outlooks if outlook["retention"])

@@ -1,4 +1,4 @@
-"""The sections of the page: each a title, sentences, figures and the tables behind them."""
+"""The sections of the page: each a title, sentences, figures and their tables."""
 
 from __future__ import annotations
 

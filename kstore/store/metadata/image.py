@@ -1,7 +1,7 @@
 """MetadataImage: the state of a KRaft cluster that the records of `__cluster_metadata` add up to.
 
 Fields have the names of Kafka's records. Secrets are left out when a record is taken: the salt and keys of SCRAM
-credentials are in no image. Configurations may hold secrets; whoever shows them has to know which.
+credentials are in no image. Settings may hold secrets: a caller that shows them has to leave those out.
 """
 
 from __future__ import annotations
