@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from kstore._core import read_header
 from kstore.cli import EXIT_FINE
 from kstore.cli.output import LOG_COLUMNS, Column
-from kstore.cli.render import JSON_TEXT, likely_text, loss_objects, loss_text, size_text, time_text
+from kstore.cli.render import JSON_TEXT, likely_text, loss_objects, loss_text, time_text
 from kstore.compression import codec_name
 from kstore.env import FileKind, join_path
 from kstore.errors import KStoreError, StorageError
 from kstore.log.files.names import LOCK_FILE, retired_partition
 from kstore.log.recovery.context import RecoveryContext
 from kstore.log.recovery.evidence import RootMarks, SegmentEnd, losses_beside, marks_of_root
+from kstore.reporting.units import size_text
 from kstore.store.opening import open_found
 from kstore.types import TopicPartition
 

@@ -226,16 +226,6 @@ def time_text(timestamp_ms: int | None) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def size_text(size_in_bytes: int) -> str:
-    """Return a size in binary units with one decimal, as `3.8 MiB`; bytes below 1024 as they are."""
-    size = float(size_in_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if round(size, 1) < 1024 or unit == "TiB":
-            break
-        size /= 1024
-    return f"{size_in_bytes} B" if unit == "B" else f"{size:.1f} {unit}"
-
-
 def bytes_text(data: bytes | None) -> str:
     """Return bytes as readable text: UTF-8 with escapes for the rest, `<null>` for None, `<empty>` for no bytes."""
     if data is None:

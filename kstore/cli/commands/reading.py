@@ -58,7 +58,7 @@ def list_partitions(
     exact: Annotated[
         bool, typer.Option("--exact", help="Read every batch for magics and codecs, not just the start of each file.")
     ] = False,
-    human: Annotated[bool, typer.Option("--human", "-H", help="Sizes in KiB, MiB, GiB.")] = False,
+    human: Annotated[bool, typer.Option("--human", "-H", help="Sizes in kB, MB, GB.")] = False,
     topics: Annotated[bool, typer.Option("--topics", help="Only the total of each topic.")] = False,
     sort: Annotated[ListOrder | None, typer.Option(help="Sort by this; offset: the log end; time: the last.")] = None,
     reverse: Annotated[bool, typer.Option("--reverse", "-r", help="Sort the other way round.")] = False,

@@ -9,7 +9,7 @@ from kstore.cli import EXIT_FINE
 from kstore.cli.arguments import WrongUseError
 from kstore.cli.output import Column
 from kstore.cli.render import JSON_TEXT
-from kstore.config import LogConfig
+from kstore.config import MIB, LogConfig
 from kstore.env import locate, shown_path
 from kstore.errors import CorruptionError, OffsetOutOfRangeError, StorageError
 from kstore.log.files.names import CLUSTER_METADATA_TOPIC, find_partitions
@@ -34,7 +34,7 @@ COLUMNS = (
     Column("bytes removed", is_number=True),
 )
 HIGH_WATERMARK = -1
-_MOST_BYTES = 64 * 1024 * 1024
+_MOST_BYTES = 64 * MIB
 
 
 class Deleted(NamedTuple):
