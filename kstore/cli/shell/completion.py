@@ -7,6 +7,7 @@ import os
 import typer
 
 from kstore.errors import KStoreError
+from kstore.types import GROUP_OFFSETS_TOPIC
 
 # Typer's protocol: a completion script runs the command with this variable set.
 VARIABLE = "_KSTORE_COMPLETE"
@@ -77,7 +78,7 @@ def _offsets_size(directory: str) -> int:
     from kstore.env import join_path, locate
 
     env, root = locate(directory)
-    places = [join_path(root, f"{topic}-{n}") for topic, n in _partitions(directory) if topic == "__consumer_offsets"]
+    places = [join_path(root, f"{topic}-{n}") for topic, n in _partitions(directory) if topic == GROUP_OFFSETS_TOPIC]
     files = [join_path(place, name) for place in places for name in env.listdir(place) if name.endswith(".log")]
     return sum(status.size_in_bytes for status in map(env.stat, files) if status is not None)
 
