@@ -352,7 +352,9 @@ def test_a_partition_is_moved_with_its_offsets_and_files(kstore, root, other):
     assert [offset for offset, _ in records(other / "t-0")] == list(range(7, 20))
     assert sorted(path.name for path in root.iterdir() if path.is_dir()) == ["t-1", "u-0"]
     assert content(root / "t-1") == elsewhere
-    assert "t 0" not in (root / "log-start-offset-checkpoint").read_text()
+    for name, offset in (("log-start-offset-checkpoint", 7), ("recovery-point-offset-checkpoint", 20)):
+        assert "t 0" not in (root / name).read_text()
+        assert f"t 0 {offset}\n" in (other / name).read_text()
     with open_store(other, "a") as store:
         assert store.recovery_reports == {}
         assert store.log("t").append(Record(offset=0, timestamp_ms=0, value=b"on")).base_offset == 20
