@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from kstore.coordinator.group.metadata import SHARE, Group, groups_in
-from kstore.coordinator.group.offsets import GroupOffsets, checked_group, checked_offsets
+from kstore.coordinator.group.offsets import GroupOffsets, check_place, checked_group, checked_offsets
 from kstore.env import Env, StrPath
 from kstore.errors import GroupStateError, KStoreError
 from kstore.store.store import Store, WritableStore, open_store
@@ -80,10 +80,13 @@ def group_to_change(store: Store | WritableStore, group: str) -> Group | None:
     """Return a group that may be changed, None if there is none of that id.
 
     Raises: GroupStateError for a group with members, or a share group, whose offsets are elsewhere; ValueError for an
-        impossible id; as read_groups.
+        impossible id; UnknownTopicOrPartitionError for a new group whose partition of `__consumer_offsets` is not in
+        the root, or not known; as read_groups.
     """
     name = checked_group(group)
     found = next(iter(groups_in(store, groups=[name]) if GROUP_OFFSETS_TOPIC in store.topics else ()), None)
+    if found is None:
+        check_place(store, name)
     if found is not None and found.type == SHARE:
         raise GroupStateError(f"group {group!r}: expected one with committed offsets, found a share group")
     if found is not None and found.members:

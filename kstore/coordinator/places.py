@@ -1,8 +1,8 @@
 """CoordinatorPlaces: which partition of an internal topic has the records of a group or a transactional id.
 
 That is the hash of the name modulo the number of partitions that the topic has in its cluster. A root need not have all
-of them: a cluster of several brokers, or a broker with several log.dirs, spreads them, and no file of a root has their
-number. It is inferred from the names that are in the partitions.
+of them: a cluster of several brokers, or a broker with several log.dirs, spreads them. `__cluster_metadata` has their
+number; in a root without it, it is inferred from the names that are in the partitions.
 """
 
 from __future__ import annotations
@@ -24,11 +24,15 @@ _creating = threading.Lock()
 
 
 class _Layout(NamedTuple):
-    """The partitions of a topic: those in the store, how many its cluster has, and in which each name has records."""
+    """The partitions of a topic: those in the store, how many its cluster has, and in which each name has records.
+
+    other_total: how many it may have just as well, None if nothing else fits.
+    """
 
     numbers: tuple[int, ...] = ()
     total: int = 0
     homes: Mapping[bytes, set[int]] = {}
+    other_total: int | None = None
 
     def fits(self, count: int) -> bool:
         """Whether all names are where their hashes put them among `count` partitions."""
@@ -38,9 +42,11 @@ class _Layout(NamedTuple):
 class CoordinatorPlaces:
     """The partition of each name (group or transactional id) in one internal topic of a store.
 
-    A name with records stays in its partition. Another one gets its hash modulo the partition count of the topic:
-    default_count if the store has that many, or if it has fewer and all known names fit that count; else the number in
-    the store, if they are numbered without a gap.
+    A name with records stays in its partition. Another one gets its hash modulo the partition count of the topic: that
+    of the cluster's metadata, if the root holds it; default_count if the store has that many, or if it has fewer and
+    all known names fit that count; else the number in the store, if they are numbered without a gap. If both of the
+    last two fit, only a name that both put into the same partition has a place, but in a root that kstore made: that
+    has all of them.
     Args: default_count: the partition count of the topic in its cluster, unless the store proves another one.
     Threads: safe.
     Cost: reads all of the topic once, unless the store has the default number of partitions.
@@ -70,6 +76,12 @@ class CoordinatorPlaces:
         homes, number = layout.homes.get(encoded), _number_of(encoded, layout.total)
         if homes is not None and number not in homes:
             number = max(homes)
+        elif homes is None and layout.other_total is not None and number != _number_of(encoded, layout.other_total):
+            raise UnknownTopicOrPartitionError(
+                f"{name!r} belongs in partition {number} if {self._topic} has {layout.total} partitions in its "
+                f"cluster, and in {_number_of(encoded, layout.other_total)} if it has {layout.other_total}; the store "
+                f"has {len(numbers)} of them, and does not show which it is"
+            )
         if number not in numbers:
             raise UnknownTopicOrPartitionError(
                 f"{name!r} belongs in partition {number} of the {layout.total} of {self._topic}; the store has only "
@@ -81,13 +93,19 @@ class CoordinatorPlaces:
         default, count = self._default_count, numbers[-1] + 1
         if numbers == tuple(range(default)):
             return _Layout(numbers, default)
+        facts = self._store.cluster_facts()
+        known = facts.partition_counts.get(self._topic)
+        if known is not None and known >= count:
+            return _Layout(numbers, known)
         homes: dict[bytes, set[int]] = {}
         for name, number in self._names(numbers):
             homes.setdefault(name, set()).add(number)
         layout = _Layout(numbers, count, homes)
         may_be_default = count < default and layout.fits(default)
         if len(numbers) == count:
-            return layout._replace(total=default) if may_be_default and not layout.fits(count) else layout
+            if may_be_default and not layout.fits(count):
+                return layout._replace(total=default)
+            return layout._replace(other_total=default) if may_be_default and not facts.is_own else layout
         if not may_be_default:
             raise UnknownTopicOrPartitionError(
                 f"expected all partitions of {self._topic}, or some of {default}, to tell which of them a name belongs "

@@ -6,13 +6,25 @@ kstore.store's Store and WritableStore implement them.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Protocol
 
 from kstore.config import LogConfig
 from kstore.record import MemoryRecords, Record, RecordBatch
 from kstore.record.validation import AppendOrigin
 from kstore.types import Ack, TopicPartition
+
+
+class ClusterFacts(NamedTuple):
+    """What the root of a store says of the cluster that it belongs to.
+
+    partition_counts: by topic, features: levels by name, both by `__cluster_metadata`, empty where the root does not
+    hold it. is_own: kstore made the root and no cluster has it, so that no other root has partitions of its topics.
+    """
+
+    partition_counts: Mapping[str, int] = {}
+    features: Mapping[str, int] = {}
+    is_own: bool = False
 
 
 class LeaderEpochs(Protocol):
@@ -53,6 +65,8 @@ class ReadableStore(Protocol):
     def topics(self) -> tuple[str, ...]: ...
 
     def topic_id(self, topic: str) -> uuid.UUID | None: ...
+
+    def cluster_facts(self) -> ClusterFacts: ...
 
     def incarnation(self, topic: str, partition: int) -> object: ...
 

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 from kstore._deprecated import with_old_names
 from kstore._html import table_html
 from kstore.config import LogConfig
+from kstore.coordinator.store import ClusterFacts
 from kstore.env import ENOENT, Arrivals, Closing, Env, Listeners, join_path
 from kstore.errors import KStoreError, LogClosedError, LogNotFoundError, checked_index
 from kstore.log.files.names import PartitionDirectory, partitions_of_root
@@ -24,6 +25,7 @@ from kstore.log.reads import Isolation
 from kstore.record import Record
 from kstore.record.decoding import deserializer_of
 from kstore.serializers import Deserializer
+from kstore.store.settings.cluster import read_cluster_facts
 from kstore.types import TopicPartition
 
 _SomeLog = TypeVar("_SomeLog", bound=Log)
@@ -146,6 +148,14 @@ class RootLogs(Closing, Generic[_SomeLog]):
         with self._mutex:
             self._check_open()
             return self._logs.log(self._directory(TopicPartition(topic, checked_index("partition", partition))))
+
+    def cluster_facts(self) -> ClusterFacts:
+        """Return what the root says of the cluster that it belongs to, as it is now.
+
+        Raises: StorageError.
+        Cost: reads the latest snapshot of `__cluster_metadata`, and its log from there on, if the root holds it.
+        """
+        return read_cluster_facts(self.root, self._env)
 
     def incarnation(self, topic: str, partition: int) -> PartitionDirectory | None:
         """Return the partition's identity token, None if it does not exist; a re-created partition gets a new one."""

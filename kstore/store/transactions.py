@@ -11,19 +11,19 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kstore.coordinator.store import ClusterFacts
 from kstore.coordinator.transaction.coordinator import coordinator_of
 from kstore.coordinator.transaction.log import PARTITION_COUNT, states_in
 from kstore.coordinator.transaction.state import MAX_TRANSACTION_TIMEOUT_MS, TransactionState, TransactionStatus
 from kstore.env import DEFAULT_ENV, Env, StrPath, join_path
-from kstore.errors import CorruptCheckpointError, KStoreError, TransactionStateError
+from kstore.errors import KStoreError, TransactionStateError
 from kstore.log.files.checkpoints import read_leader_epoch_checkpoint
-from kstore.log.files.names import CLUSTER_METADATA_TOPIC, LEADER_EPOCH_CHECKPOINT
+from kstore.log.files.names import LEADER_EPOCH_CHECKPOINT
 from kstore.log.log import Log
 from kstore.log.state.transactions import OpenTransaction
 from kstore.record import ControlRecordType, EndTransactionMarker, with_end_transaction_marker
 from kstore.record.schemas.topics import coordinator_partition
 from kstore.record.validation import AppendOrigin
-from kstore.store.settings.file import read_settings
 from kstore.store.store import Store, WritableStore, open_store
 from kstore.types import TRANSACTION_STATE_TOPIC, TopicPartition
 
@@ -236,7 +236,7 @@ class _Coordinators:
                 continue
             self.states |= found
             homes |= dict.fromkeys(found, number)
-        self.has_all = is_whole and _are_all(numbers, homes, is_own=_is_own(store))
+        self.has_all = is_whole and _are_all(numbers, homes, store.cluster_facts())
         self._by_producer = {state.producer.producer_id: state for state in self.states.values()}
 
     def view_of(
@@ -254,27 +254,20 @@ class _Coordinators:
         return state, KNOWN, ""
 
 
-def _are_all(numbers: list[int], homes: dict[str, int], *, is_own: bool) -> bool:
-    """Return whether these are all partitions of `__transaction_state`: numbered without a gap, with each id where its
-    hash puts it, and as many as is usual, or in a root of kstore's own.
+def _are_all(numbers: list[int], homes: dict[str, int], facts: ClusterFacts) -> bool:
+    """Return whether these are all partitions of `__transaction_state`: as many as it has in its cluster; where that is
+    not known, numbered without a gap, with each id where its hash puts it, and as many as is usual, or in a root of
+    kstore's own.
 
     The hashes alone do not show it: ids of the partitions 0 to 9 of 50 are where they would be among 10.
     """
     count = len(numbers)
-    if not count or numbers != list(range(count)) or not (is_own or count >= PARTITION_COUNT):
+    known = facts.partition_counts.get(TRANSACTION_STATE_TOPIC)
+    if known is not None:
+        return numbers == list(range(known))
+    if not count or numbers != list(range(count)) or not (facts.is_own or count >= PARTITION_COUNT):
         return False
     return all(coordinator_partition(name, partition_count=count) == number for name, number in homes.items())
-
-
-def _is_own(store: Store | WritableStore) -> bool:
-    """Whether kstore made the root and no cluster has it, so that no other root has partitions of its topics."""
-    if CLUSTER_METADATA_TOPIC in store.topics or not store.partitions:
-        return False
-    place = store.incarnation(*store.partitions[0])
-    try:
-        return place is not None and read_settings(place.root, place.env).defaults is not None
-    except CorruptCheckpointError:
-        return False
 
 
 def _undecided_in(
@@ -333,12 +326,16 @@ def _markers_of(store: Store | WritableStore, state: TransactionState) -> Iterat
 
 
 def _coordinator_epoch(store: Store | WritableStore, transactional_id: str) -> int:
-    """Return the epoch of the coordinator of an id: the leader epoch of its partition, 0 if it has none."""
+    """Return the epoch of the coordinator of an id: the leader epoch of its partition, 0 if it has none.
+
+    An epoch that begins at the log end, in which nothing was written, does not count: who opens the log forgets it.
+    """
     for topic, number in store.partitions:
         if topic == TRANSACTION_STATE_TOPIC and transactional_id in states_in(store.log(topic, number)):
             directory = store.incarnation(topic, number)
             if directory is not None:
                 path = join_path(directory.path, LEADER_EPOCH_CHECKPOINT)
-                entries = read_leader_epoch_checkpoint(path, directory.env)
-                return entries[-1].epoch if entries else 0
+                end = store.log(topic, number).log_end_offset
+                entries = read_leader_epoch_checkpoint(path, directory.env) or ()
+                return max((entry.epoch for entry in entries if entry.start_offset < end), default=0)
     return 0

@@ -17,7 +17,8 @@ from kstore import (
     read_groups,
     reset_offsets,
 )
-from kstore.record.schemas.topics import encode_group_record
+from kstore.log.files.names import TOPIC_SETTINGS
+from kstore.record.schemas.topics import coordinator_partition, encode_group_record
 from kstore.record.validation import AppendOrigin
 from tests.cli.runner import runner
 
@@ -256,3 +257,17 @@ def test_numbers_without_end_are_wrong_use(kstore, root, arguments):
     run = kstore("groups", root, "--group", "g", "--reset", *topics, *arguments)
     assert (run.status, run.out) == (2, "")
     assert committed(root) == {T0: 5, T1: 0}
+
+
+def test_a_new_group_whose_partition_is_not_in_the_root_is_not_reset(kstore, root):
+    """By its three of fifty partitions a broker's root is like one with three."""
+    with open_store(root, "a") as store:
+        store.delete_topic(OFFSETS)
+        store.create_topic(OFFSETS, 3)
+    (root / TOPIC_SETTINGS).unlink()
+    new = next(name for name in map("n{}".format, range(99)) if coordinator_partition(name, partition_count=50) > 2)
+    for more in (["--dry-run"], []):
+        run = kstore("groups", root, "--group", new, "--reset", "--topic", "t", "--to-latest", *more)
+        assert (run.status, run.out) == (2, "")
+        assert "does not show which it is" in run.err
+    assert read_groups(root) == ()

@@ -11,9 +11,11 @@ import pytest
 from kstore import Consumer, Producer, TopicPartition, open_store
 from kstore.coordinator.places import CoordinatorPlaces
 from kstore.errors import UnknownTopicOrPartitionError
+from kstore.log.files.names import TOPIC_SETTINGS
 from kstore.record import Record
 from kstore.record.schemas.topics import coordinator_partition
 from kstore.store.store import WritableStore
+from tests.golden.sets import unpack
 from tests.making.batches import flip_bit
 
 OFFSETS, STATE = "__consumer_offsets", "__transaction_state"
@@ -87,6 +89,34 @@ def test_a_group_whose_partition_is_elsewhere_is_refused(root: Path) -> None:
         for call in (consumer.poll, consumer.committed, lambda: consumer.commit({T0: 1})):
             with pytest.raises(UnknownTopicOrPartitionError, match="belongs in partition 2 of the 50 of"):
                 call()
+
+
+def test_the_first_partitions_of_a_cluster_s_topic_do_not_take_a_group_of_another_one(root: Path) -> None:
+    """Ten partitions of fifty are numbered as ten of ten."""
+    keep(root, OFFSETS, set(range(10)))
+    (root / TOPIC_SETTINGS).unlink()
+    with open_store(root, "a") as store:
+        for number in (33, 13):
+            with pytest.raises(UnknownTopicOrPartitionError, match=f"partition 3 if .* and in {number} if it has 50"):
+                commit(store, name_in(number), 1)
+        commit(store, name_in(7), 1)
+        assert [store.log(OFFSETS, number).log_end_offset for number in (3, 7)] == [0, 1]
+
+
+def test_the_metadata_of_the_cluster_says_how_many_partitions_there_are(tmp_path: Path) -> None:
+    source, root = unpack("main-4.4.0", "trees") / "data", tmp_path / "root"
+    for name in ("__cluster_metadata-0", f"{OFFSETS}-0"):
+        shutil.copytree(source / name, root / name)
+    count = len(list(source.glob(f"{OFFSETS}-*")))
+    assert count > 1
+    with open_store(root) as store:
+        places = CoordinatorPlaces(store, OFFSETS, default_count=50)
+        for name in map("g{}".format, range(20)):
+            if placed(name, count) == 0:
+                assert places.place_of(name).partition == 0
+            else:
+                with pytest.raises(UnknownTopicOrPartitionError, match=f"of the {count} of"):
+                    places.place_of(name)
 
 
 def test_a_number_of_partitions_that_nothing_tells_is_refused_but_for_groups_that_are_there(root: Path) -> None:

@@ -2,7 +2,7 @@
 
 kstore and a real broker write one root by turns, and so do their producers; kstore and Kafka's UnifiedLog take the same
 random histories; kstore reads and verifies while a broker writes; a broker loads what kstore exported, and what it
-recovered.
+recovered; kstore's commands of an operator show and do on a broker's directories what Kafka's tools do.
 Needs Maven and a JDK; the jars are kept in build/interop. Ends with 1 if a case differs or the tools can't be had.
 """
 
@@ -22,6 +22,7 @@ from tests.interop.comparison import Line, bytes_problem, reading_problem, recor
 from tests.interop.histories import running as histories
 from tests.interop.programs import CLIENTS, Client, Unavailable, build, reports, require_tools
 from tests.interop.recipes import recipe
+from tests.interop.tools import lane as tools
 from tests.making import matrix
 from tests.making.in_memory import IN_MEMORY
 from tests.making.matrix import Case
@@ -42,6 +43,7 @@ WITH_A_BROKER = {
     "producer": producing.steps,
     "archive": archive.steps,
     "groups": groups.steps,
+    "tools": tools.steps,
 }
 LIVE = "live"
 RECOVERED = "recovered"

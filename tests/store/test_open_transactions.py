@@ -4,6 +4,8 @@ Method: stores whose producers stop in their transactions; every answer also wit
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from kstore import (
@@ -18,11 +20,13 @@ from kstore import (
 )
 from kstore.coordinator.transaction.coordinator import TransactionCoordinator
 from kstore.errors import TransactionStateError
-from kstore.log.files.names import TOPIC_SETTINGS
+from kstore.log.files.checkpoints import EpochEntry, write_leader_epoch_checkpoint
+from kstore.log.files.names import LEADER_EPOCH_CHECKPOINT, TOPIC_SETTINGS
 from kstore.record import ControlRecordType, EndTransactionMarker, with_end_transaction_marker
 from kstore.record.control import control_record_value
 from kstore.record.validation import AppendOrigin
 from kstore.types import TRANSACTION_STATE_TOPIC
+from tests.golden.sets import unpack
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 LIMIT_MS = 15 * 60 * 1000
@@ -228,3 +232,30 @@ def test_a_transaction_is_aborted_once(store):
     abort_transaction(store, one)
     with pytest.raises(TransactionStateError, match="found none"):
         abort_transaction(store, one)
+
+
+def test_a_plan_has_the_coordinator_epoch_that_is_written(store, tmp_path):
+    """A broker that only started has an epoch at the log end, which is forgotten when the log is opened again."""
+    abandoned(store, "x", (0,))
+    store.close()
+    checkpoint = tmp_path / "root" / f"{TRANSACTION_STATE_TOPIC}-0" / LEADER_EPOCH_CHECKPOINT
+    with open_log(checkpoint.parent) as log:
+        write_leader_epoch_checkpoint(str(checkpoint), [EpochEntry(0, 0), EpochEntry(4, log.log_end_offset)])
+    with open_store(tmp_path / "root") as reader:
+        (planned,) = planned_markers(reader, only(read_transactions(reader).undecided))
+    with open_store(tmp_path / "root", "a") as writer:
+        (written,) = abort_transaction(writer, only(read_transactions(writer).undecided))
+        (end,) = markers_of(writer.log("t"))
+    assert planned == written
+    assert planned.coordinator_epoch == end.coordinator_epoch
+
+
+def test_the_metadata_of_the_cluster_shows_whether_the_root_has_all_states(tmp_path):
+    source, root = unpack("main-4.4.0", "trees") / "data", tmp_path / "root"
+    states = [path.name for path in source.glob(f"{TRANSACTION_STATE_TOPIC}-*")]
+    assert 1 < len(states) < 50
+    for name in ("__cluster_metadata-0", "txn-0", *states):
+        shutil.copytree(source / name, root / name)
+    assert read_transactions(root).has_all_states
+    shutil.rmtree(root / max(states))
+    assert not read_transactions(root).has_all_states

@@ -14,7 +14,7 @@ from kstore.cli.output import Column, printable
 from kstore.cli.render import JSON_TEXT, plain_value
 from kstore.consumer.groups import delete_group, delete_offsets, group_to_change, reset_offsets
 from kstore.env import DEFAULT_ENV, lines_of, open_foreign, shown_path
-from kstore.errors import GroupStateError
+from kstore.errors import GroupStateError, UnknownTopicOrPartitionError
 from kstore.store.store import Store, WritableStore, open_store
 from kstore.types import GROUP_OFFSETS_TOPIC, MAX_OFFSET, TopicPartition
 
@@ -181,7 +181,7 @@ def run(wanted: ChangeWanted, out: Output, *, is_json: bool) -> int:
 def _change(store: Store | WritableStore, wanted: ChangeWanted, out: Output, *, is_json: bool) -> None:
     try:
         found = {name: group_to_change(store, name) for name in wanted.groups}
-    except (GroupStateError, ValueError) as error:
+    except (GroupStateError, UnknownTopicOrPartitionError, ValueError) as error:
         raise WrongUseError(str(error)) from error
     if wanted.action == RESET:
         (name,) = wanted.groups

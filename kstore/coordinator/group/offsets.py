@@ -72,6 +72,16 @@ def checked_offsets(
     return checked
 
 
+def check_place(store: ReadableStore, group: str) -> None:
+    """Check that a store has the partition of `__consumer_offsets` in which a group's offsets belong, or none of it.
+
+    Raises: UnknownTopicOrPartitionError.
+    """
+    places = CoordinatorPlaces(store, GROUP_OFFSETS_TOPIC, default_count=PARTITION_COUNT)
+    if places.numbers:
+        places.place_of(group)
+
+
 class CommittedOffsets:
     """The committed offsets of one group, read from a store.
 

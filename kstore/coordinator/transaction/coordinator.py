@@ -110,6 +110,8 @@ class TransactionCoordinator:
                 producer=producer,
                 timeout_ms=timeout_ms,
                 last_update_ms=self._clock.wall_clock_ms(),
+                record_version=0 if entry.state is None else entry.state.record_version,
+                tagged={} if entry.state is None else entry.state.tagged,
             )
             self._save(entry, new_state, ack=ack)
             return producer

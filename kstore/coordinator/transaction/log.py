@@ -5,6 +5,8 @@ A module of its own, because states are read without a coordinator too, from a r
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from kstore.config import MIB, LogConfig
 from kstore.coordinator.places import CoordinatorTopic
 from kstore.coordinator.store import CoordinatorLog, CoordinatorStore, ReadableLog
@@ -48,6 +50,11 @@ class TransactionLog(CoordinatorTopic):
             store, TRANSACTION_STATE_TOPIC, config=TRANSACTION_STATE_CONFIG, partition_count=partition_count
         )
 
+    @cached_property
+    def _version(self) -> int:
+        """The least version of a record's value: 1 in a cluster with transaction.version 1 or more (KIP-890)."""
+        return min(self._store.cluster_facts().features.get("transaction.version", 0), 1)
+
     def number_of(self, transactional_id: str) -> int:
         """Return the number of the partition for an id.  Raises: as partition_of()."""
         return self.partition_of(transactional_id).partition
@@ -58,7 +65,7 @@ class TransactionLog(CoordinatorTopic):
 
     def append(self, state: TransactionState, *, ack: Ack) -> None:
         """Append the state of an id.  Raises: StorageError and the other errors of an append."""
-        key, value = state.to_record()
+        key, value = state.to_record(version=self._version)
         builder = MemoryRecordsBuilder()
         builder.append(timestamp_ms=max(state.last_update_ms, NO_TIMESTAMP), key=key, value=value)
         log = self.log(self.number_of(state.transactional_id))

@@ -5,13 +5,18 @@ Nothing here reads, appends or waits: a coordinator appends a state before it ac
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import groupby
 from typing import Any
 
-from kstore.coordinator.producer_ids import MAX_PRODUCER_EPOCH, ProducerIdAndEpoch, random_producer_id
+from kstore.coordinator.producer_ids import (
+    MAX_PRODUCER_EPOCH,
+    NO_PRODUCER,
+    ProducerIdAndEpoch,
+    random_producer_id,
+)
 from kstore.errors import (
     InvalidProducerEpochError,
     InvalidRecordError,
@@ -20,6 +25,7 @@ from kstore.errors import (
     TransactionStateError,
 )
 from kstore.record import ControlRecordType, EndTransactionMarker, MemoryRecords, with_end_transaction_marker
+from kstore.record.schemas.schema import TAGGED_FIELDS
 from kstore.record.schemas.topics import DecodedMessage, decode_transaction_record, encode_transaction_record
 from kstore.types import NO_TIMESTAMP, TopicPartition
 
@@ -40,6 +46,10 @@ class TransactionStatus(IntEnum):
     PREPARE_EPOCH_FENCE = 7
 
 
+# Fields of a record of version 1 that have tags (KIP-890).
+_NEXT_PRODUCER_ID, _PREVIOUS_PRODUCER_ID = "nextProducerId", "previousProducerId"
+_NEXT_PRODUCER_EPOCH, _CLIENT_VERSION = "nextProducerEpoch", "clientTransactionVersion"
+_TAGGED = (_PREVIOUS_PRODUCER_ID, _NEXT_PRODUCER_ID, _NEXT_PRODUCER_EPOCH, _CLIENT_VERSION, TAGGED_FIELDS)
 _PREPARED = (TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT)
 
 
@@ -48,6 +58,7 @@ class TransactionState:
     """The state of one transactional id: its producer and its current transaction, or the last one if none is open.
 
     Times are milliseconds since 1970, -1 for none; timeout_ms limits how long a transaction may stay open.
+    record_version: of the value of its record; tagged: the fields that only version 1 has, as they were read.
     Source: Kafka TransactionMetadata.
     """
 
@@ -58,6 +69,8 @@ class TransactionState:
     partitions: frozenset[TopicPartition] = frozenset()
     last_update_ms: int = NO_TIMESTAMP
     start_ms: int = NO_TIMESTAMP
+    record_version: int = 0
+    tagged: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_ongoing(self) -> bool:
@@ -116,6 +129,8 @@ class TransactionState:
             partitions=added,
             last_update_ms=now_ms,
             start_ms=self.start_ms if self.is_ongoing else now_ms,
+            # The producers of this coordinator keep their epoch from one transaction to the next.
+            tagged={name: value for name, value in self.tagged.items() if name != _CLIENT_VERSION},
         )
 
     def fenced(self) -> TransactionState:
@@ -138,10 +153,21 @@ class TransactionState:
         return replace(self, status=status, last_update_ms=now_ms)
 
     def completed(self, now_ms: int) -> TransactionState:
-        """Return the state after all markers of a decided transaction were written."""
+        """Return the state after all markers of a decided transaction were written.
+
+        A producer whose epochs are used up goes on with the id that it was promised.
+        """
         is_commit = self.status is TransactionStatus.PREPARE_COMMIT
+        producer, tagged = self.producer, dict(self.tagged)
+        next_id = tagged.pop(_NEXT_PRODUCER_ID, NO_PRODUCER.producer_id)
+        tagged.pop(_NEXT_PRODUCER_EPOCH, None)
+        if next_id != NO_PRODUCER.producer_id:
+            tagged[_PREVIOUS_PRODUCER_ID] = producer.producer_id
+            producer = ProducerIdAndEpoch(next_id, 0)
         return replace(
             self,
+            producer=producer,
+            tagged=tagged,
             status=TransactionStatus.COMPLETE_COMMIT if is_commit else TransactionStatus.COMPLETE_ABORT,
             partitions=frozenset(),
             last_update_ms=now_ms,
@@ -160,8 +186,8 @@ class TransactionState:
             producer_epoch=self.producer.epoch,
         )
 
-    def to_record(self) -> tuple[bytes, bytes | None]:
-        """Return key and value of the record for this state, version 0."""
+    def to_record(self, *, version: int = 0) -> tuple[bytes, bytes | None]:
+        """Return key and value of the record for this state, in the given version or that in which it was read."""
         fields = {
             "producerId": self.producer.producer_id,
             "producerEpoch": self.producer.epoch,
@@ -170,8 +196,9 @@ class TransactionState:
             "transactionPartitions": self._partitions_by_topic(),
             "transactionLastUpdateTimestampMs": self.last_update_ms,
             "transactionStartTimestampMs": self.start_ms,
+            **self.tagged,
         }
-        return encode_transaction_record(self.transactional_id, fields)
+        return encode_transaction_record(self.transactional_id, fields, version=max(version, self.record_version))
 
     def _partitions_by_topic(self) -> list[dict[str, Any]] | None:
         if self.status is TransactionStatus.EMPTY:
@@ -214,6 +241,8 @@ def read_transaction_state(key: bytes | None, value: bytes | None) -> tuple[str 
         ),
         last_update_ms=fields["transactionLastUpdateTimestampMs"],
         start_ms=fields["transactionStartTimestampMs"],
+        record_version=record.value.version,
+        tagged={name: fields[name] for name in _TAGGED if name in fields},
     )
 
 

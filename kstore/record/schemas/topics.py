@@ -196,11 +196,13 @@ def decode_share_state_record(key: bytes | None, value: bytes | None) -> Coordin
     return _coordinator_record(key, value, SHARE_STATE_KEYS, SHARE_STATE_VALUES)
 
 
-def encode_transaction_record(transactional_id: str, fields: Mapping[str, Any] | None) -> tuple[bytes, bytes | None]:
+def encode_transaction_record(
+    transactional_id: str, fields: Mapping[str, Any] | None, *, version: int = 0
+) -> tuple[bytes, bytes | None]:
     """Return key and value of a record of `__transaction_state`; the value is None if `fields` is.
 
-    Both have version 0, which brokers of all versions can read.
-    Args: fields: in the form that decode_transaction_record returns.
+    Args: fields: in the form that decode_transaction_record returns; version: of the value: 0, which brokers of all
+        versions can read, or 1, which has tagged fields and which brokers from 3.5 on can read.
     Raises: ValueError for a field that is missing or out of range for its type.
     """
     type_id = 0
@@ -208,7 +210,6 @@ def encode_transaction_record(transactional_id: str, fields: Mapping[str, Any] |
     key = INT16.pack(type_id) + encode_message(_schemas(TRANSACTION_KEYS)[type_id], key_fields, version=type_id)
     if fields is None:
         return key, None
-    version = 0
     value = encode_message(_schemas(TRANSACTION_VALUES)[type_id], fields, version=version)
     return key, INT16.pack(version) + value
 

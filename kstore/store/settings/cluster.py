@@ -11,11 +11,14 @@ from typing import Any
 from uuid import UUID
 
 from kstore.config import LogConfig
+from kstore.coordinator.store import ClusterFacts
 from kstore.env import Env, join_path
+from kstore.errors import CorruptCheckpointError
 from kstore.log.files.checkpoints import malformed
 from kstore.log.files.names import CLUSTER_METADATA_TOPIC, PartitionDirectory
 from kstore.store.metadata.image import TOPIC_RESOURCE
 from kstore.store.metadata.replay import read_metadata
+from kstore.store.settings.file import read_settings
 from kstore.types import TopicPartition
 
 _METADATA = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
@@ -63,6 +66,23 @@ def read_cluster_topics(root: str, env: Env) -> dict[str, ClusterTopic] | None:
         topic.name: _topic_of(topic.topic_id, image.configs.get((TOPIC_RESOURCE, topic.name), {}))
         for topic in image.topics.values()
     }
+
+
+def read_cluster_facts(root: str, env: Env) -> ClusterFacts:
+    """Return what a root says of its cluster; of one whose metadata is damaged nothing is known.
+
+    Raises: StorageError.
+    Cost: as read_cluster_topics.
+    """
+    directory = PartitionDirectory(_METADATA, join_path(root, str(_METADATA)), root, env)
+    try:
+        if env.stat(directory.path) is None:
+            return ClusterFacts(is_own=read_settings(root, env).defaults is not None)
+        image = read_metadata(directory).image
+    except CorruptCheckpointError:
+        return ClusterFacts()
+    counts = {topic.name: max(topic.partitions, default=-1) + 1 for topic in image.topics.values()}
+    return ClusterFacts(counts, image.features)
 
 
 def _topic_of(topic_id: UUID, texts: Mapping[str, str]) -> ClusterTopic:

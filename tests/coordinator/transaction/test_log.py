@@ -9,6 +9,7 @@ import pytest
 
 from kstore import open_store
 from kstore.coordinator.producer_ids import ProducerIdAndEpoch
+from kstore.coordinator.store import ClusterFacts
 from kstore.coordinator.transaction.log import TransactionLog, states_in
 from kstore.coordinator.transaction.state import TransactionState
 from kstore.errors import InvalidRecordError
@@ -66,3 +67,16 @@ def test_malformed_state_is_refused_and_a_record_of_another_kind_is_passed_over(
         append(store, 0, key, b"\0\0\1")
         with pytest.raises(InvalidRecordError):
             states_in(store.log(TRANSACTION_STATE_TOPIC))
+
+
+@pytest.mark.parametrize(("level", "version"), [(None, 0), (0, 0), (1, 1), (2, 1)])
+def test_states_have_the_version_that_the_transaction_version_of_the_cluster_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: int | None, version: int
+) -> None:
+    features = {} if level is None else {"transaction.version": level}
+    monkeypatch.setattr(WritableStore, "cluster_facts", lambda _: ClusterFacts(features=features))
+    with open_store(tmp_path / "root", "a") as store:
+        TransactionLog(store, partition_count=1).append(state_of("a"), ack="written")
+        (record,) = store.log(TRANSACTION_STATE_TOPIC).read()
+    assert record.value is not None
+    assert int.from_bytes(record.value[:2], "big") == version

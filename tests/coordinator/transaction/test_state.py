@@ -3,6 +3,8 @@ Method: states in memory; no store, no clock."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kstore.coordinator.producer_ids import MAX_PRODUCER_EPOCH, ProducerIdAndEpoch
@@ -15,6 +17,9 @@ from kstore.errors import (
     TransactionStateError,
 )
 from kstore.record import ControlRecordType, control_record_type
+from kstore.record.schemas.protocol import TaggedField
+from kstore.record.schemas.schema import TAGGED_FIELDS
+from kstore.record.schemas.topics import DecodedMessage, decode_transaction_record, encode_transaction_record
 from kstore.types import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -124,3 +129,61 @@ def test_record_with_an_unknown_status_is_refused() -> None:
     with pytest.raises(InvalidRecordError, match="expected 0 to 7, found 8") as raised:
         read_transaction_state(key, value[:at] + b"\x08" + value[at + 1 :])
     assert raised.value.found == 8
+
+
+def record_of_a_broker(**tagged: Any) -> TransactionState:
+    """A state as a broker with transaction.version 2 writes it."""
+    fields = {
+        "producerId": 9,
+        "producerEpoch": 3,
+        "transactionTimeoutMs": 7,
+        "transactionStatus": int(TransactionStatus.ONGOING),
+        "transactionPartitions": [{"topic": "t", "partitionIds": [0]}],
+        "transactionLastUpdateTimestampMs": 1,
+        "transactionStartTimestampMs": 1,
+        "clientTransactionVersion": 2,
+        **tagged,
+    }
+    state = read_transaction_state(*encode_transaction_record("id", fields, version=1))[1]
+    assert state is not None
+    return state
+
+
+def written_fields(state: TransactionState) -> tuple[int, dict[str, object]]:
+    value = decode_transaction_record(*state.to_record()).value
+    assert isinstance(value, DecodedMessage)
+    return value.version, dict(value.fields)
+
+
+def test_a_state_that_is_ended_keeps_the_version_and_the_tagged_fields_of_its_record() -> None:
+    state = record_of_a_broker(previousProducerId=4)
+    for one in (state.fenced().prepared(5, is_commit=False), state.prepared(5, is_commit=True).completed(6)):
+        version, fields = written_fields(one)
+        assert (version, fields["previousProducerId"], fields["clientTransactionVersion"]) == (1, 4, 2)
+
+
+def test_tagged_fields_of_a_later_kafka_are_kept() -> None:
+    later = {TAGGED_FIELDS: [TaggedField(9, b"later")]}
+    assert (
+        written_fields(record_of_a_broker(**later).prepared(5, is_commit=False))[1][TAGGED_FIELDS]
+        == later[TAGGED_FIELDS]
+    )
+
+
+def test_a_transaction_of_a_producer_of_kstore_does_not_raise_its_epoch_as_version_2_does() -> None:
+    version, fields = written_fields(record_of_a_broker().with_partitions([T1], 4))
+    assert (version, fields.get("clientTransactionVersion", 0)) == (1, 0)
+
+
+def test_a_producer_with_its_last_epoch_goes_on_with_the_id_it_was_promised() -> None:
+    done = record_of_a_broker(nextProducerId=77).prepared(5, is_commit=True).completed(6)
+    assert done.producer == ProducerIdAndEpoch(77, 0)
+    fields = written_fields(done)[1]
+    assert (fields["previousProducerId"], fields.get("nextProducerId", -1)) == (9, -1)
+
+
+def test_a_record_has_the_version_that_its_cluster_wants() -> None:
+    assert EMPTY.record_version == 0
+    value = decode_transaction_record(*EMPTY.to_record(version=1)).value
+    assert isinstance(value, DecodedMessage)
+    assert value.version == 1

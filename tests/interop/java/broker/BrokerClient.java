@@ -39,7 +39,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * <p>create TOPIC PARTITIONS NAME=VALUE... | delete TOPIC | consume TOPIC PARTITION ISOLATION | offsets TOPIC PARTITION
  * ISOLATION TIME... | produce TOPIC PARTITION CODEC COUNT plain|commit|abort [KEYS VALUE_BYTES [LABEL FIRST]] | group TOPIC
  * PARTITION GROUP PROTOCOL COUNT close|leave | committed TOPIC PARTITION GROUP | transact TOPIC PARTITION GROUP OFFSET
- * commit|abort | forget TOPIC PARTITION GROUP
+ * commit|abort | forget TOPIC PARTITION GROUP; and what AdminAnswers has
  *
  * <p>A group polls up to COUNT records and commits; its member closes, or is left without a word.
  *
@@ -84,6 +84,10 @@ public final class BrokerClient {
         }
         if (fields[0].equals("delete")) {
             admin.deleteTopics(List.of(fields[1])).all().get();
+            return;
+        }
+        if (AdminAnswers.knows(fields[0])) {
+            new AdminAnswers(admin, report).run(fields);
             return;
         }
         TopicPartition partition = new TopicPartition(fields[1], Integer.parseInt(fields[2]));

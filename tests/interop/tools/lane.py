@@ -1,0 +1,17 @@
+"""All comparisons with Kafka's tools, each with a broker of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.interop.store import Problems
+from tests.interop.tools import groups, transactions
+
+PARTS = {"transactions": transactions.steps, "groups": groups.steps}
+
+
+def steps(work: Path) -> Iterator[tuple[str, Problems]]:
+    for name, part in PARTS.items():
+        (work / name).mkdir()
+        yield from part(work / name)
