@@ -32,6 +32,10 @@ _TIME_AGO = re.compile(r"-([0-9]{1,15})(ms|[smhdw])")
 _TIME_WITH_UNIT = re.compile(r"([0-9]{1,18})(ms|s)")
 # Numbers that are a time from 2001 to 2099 in seconds, and in January or February 1970 in ms.
 _LIKELY_SECONDS = range(1_000_000_000, 4_100_000_001)
+_MILLION, _BILLION = 10**6, 10**9
+# Dates and times without the signs between, by how many digits they have.
+_DIGITS_OF_TIMES = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
+_YEARS = range(1970, 2100)
 
 
 class WrongUseError(Exception):
@@ -171,7 +175,8 @@ def parse_timestamp_ms(text: str, *, option: str, now_ms: int | None = None) -> 
     That is a number of ms; a number with the unit `s` or `ms`; how long ago (`-90m`, of ms, s, m, h, d, w); or an
     ISO-8601 time or date, in UTC if it has no zone.
     Args: now_ms: the time by which `ago` is meant, by default the clock's.
-    Raises: WrongUseError that names the option, also for a number that is a time of this century in seconds.
+    Raises: WrongUseError that names the option, also for a number that is no time of this century in ms, and one as
+        seconds, microseconds, nanoseconds, or the digits of a date.
     """
     timestamp_ms = _int64(text)
     if timestamp_ms is not None and timestamp_ms in _LIKELY_SECONDS:
@@ -180,6 +185,9 @@ def parse_timestamp_ms(text: str, *, option: str, now_ms: int | None = None) -> 
             f"or {text}ms for {_utc(int(text))}"
         )
     if timestamp_ms is not None:
+        other = _other_reading(text, timestamp_ms)
+        if other is not None:
+            raise WrongUseError(f"{option} {text} may be {other}; or write {text}ms for ms since the epoch")
         return timestamp_ms
     ago, number = _TIME_AGO.fullmatch(text), _TIME_WITH_UNIT.fullmatch(text)
     if ago is not None:
@@ -200,6 +208,20 @@ def parse_timestamp_ms(text: str, *, option: str, now_ms: int | None = None) -> 
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=timezone.utc)
     return -((EPOCH - moment) // MILLISECOND)
+
+
+def _other_reading(text: str, number: int) -> str | None:
+    """Return how a time of this century would be written that the digits may be meant as, None if they are none."""
+    written = _DIGITS_OF_TIMES.get(len(text))
+    if written is not None:
+        with suppress(ValueError):
+            moment = datetime.strptime(text, written)
+            if moment.year in _YEARS:
+                return f"a date: write {moment.date() if len(text) == 8 else moment.isoformat()} for it"
+    for unit, name in ((_MILLION, "microseconds"), (_BILLION, "nanoseconds")):
+        if number // unit in _LIKELY_SECONDS:
+            return f"{name}: write {number * 1000 // unit} for {_utc(number * 1000 // unit)}"
+    return None
 
 
 def _in_int64(timestamp_ms: int, text: str, option: str) -> int:

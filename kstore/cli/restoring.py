@@ -17,7 +17,7 @@ from kstore.log.files.selection import Offsets, Selection
 from kstore.types import MAX_OFFSET, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from kstore.archive.restoring.plan import RestoreWanted
     from kstore.cli.output import Output
@@ -66,7 +66,7 @@ class TypedOptions(NamedTuple):
                     topics=self.topic, partitions=self.partition, start_offset=None, end_offset=ends
                 ),
                 until=times,
-                rename=dict(_renamed(text) for text in self.rename or ()),
+                rename=_renames(self.rename or ()),
                 topic_as=self.topic_as,
                 open_transactions=self.open_transactions,
             )
@@ -116,6 +116,16 @@ def _by_partition(
         raise WrongUseError(f"{option} names partitions that are not restored: {', '.join(map(str, unknown))}")
     bounds = {name: named.get(name, rest) for name in there}
     return {name: bound for name, bound in bounds.items() if bound is not None} or None
+
+
+def _renames(texts: Iterable[str]) -> dict[str, str]:
+    """Return the new names by the old.  Raises: WrongUseError for two of one topic."""
+    renames: dict[str, str] = {}
+    for text in texts:
+        old, new = _renamed(text)
+        if renames.setdefault(old, new) != new:
+            raise WrongUseError(f"--rename gives {old} two names: {renames[old]} and {new}")
+    return renames
 
 
 def _renamed(text: str) -> tuple[str, str]:

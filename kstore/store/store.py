@@ -278,9 +278,10 @@ class WritableStore(RootLogs[WritableLog]):
         Args: topic_id: its id in a cluster, random by default; config: what differs in it from the config of the store
             is kept in the root, and holds for later openings too; a mapping has just that, by the names of LogConfig;
             exist_ok: leave a topic that exists as it is, and return its id (ZERO_UUID without one).
-        Raises: InvalidTopicError for a name that Kafka does not allow; TopicExistsError; ValueError, TypeError for an
-            invalid id or settings; StorageError, with the partitions created up to then, and without the settings if
-            there is none; CorruptCheckpointError, see change_topic_config.
+        Raises: InvalidTopicError for a name that Kafka does not allow, alone or beside that of another topic;
+            TopicExistsError; ValueError, TypeError for an invalid id or settings; StorageError, with the partitions
+            created up to then, and without the settings if there is none; CorruptCheckpointError, see
+            change_topic_config.
         """
         check_topic_name(name, self.root)
         partitions = checked_int("partitions", partitions, least=1, greatest=MAX_PARTITION)

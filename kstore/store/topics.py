@@ -67,6 +67,7 @@ class StoreTopics:
         """
         if name in self._logs.topics:
             raise TopicExistsError(f"topic {name!r} already exists in {self._root}", path=self._root)
+        check_no_collision(name, self._logs.topics, self._root)
         if name in self._settings.deleting:
             self._finish_deletion(name, store)
         self._settings.begin_creation(name, config)
@@ -169,6 +170,19 @@ class StoreTopics:
         directories = directories_of_topic(self._root, topic, self._env)
         self.deleted.take(directories)
         forget_partitions(self._root, frozenset(directory.topic_partition for directory in directories), self._env)
+
+
+def check_no_collision(name: str, topics: Iterable[str], root: str) -> None:
+    """Raise InvalidTopicError if a topic differs from another only by `.` and `_`, which are one in names of metrics.
+
+    Source: Kafka Topic.hasCollision.
+    """
+    for other in topics:
+        if other != name and other.replace(".", "_") == name.replace(".", "_"):
+            raise InvalidTopicError(
+                f"topic {name!r} collides with {other!r} in {root}: Kafka allows no topics that differ only by . and _",
+                path=root,
+            )
 
 
 def check_topic_name(name: str, root: str) -> None:

@@ -87,6 +87,29 @@ def test_number_that_is_seconds_of_this_century_asks_for_a_unit(text):
         parse_timestamp_ms(text, option="--since")
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("20240501", "a date: write 2024-05-01 for it; or write 20240501ms for ms"),
+        ("19700101", "a date: write 1970-01-01 for it"),
+        ("202405011200", "a date: write 2024-05-01T12:00:00 for it"),
+        ("20240501120000", "a date: write 2024-05-01T12:00:00 for it"),
+        ("1714564800000000", "microseconds: write 1714564800000 for 2024-05-01T12:00:00Z"),
+        ("1714564800000000123", "nanoseconds: write 1714564800000 for 2024-05-01T12:00:00Z"),
+    ],
+)
+def test_number_that_is_a_date_or_another_unit_of_this_century_asks(text, hint):
+    with pytest.raises(WrongUseError, match=f"--since {text} may be {hint}"):
+        parse_timestamp_ms(text, option="--since")
+    if len(text) < 19:
+        assert parse_timestamp_ms(f"{text}ms", option="--since") == int(text)
+
+
+@pytest.mark.parametrize("text", ["0", "7", "20241301", "21000101", "1714564800000", "-1", "-20240501", str(2**63 - 1)])
+def test_number_that_is_nothing_else_is_ms(text):
+    assert parse_timestamp_ms(text, option="--since") == int(text)
+
+
 @pytest.mark.parametrize("text", ["-9999999999999999999999h", "-999999999999999w", "999999999999999999s", "-1y", "5h"])
 def test_time_beyond_64_bits_or_of_another_unit_is_wrong_use(text):
     with pytest.raises(WrongUseError, match="--since must be"):

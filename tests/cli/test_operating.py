@@ -5,14 +5,17 @@ Method: roots that kstore writes, some with the metadata of a cluster; the files
 from __future__ import annotations
 
 import json
+import shutil
 import uuid
 
 import pytest
 
 from kstore import Record, open_log, open_store
 from kstore.config import LogConfig
+from kstore.env import DEFAULT_ENV as LOCAL
 from kstore.errors import LogLockedError, StorageError
-from kstore.log.files.names import find_partition
+from kstore.log.files.names import TOPIC_SETTINGS, find_partition
+from kstore.store.settings.file import read_settings
 from kstore.store.upkeep.moving import move_partition
 from kstore.types import TopicPartition
 from tests.cli.runner import runner
@@ -121,6 +124,15 @@ def test_a_topic_that_cannot_be_made_is_wrong_use_and_changes_nothing(kstore, ro
     if dry:
         assert content(root) == before
     assert kstore("topics", root).out.count("\n") == 3
+
+
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_a_topic_that_differs_from_another_only_by_dots_and_underscores_is_refused(kstore, root, dry):
+    assert kstore("topics", root, "--create", "w.x_y").status == 0
+    run = kstore("topics", root, "--create", "w_x.y", *dry)
+    assert (run.status, run.out) == (2, "")
+    assert "'w_x.y' collides with 'w.x_y'" in run.err
+    assert kstore("topics", root, "--create", "w-x.y", *dry).status == 0
 
 
 def test_partitions_are_added_with_the_id_of_the_topic(kstore, root):
@@ -358,6 +370,46 @@ def test_a_partition_is_moved_with_its_offsets_and_files(kstore, root, other):
     with open_store(other, "a") as store:
         assert store.recovery_reports == {}
         assert store.log("t").append(Record(offset=0, timestamp_ms=0, value=b"on")).base_offset == 20
+
+
+def test_the_settings_of_a_topic_move_with_its_partitions(kstore, root, other):
+    with open_store(root) as store:
+        before = store.topics
+    assert before == ("t", "u")
+    moved = ("--to", other, "--topic", "t", "--partition")
+    for number in (0, 1):
+        assert kstore("move", root, *moved, number, "--dry-run").status == 0
+        assert ("t" in read_settings(str(other), LOCAL).changed) == bool(number)
+        assert kstore("move", root, *moved, number).status == 0
+        assert read_settings(str(other), LOCAL).changed["t"] == {
+            "cleanup_policy": "delete",
+            "retention_ms": 7,
+            "segment_bytes": 200,
+        }
+        assert ("t" in read_settings(str(root), LOCAL).changed) == (number == 0)
+    with open_store(other, "a") as store:
+        assert (store.topic_config("t").retention_ms, store.topic_config("t").segment_bytes) == (7, 200)
+
+
+def test_what_a_root_keeps_for_ever_by_default_stays_in_a_brokers_root(kstore, root, other):
+    (other / TOPIC_SETTINGS).unlink()
+    write_metadata(other, [topic("u", ID)])
+    assert kstore("move", root, "--topic", "u", "--to", other).status == 0
+    assert read_settings(str(other), LOCAL).changed == {"u": {"retention_ms": -1}}
+
+
+def test_a_partition_is_not_moved_to_other_settings_of_its_topic(kstore, root, other):
+    with open_store(other, "a") as store:
+        store.create_topic("t", 3, config={"retention_ms": 8})
+        directories = [path for path in other.iterdir() if path.name in ("t-0", "t-1")]
+    for path in directories:
+        shutil.rmtree(path)
+    before = content(root), content(other)
+    for dry in (["--dry-run"], []):
+        run = kstore("move", root, "--topic", "t", "--partition", 0, "--to", other, *dry)
+        assert (run.status, run.out) == (2, "")
+        assert "has other settings of topic t" in run.err
+    assert (content(root), content(other)) == before
 
 
 @pytest.mark.parametrize("failing", range(1, 40, 3))

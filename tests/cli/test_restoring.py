@@ -132,3 +132,33 @@ def test_wrong_options_are_named(
     assert run.status == 2
     assert reason in run.err
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["--rename", "t=a_b"], "'a_b' collides with 'a.b'"),
+        (["--topic", "t", "--topic-as", "a_b"], "'a_b' collides with 'a.b'"),
+        (["--rename", "t=c.d", "--rename", "u=c_d"], "'c.d' collides with 'c_d'"),
+        (["--rename", "t=c", "--rename", "t=d"], "--rename gives t two names: c and d"),
+    ],
+)
+def test_names_that_cannot_be_beside_each_other_are_refused(
+    kstore: Runner, source: Path, tmp_path: Path, names: list[str], message: str, dry: tuple[str, ...]
+) -> None:
+    with open_store(tmp_path / "new", "a") as store:
+        store.create_topic("a.b")
+    run = kstore("restore", source, tmp_path / "new", *names, *dry)
+    assert (run.status, run.out) == (2, "")
+    assert message in run.err
+    with open_store(tmp_path / "new") as store:
+        assert store.topics == ("a.b",)
+
+
+def test_a_topic_that_is_there_is_continued_beside_one_that_it_collides_with(
+    kstore: Runner, source: Path, tmp_path: Path
+) -> None:
+    write_root(tmp_path / "new", {"a.b-0": [[batch(0, 10)]], "a_b-0": [[batch(0, 10)]]})
+    assert kstore("restore", source / "t-0", tmp_path / "new", "--topic-as", "a_b").status == 0
+    assert end_of(tmp_path / "new" / "a_b-0") == 40

@@ -25,7 +25,7 @@ from kstore.config import MIB, LogConfig, config_or_default
 from kstore.env import Env, StrPath, join_path, locate, shown_path
 from kstore.errors import CorruptionError, KStoreError, RestoreError
 from kstore.log.files.checkpoints import EpochEntry, read_leader_epoch_checkpoint
-from kstore.log.files.names import LEADER_EPOCH_CHECKPOINT
+from kstore.log.files.names import LEADER_EPOCH_CHECKPOINT, partitions_of_root
 from kstore.log.files.root_files import read_partition_metadata
 from kstore.log.files.selection import Offsets, Selection
 from kstore.log.log import Log
@@ -35,7 +35,7 @@ from kstore.record import MemoryRecords, RecordBatch
 from kstore.store.opening import open_found, open_log
 from kstore.store.settings.known import KnownSettings
 from kstore.store.store import WritableStore, open_store
-from kstore.store.topics import check_topic_name
+from kstore.store.topics import check_no_collision, check_topic_name
 from kstore.types import TopicPartition
 
 _CHUNK_BYTES = 4 * MIB
@@ -106,7 +106,8 @@ def restore(
         transactions that are open at its end keeps them open ("keep"), or ends earlier, where none is ("wait").
         dry_run: change nothing, and return what would be done. config: for reading the source; env, target_env: as for
         kstore.open_store.
-    Raises: ValueError, TypeError for wrong arguments; RestoreError with what was done up to then, also for a target
+    Raises: ValueError, TypeError for wrong arguments; InvalidTopicError for a new topic whose name Kafka does not
+        allow, alone or beside another one's; RestoreError with what was done up to then, also for a target
         that is refused; for the source CorruptionError, LogNotFoundError, LogReplacedError, UnsupportedError; for the
         target LogLockedError, StorageError, and as kstore.open_store.
     Threads: safe; the target has one writer at a time.
@@ -174,10 +175,22 @@ def carry_out(
     Args: on_plan: called with the size of what is read, about; on_bytes: with that of each chunk.
     """
     plans = [plan_partition(directory, wanted) for directory in wanted.find()]
+    _check_new_names(wanted, plans)
     on_plan(sum(plan.size_in_bytes for plan in plans))
     if dry_run:
         return RestoreSummary(tuple(_dry(plan, wanted) for plan in plans), is_dry_run=True, is_complete=False)
     return _Restore(wanted, plans, on_bytes).run()
+
+
+def _check_new_names(wanted: RestoreWanted, plans: Iterable[PartitionPlan]) -> None:
+    """Raise InvalidTopicError for a new topic whose name Kafka does not allow beside another one's."""
+    env, root = locate(wanted.target, wanted.target_env)
+    there = (
+        {found.topic_partition.topic for found in partitions_of_root(root, env)} if env.is_directory(root) else set()
+    )
+    new = {plan.target.topic for plan in plans} - there
+    for name in sorted(new):
+        check_no_collision(name, there | new, shown_path(root))
 
 
 def _dry(plan: PartitionPlan, wanted: RestoreWanted) -> RestoredPartition:

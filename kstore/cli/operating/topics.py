@@ -20,7 +20,7 @@ from kstore.store.settings.cluster import read_cluster_topics
 from kstore.store.settings.kafka_names import TOPIC_SETTINGS_BY_NAME, parse_setting, setting_text
 from kstore.store.settings.known import KnownSettings
 from kstore.store.store import open_store
-from kstore.store.topics import check_topic_name
+from kstore.store.topics import check_no_collision, check_topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -163,6 +163,7 @@ def _check_new(root: str, name: str, settings: Mapping[str, Any]) -> None:
     with open_store(root) as store:
         if name in store.topics:
             raise TopicExistsError(f"topic {name!r} already exists in {root}", path=root)
+        check_no_collision(name, store.topics, root)
     LogConfig(**settings)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import uuid
 from errno import ENOENT
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kstore.config import LogConfig
 from kstore.env import Env, FileKind, StrPath, join_path, locate
@@ -19,13 +19,18 @@ from kstore.log.files.checkpoints import forget_partitions, read_checkpoint, sav
 from kstore.log.files.lock import PartitionLock
 from kstore.log.files.names import (
     ROOT_CHECKPOINTS,
+    TOPIC_SETTINGS,
     PartitionDirectory,
     deleted_directory_name,
     future_directory_name,
     is_future_of,
+    partitions_of_root,
 )
 from kstore.log.files.root_files import read_meta_properties
 from kstore.log.write.writable_log import WritableLog
+from kstore.store.settings.file import read_settings, write_settings
+from kstore.store.settings.known import KnownSettings
+from kstore.store.settings.topics import forget_settings
 from kstore.store.upkeep.removal import remove_tree
 
 _logger = logging.getLogger("kstore.log")
@@ -49,9 +54,9 @@ class PlannedMove(NamedTuple):
 def plan_move(directory: PartitionDirectory, target_root: StrPath) -> PlannedMove:
     """Return what move_partition would do, without a lock.
 
-    Raises: LogNotFoundError if the other root does not exist; ValueError if it is the partition's own root, or that of
-        another cluster or node; TopicExistsError if it has another partition of that name; StorageError, also for a
-        partition that is a link in either root.
+    Raises: LogNotFoundError if the other root does not exist; ValueError if it is the partition's own root, that of
+        another cluster or node, or has other settings of the topic; CorruptCheckpointError; TopicExistsError if it has
+        another partition of that name; StorageError, also for a partition that is a link in either root.
     """
     env, root = locate(target_root, None)
     if env.stat(root) is None:
@@ -66,6 +71,7 @@ def plan_move(directory: PartitionDirectory, target_root: StrPath) -> PlannedMov
             f"{root} belongs to another cluster or node: expected cluster {here.cluster_id} and node {here.node_id}, "
             f"found {there.cluster_id} and {there.node_id}"
         )
+    settings_to_carry(directory, root, env)
     target = join_path(root, str(directory.topic_partition))
     for path in (directory.path, target):
         _check_no_link(path, env)
@@ -81,7 +87,8 @@ def plan_move(directory: PartitionDirectory, target_root: StrPath) -> PlannedMov
 def move_partition(directory: PartitionDirectory, target_root: StrPath) -> PlannedMove:
     """Move a partition to another log directory, and return what was moved.
 
-    A log that was not closed is recovered first. The offsets that the root's checkpoints have for it move too. A
+    A log that was not closed is recovered first. The offsets that the root's checkpoints have for it move too, and so
+    do the settings of its topic in kstore-topic-settings, with the defaults of the root where the other's differ. A
     `-future` directory of the partition in the other root, which is an unfinished copy, is replaced.
     Raises: as plan_move; LogLockedError; CorruptLogError if strict recovery refuses the log; StorageError. Until the
         copy has its name the partition is as it was.
@@ -97,6 +104,7 @@ def move_partition(directory: PartitionDirectory, target_root: StrPath) -> Plann
         source_lock = PartitionLock.acquire(directory.root, name, env)
         try:
             plan = plan_move(directory, target_root)
+            _carry_settings(plan, env)
             if not plan.is_copied:
                 _copy(plan, env)
             _remove_source(directory, env)
@@ -106,6 +114,36 @@ def move_partition(directory: PartitionDirectory, target_root: StrPath) -> Plann
         target_lock.release()
     _logger.info("moved %s to %s", directory.path, plan.target)
     return plan
+
+
+def settings_to_carry(directory: PartitionDirectory, target_root: str, env: Env) -> dict[str, Any]:
+    """Return what the other root is to say of a topic so that the settings by which kstore deletes stay the same.
+
+    Raises: ValueError if the other root has other settings of the topic; CorruptCheckpointError; StorageError.
+    """
+    topic = directory.topic_partition.topic
+    here, there = KnownSettings(directory.root, directory.env), KnownSettings(target_root, env)
+    for known in (here, there):
+        if known.file_damage is not None:
+            raise known.file_damage
+    defaults = {name: value for name, value in here.defaults.items() if there.defaults.get(name) != value}
+    wanted = {**defaults, **here.file.changed.get(topic, {})}
+    found = there.file.changed.get(topic)
+    if found is not None and {**there.defaults, **found} != {**here.defaults, **wanted}:
+        raise ValueError(
+            f"{target_root} has other settings of topic {topic} in its {TOPIC_SETTINGS}: expected {wanted}, "
+            f"found {found}"
+        )
+    return wanted
+
+
+def _carry_settings(plan: PlannedMove, env: Env) -> None:
+    """Durably write the settings into the other root, before the partition has its name there."""
+    topic = plan.directory.topic_partition.topic
+    wanted = settings_to_carry(plan.directory, plan.target_root, env)
+    kept = read_settings(plan.target_root, env)
+    if wanted and kept.changed.get(topic) != wanted:
+        write_settings(plan.target_root, kept._replace(changed={**kept.changed, topic: wanted}), env)
 
 
 def _copy(plan: PlannedMove, env: Env) -> None:
@@ -134,6 +172,9 @@ def _remove_source(directory: PartitionDirectory, env: Env) -> None:
     env.sync_directory(directory.root)
     forget_partitions(directory.root, {directory.topic_partition}, env)
     remove_tree(deleted, env)
+    topic = directory.topic_partition.topic
+    if all(other.topic_partition.topic != topic for other in partitions_of_root(directory.root, env)):
+        forget_settings(directory.root, topic, env)
 
 
 def _copy_tree(source: str, target: str, env: Env) -> None:
