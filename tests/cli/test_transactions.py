@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 from kstore import MemoryRecordsBuilder, open_log, open_store
+from kstore.config import DAY_MS
 from kstore.types import TRANSACTION_STATE_TOPIC
 from tests.cli.runner import runner
 from tests.golden.probes import answers
@@ -152,3 +153,63 @@ def test_a_transaction_of_one_record_is_open(kstore, tmp_path):
         store.log("t").append(builder.build())
     (one,) = kstore("transactions", tmp_path / "root", "--json", "--now", "5").objects()
     assert (one["producer_id"], one["first_offset"], one["start_timestamp"], one["age_ms"]) == (0, 0, 0, 5)
+
+
+def test_all_producers_are_listed_as_a_broker_that_loads_the_log_knows_them(kstore, tmp_path):
+    builder = MemoryRecordsBuilder(producer_id=5, producer_epoch=2, base_sequence=7)
+    builder.append(timestamp_ms=1000, value=b"")
+    builder.append(timestamp_ms=2000, value=b"")
+    root = tmp_path / "root"
+    with open_store(root, "a") as store:
+        store.create_topic("t")
+        store.log("t").append(builder.build())
+        store.log("t").append(data(3, epoch=1, timestamp_ms=5000))
+    found = kstore("transactions", root, "--producers", "--now", 2000 + DAY_MS - 1, "--json").objects()
+    assert found == [
+        {
+            "topic": "t",
+            "partition": 0,
+            "producer_id": 3,
+            "producer_epoch": 1,
+            "coordinator_epoch": -1,
+            "last_sequence": 0,
+            "last_timestamp": 5000,
+            "first_offset": 2,
+        },
+        {
+            "topic": "t",
+            "partition": 0,
+            "producer_id": 5,
+            "producer_epoch": 2,
+            "coordinator_epoch": -1,
+            "last_sequence": 8,
+            "last_timestamp": 2000,
+            "first_offset": None,
+        },
+    ]
+    (later,) = kstore("transactions", root, "--producers", "--now", 2000 + DAY_MS, "--json").objects()
+    assert later["producer_id"] == 3
+    (one,) = kstore("transactions", root, "--producers", "--producer-id", 5, "--now", 3000, "--json").objects()
+    assert one["producer_id"] == 5
+    assert "5000" not in kstore("transactions", root, "--producers", "--now", 3000).out
+    assert kstore("transactions", root, "--producers", "--hanging").status == 2
+
+
+def test_producers_are_the_same_without_a_snapshot_and_with_a_damaged_one(kstore, tmp_path):
+    root = tmp_path / "root"
+    with open_store(root, "a") as store:
+        store.create_topic("t", config={"segment_bytes": 200})
+        for number in range(9):
+            store.log("t").append(data(number % 4, sequence=number // 4, timestamp_ms=5000))
+    ask = ("transactions", root, "--producers", "--now", 6000, "--json")
+    known = kstore(*ask).objects()
+    assert [one["last_sequence"] for one in known] == [2, 1, 1, 1]
+    snapshots = sorted((root / "t-0").glob("*.snapshot"))
+    assert len(snapshots) > 1
+    before = {path.name for path in (root / "t-0").iterdir()}
+    snapshots[-1].write_bytes(b"damaged")
+    assert kstore(*ask).objects() == known
+    assert {path.name for path in (root / "t-0").iterdir()} == before
+    for path in snapshots:
+        path.unlink()
+    assert kstore(*ask).objects() == known

@@ -43,6 +43,9 @@ def show_transactions(
         int | None, typer.Option("--start-offset", metavar="N", min=0, help="Only those that start here.")
     ] = None,
     ids: Annotated[bool, typer.Option("--ids", help="List all transactional ids with their states instead.")] = False,
+    producers: Annotated[
+        bool, typer.Option("--producers", help="List the producers of each partition instead, those without too.")
+    ] = False,
     abort: Annotated[bool, typer.Option("--abort", help="Write the ABORT markers of the selected ones.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, show what --abort would write.")] = False,
     now: Annotated[
@@ -69,6 +72,10 @@ def show_transactions(
         now_ms=None if now is None else parse_timestamp_ms(now, option="--now"),
         max_timeout_ms=max_transaction_timeout * _MINUTE_MS,
     )
+    if producers:
+        from kstore.cli.coordinating import producers as describing
+
+        return describing.run(wanted, out, is_json=json)
     return transactions.run(wanted, out, is_json=json)
 
 

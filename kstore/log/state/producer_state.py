@@ -8,13 +8,19 @@ from __future__ import annotations
 import logging
 from bisect import insort
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import NamedTuple
 
 from kstore._core import ProducerTable
 from kstore.config import LogConfig
 from kstore.env import DEFAULT_ENV, Env
-from kstore.errors import CorruptSnapshotError, InvalidProducerEpochError, InvalidTxnStateError
+from kstore.errors import (
+    CorruptSnapshotError,
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    LogNotFoundError,
+)
 from kstore.log.files.names import PRODUCER_SNAPSHOT_SUFFIX, producer_snapshot_offsets, segment_path
 from kstore.log.files.snapshots import (
     ProducerSnapshotEntry,
@@ -336,6 +342,20 @@ class ProducerStateManager:
             break
         self._last_snapshot_offset = self.map_end_offset
         self.update_map_end_offset(self.map_end_offset)
+
+    def load_newest(self, *, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
+        """Load the newest sound snapshot inside the log, of a manager that has nothing yet, and change no file.
+
+        The caller then replays batches from map_end_offset on. Expired producers are left out.
+        Raises: StorageError.
+        """
+        self.map_end_offset = log_start_offset
+        for offset in reversed(self._snapshots):
+            if log_start_offset < offset <= log_end_offset:
+                with suppress(CorruptSnapshotError, LogNotFoundError):
+                    self._load(read_snapshot(self._snapshot_path(offset), self._env), now_ms=now_ms)
+                    self.map_end_offset = offset
+                    return
 
     def rebuild(
         self,

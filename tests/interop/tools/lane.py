@@ -6,9 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.interop.store import Problems
-from tests.interop.tools import groups, transactions
+from tests.interop.tools import groups, metadata, operating, restoring, transactions
 
-PARTS = {"transactions": transactions.steps, "groups": groups.steps}
+PARTS = {
+    "transactions": transactions.steps,
+    "groups": groups.steps,
+    "metadata": metadata.steps,
+    "operating": operating.steps,
+    "restoring": restoring.steps,
+}
 
 
 def steps(work: Path) -> Iterator[tuple[str, Problems]]:

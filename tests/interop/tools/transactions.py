@@ -110,7 +110,7 @@ def compared(client: Client, root: Path) -> Problems:
     shown = objects("transactions", root)
     for partition in range(PARTITIONS):
         yield from producers_of(client, partition, [one for one in shown if one["partition"] == partition])
-    yield from all_producers(client, root)
+        yield from all_producers(client, root, partition)
 
 
 def producers_of(client: Client, partition: int, shown: list[dict[str, Any]]) -> Problems:
@@ -136,9 +136,15 @@ def producers_of(client: Client, partition: int, shown: list[dict[str, Any]]) ->
         yield from differing(f"{TOPIC}-{partition}, offsets", offsets, [committed["offset"], end["offset"]])
 
 
-def all_producers(client: Client, root: Path) -> Problems:
-    """What kstore says otherwise of all producers of the partitions."""
-    return iter(())
+def all_producers(client: Client, root: Path, partition: int) -> Problems:
+    """What kstore says otherwise of all producers of a partition."""
+    arguments = ("--producers", "--topic", TOPIC, "--partition", partition)
+    found = [
+        {name: -1 if value is None else value for name, value in one.items() if name not in ("topic", "partition")}
+        for one in objects("transactions", root, *arguments)
+    ]
+    wanted = sorted(answers(client, "producers", TOPIC, partition), key=lambda one: int(one["producer_id"]))
+    yield from differing(f"producers of {partition}", found, wanted)
 
 
 def hanging(broker: Broker, root: Path) -> Problems:
