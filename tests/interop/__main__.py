@@ -3,6 +3,7 @@
 kstore and a real broker write one root by turns, and so do their producers; kstore and Kafka's UnifiedLog take the same
 random histories; kstore reads and verifies while a broker writes; a broker loads what kstore exported, and what it
 recovered; kstore's commands of an operator show and do on a broker's directories what Kafka's tools do.
+recovered; kstore asks a schema registry that runs.
 Needs Maven and a JDK; the jars are kept in build/interop. Ends with 1 if a case differs or the tools can't be had.
 """
 
@@ -17,7 +18,18 @@ from pathlib import Path
 
 from kstore.record import MemoryRecords
 from tests.fuzz.message_mutator import MessageMutator
-from tests.interop import archive, cleaning, groups, live, producing, recovered, staging, store, transactions
+from tests.interop import (
+    archive,
+    cleaning,
+    groups,
+    live,
+    producing,
+    recovered,
+    registries,
+    staging,
+    store,
+    transactions,
+)
 from tests.interop.comparison import Line, bytes_problem, reading_problem, records_difference, records_problem
 from tests.interop.histories import running as histories
 from tests.interop.programs import CLIENTS, Client, Unavailable, build, reports, require_tools
@@ -44,6 +56,7 @@ WITH_A_BROKER = {
     "archive": archive.steps,
     "groups": groups.steps,
     "tools": tools.steps,
+    "registries": registries.steps,
 }
 LIVE = "live"
 RECOVERED = "recovered"

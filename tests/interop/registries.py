@@ -1,0 +1,148 @@
+"""A schema registry that runs, Apicurio's, on the loopback: Confluent's client registers, kstore reads by its URL.
+
+Each step gives problems, one line each; none means that it went as promised.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tarfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import kstore
+from tests.interop.broker import free_ports
+from tests.interop.programs import BUILD, Unavailable, run
+
+Problems = Iterator[str]
+START_SECONDS, STOP_SECONDS = 300, 30
+JVMS = "/usr/lib/jvm"
+CONFLUENT_API = "/apis/ccompat/v7"
+
+
+class Apicurio(NamedTuple):
+    """A version of Apicurio Registry. java: the version that it needs; jar: what is run."""
+
+    version: str
+    java: int
+    jar: str
+
+    @property
+    def directory(self) -> Path:
+        return BUILD / f"apicurio-{self.version}"
+
+
+REGISTRIES = (
+    Apicurio("2.6.13.Final", 17, "apicurio-registry-app-2.6.13.Final-runner.jar"),
+    Apicurio("3.3.3", 21, "quarkus-run.jar"),
+)
+
+
+def java_of(least: int) -> str | None:
+    """Return a java of a version or a newer one, None if there is none."""
+    homes = [Path(os.environ["JAVA_HOME"])] if "JAVA_HOME" in os.environ else []
+    found = [str(home / "bin" / "java") for home in (*homes, *sorted(Path(JVMS).glob("*")))]
+    for java in filter(None, (shutil.which("java"), *found)):
+        if not Path(java).exists():
+            continue
+        said = subprocess.run((java, "-version"), capture_output=True, text=True, check=False).stderr
+        version = re.search(r'version "(\d+)', said)
+        if version is not None and int(version[1]) >= least:
+            return java
+    return None
+
+
+def fetch(registry: Apicurio) -> None:
+    """Put a registry under its directory, once."""
+    if registry.directory.exists():
+        return
+    part = registry.directory.with_suffix(".part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    artifact = f"io.apicurio:apicurio-registry-app:{registry.version}:tar.gz:all"
+    run("mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={part}", cwd=part)
+    for archive in part.glob("*.tar.gz"):
+        with tarfile.open(archive) as opened:
+            opened.extractall(part, filter="data")
+        archive.unlink()
+    part.rename(registry.directory)
+
+
+@contextmanager
+def running(registry: Apicurio, java: str, log: Path) -> Iterator[str]:
+    """Run a registry that keeps its schemas in memory; yield the URL of its host."""
+    (port,) = free_ports(1)
+    settings = ("-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={port}")
+    command = (java, "-Xmx512m", *settings, "-jar", registry.jar)
+    url = f"http://127.0.0.1:{port}"
+    with log.open("wb") as out, subprocess.Popen(command, cwd=registry.directory, stdout=out, stderr=out) as process:
+        try:
+            await_answer(url + CONFLUENT_API + "/subjects", process)
+            yield url
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def await_answer(url: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(url, timeout=30):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.5)
+    raise Unavailable(f"the registry did not answer at {url} in {START_SECONDS} s")
+
+
+def steps(work: Path) -> Iterator[tuple[str, Problems]]:
+    """Yield what is tried, of each registry for which there is a Java."""
+    try:
+        from tests.interop.confluent import Topics
+    except ModuleNotFoundError as error:
+        raise Unavailable(f"Confluent's client needs {error.name}: pip install -r requirements-dev.txt") from error
+    for registry in REGISTRIES:
+        name, java = f"Apicurio {registry.version}", java_of(registry.java)
+        if java is None:
+            yield f"{name}: is left out, as it needs Java {registry.java}", iter(())
+            continue
+        fetch(registry)
+        root = work / registry.version
+        with running(registry, java, work / f"{registry.version}.log") as host:
+            topics = Topics(host + CONFLUENT_API)
+            topics.write(root)
+            yield f"{name}: kstore lists what Confluent's client registered", listed(topics)
+            for topic, rows in topics.rows.items():
+                yield f"{name}: kstore reads {topic} by the URL", read(root, topic, topics, rows)
+
+
+def listed(topics: Any) -> Problems:
+    """Compare what kstore lists with what was registered."""
+    found = {
+        (each.subject, each.version): (each.schema_id, each.schema_type, each.is_deleted, len(each.references))
+        for each in kstore.read_schemas(topics.url).schemas
+    }
+    for place in sorted(found.keys() | topics.registered.keys()):
+        ours, theirs = found.get(place), topics.registered.get(place)
+        if ours != theirs:
+            yield f"{place}: kstore has {ours}, registered was {theirs}"
+
+
+def read(root: Path, topic: str, topics: Any, rows: list[Any]) -> Problems:
+    """Compare the values of a topic with what Confluent's serializer was given."""
+    scan = kstore.scan(root, topics=topic, value=topic.partition("-")[0], schemas=topics.url, columns=["value"])
+    found = scan.to_table()["value"].to_pylist()
+    if found != rows:
+        yield f"kstore reads {found}, written was {rows}"
