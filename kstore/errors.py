@@ -301,7 +301,8 @@ class NoOffsetForPartitionError(OffsetError):
 
 
 class UnexpectedAppendOffsetError(OffsetError):
-    """A replicated append starts below the log end (Kafka: UnexpectedAppendOffsetException)."""
+    """An append expected the log to end elsewhere, or a replicated one starts below its end (Kafka:
+    UnexpectedAppendOffsetException)."""
 
 
 class AppendError(KStoreError):

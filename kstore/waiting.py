@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from queue import SimpleQueue
@@ -125,6 +126,24 @@ class Call(Generic[_Result]):
             except IndexError:
                 return
             listener()
+
+
+async def ended(call: Call[Any]) -> None:
+    """Wait in the running event loop of asyncio until a call has ended that another thread makes.
+
+    The outcome is in the call's result(). If this is cancelled, the call goes on.
+    """
+    import asyncio
+
+    loop, has_ended = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake() -> None:
+        # The loop may have ended.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(has_ended.set)
+
+    call.when_ended(wake)
+    await has_ended.wait()
 
 
 class Workers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from math import inf
 from weakref import WeakSet
 
 from kstore.config import MAX_INT32, MIB
@@ -313,15 +314,23 @@ class Consumer(Closing):
             )
         return assigned.position
 
+    def positions(self) -> dict[TopicPartition, int]:
+        """Return the offset of the next record of each assigned partition that has one: what commit() commits."""
+        self._check_open()
+        self._take_new_partitions()
+        return {
+            name: partition.position for name, partition in self._partitions.items() if partition.position is not None
+        }
+
     # Records
 
-    def poll(self, timeout: float = 0.0) -> list[Record]:
+    def poll(self, timeout: float | None = 0.0) -> list[Record]:
         """Return the next records, at most max_poll_records; wait for the first one up to `timeout` seconds.
 
         Records of one partition are in the order of their offsets. After an error the positions are as they were: once
         the other partitions have had their turn, a later call raises it again, unless seek() skips the record. A
         partition that is deleted is dropped, with a warning.
-        Args: timeout: in seconds, 0 not to wait.
+        Args: timeout: in seconds, 0 not to wait, None to wait without limit.
         Returns: an empty list after the timeout, and when close() ends the call.
         Raises: ValueError, TypeError for another timeout; RecordDeserializationError; OffsetOutOfRangeError,
             NoOffsetForPartitionError with auto_offset_reset "none"; CorruptRecordError and the other errors of
@@ -330,13 +339,11 @@ class Consumer(Closing):
             partitions: of each a chunk of the file and a decompressed batch.
         """
         timeout_s = checked_timeout(timeout)
-        if timeout_s is None:
-            raise TypeError("timeout must be a number of seconds, got None")
         try:
             # First, so that close() leaves the rest to the finally.
             self._is_polling = True
             self._check_open()
-            deadline_ms = self._clock.monotonic_ms() + timeout_s * _MS_PER_S
+            deadline_ms = inf if timeout_s is None else self._clock.monotonic_ms() + timeout_s * _MS_PER_S
             while True:
                 if self._is_woken:
                     self._is_woken = False
@@ -375,7 +382,8 @@ class Consumer(Closing):
             now_ms = self._clock.monotonic_ms()
             if now_ms >= deadline_ms:
                 return False
-            self._arrivals.wait((deadline_ms - now_ms) / _MS_PER_S, idle_s=(now_ms - start_ms) / _MS_PER_S)
+            left_s = None if deadline_ms == inf else (deadline_ms - now_ms) / _MS_PER_S
+            self._arrivals.wait(left_s, idle_s=(now_ms - start_ms) / _MS_PER_S)
 
     def _subscribe(self, arrivals: Arrivals) -> None:
         """Have the assigned logs, and the one with the group's offsets, wake `arrivals` when they get new data."""
@@ -532,12 +540,7 @@ class Consumer(Closing):
         if self._offsets is None:
             raise ValueError('commit needs a store that is open for writing, by kstore.open_store(root, "a")')
         if offsets is None:
-            self._take_new_partitions()
-            offsets = {
-                name: partition.position
-                for name, partition in self._partitions.items()
-                if partition.position is not None
-            }
+            offsets = self.positions()
         made = checked_offsets(offsets)
         if made:
             self._offsets.commit(self.group, made, ack=ack)

@@ -83,7 +83,7 @@ class FileStatus(NamedTuple):
 
 
 class Closing(ABC):
-    """A context manager that closes itself."""
+    """A context manager that closes itself, also an asynchronous one of asyncio."""
 
     @abstractmethod
     def close(self) -> None:
@@ -101,6 +101,20 @@ class Closing(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    async def aclose(self) -> None:
+        """Do what close() does in a worker thread; if this is cancelled, the thread goes on."""
+        import asyncio
+
+        await asyncio.to_thread(self.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
 
 
 class ReadFile(Closing):

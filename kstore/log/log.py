@@ -8,6 +8,7 @@ same directory.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
@@ -16,7 +17,7 @@ from kstore._deprecated import with_old_names
 from kstore._html import fields_html, table_html
 from kstore.config import MAX_INT64, LogConfig
 from kstore.env import Arrivals, Closing, Env, StrPath, split_path
-from kstore.errors import KStoreError, checked_index, checked_int
+from kstore.errors import KStoreError, OffsetOutOfRangeError, checked_index, checked_int
 from kstore.log.damage import OnError, OnSkip, SkippedRange, SkipReport, skips_damage
 from kstore.log.files.durable_point import DurablePointFile
 from kstore.log.files.names import PartitionDirectory
@@ -66,6 +67,68 @@ class Log(Closing):
         self._env: Env = source.env
         self._strict = Reads(source)
         self._kept_transactions = KeptTransactions()
+
+    def __iter__(self) -> Iterator[Record]:
+        """Iterate the records from the log's start to its end, as read()."""
+        return self.read()
+
+    def __len__(self) -> int:
+        """Return the number of records.
+
+        Cost: a pass over the log. log_end_offset - log_start_offset costs nothing, and counts markers and what compaction
+        removed, too.
+        """
+        return sum(1 for _ in self.read(verify="header"))
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __getitem__(self, offset: int) -> Record:
+        """Return the record at an offset; log[-1] is the last record.
+
+        Raises: OffsetOutOfRangeError if there is none, see get(); TypeError for a slice: use read().
+        """
+        if isinstance(offset, slice):
+            raise TypeError("a log takes no slice: use read(start_offset, end_offset)")
+        record = self.last() if offset == -1 else self.get(offset)
+        if record is None:
+            start, end = self.log_start_offset, self.log_end_offset
+            where = "the log has no record" if offset == -1 else f"no record has offset {offset}"
+            raise OffsetOutOfRangeError(
+                f"{where}: its offsets are from {start} to {end - 1}, of which markers and what was removed have no record"
+                if end > start
+                else f"{where}: the log is empty and ends at offset {end}",
+                path=self.path,
+            )
+        return record
+
+    def get(self, offset: int, *, isolation: Isolation = "read_uncommitted") -> Record | None:
+        """Return the record at an offset.
+
+        Returns: None if there is no such record: below the log's start, at or after its end, of a marker, of a record
+            that compaction removed, and with "read_committed" of an aborted one or one that is not decided.
+        Raises: TypeError, ValueError for what is no offset; the errors of read().
+        Cost: a search in the index, a read and a CRC check of one batch.
+        """
+        offset = checked_int("offset", offset, least=0)
+        if not self.log_start_offset <= offset < self.log_end_offset:
+            return None
+        return next(self.read(offset, offset + 1, isolation=isolation), None)
+
+    def last(self, *, isolation: Isolation = "read_uncommitted") -> Record | None:
+        """Return the record with the greatest offset, None if there is none; see get() for what counts.
+
+        Cost: a read of the last batch, and of those before it as long as they have no record.
+        """
+        start, end = self.log_start_offset, self.log_end_offset
+        step = 1
+        while end > start:
+            begin = max(start, end - step)
+            last = deque(self.read(begin, end, isolation=isolation), maxlen=1)
+            if last:
+                return last[0]
+            end, step = begin, 2 * step
+        return None
 
     def __repr__(self) -> str:
         fields = self._shown() | ({"is_closed": True} if self.is_closed else {})

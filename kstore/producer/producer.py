@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import TIMEOUT_MAX
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -348,10 +348,7 @@ class Producer(ProducerCore):
         max_block_ms = self._max_block_ms
         before_ms = self._clock.monotonic_ms()
         cluster = self._metadata.cluster_with(topic, record.partition)
-        size = estimate_size_in_bytes_upper_bound(
-            magic=MAGIC_V2, compression=self._accumulator.compression, key=key, value=value, headers=headers
-        )
-        self._check_size(size)
+        self._check_size(self._estimated_size(key, value, headers))
         timestamp_ms = self._clock.wall_clock_ms() if record.timestamp_ms is None else record.timestamp_ms
         may_ask_again = self._on_new_batch is not None and record.partition is None
         partition = self._partition_of(record, key, value, cluster)
@@ -401,6 +398,11 @@ class Producer(ProducerCore):
     @property
     def _max_record_bytes(self) -> int:
         return min(self.config.max_request_size, self.config.buffer_memory)
+
+    def _estimated_size(self, key: bytes | None, value: bytes | None, headers: Iterable[Header]) -> int:
+        return estimate_size_in_bytes_upper_bound(
+            magic=MAGIC_V2, compression=self._accumulator.compression, key=key, value=value, headers=headers
+        )
 
     def _check_size(self, size: int) -> None:
         for name in ("max_request_size", "buffer_memory"):
@@ -533,14 +535,17 @@ class Producer(ProducerCore):
         """
         self._await_transaction("init_transactions", lambda manager: manager.init_transactions())
 
-    def begin_transaction(self) -> None:
+    def begin_transaction(self) -> BegunTransaction:
         """Begin a transaction: records sent from now on belong to it.
 
+        Returns: a context manager that commits at the end of its body, and aborts if the body, or the commit, raises an
+            error. Without `with`, call commit_transaction() or abort_transaction().
         Raises: TransactionStateError before init_transactions() or inside another transaction; ProducerFencedError.
         """
         manager = self._transaction_manager()
         with self._timed("txn-begin"):
             manager.begin_transaction()
+        return BegunTransaction(self)
 
     def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group: str
@@ -632,6 +637,36 @@ class Producer(ProducerCore):
         self._refuse("it was created in the parent process, before fork()")
         self._has_ended = True
         self._dropping.detach()
+
+
+class BegunTransaction:
+    """A transaction of a producer as a context manager; see Producer.begin_transaction.
+
+    An error of the abort itself is that of a transaction that can't be aborted, such as one of a fenced producer: the
+    error before it is raised.
+    """
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+
+    def __enter__(self) -> Producer:
+        return self._producer
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self._producer.commit_transaction()
+                return
+        except BaseException:
+            self._abort()
+            raise
+        self._abort()
+
+    def _abort(self) -> None:
+        with suppress(KStoreError):
+            self._producer.abort_transaction()
 
 
 class _Intercepted:

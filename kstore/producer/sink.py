@@ -175,9 +175,15 @@ class Metadata:
     @property
     def cluster(self) -> Cluster:
         """The cluster, at most max_age_ms old."""
-        if self._asked_ms is None or self.age_ms >= self._max_age_ms:
-            return self.update()
-        return self._cluster
+        return self._cluster if self._is_fresh else self.update()
+
+    def has(self, topic: str, partition: int | None = None) -> bool:
+        """Whether the cached cluster is not too old and has the topic, and the partition unless it is None."""
+        return self._is_fresh and _has(self._cluster, topic, partition)
+
+    @property
+    def _is_fresh(self) -> bool:
+        return self._asked_ms is not None and self.age_ms < self._max_age_ms
 
     @property
     def age_ms(self) -> int:

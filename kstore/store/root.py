@@ -6,7 +6,7 @@ import threading
 import uuid
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
 from kstore._deprecated import with_old_names
@@ -125,6 +125,30 @@ class RootLogs(Closing, Generic[_SomeLog]):
     def partitions(self) -> tuple[TopicPartition, ...]:
         """The partitions, by topic and number."""
         return self._logs.partitions
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate the names of the topics, sorted."""
+        return iter(self.topics)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a topic of this name, or such a (topic, partition)."""
+        if isinstance(name, str):
+            return name in self.topics
+        return isinstance(name, tuple) and name in self._logs.directories
+
+    def __getitem__(self, name: str | tuple[str, int]) -> _SomeLog:
+        """Return the log of a topic that has one partition, or of a (topic, partition), as log().
+
+        Raises: LogNotFoundError; ValueError for a topic of several partitions, which is not one log.
+        """
+        if not isinstance(name, str):
+            return self.log(*name)
+        numbers = [partition for topic, partition in self.partitions if topic == name]
+        if len(numbers) > 1:
+            raise ValueError(
+                f"topic {name!r} has {len(numbers)} partitions: name one of them, as store[{name!r}, {numbers[0]}]"
+            )
+        return self.log(name, *numbers)
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
         """Return the topic's id from partition.metadata, None if no partition of it has one (before Kafka 2.8).

@@ -41,6 +41,7 @@ LAYERS = {
     "consumer": 8,
     "staging": 8,
     "values": 8,
+    "aio": 9,
     "arrow": 9,
     "reporting": 9,
     "archive": 10,
@@ -70,7 +71,8 @@ WINGS = {
         "decoded, registry < sources, header_ids, plain < primitives, providers, reading < avro, json_format, protobuf"
         " < formats < conversion, typed"
     ),
-    "consumer": "consumer, groups",
+    "consumer": "config < consumer, groups",
+    "aio": "producer, consumer",
     "reporting": "statistics, units < walk < collecting < charts < sections < page < report",
     "staging": "area < sink, committed < commit",
     "archive": (

@@ -18,7 +18,7 @@ from kstore.record import Record, RecordBatch
 from kstore.record.decoding import decoded_records
 from kstore.serializers import Deserializer
 from kstore.types import TopicPartition
-from kstore.waiting import Call
+from kstore.waiting import Call, ended
 
 if TYPE_CHECKING:
     import pyarrow
@@ -230,7 +230,7 @@ class Feed:
         if reading is None:
             reading = self._reading = Call(self.read)
             asyncio.get_running_loop().run_in_executor(None, reading.run)
-        await _ended(reading)
+        await ended(reading)
         self._reading = None
         reading.result()
         return bool(self.unmade)
@@ -263,21 +263,6 @@ class Feed:
             for descriptor in descriptors:
                 loop.remove_reader(descriptor)
         self._look_at_news()
-
-
-async def _ended(reading: Call[bool]) -> None:
-    """Wait until a call has ended that a worker thread makes."""
-    import asyncio
-
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
-
-    def wake() -> None:
-        # The loop may have ended.
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(ended.set)
-
-    reading.when_ended(wake)
-    await ended.wait()
 
 
 class Follower(Closing, Generic[Item]):

@@ -6,7 +6,7 @@ through kstore.record.validation, which also names what is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, get_args
 
 from kstore._core import AppendSurvey, LeaderAssigner, survey_replicated
@@ -21,7 +21,7 @@ from kstore.log.state.leader_epochs import LeaderEpochCache
 from kstore.record import MemoryRecords, Record, RecordBatch
 from kstore.record.batches import set_last_offset
 from kstore.record.builder import with_records
-from kstore.record.validation import AppendOrigin, RecordRules, validate_and_assign_offsets
+from kstore.record.validation import AppendOrigin, RecordRules, ValidationResult, validate_and_assign_offsets
 from kstore.types import MAGIC_V2, NO_OFFSET, NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP, Ack, TimestampType
 
 _ACKS = get_args(Ack)
@@ -45,6 +45,14 @@ class LogAppendInfo(NamedTuple):
     log_start_offset: int
     size_in_bytes: int
     is_duplicate: bool = False
+
+    def joined(self, later: LogAppendInfo) -> LogAppendInfo:
+        """Return the result of two appends that follow each other."""
+        return later._replace(
+            base_offset=self.base_offset,
+            max_timestamp_ms=max(self.max_timestamp_ms, later.max_timestamp_ms),
+            size_in_bytes=self.size_in_bytes + later.size_in_bytes,
+        )
 
 
 class LeaderRules:
@@ -77,6 +85,36 @@ class LeaderRules:
                 max_decompressed_bytes=config.max_decompressed_bytes,
                 decompress=decompress,
             )
+
+    def packed(
+        self, records: RecordBatch | Record | Iterable[Record], *, now_ms: int, atomic: bool
+    ) -> list[MemoryRecords]:
+        """Return a batch, or Records packed into one, or unless `atomic` into several if one would be too large.
+
+        Args: now_ms: the timestamp of Records that have neither an offset nor a timestamp.
+        Raises: as pack(); if they are divided, what survey() raises for one of them.
+        """
+        if atomic or isinstance(records, RecordBatch | Record):
+            return [self.pack(records, now_ms=now_ms)]
+        # An iterator is read once.
+        records = records if isinstance(records, Sequence) else _as_list(records)
+        whole, most = self.pack(records, now_ms=now_ms), self._config.max_message_bytes
+        if whole.size_in_bytes <= most:
+            return [whole]
+        # Before any part is written, and by the numbers that the records have here.
+        self._validate(whole, base_offset=0, leader_epoch=0, now_ms=now_ms, origin=AppendOrigin.CLIENT)
+        todo: list[tuple[Sequence[Record], MemoryRecords]] = [(records, whole)]
+        packed = []
+        while todo:
+            part, batch = todo.pop()
+            if batch.size_in_bytes <= most or len(part) == 1:
+                self._check_sizes(batch)
+                packed.append(batch)
+                continue
+            step = -(-len(part) // min(len(part), batch.size_in_bytes // most + 1))
+            pieces = [part[at : at + step] for at in range(0, len(part), step)]
+            todo += reversed([(piece, self.pack(piece, now_ms=now_ms)) for piece in pieces])
+        return packed
 
     def pack(self, records: RecordBatch | Record | Iterable[Record], *, now_ms: int) -> MemoryRecords:
         """Return a batch, or Record objects packed into one batch with the log's codec, as a producer would send them.
@@ -114,19 +152,24 @@ class LeaderRules:
             offset is not 0, or a Raft leader's batch with another leader epoch.
         """
         self._check_sent(records, partition_leader_epoch=partition_leader_epoch, origin=origin)
-        result = validate_and_assign_offsets(
-            records,
-            rules=self._rules,
-            base_offset=base_offset,
-            now_ms=now_ms,
-            partition_leader_epoch=partition_leader_epoch
-            if self._rules.magic >= MAGIC_V2
-            else NO_PARTITION_LEADER_EPOCH,
-            origin=origin,
+        result = self._validate(
+            records, base_offset=base_offset, leader_epoch=partition_leader_epoch, now_ms=now_ms, origin=origin
         )
         if result.is_rebuilt:
             self._check_sizes(result.records)
         return survey_replicated(result.records.buffer)
+
+    def _validate(
+        self, records: MemoryRecords, *, base_offset: int, leader_epoch: int, now_ms: int, origin: AppendOrigin
+    ) -> ValidationResult:
+        return validate_and_assign_offsets(
+            records,
+            rules=self._rules,
+            base_offset=base_offset,
+            now_ms=now_ms,
+            partition_leader_epoch=leader_epoch if self._rules.magic >= MAGIC_V2 else NO_PARTITION_LEADER_EPOCH,
+            origin=origin,
+        )
 
     def _check_sent(self, records: MemoryRecords, *, partition_leader_epoch: int, origin: AppendOrigin) -> None:
         for batch in records.batches():
@@ -162,6 +205,12 @@ def _new_records(records: Iterable[Record], now_ms: int) -> Iterator[Record]:
             )
         else:
             yield record
+
+
+def _as_list(records: object) -> list[Record]:
+    if not isinstance(records, Iterable):
+        raise TypeError(f"expected MemoryRecords, a RecordBatch or Records, got {type(records).__name__}")
+    return list(records)
 
 
 def check_ack(ack: str) -> None:

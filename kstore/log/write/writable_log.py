@@ -18,7 +18,7 @@ from typing import NamedTuple
 from kstore._core import AppendSurvey
 from kstore.config import MAX_INT32, LogConfig
 from kstore.env import DEFAULT_ENV, Env, OpenFiles
-from kstore.errors import KStoreError, StorageError, checked_int
+from kstore.errors import KStoreError, StorageError, UnexpectedAppendOffsetError, checked_int
 from kstore.log.cleaning.cleanable import CleanableLog
 from kstore.log.cleaning.retention import DueSegment
 from kstore.log.files.checkpoints import EpochEntry, PartitionMarks
@@ -241,19 +241,24 @@ class WritableLog(Log):
         partition_leader_epoch: int | None = None,
         origin: AppendOrigin = _CLIENT,
         guard: VerificationGuard | None = None,
+        expected_end_offset: int | None = None,
+        atomic: bool = False,
     ) -> LogAppendInfo:
         """Append as the partition's leader: check the records and assign the next offsets.
 
         Args: records: MemoryRecords as a producer sends them (offsets from 0; exactly one batch if it is V2 or
             compressed); a batch with any offsets; or one Record or several, which become one batch with the topic's
-            codec. The offsets of Records are ignored; one that has neither offset nor timestamp gets the current time.
+            codec, and several if one would exceed max_message_bytes. The offsets of Records are ignored; one that has neither offset nor timestamp gets the current time.
             The argument is not changed.
             ack: what has happened when this returns: "written" survives the end of the process, "flushed" a power cut.
             "buffered" is meant for producers and does the same as "written".
             partition_leader_epoch: None for the epoch of the last append, 0 in a new log; not below that epoch, or
                 -1 for none.
             guard: of a verified transaction; see ProducerStateManager.start_verification.
+            expected_end_offset: append only if the log ends there, as another append may have come in between.
+            atomic: do not divide Records into several batches, of which a crash may leave the first ones alone.
         Raises: before anything is written: CorruptRecordError, InvalidRecordError, UnsupportedError;
+            UnexpectedAppendOffsetError for another end than expected_end_offset;
             RecordValidationError and its subclasses, RecordTooLargeError, RecordBatchTooLargeError, ProducerStateError;
             TypeError for a key or value that is not bytes, another buffer or None, and for anything but Records;
             ValueError for a partition_leader_epoch that is none, or below the last one.
@@ -274,29 +279,21 @@ class WritableLog(Log):
             )
         if origin is not _CLIENT:
             origin = AppendOrigin(origin)
-        sent = records
+        sent, rest = records, ()
         if not isinstance(sent, MemoryRecords):
-            sent = self._rules.pack(sent, now_ms=self._env.wall_clock_ms())
+            sent, *rest = self._rules.packed(sent, now_ms=self._env.wall_clock_ms(), atomic=atomic)
         gate = self._gate
         with gate.append_lock:
             if not gate.is_open:
                 gate.check()
+            if expected_end_offset is not None:
+                self._check_end(expected_end_offset)
             if partition_leader_epoch is not None:
                 self._check_epoch(partition_leader_epoch)
-            now_ms = self._env.wall_clock_ms()
-            done: LogAppendInfo | AppendSurvey | None = None
-            if origin is _CLIENT:
-                try:
-                    done = self._local.appender.append_as_leader(
-                        sent.buffer, leader_epoch=partition_leader_epoch, now_ms=now_ms
-                    )
-                except BaseException as error:
-                    gate.fail_unless_undone(error, self._local)
-                    raise
-            if done is None or isinstance(done, AppendSurvey):
-                done = self._append_as_leader(
-                    sent, done, leader_epoch=partition_leader_epoch, origin=origin, now_ms=now_ms, guard=guard
-                )
+            done = self._append_one(sent, leader_epoch=partition_leader_epoch, origin=origin, guard=guard)
+            for batch in rest:
+                last = self._append_one(batch, leader_epoch=partition_leader_epoch, origin=origin, guard=guard)
+                done = done.joined(last)
         if self._listeners.any:
             self._live.tell()
         if ack == "flushed" or not self._durability.needs_no_flush:
@@ -368,6 +365,32 @@ class WritableLog(Log):
             return self.producer_state.remove_expired_producers(self._env.wall_clock_ms())
 
     # Steps of an append
+
+    def _append_one(
+        self, sent: MemoryRecords, *, leader_epoch: int | None, origin: AppendOrigin, guard: VerificationGuard | None
+    ) -> LogAppendInfo:
+        """Append as leader what is one append of a producer. Requires the append lock."""
+        now_ms = self._env.wall_clock_ms()
+        done: LogAppendInfo | AppendSurvey | None = None
+        if origin is _CLIENT:
+            try:
+                done = self._local.appender.append_as_leader(sent.buffer, leader_epoch=leader_epoch, now_ms=now_ms)
+            except BaseException as error:
+                self._gate.fail_unless_undone(error, self._local)
+                raise
+        if done is None or isinstance(done, AppendSurvey):
+            return self._append_as_leader(
+                sent, done, leader_epoch=leader_epoch, origin=origin, now_ms=now_ms, guard=guard
+            )
+        return done
+
+    def _check_end(self, expected: int) -> None:
+        expected = checked_int("expected_end_offset", expected, least=0)
+        if self.log_end_offset != expected:
+            raise UnexpectedAppendOffsetError(
+                f"log end offset before an append to {self.path}: expected {expected}, found {self.log_end_offset}",
+                path=self.path,
+            )
 
     def _check_epoch(self, partition_leader_epoch: int) -> None:
         latest = self.leader_epochs.latest_epoch

@@ -88,7 +88,8 @@ class FutureRecordMetadata(FutureRecordMetadataCore, ProducerFuture[RecordMetada
             self.produce_result.watch(self)
         return self.made_callbacks()
 
-    def _hurry(self) -> None:
+    def hurry(self) -> None:
+        """Let the record's batch go without lingering."""
         self._place()[0].hurry()
 
     def _place(self) -> tuple[ProduceRequestResult, int]:

@@ -59,7 +59,7 @@ class ProducerFuture(Generic[_Result]):
     def _listen(self) -> _Callbacks:
         """Return the list of callbacks, always the same, after arranging for run_callbacks() to be called."""
 
-    def _hurry(self) -> None:
+    def hurry(self) -> None:
         """Let what completes this future go on without lingering: somebody waits."""
 
     def running(self) -> bool:
@@ -139,7 +139,7 @@ class ProducerFuture(Generic[_Result]):
 
             self.add_done_callback(wake)
             try:
-                self._hurry()
+                self.hurry()
                 yield from waiter
             finally:
                 self.remove_done_callback(wake)

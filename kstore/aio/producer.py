@@ -1,0 +1,376 @@
+"""Producer: sends records from the tasks of an event loop, which it does not block."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from threading import get_ident
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from kstore.errors import BufferExhaustedError, KStoreError
+from kstore.producer import Producer as BlockingProducer
+from kstore.producer.producer import DeliveryCallback
+from kstore.types import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from kstore.producer.batches.accumulator import RecordAppendResult
+    from kstore.producer.batches.futures import (
+        AppendedBatch,
+        FutureRecordMetadata,
+        ProduceRequestResult,
+        RecordMetadata,
+    )
+    from kstore.producer.cluster import PartitionInfo
+    from kstore.producer.config import ProducerConfig, ProducerSettings
+    from kstore.producer.interceptors import Header, ProducerRecord
+    from kstore.producer.store import ProducerStore
+
+# Futures that one callback of the loop sets, so that other tasks run in between: about half a millisecond.
+_MOST_SET_AT_ONCE = 256
+
+
+class _WouldBlockError(Exception):
+    """A record was not appended, as that would wait."""
+
+
+class _LoopProducer(BlockingProducer):
+    """A producer whose send() raises _WouldBlockError in the thread of an event loop, in place of waiting there."""
+
+    loop_thread: int | None = None
+
+    @property
+    def calls_interceptors(self) -> bool:
+        """Whether send() calls code that may wait, and is not to be called twice for a record."""
+        return bool(self._interceptors)
+
+    def _append(
+        self, record: ProducerRecord, key: bytes | None, value: bytes | None, on_delivery: DeliveryCallback | None
+    ) -> RecordAppendResult:
+        if get_ident() != self.loop_thread:
+            return super()._append(record, key, value, on_delivery)
+        pool = self._accumulator.pool
+        size = max(self.config.batch_size, self._estimated_size(key, value, record.headers))
+        if not self._metadata.has(record.topic, record.partition) or pool.available_memory < min(size, pool.memory):
+            raise _WouldBlockError
+        try:
+            return super()._append(record, key, value, on_delivery)
+        except BufferExhaustedError as error:
+            # A batch has grown in the meantime.
+            raise _WouldBlockError from error
+
+    @property
+    def _max_block_ms(self) -> int:
+        return 0 if get_ident() == self.loop_thread else super()._max_block_ms
+
+
+class _Batch:
+    """The futures of the records of one batch, in the order in which they were sent."""
+
+    __slots__ = ("_when_done", "futures", "result")
+
+    # What a result's watchers have: the record whose piece they wait for.
+    index = 0
+
+    def __init__(self, result: ProduceRequestResult, when_done: Callable[[_Batch], None]) -> None:
+        self.result = result
+        self.futures: deque[tuple[FutureRecordMetadata, asyncio.Future[RecordMetadata]]] = deque()
+        self._when_done = when_done
+
+    def settle(self) -> None:
+        """Called by the producer's thread when the batch is done."""
+        self._when_done(self)
+
+
+class Producer:
+    """Sends records to the partitions of a store, or of another sink, from the tasks of one event loop of asyncio.
+
+    Its settings and its guarantees are those of kstore.Producer. No call blocks the loop: what may wait for the disk,
+    for memory or for another thread is a coroutine. As an asynchronous context manager it closes itself.
+    Args: target, settings: as of kstore.Producer; serializers run in the loop's thread, and again in
+        a worker thread if the record has to wait; interceptors run in worker threads.
+    Threads: that of one event loop, which runs when the producer is first used.  Cost: of send() a future of asyncio
+        beside what kstore.Producer costs; futures are set once a batch.
+    """
+
+    def __init__(self, target: ProducerStore, **settings: Unpack[ProducerSettings]) -> None:
+        self._producer = _LoopProducer(target, **settings)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # Of the tasks that wait to append, one tries at a time, in the order of their calls.
+        self._turn = asyncio.Lock()
+        self._waiting_count = 0
+        self._batches: dict[ProduceRequestResult, _Batch] = {}
+        self._newest: _Batch | None = None
+        self._done: deque[_Batch] = deque()
+        self._is_setting = False
+        self._to_hurry: dict[ProduceRequestResult, FutureRecordMetadata] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"kstore.aio.{self._producer!r}"
+
+    @property
+    def config(self) -> ProducerConfig:
+        """The settings, checked."""
+        return self._producer.config
+
+    @property
+    def transactional_id(self) -> str | None:
+        """The transactional id, None without transactions."""
+        return self._producer.transactional_id
+
+    # Sending
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        headers: Iterable[Header] = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> RecordMetadata:
+        """Send a record, and return its metadata once it is written as `acks` says; do not linger for others.
+
+        Tasks that call this at the same time share batches. While buffer_memory is full the task waits, up to
+        max_block_ms. A task that is cancelled before others have had their turn sends nothing; after that the record is sent.
+        Args: as of kstore.Producer.send; on_delivery: called by the producer's thread.
+        Raises: what kstore.Producer.send raises, and what its future raises.
+        """
+        arguments = (topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        sent = self._sent_now(arguments) if not self._waiting_count else None
+        if sent is None:
+            sent = await self._sent_in_turn(arguments)
+        if not sent.done():
+            self._hurry(sent)
+        return await self._future_of(sent)
+
+    def send_nowait(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        headers: Iterable[Header] = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> asyncio.Future[RecordMetadata]:
+        """Put a record into a batch, and return a future of its metadata; the batch lingers for up to linger_ms.
+
+        Raises: BufferExhaustedError if that would wait: for memory, after other tasks that wait, or for the partitions
+            of a topic to which nothing was sent before; use send() then. What kstore.Producer.send raises.
+        """
+        arguments = (topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        sent = self._sent_now(arguments) if not self._waiting_count else None
+        if sent is None:
+            raise BufferExhaustedError("the record would have to wait for memory or for the partitions of its topic")
+        return self._future_of(sent)
+
+    async def send_columns(self, topic: str, columns: Any, *, partition: int | None = None) -> list[AppendedBatch]:
+        """Send all rows of Arrow data as kstore.Producer.send_columns, from a worker thread, and wait for the result."""
+        send = partial(self._producer.send_columns, topic, columns, partition=partition)
+        return await (await asyncio.to_thread(send))
+
+    def _sent_now(self, arguments: tuple[Any, ...]) -> FutureRecordMetadata | None:
+        """Return the future of a record that was put into a batch, None if that would wait."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._producer.loop_thread = get_ident()
+        if self._producer.calls_interceptors:
+            return None
+        try:
+            return self._try(arguments)
+        except _WouldBlockError:
+            return None
+
+    async def _sent_in_turn(self, arguments: tuple[Any, ...]) -> FutureRecordMetadata:
+        """Put a record into a batch after those of the tasks that wait already."""
+        self._waiting_count += 1
+        try:
+            async with self._turn:
+                sent = self._sent_now(arguments)
+                return await asyncio.to_thread(self._try, arguments) if sent is None else sent
+        finally:
+            self._waiting_count -= 1
+
+    def _try(self, arguments: tuple[Any, ...]) -> FutureRecordMetadata:
+        topic, value, key, headers, partition, timestamp_ms, on_delivery = arguments
+        return self._producer.send(
+            topic,
+            value,
+            key=key,
+            headers=headers,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            on_delivery=on_delivery,
+        )
+
+    # Futures: one callback of the loop sets those of a batch.
+
+    def _future_of(self, sent: FutureRecordMetadata) -> asyncio.Future[RecordMetadata]:
+        loop = self._loop or asyncio.get_running_loop()
+        future: asyncio.Future[RecordMetadata] = loop.create_future()
+        result: ProduceRequestResult = sent.produce_result
+        batch = self._newest
+        if batch is None or batch.result is not result:
+            batch = self._batches.get(result)
+            if batch is None:
+                batch = self._batches[result] = _Batch(result, self._when_done)
+                batch.futures.append((sent, future))
+                self._newest = batch
+                if not result.watch(batch):
+                    self._set_soon(batch)
+                return future
+            self._newest = batch
+        batch.futures.append((sent, future))
+        return future
+
+    def _when_done(self, batch: _Batch) -> None:
+        """Called by the producer's thread."""
+        try:
+            (self._loop or asyncio.get_running_loop()).call_soon_threadsafe(self._set_soon, batch)
+        except RuntimeError:
+            # The loop was closed: nobody waits.
+            return
+
+    def _set_soon(self, batch: _Batch) -> None:
+        self._batches.pop(batch.result, None)
+        if self._newest is batch:
+            self._newest = None
+        self._done.append(batch)
+        if not self._is_setting:
+            self._set_futures()
+
+    def _set_futures(self) -> None:
+        """Set the futures of the batches that are done, some in each turn of the loop."""
+        left = _MOST_SET_AT_ONCE
+        while self._done and left:
+            futures = self._done[0].futures
+            while futures and left:
+                left -= 1
+                _set(*futures.popleft())
+            if not futures:
+                self._done.popleft()
+        self._is_setting = bool(self._done)
+        if self._is_setting:
+            asyncio.get_running_loop().call_soon(self._set_futures)
+
+    def _hurry(self, sent: FutureRecordMetadata) -> None:
+        """Let the record's batch go at the end of this turn of the loop, in which other tasks may send too."""
+        if not self._to_hurry:
+            asyncio.get_running_loop().call_soon(self._hurry_all)
+        self._to_hurry[sent.produce_result] = sent
+
+    def _hurry_all(self) -> None:
+        hurried, self._to_hurry = self._to_hurry, {}
+        for sent in hurried.values():
+            sent.hurry()
+
+    # Transactions
+
+    async def init_transactions(self) -> None:
+        """Do as kstore.Producer.init_transactions."""
+        await asyncio.to_thread(self._producer.init_transactions)
+
+    def begin_transaction(self) -> BegunTransaction:
+        """Begin a transaction; it waits for nothing.
+
+        Returns: an asynchronous context manager that commits at the end of its body, and aborts if the body, or the
+            commit, raises an error.
+        Raises: as kstore.Producer.begin_transaction.
+        """
+        self._producer.begin_transaction()
+        return BegunTransaction(self)
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group: str
+    ) -> None:
+        """Do as kstore.Producer.send_offsets_to_transaction."""
+        await asyncio.to_thread(self._producer.send_offsets_to_transaction, offsets, group)
+
+    async def commit_transaction(self) -> None:
+        """Do as kstore.Producer.commit_transaction."""
+        await asyncio.to_thread(self._producer.commit_transaction)
+
+    async def abort_transaction(self) -> None:
+        """Do as kstore.Producer.abort_transaction."""
+        await asyncio.to_thread(self._producer.abort_transaction)
+
+    # Partitions, metrics, flush and close
+
+    async def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...]:
+        """Return the partitions of a topic by number.  Raises: UnknownTopicOrPartitionError."""
+        return await asyncio.to_thread(self._producer.partitions_for, topic)
+
+    def metrics(self) -> dict[str, float]:
+        """Return all metrics by Kafka's names."""
+        return self._producer.metrics()
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Wait until all records that are in batches now are done; see kstore.Producer.flush."""
+        await asyncio.to_thread(self._producer.flush, timeout)
+
+    async def aclose(self, timeout: float | None = None) -> None:
+        """Send the remaining records, abort an open transaction and stop; see kstore.Producer.close.
+
+        A task that waits for memory gets ProducerClosedError.
+        """
+        await asyncio.to_thread(self._producer.close, timeout)
+
+
+class BegunTransaction:
+    """A transaction as an asynchronous context manager; see Producer.begin_transaction."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+
+    async def __aenter__(self) -> Producer:
+        return self._producer
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                await self._producer.commit_transaction()
+                return
+        except BaseException:
+            await self._abort()
+            raise
+        await self._abort()
+
+    async def _abort(self) -> None:
+        try:
+            await self._producer.abort_transaction()
+        except KStoreError:
+            # It can't be aborted, as that of a fenced producer: the error before this one is raised.
+            return
+
+
+def _set(sent: FutureRecordMetadata, future: asyncio.Future[RecordMetadata]) -> None:
+    """Give a future the outcome of a record whose batch is done."""
+    if future.done():
+        return
+    if not sent.done():
+        # The batch was split, and this record is in a later piece.
+        sent.add_done_callback(lambda _: _set(sent, future))
+        return
+    error = sent.exception(0)
+    if error is None:
+        future.set_result(sent.result(0))
+    else:
+        future.set_exception(error)
