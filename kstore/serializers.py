@@ -1,4 +1,4 @@
-"""Kafka's built-in serializers and deserializers, between values and the bytes of a key or value.
+"""Kafka's built-in serializers and deserializers, and JSON, between values and the bytes of a key or value.
 
 Each is a callable for one key or value. None becomes None, as null in Kafka. Numbers are big-endian. Invalid text
 raises an error, where Java substitutes a replacement character.
@@ -8,6 +8,7 @@ Source: Kafka org.apache.kafka.common.serialization.
 from __future__ import annotations
 
 import codecs
+import json
 import re
 import struct
 from collections.abc import Callable
@@ -411,6 +412,45 @@ class _ListBytes:
         return SerializationError(f"{_name(self._deserializer)}: {place}: expected {expected}, found {found}")
 
 
+class JSONSerializer:
+    """Encodes what the json module takes as UTF-8, without spaces, as a JsonSerializer of Kafka Connect does.
+
+    None becomes null of Kafka, not of JSON.
+    Raises: SerializationError for other values, and for numbers that JSON has not (NaN, infinities).
+    """
+
+    def __call__(self, value: Any) -> bytes | None:
+        if value is None:
+            return None
+        try:
+            return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise SerializationError(f"{_name(self)}: {error}") from error
+
+
+class JSONDeserializer:
+    """Decodes UTF-8 JSON to what the json module makes of it.
+
+    Raises: SerializationError for bytes that are no JSON in UTF-8, with the position.
+    """
+
+    def __call__(self, data: bytes | None) -> Any:
+        if data is None:
+            return None
+        try:
+            return json.loads(bytes(data).decode())
+        except (ValueError, RecursionError) as error:
+            raise SerializationError(f"{_name(self)}: expected JSON in UTF-8, found {_why(error)}") from error
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"something else at character {error.pos}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"an invalid byte at position {error.start}"
+    return "too many levels" if isinstance(error, RecursionError) else f"a number that is too long: {error}"
+
+
 _SERIALIZERS: dict[str, Callable[[], Serializer]] = {
     "string": StringSerializer,
     "bytes": BytesSerializer,
@@ -424,6 +464,7 @@ _SERIALIZERS: dict[str, Callable[[], Serializer]] = {
     "uuid": UUIDSerializer,
     "boolean": BooleanSerializer,
     "void": VoidSerializer,
+    "json": JSONSerializer,
 }
 _DESERIALIZERS: dict[str, Callable[[], Deserializer]] = {
     "string": StringDeserializer,
@@ -438,6 +479,7 @@ _DESERIALIZERS: dict[str, Callable[[], Deserializer]] = {
     "uuid": UUIDDeserializer,
     "boolean": BooleanDeserializer,
     "void": VoidDeserializer,
+    "json": JSONDeserializer,
 }
 NAMES = (*_DESERIALIZERS, "list<NAME>")
 

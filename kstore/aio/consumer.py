@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
+
 class Consumer:
     """Reads the partitions of topics from the tasks of an event loop of asyncio, and commits its positions.
 
@@ -68,7 +69,7 @@ class Consumer:
     # Records
 
     async def poll(self, timeout: float | None = 0.0) -> list[Record]:
-        """Return the next records, at most max_poll_records; wait for the first one up to `timeout` seconds, None for ever.
+        """Return the next records, at most max_poll_records; wait for the first one up to `timeout` seconds.
 
         See kstore.Consumer.poll; wait_for() and other cancellation end the wait and lose no record.
         """

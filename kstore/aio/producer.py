@@ -18,7 +18,7 @@ from kstore.types import OffsetAndMetadata, TopicPartition
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-    from kstore.producer.batches.accumulator import RecordAppendResult
+    from kstore._core import RecordAppendResult
     from kstore.producer.batches.futures import (
         AppendedBatch,
         FutureRecordMetadata,
@@ -146,7 +146,8 @@ class Producer:
         """Send a record, and return its metadata once it is written as `acks` says; do not linger for others.
 
         Tasks that call this at the same time share batches. While buffer_memory is full the task waits, up to
-        max_block_ms. A task that is cancelled before others have had their turn sends nothing; after that the record is sent.
+        max_block_ms. A task that is cancelled before others have had their turn sends nothing; after that the record is
+        sent.
         Args: as of kstore.Producer.send; on_delivery: called by the producer's thread.
         Raises: what kstore.Producer.send raises, and what its future raises.
         """
@@ -181,7 +182,7 @@ class Producer:
         return self._future_of(sent)
 
     async def send_columns(self, topic: str, columns: Any, *, partition: int | None = None) -> list[AppendedBatch]:
-        """Send all rows of Arrow data as kstore.Producer.send_columns, from a worker thread, and wait for the result."""
+        """Send all rows of Arrow data as kstore.Producer.send_columns, from a worker thread, and wait."""
         send = partial(self._producer.send_columns, topic, columns, partition=partition)
         return await (await asyncio.to_thread(send))
 
@@ -369,8 +370,8 @@ def _set(sent: FutureRecordMetadata, future: asyncio.Future[RecordMetadata]) -> 
         # The batch was split, and this record is in a later piece.
         sent.add_done_callback(lambda _: _set(sent, future))
         return
-    error = sent.exception(0)
-    if error is None:
-        future.set_result(sent.result(0))
+    outcome = sent.outcome()
+    if isinstance(outcome, KStoreError):
+        future.set_exception(outcome)
     else:
-        future.set_exception(error)
+        future.set_result(outcome)

@@ -75,29 +75,29 @@ class Log(Closing):
     def __len__(self) -> int:
         """Return the number of records.
 
-        Cost: a pass over the log. log_end_offset - log_start_offset costs nothing, and counts markers and what compaction
-        removed, too.
+        Cost: a pass over the log. log_end_offset - log_start_offset costs nothing, and counts markers and what
+        compaction removed, too.
         """
         return sum(1 for _ in self.read(verify="header"))
 
     def __bool__(self) -> bool:
         return True
 
-    def __getitem__(self, offset: int) -> Record:
+    def __getitem__(self, offset: object) -> Record:
         """Return the record at an offset; log[-1] is the last record.
 
         Raises: OffsetOutOfRangeError if there is none, see get(); TypeError for a slice: use read().
         """
         if isinstance(offset, slice):
             raise TypeError("a log takes no slice: use read(start_offset, end_offset)")
-        record = self.last() if offset == -1 else self.get(offset)
+        record = self.last() if offset == -1 else self.get(checked_int("offset", offset, least=0))
         if record is None:
             start, end = self.log_start_offset, self.log_end_offset
             where = "the log has no record" if offset == -1 else f"no record has offset {offset}"
             raise OffsetOutOfRangeError(
-                f"{where}: its offsets are from {start} to {end - 1}, of which markers and what was removed have no record"
-                if end > start
-                else f"{where}: the log is empty and ends at offset {end}",
+                f"{where}: the log is empty and ends at offset {end}"
+                if start == end
+                else f"{where}: the log has {start} to {end - 1}, of which markers and removed records have none",
                 path=self.path,
             )
         return record

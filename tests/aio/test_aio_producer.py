@@ -289,6 +289,12 @@ def test_columns_are_sent_from_a_task(store):
 # Transactions
 
 
+async def fail_in_a_transaction(producer):
+    async with producer.begin_transaction():
+        await producer.send("t", b"aborted")
+        raise ZeroDivisionError
+
+
 def test_a_transaction_commits_at_the_end_of_its_body_and_aborts_after_an_error(store):
     async def main():
         async with aio.Producer(store, transactional_id="x") as producer:
@@ -296,9 +302,7 @@ def test_a_transaction_commits_at_the_end_of_its_body_and_aborts_after_an_error(
             async with producer.begin_transaction():
                 await producer.send("t", b"committed")
             with pytest.raises(ZeroDivisionError):
-                async with producer.begin_transaction():
-                    await producer.send("t", b"aborted")
-                    raise ZeroDivisionError
+                await fail_in_a_transaction(producer)
             with pytest.raises(TransactionStateError):
                 await producer.commit_transaction()
 

@@ -44,6 +44,7 @@ VECTORS = [
     pytest.param("uuid", UUID_1_2, UUID_1_2_HEX, id="uuid"),
     pytest.param("boolean", True, "01", id="true"),
     pytest.param("boolean", False, "00", id="false"),
+    pytest.param("json", {"a": [1, None, "é"]}, b'{"a":[1,null,"\xc3\xa9"]}'.hex(), id="json"),
     pytest.param("list<integer>", [1, None, 3], "000000000100000001000000030000000100000003", id="list-integer"),
     pytest.param("list<string>", ["a", None, ""], "01000000030000000161ffffffff00000000", id="list-string"),
     pytest.param("list<long>", [], "000000000000000000", id="list-empty"),
@@ -70,6 +71,11 @@ def test_null_stays_null(name: str) -> None:
     assert decode(None) is None
 
 
+def test_null_of_json_is_no_null_of_kafka() -> None:
+    assert deserializer("json")(b"null") is None
+    assert serializer("json")([None]) == b"[null]"
+
+
 WRONG_BYTES = [
     *(
         pytest.param(name, b"\0" * size, f"expected {right} bytes, found {size}", id=f"{name}-of-{size}")
@@ -89,6 +95,10 @@ WRONG_BYTES = [
     pytest.param("uuid", b"0-0-0-0-0", "36 characters", id="uuid-short-groups"),
     pytest.param("uuid", b"00000000-0000-0001-0000-00000000000g", "36 characters", id="uuid-no-digit"),
     pytest.param("uuid", b"\xff" * 36, "36 characters", id="uuid-no-text"),
+    pytest.param("json", b"", "something else at character 0", id="json-empty"),
+    pytest.param("json", b'{"a":1} x', "something else at character 8", id="json-with-a-rest"),
+    pytest.param("json", b"\xff", "an invalid byte at position 0", id="json-no-text"),
+    pytest.param("json", b"[" * 100_000, "too many levels", id="json-deep"),
     pytest.param("list<string>", b"", "strategy at position 0", id="list-empty"),
     pytest.param("list<string>", b"\x02", "expected 0 or 1, found 2", id="list-strategy"),
     pytest.param("list<string>", b"\x00" + bytes(8), "expected 1 ", id="list-without-sizes"),
@@ -129,6 +139,8 @@ WRONG_VALUES = [
     pytest.param("uuid", str(UUID_1_2), id="uuid-of-str"),
     pytest.param("boolean", 1, id="boolean-of-int"),
     pytest.param("void", 0, id="void-of-int"),
+    pytest.param("json", b"a", id="json-of-bytes"),
+    pytest.param("json", float("nan"), id="json-of-nan"),
     pytest.param("list<long>", "abc", id="list-of-str"),
     pytest.param("list<long>", ["abc"], id="list-entry-of-str"),
 ]
@@ -177,7 +189,7 @@ def test_names_of_kafka_s_classes_are_known(name: str, plain: str) -> None:
     assert type(deserializer(name)) is type(deserializer(plain))
 
 
-@pytest.mark.parametrize("name", ["", "json", "list", "list<>", "list<json>", "String", "x.StringDeserializer"])
+@pytest.mark.parametrize("name", ["", "xml", "list", "list<>", "list<xml>", "String", "x.StringDeserializer"])
 def test_other_names_are_refused(name: str) -> None:
     for make in (serializer, deserializer):
         with pytest.raises(ValueError, match="expected one of string, bytes"):

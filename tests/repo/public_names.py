@@ -9,9 +9,11 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import kstore
+from kstore import aio
 
 
 def parameters_of(function: Any) -> str:
@@ -45,8 +47,14 @@ def lines_of_class(name: str, kind: type) -> Iterator[str]:
 
 def public_names() -> Iterator[str]:
     """Yield a line for each public name: a constant, a function with its parameters, or a class with its members."""
-    for name in sorted(kstore.__all__):
-        found = getattr(kstore, name)
+    yield from names_of(kstore, "")
+    yield from names_of(aio, "aio.")
+
+
+def names_of(module: ModuleType, prefix: str) -> Iterator[str]:
+    for name in sorted(module.__all__):
+        found = getattr(module, name)
+        name = prefix + name
         if inspect.isclass(found):
             bases = [base.__name__ for base in found.__mro__[1:] if base.__name__ in kstore.__all__]
             yield f"class {name}({', '.join(bases)})"

@@ -248,8 +248,8 @@ class WritableLog(Log):
 
         Args: records: MemoryRecords as a producer sends them (offsets from 0; exactly one batch if it is V2 or
             compressed); a batch with any offsets; or one Record or several, which become one batch with the topic's
-            codec, and several if one would exceed max_message_bytes. The offsets of Records are ignored; one that has neither offset nor timestamp gets the current time.
-            The argument is not changed.
+            codec, and several if one would exceed max_message_bytes. The offsets of Records are ignored; one that has
+            neither offset nor timestamp gets the current time. The argument is not changed.
             ack: what has happened when this returns: "written" survives the end of the process, "flushed" a power cut.
             "buffered" is meant for producers and does the same as "written".
             partition_leader_epoch: None for the epoch of the last append, 0 in a new log; not below that epoch, or
@@ -279,9 +279,11 @@ class WritableLog(Log):
             )
         if origin is not _CLIENT:
             origin = AppendOrigin(origin)
-        sent, rest = records, ()
-        if not isinstance(sent, MemoryRecords):
-            sent, *rest = self._rules.packed(sent, now_ms=self._env.wall_clock_ms(), atomic=atomic)
+        rest: list[MemoryRecords] = []
+        if isinstance(records, MemoryRecords):
+            sent = records
+        else:
+            sent, *rest = self._rules.packed(records, now_ms=self._env.wall_clock_ms(), atomic=atomic)
         gate = self._gate
         with gate.append_lock:
             if not gate.is_open:

@@ -88,6 +88,10 @@ class FutureRecordMetadata(FutureRecordMetadataCore, ProducerFuture[RecordMetada
             self.produce_result.watch(self)
         return self.made_callbacks()
 
+    def outcome(self) -> RecordMetadata | KStoreError:
+        """Return the metadata, or the error, of a record that is done."""
+        return self._error() or self._metadata()
+
     def hurry(self) -> None:
         """Let the record's batch go without lingering."""
         self._place()[0].hurry()
