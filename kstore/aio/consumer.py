@@ -88,7 +88,11 @@ class Consumer:
         while not self._unread:
             if self._is_closed:
                 raise StopAsyncIteration
-            self._unread.extend(await self._polled(None))
+            try:
+                self._unread.extend(await self._polled(None))
+            except ConsumerClosedError:
+                # It was closed before the poll began.
+                continue
         return self._unread.popleft()
 
     async def _polled(self, timeout: float | None) -> list[Record]:

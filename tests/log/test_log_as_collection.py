@@ -47,7 +47,7 @@ def test_a_record_is_found_by_its_offset(log):
         log[3]
     with pytest.raises(TypeError):
         log[0:2]
-    with pytest.raises(ValueError, match="offset must be from 0 to .*, got -2"):
+    with pytest.raises(ValueError, match=r"offset must be from 0 to .*, got -2"):
         log.get(-2)
 
 
@@ -133,7 +133,7 @@ def test_an_append_that_expects_another_end_writes_nothing(log):
         log.append(Record(value=b"b"), expected_end_offset=0)
     assert log.append(Record(value=b"c"), expected_end_offset=1).base_offset == 1
     assert [record.value for record in log] == [b"a", b"c"]
-    with pytest.raises(ValueError, match="expected_end_offset must be from 0 to .*, got -1"):
+    with pytest.raises(ValueError, match=r"expected_end_offset must be from 0 to .*, got -1"):
         log.append(Record(value=b"d"), expected_end_offset=-1)
 
 

@@ -34,16 +34,16 @@ def names_without_page() -> Iterator[str]:
     bases: dict[str, list[str]] = {}
     members: dict[str, set[str]] = {}
     for line in public_names():
-        match = re.fullmatch(r"class (\w+)\((.*)\)", line)
+        match = re.fullmatch(r"class ((?:aio\.)?\w+)\((.*)\)", line)
         if match is not None:
             bases[match[1]] = match[2].split(", ")
             continue
-        name, _, member = line.partition("(")[0].partition(".")
+        name, member = re.match(r"((?:aio\.)?\w+)\.?(\w*)", line).groups()
         members.setdefault(name, set())
         if member:
             members[name].add(member)
     for name, own in members.items():
-        of_class = [words for words in pages if name in words]
+        of_class = [words for words in pages if words.issuperset(name.split("."))]
         if not of_class:
             yield name
         inherited = {member for base in bases.get(name, ()) for member in members.get(base, ())}

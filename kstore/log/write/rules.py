@@ -46,14 +46,6 @@ class LogAppendInfo(NamedTuple):
     size_in_bytes: int
     is_duplicate: bool = False
 
-    def joined(self, later: LogAppendInfo) -> LogAppendInfo:
-        """Return the result of two appends that follow each other."""
-        return later._replace(
-            base_offset=self.base_offset,
-            max_timestamp_ms=max(self.max_timestamp_ms, later.max_timestamp_ms),
-            size_in_bytes=self.size_in_bytes + later.size_in_bytes,
-        )
-
 
 class LeaderRules:
     """What a leader checks and changes in records of one log before it assigns offsets; made from the log's config.
@@ -205,6 +197,15 @@ def _new_records(records: Iterable[Record], now_ms: int) -> Iterator[Record]:
             )
         else:
             yield record
+
+
+def joined(first: LogAppendInfo, later: LogAppendInfo) -> LogAppendInfo:
+    """Return the result of two appends that follow each other as that of one."""
+    return later._replace(
+        base_offset=first.base_offset,
+        max_timestamp_ms=max(first.max_timestamp_ms, later.max_timestamp_ms),
+        size_in_bytes=first.size_in_bytes + later.size_in_bytes,
+    )
 
 
 def _as_list(records: object) -> list[Record]:

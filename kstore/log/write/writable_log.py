@@ -47,6 +47,7 @@ from kstore.log.write.rules import (
     check_memory_records,
     check_offsets_fit_segment,
     follow_epochs,
+    joined,
     next_base_offset,
 )
 from kstore.record import AppendOrigin, MemoryRecords, Record, RecordBatch
@@ -294,8 +295,8 @@ class WritableLog(Log):
                 self._check_epoch(partition_leader_epoch)
             done = self._append_one(sent, leader_epoch=partition_leader_epoch, origin=origin, guard=guard)
             for batch in rest:
-                last = self._append_one(batch, leader_epoch=partition_leader_epoch, origin=origin, guard=guard)
-                done = done.joined(last)
+                later = self._append_one(batch, leader_epoch=partition_leader_epoch, origin=origin, guard=guard)
+                done = joined(done, later)
         if self._listeners.any:
             self._live.tell()
         if ack == "flushed" or not self._durability.needs_no_flush:
