@@ -57,8 +57,11 @@ class Consumer:
 
     async def aclose(self) -> None:
         """Drop the assignment and end the thread; a poll() that runs returns, and an iteration ends."""
-        self._is_closed = True
-        self._consumer.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self._consumer.close()
+            # After the calls that wait, which have an error each.
+            await ended(self._workers.submit(self._consumer.close))
         await asyncio.to_thread(self._workers.close)
 
     @property
@@ -86,20 +89,15 @@ class Consumer:
     async def __anext__(self) -> Record:
         await self._take_back()
         while not self._unread:
-            if self._is_closed:
-                raise StopAsyncIteration
             try:
                 self._unread.extend(await self._polled(None))
             except ConsumerClosedError:
-                # It was closed before the poll began.
-                continue
+                raise StopAsyncIteration from None
         return self._unread.popleft()
 
     async def _polled(self, timeout: float | None) -> list[Record]:
-        if self._is_closed:
-            raise ConsumerClosedError("the consumer was closed")
         poll = _Poll(self._consumer, timeout)
-        call = self._workers.submit(poll.run)
+        call = self._submitted(poll.run)
         try:
             await ended(call)
         except asyncio.CancelledError:
@@ -183,9 +181,14 @@ class Consumer:
         self._unread.clear()
 
     async def _called(self, function: Callable[[], _Result]) -> _Result:
-        call = self._workers.submit(function)
+        call = self._submitted(function)
         await ended(call)
         return call.result()
+
+    def _submitted(self, function: Callable[[], _Result]) -> Call[_Result]:
+        if self._is_closed:
+            raise ConsumerClosedError("the consumer was closed")
+        return self._workers.submit(function)
 
 
 class _Poll:

@@ -173,6 +173,31 @@ def test_a_cancelled_poll_loses_no_record(store, monkeypatch, step):
     assert run(main()) == list(range(100))
 
 
+def test_calls_that_wait_for_the_thread_end_when_the_consumer_is_closed(store, monkeypatch):
+    reached, may_go = threading.Event(), threading.Event()
+
+    def held(consumer, timeout):
+        reached.set()
+        assert may_go.wait(PATIENCE_S)
+        return []
+
+    async def main():
+        consumer = consumer_of(store)
+        monkeypatch.setattr(kstore.Consumer, "poll", held)
+        polling = asyncio.create_task(consumer.poll(1000))
+        await asyncio.to_thread(reached.wait, PATIENCE_S)
+        waiting = [asyncio.create_task(consumer.commit()), asyncio.create_task(anext(consumer))]
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(consumer.aclose())
+        await asyncio.sleep(0)
+        may_go.set()
+        await closing
+        assert await polling == []
+        return await asyncio.gather(*waiting, return_exceptions=True)
+
+    assert [type(outcome) for outcome in run(main())] == [ConsumerClosedError, StopAsyncIteration]
+
+
 def test_an_error_of_a_poll_is_raised_by_it(store):
     async def main():
         async with consumer_of(store, value_deserializer="json", partitions=[T0], topics=[]) as consumer:

@@ -10,6 +10,7 @@ import pytest
 
 import kstore
 from kstore import aio
+from kstore.aio.producer import _set
 from kstore.errors import (
     BufferExhaustedError,
     ProducerClosedError,
@@ -19,6 +20,7 @@ from kstore.errors import (
     TransactionStateError,
     UnknownTopicOrPartitionError,
 )
+from kstore.producer.batches.futures import FutureRecordMetadata, ProduceRequestResult
 from kstore.producer.sending.store_sink import StoreSink
 
 PATIENCE_S = 60
@@ -239,6 +241,26 @@ def test_records_of_a_split_batch_have_their_own_offsets(tmp_path):
                 return await asyncio.gather(*(producer.send("t", bytes(500)) for _ in range(30)))
 
         assert [metadata.offset for metadata in run(main())] == list(range(30))
+
+
+def test_a_record_of_a_later_piece_of_a_split_batch_waits_for_that_piece():
+    place = kstore.TopicPartition("t", 0)
+    whole, *pieces = (ProduceRequestResult(place) for _ in range(3))
+    sizes = {"timestamp_ms": 0, "serialized_key_size": -1, "serialized_value_size": 1}
+    sent = FutureRecordMetadata(whole, index=1, **sizes)
+    whole.split([(0, pieces[0]), (1, pieces[1])])
+
+    async def main():
+        future = asyncio.get_running_loop().create_future()
+        pieces[0].set(0)
+        pieces[0].done()
+        _set(sent, future)
+        assert not future.done()
+        pieces[1].set(7)
+        pieces[1].done()
+        return await future
+
+    assert run(main()).offset == 7
 
 
 def test_a_closed_producer_refuses_and_has_sent_the_rest(store):
