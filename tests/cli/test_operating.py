@@ -227,6 +227,23 @@ def test_configs_say_who_says_them(kstore, brokers_root):
     assert (found["retention.ms"]["value"], found["retention.ms"]["source"]) == ("9", "__cluster_metadata")
 
 
+def test_all_settings_that_the_cluster_has_are_shown(kstore, brokers_root):
+    told = [config("t", name, value) for name, value in (("segment.bytes", "8"), ("max.message.bytes", "70"))]
+    write_metadata(brokers_root, [topic("t", ID), *told, config("t", "min.insync.replicas", "2")])
+    found = by_name(kstore("configs", brokers_root, "--topic", "t", "--json"))
+    assert {name: (one["value"], one["source"], one["is_default"]) for name, one in found.items()} == {
+        "cleanup.policy": ("delete", "kstore-topic-settings of its root", False),
+        "max.message.bytes": ("70", "__cluster_metadata", False),
+        "min.insync.replicas": ("2", "__cluster_metadata", False),
+        "retention.ms": ("7", "kstore-topic-settings of its root", False),
+        "segment.bytes": ("200", "kstore-topic-settings of its root", False),
+    }
+    (shown,) = kstore("topics", brokers_root, "--topic", "t", "--json").objects()
+    assert (shown["settings"]["min.insync.replicas"], shown["settings"]["segment.bytes"]) == ("2", "200")
+    write_metadata(brokers_root, [topic("t", uuid.UUID(int=9)), *told])
+    assert "max.message.bytes" not in by_name(kstore("configs", brokers_root, "--topic", "t", "--json"))
+
+
 def test_defaults_are_shown_on_request(kstore, root):
     assert kstore("configs", root, "--topic", "u", "--json").objects() == []
     found = {

@@ -9,6 +9,8 @@ import pytest
 
 from kstore import MemoryRecordsBuilder, open_log, open_store
 from kstore.config import DAY_MS
+from kstore.record import ControlRecordType, EndTransactionMarker, with_end_transaction_marker
+from kstore.record.validation import AppendOrigin
 from kstore.types import TRANSACTION_STATE_TOPIC
 from tests.cli.runner import runner
 from tests.golden.probes import answers
@@ -213,3 +215,26 @@ def test_producers_are_the_same_without_a_snapshot_and_with_a_damaged_one(kstore
     for path in snapshots:
         path.unlink()
     assert kstore(*ask).objects() == known
+    assert kstore(*ask[:-2], 5000 + DAY_MS, "--json").objects() == known
+    with open_store(root, "a") as store:
+        for number in range(4):
+            end = EndTransactionMarker(control_type=ControlRecordType.ABORT, coordinator_epoch=1)
+            stop = with_end_transaction_marker(end, timestamp_ms=5500, producer_id=number, producer_epoch=0)
+            store.log("t").append(stop, origin=AppendOrigin.COORDINATOR)
+    for path in (root / "t-0").glob("*.snapshot"):
+        path.unlink()
+    assert len(kstore(*ask).objects()) == 4
+    assert kstore(*ask[:-2], 5500 + DAY_MS, "--json").out == ""
+
+
+def test_producers_whose_records_were_deleted_are_known(kstore, tmp_path):
+    root = tmp_path / "root"
+    with open_store(root, "a") as store:
+        store.create_topic("t", config={"segment_bytes": 200})
+        for number in range(9):
+            builder = MemoryRecordsBuilder(producer_id=number, producer_epoch=0, base_sequence=0)
+            builder.append(timestamp_ms=5000, value=bytes(40))
+            store.log("t").append(builder.build())
+        store.log("t").delete_records(8)
+    found = kstore("transactions", root, "--producers", "--now", 6000, "--json").objects()
+    assert [one["producer_id"] for one in found] == list(range(9))

@@ -12,6 +12,7 @@ from kstore.cli.operating.topics import check_exists, in_kafkas_names, parse_set
 from kstore.cli.output import Column
 from kstore.cli.render import JSON_TEXT
 from kstore.config import LogConfig
+from kstore.log.files.names import CLUSTER_METADATA_TOPIC
 from kstore.store.settings.kafka_names import TOPIC_SETTINGS_BY_NAME, parse_name, setting_text
 from kstore.store.settings.known import KnownSettings
 from kstore.store.store import open_store
@@ -99,18 +100,21 @@ def change(directory: str, wanted: ConfigChange, out: Output, *, is_json: bool) 
 
 
 def settings_of(topic: str, known: KnownSettings) -> list[Setting]:
-    """Return all settings of a topic, by name."""
-    found, defaults = known.of(topic), known.defaults
+    """Return all settings of a topic, by name; also those that only a cluster has use for."""
+    found, defaults, told = known.of(topic), known.defaults, known.texts_of_cluster(topic)
     settings = []
     of_log_config = {field.name: field.default for field in fields(LogConfig)}
     for name, field in TOPIC_SETTINGS_BY_NAME.items():
         if field in found.settings:
             settings.append(Setting(topic, name, setting_text(found.settings[field]), found.sources[field], False))
+        elif name in told:
+            settings.append(Setting(topic, name, told[name], CLUSTER_METADATA_TOPIC, False))
         elif field in defaults:
             settings.append(Setting(topic, name, setting_text(defaults[field]), "the default of the root", True))
         else:
             settings.append(Setting(topic, name, setting_text(of_log_config[field]), "Kafka's default", True))
-    return settings
+    others = sorted(told.keys() - TOPIC_SETTINGS_BY_NAME.keys())
+    return settings + [Setting(topic, name, told[name], CLUSTER_METADATA_TOPIC, False) for name in others]
 
 
 def _check(topic: str, known: KnownSettings, changes: dict[str, object], reset: list[str]) -> None:

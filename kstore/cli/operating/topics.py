@@ -202,7 +202,7 @@ def _described(
         "id": None if topic_id is None else id_text(topic_id),
         "partitions": [partition for name, partition in store.partitions if name == topic],
         "cluster": _in_cluster(topic, topic_id, cluster),
-        "settings": _named(found.settings),
+        "settings": {**known.texts_of_cluster(topic), **_named(found.settings)},
         "doubt": found.doubt,
     }
 

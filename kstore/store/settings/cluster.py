@@ -39,13 +39,15 @@ _POLICY = "cleanup.policy"
 
 @dataclass(frozen=True)
 class ClusterTopic:
-    """A topic of a cluster: its id, and the settings it was given, by the names of LogConfig.
+    """A topic of a cluster: its id, and of the settings it was given those that say what is removed, by the names of
+    LogConfig.
 
-    problem: why they cannot be used, None if they can.
+    texts: all settings it was given, by Kafka's names; problem: why they cannot be used, None if they can.
     """
 
     topic_id: UUID
     settings: Mapping[str, Any]
+    texts: Mapping[str, str]
     problem: str | None = None
 
 
@@ -90,8 +92,9 @@ def _topic_of(topic_id: UUID, texts: Mapping[str, str]) -> ClusterTopic:
         settings = _settings_of(texts)
         LogConfig(**settings)
     except (TypeError, ValueError) as error:
-        return ClusterTopic(topic_id, {}, f"its settings in {CLUSTER_METADATA_TOPIC} are not understood: {error}")
-    return ClusterTopic(topic_id, settings)
+        problem = f"its settings in {CLUSTER_METADATA_TOPIC} are not understood: {error}"
+        return ClusterTopic(topic_id, {}, texts, problem)
+    return ClusterTopic(topic_id, settings, texts)
 
 
 def _settings_of(texts: Mapping[str, str]) -> dict[str, Any]:

@@ -130,6 +130,14 @@ class KnownSettings:
         said = dict.fromkeys(cluster, CLUSTER_METADATA_TOPIC)
         return TopicKnowledge({**internal, **cluster}, {**sources, **said}, doubt)
 
+    def texts_of_cluster(self, topic: str) -> Mapping[str, str]:
+        """Return all settings that `__cluster_metadata` has of a topic, by Kafka's names; none if it is not known to be
+        about this topic.
+        """
+        self._read_cluster()
+        known = None if self._cluster is None else self._cluster.get(topic)
+        return {} if known is None or self._difference_of_ids(topic, known) is not None else known.texts
+
     def _of_cluster(self, topic: str) -> tuple[Mapping[str, Any], str]:
         """Return the topic's settings in the cluster's metadata, and why there are no more."""
         self._read_cluster()

@@ -126,8 +126,13 @@ def known(roots: tuple[Path, ...]) -> Problems:
     state = json.loads(kstore("metadata", roots[0], "topics", "--json"))
     ids = {one["topic"]: one["id"] for root in roots for one in objects("topics", root)}
     yield from differing("ids", ids, {name: topic["id"] for name, topic in state.items()})
-    settings = {one["name"]: one["value"] for one in objects("configs", roots[0], "--topic", BIG)}
-    yield from differing("settings", settings.get("segment.bytes"), None)
+    settings = {one["name"]: one["value"] for one in objects("configs", roots[0], "--topic", topic_of(roots[0]))}
+    yield from differing("settings", settings, {"segment.bytes": "1048576"})
+
+
+def topic_of(root: Path) -> str:
+    """Return one of the topics with a setting that the root has a partition of."""
+    return next(name for name in (BIG, SMALL, GONE) if list(root.glob(f"{name}-*")))
 
 
 def changed(work: Path, roots: tuple[Path, ...], home: Path, target: Path) -> Problems:
