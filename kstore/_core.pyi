@@ -218,9 +218,22 @@ def iterate_run(
     topic_partition: TopicPartition | None = None,
 ) -> RunIterator: ...
 def search_timestamp(records: RecordIterator, *, timestamp_ms: int, start_offset: int) -> tuple[int, int] | None: ...
-def json_of_records(
-    records: RecordIterator, *, opening: Buffer, middle: Buffer, separator: Buffer, most_bytes: int
-) -> str | None: ...
+
+@final
+class RecordLines:
+    def __init__(self, steps: Iterable[bytes | str]) -> None: ...
+
+def lines_of_records(
+    records: RecordIterator,
+    lines: RecordLines,
+    *,
+    start_offset: int,
+    end_offset: int,
+    since_ms: int,
+    until_ms: int,
+    limit: int,
+    most_bytes: int,
+) -> tuple[bytes, int] | None: ...
 
 @final
 class RecordMatcher:

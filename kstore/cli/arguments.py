@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -78,6 +78,10 @@ class PartitionSelection:
                 + did_you_mean(self.topics, (partition.topic_partition.topic for partition in partitions))
             )
         return sorted(selected, key=lambda partition: partition.topic_partition)
+
+    def narrowed_to(self, directories: list[str]) -> PartitionSelection:
+        """Return the selection of some of the DIRs, at least one."""
+        return replace(self, directory=directories[0], others=tuple(directories[1:]))
 
     def losses_of_roots(self, partitions: Iterable[PartitionDirectory]) -> list[SuspectedLoss]:
         """Return the losses of selected partitions without a directory, if DIR is the root of `partitions`."""

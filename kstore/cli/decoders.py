@@ -17,6 +17,8 @@ from kstore.record.schemas.topics import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kstore._core import Record
     from kstore.record.schemas.topics import InternalMessage
 
@@ -66,12 +68,12 @@ def decode(decoder: Decoder, record: Record) -> Decoded:
     return Decoded(key_json, message_json(value, "version", None if value.version is None else str(value.version)))
 
 
-def json_fields(decoder: Decoder, record: Record) -> str:
-    """Return the JSON fields that a decoder adds to the object of a record."""
-    decoded = decode(decoder, record)
+def json_fields(decoder: Decoder, records: Sequence[Record], row: int) -> str:
+    """Return the JSON fields that a decoder adds to the object of a record, each after a comma."""
+    decoded = decode(decoder, records[row])
     key = "" if decoder in _OF_VALUES else f'"decodedKey":{decoded.key or "null"},'
     error = "" if decoded.error is None else f',"decodeError":{JSON_TEXT(decoded.error)}'
-    return f'{key}"decodedValue":{decoded.value or "null"}{error}'
+    return f',{key}"decodedValue":{decoded.value or "null"}{error}'
 
 
 def texts(decoder: Decoder, record: Record) -> tuple[str | None, str | None]:

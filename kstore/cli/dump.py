@@ -19,13 +19,14 @@ from kstore.cli.arguments import WrongUseError
 from kstore.cli.output import Part, Progress, printable
 from kstore.cli.printing.cat import by_timestamp_type
 from kstore.cli.render import (
+    JSON_STEPS,
     JSON_TEXT,
     TIMESTAMP_TYPE_LABELS,
     json_batch,
-    json_of_plain,
     json_records,
     parts_of,
     record_parts,
+    text_of_batch,
     time_text,
 )
 from kstore.compression import codec_name
@@ -107,6 +108,9 @@ PRODUCER_FIELDS = (
     "offsetDelta",
     "timestamp",
 )
+
+
+JSON_LINES = _core.RecordLines([b"{", *JSON_STEPS, b"},"])
 
 
 class DumpFile(NamedTuple):
@@ -301,9 +305,11 @@ def show_batch(entry: Entry, header: BatchHeader, out: Output, style: Style, *, 
     parts: Iterable[list[Record]] | None = None
     content = Content(header.base_offset, header.record_count) if header.has_base_offset else Content(None, None)
     if style.is_json and style.with_records and style.decoder is None and entry.error is None:
-        plain = json_of_plain(RecordBatch(entry.data, position=entry.position, path=path))
+        plain = text_of_batch(RecordBatch(entry.data, position=entry.position, path=path), JSON_LINES)
         if plain is not None:
-            out.line(f'{json_text(entry, header, content, style)},"records":[{plain}]}}')
+            out.piece(f'{json_text(entry, header, content, style)},"records":[')
+            out.data(plain.data.removesuffix(b","))
+            out.line("]}")
             return status
     if entry.error is None and (style.with_records or not header.has_base_offset):
         try:
@@ -366,11 +372,11 @@ def show_json(
     if parts is None:
         out.line(text + ',"records":null}')
         return
-    more = None if style.decoder is None else partial(decoders.json_fields, style.decoder)
     opening = f'{text},"records":['
     for records in parts:
         for timestamp_type, same in by_timestamp_type(records, header):
-            shown = json_records(same, timestamp_type=timestamp_type, is_control=header.is_control, more=more)
+            more = None if style.decoder is None else partial(decoders.json_fields, style.decoder, same)
+            shown = json_records(same, header, timestamp_type=timestamp_type, more=more)
             out.piece(opening + ",".join(shown))
             opening = ","
     out.line("]}" if opening == "," else opening + "]}")

@@ -88,17 +88,19 @@ class Output:
     """The standard streams as the commands use them. Not thread-safe.
 
     Attributes: hidden_loggers: names of the loggers whose messages the command itself reports; can_write: whether no
-        write to standard output has failed.
+        write to standard output has failed; shown_paths: what is shown in place of some paths in messages.
     """
 
     def __init__(self, *, stdout: TextIO | None = None, stderr: TextIO | None = None) -> None:
         self._stdout = sys.stdout if stdout is None else stdout
         self._stderr = sys.stderr if stderr is None else stderr
         self._pending: list[str] = []
+        self._blocks: list[bytes] = []
         self._pending_characters = 0
         self._console: Console | None = None
         self._bar: rich.progress.Progress | None = None
         self.hidden_loggers: set[str] = set()
+        self.shown_paths: dict[str, str] = {}
         self.can_write = True
         self.is_terminal = self._stdout is not None and self._stdout.isatty()
 
@@ -115,6 +117,14 @@ class Output:
         self._pending.append(text)
         self._pending_characters += len(text)
         if self._pending_characters >= BLOCK_CHARACTERS:
+            self.flush()
+
+    def data(self, data: bytes) -> None:
+        """Write bytes as they are, buffered as a line is."""
+        self._encode_pending()
+        self._blocks.append(data)
+        self._pending_characters += len(data)
+        if self.is_terminal or self._pending_characters >= BLOCK_CHARACTERS:
             self.flush()
 
     def styled(self, parts: Sequence[Part]) -> None:
@@ -209,11 +219,11 @@ class Output:
 
     def flush(self) -> None:
         """Write all buffered output to the operating system.  Raises: OSError, also if the process has no stdout."""
-        pending, self._pending, self._pending_characters = self._pending, [], 0
-        if not pending:
+        self._encode_pending()
+        blocks, self._blocks, self._pending_characters = self._blocks, [], 0
+        if not blocks:
             return
-        # A byte of a path that is not UTF-8 becomes \udcXX, in JSON the name that Python has for that path.
-        block = "".join(pending).encode("utf-8", "backslashreplace")
+        block = b"".join(blocks)
         with self._writing(), self._bar_hidden() if self.is_terminal else nullcontext():
             if self._stdout is None:
                 raise OSError(errno.EBADF, "it is closed")
@@ -221,9 +231,16 @@ class Output:
             self._stdout.buffer.write(block)
             self._stdout.buffer.flush()
 
+    def _encode_pending(self) -> None:
+        if self._pending:
+            # A byte of a path that is not UTF-8 becomes \udcXX, in JSON the name that Python has for that path.
+            self._blocks.append("".join(self._pending).encode("utf-8", "backslashreplace"))
+            self._pending = []
+
     def abandon(self) -> None:
         """Drop buffered output and close standard output, after a write to it failed."""
         self._pending.clear()
+        self._blocks.clear()
         if self._stdout is None:
             return
         # Python still has the unwritten data and tries to write it again; it closes the file all the same.
@@ -250,6 +267,8 @@ class Output:
         if self._stderr is None:
             return
         text = " ".join(message.splitlines())
+        for path, shown in self.shown_paths.items():
+            text = text.replace(path, shown)
         try:
             with self._bar_hidden():
                 self._stderr.write(f"kstore: {printable(text)}\n")

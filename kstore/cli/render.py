@@ -12,10 +12,10 @@ from base64 import urlsafe_b64encode
 from binascii import b2a_base64
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from kstore._core import json_of_records
+from kstore._core import RecordLines, lines_of_records
 from kstore.cli.arguments import EPOCH
 from kstore.cli.output import Column, Part, printable
 from kstore.compression import codec_name
@@ -24,7 +24,7 @@ from kstore.env import split_path
 from kstore.errors import InvalidRecordError, KStoreError, MemoryLimitError
 from kstore.record.control import ControlRecordType, UnknownControlRecord, decode_control_record
 from kstore.record.schemas.protocol import TaggedField
-from kstore.types import MAGIC_V2, TimestampType
+from kstore.types import MAGIC_V2, MAX_OFFSET, TimestampType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,6 +42,8 @@ JSON_BOOL = ("false", "true")
 MOST_TEXT_BYTES = 32 * MIB
 MOST_RECORDS = 65536
 MOST_RECORDS_BYTES = 32 * MIB
+MIN_INT64 = -MAX_OFFSET - 1
+NULL_TEXT, EMPTY_TEXT = "<null>", "<empty>"
 CONTROL_TYPES = {int(kind): kind.name for kind in ControlRecordType if kind is not ControlRecordType.UNKNOWN}
 DAMAGE_COLUMNS = (
     Column("partition"),
@@ -71,10 +73,24 @@ def control_type(key: bytes | None) -> str:
 def control_fields(key: bytes | None, value: bytes | None) -> str:
     """Return the JSON fields of a control record's value, with `controlError` if it can't be decoded."""
     try:
-        decoded = decode_control_record(key, value)
+        content = control_content(key, value, raises=True)
     except (InvalidRecordError, MemoryLimitError) as error:
         return f'"controlValue":null,"controlError":{JSON_TEXT(str(error))}'
-    return f'"controlValue":{"null" if isinstance(decoded, UnknownControlRecord) else JSON_TEXT(plain_value(decoded))}'
+    return f'"controlValue":{content or "null"}'
+
+
+def control_content(key: bytes | None, value: bytes | None, *, raises: bool = False) -> str | None:
+    """Return a control record's value as JSON, None for an unknown type or version.
+
+    Raises: InvalidRecordError, MemoryLimitError if it can't be decoded, with `raises`; else None is returned.
+    """
+    try:
+        decoded = decode_control_record(key, value)
+    except (InvalidRecordError, MemoryLimitError):
+        if raises:
+            raise
+        return None
+    return None if isinstance(decoded, UnknownControlRecord) else JSON_TEXT(plain_value(decoded))
 
 
 def plain_value(value: object) -> object:
@@ -128,64 +144,133 @@ def json_headers(headers: Iterable[tuple[str, bytes | None]]) -> str:
     return f"[{','.join(items)}]"
 
 
+def json_text(data: bytes | None) -> str:
+    """Return bytes as a JSON string, null for null and for what is not UTF-8."""
+    try:
+        return "null" if data is None else JSON_TEXT(data.decode("utf-8"))
+    except UnicodeDecodeError:
+        return "null"
+
+
+def json_headers_text(headers: Iterable[tuple[str, bytes | None]]) -> str:
+    """Return headers as a JSON array of [key, text or null]."""
+    return f"[{','.join(f'[{JSON_TEXT(header_key_text(key))},{json_text(value)}]' for key, value in headers)}]"
+
+
 def json_records(
     records: Sequence[Record],
+    header: BatchHeader,
     *,
     timestamp_type: int,
     prefix: str = "",
-    is_control: bool = False,
-    more: Callable[[Record], str] | None = None,
+    more: Callable[[int], str] | None = None,
 ) -> list[str]:
-    """Return one JSON object per record of a batch.
+    """Return one JSON object per record of a batch, with the fields that JSON_STEPS has.
 
     Args: prefix: the first fields of each object, ending in a comma. timestamp_type: of all the records. more: returns
-        the last fields of a record's object; not called for control records.
+        further fields of the record at an index, each after a comma; not called for control records.
     """
-    middle = f',"timestampType":"{TIMESTAMP_TYPE_LABELS[timestamp_type]}","key":'
     opening = f'{{{prefix}"offset":'
-    if is_control:
-        return [
+    middle = f',"timestampType":"{TIMESTAMP_TYPE_LABELS[timestamp_type]}","key":'
+    producer = f'"producerId":{header.producer_id},"producerEpoch":{header.producer_epoch},"sequence":'
+    closing = f',"isTransactional":{JSON_BOOL[header.is_transactional]},"leaderEpoch":{header.partition_leader_epoch}}}'
+    lines = []
+    for row, record in enumerate(records):
+        key, value = json_text(record.key), json_text(record.value)
+        if header.is_control:
+            key = value = "null"
+            others = f',"controlType":"{control_type(record.key)}",{control_fields(record.key, record.value)}'
+        else:
+            others = "" if more is None else more(row)
+        lines.append(
             f'{opening}{record.offset},"timestamp":{record.timestamp_ms}{middle}{json_bytes(record.key)},'
-            f'"value":{json_bytes(record.value)},"headers":{json_headers(record.headers)},'
-            f'"controlType":"{control_type(record.key)}",{control_fields(record.key, record.value)}}}'
-            for record in records
-        ]
-    if more is not None:
-        plain = json_records(records, timestamp_type=timestamp_type, prefix=prefix)
-        return [f"{shown[:-1]},{more(record)}}}" for shown, record in zip(plain, records, strict=True)]
-    return [
-        f'{opening}{record.offset},"timestamp":{record.timestamp_ms}{middle}{json_bytes(record.key)},'
-        f'"value":{json_bytes(record.value)},"headers":{json_headers(record.headers) if record.headers else "[]"}}}'
-        for record in records
-    ]
+            f'"value":{json_bytes(record.value)},"headers":{json_headers(record.headers) if record.headers else "[]"}'
+            f'{others},"keyText":{key},"valueText":{value},"headersText":{json_headers_text(record.headers)},'
+            f"{producer}{record.sequence}{closing}"
+        )
+    return lines
+
+
+# What json_records makes of a record of a batch of magic 2, no control batch, after its prefix.
+JSON_STEPS: tuple[bytes | str, ...] = (
+    b'"offset":',
+    "offset",
+    b',"timestamp":',
+    "timestamp",
+    b',"timestampType":"',
+    "timestamp_type",
+    b'","key":',
+    "key_base64",
+    b',"value":',
+    "value_base64",
+    b',"headers":',
+    "headers_base64",
+    b',"keyText":',
+    "key_json",
+    b',"valueText":',
+    "value_json",
+    b',"headersText":',
+    "headers_json",
+    b',"producerId":',
+    "producer_id",
+    b',"producerEpoch":',
+    "producer_epoch",
+    b',"sequence":',
+    "sequence",
+    b',"isTransactional":',
+    "is_transactional",
+    b',"leaderEpoch":',
+    "leader_epoch",
+)
+
+
+class TextOfBatch(NamedTuple):
+    """The text of records of a batch, and how many they are."""
+
+    data: bytes
+    count: int
+
+
+def text_of_batch(
+    batch: RecordBatch,
+    lines: RecordLines,
+    *,
+    start_offset: int = 0,
+    end_offset: int = MAX_OFFSET,
+    since_ms: int | None = None,
+    until_ms: int | None = None,
+    limit: int | None = None,
+) -> TextOfBatch | None:
+    """Return the text of the records of a batch that are in a range, in one call to the core: the fast path.
+
+    The CRC is not checked.
+    Returns: None if the slow path is needed: magic 0 or 1, a control batch, an invalid record, or text that might
+        exceed MOST_TEXT_BYTES.
+    """
+    # The largest time as a bound is none to the core.
+    if batch.magic < MAGIC_V2 or batch.is_control or until_ms == MAX_OFFSET:
+        return None
+    try:
+        records = batch.records(verify=False)
+    except KStoreError:
+        return None
+    found = lines_of_records(
+        records,
+        lines,
+        start_offset=start_offset,
+        end_offset=end_offset,
+        since_ms=MIN_INT64 if since_ms is None else since_ms,
+        until_ms=MAX_OFFSET if until_ms is None else until_ms,
+        limit=-1 if limit is None else limit,
+        most_bytes=MOST_TEXT_BYTES,
+    )
+    return None if found is None else TextOfBatch(*found)
 
 
 def parts_of(records: RecordIterator) -> Iterator[list[Record]]:
     """Yield the Records in non-empty lists of at most MOST_RECORDS records and about MOST_RECORDS_BYTES bytes."""
     while part := records.take(most_records=MOST_RECORDS, most_bytes=MOST_RECORDS_BYTES):
         yield part
-
-
-def json_of_plain(batch: RecordBatch, *, prefix: str = "", separator: str = ",") -> str | None:
-    """Return json_records of a whole batch, joined by `separator`: the fast path, in one call to the core.
-
-    Returns: None if the slow path is needed: magic 0 or 1, a control batch, a non-ASCII prefix, an invalid record,
-        records that are not plainly copied, or text that might exceed MOST_TEXT_BYTES. The CRC is not checked.
-    """
-    if batch.magic < MAGIC_V2 or batch.is_control or not prefix.isascii():
-        return None
-    middle = f',"timestampType":"{TIMESTAMP_TYPE_LABELS[batch.header.timestamp_type]}","key":'
-    try:
-        records = batch.records(verify=False)
-    except KStoreError:
-        return None
-    return json_of_records(
-        records,
-        opening=f'{{{prefix}"offset":'.encode(),
-        middle=middle.encode(),
-        separator=separator.encode(),
-        most_bytes=MOST_TEXT_BYTES,
-    )
 
 
 def json_batch(
@@ -228,11 +313,24 @@ def time_text(timestamp_ms: int | None) -> str:
 
 def bytes_text(data: bytes | None) -> str:
     """Return bytes as readable text: UTF-8 with escapes for the rest, `<null>` for None, `<empty>` for no bytes."""
-    if data is None:
-        return "<null>"
-    if not data:
-        return "<empty>"
-    return printable(data.decode("utf-8", "surrogateescape").replace("\\", "\\\\"))
+    return NULL_TEXT if data is None else escaped_text(data.decode("utf-8", "surrogateescape"))
+
+
+def escaped_text(text: str) -> str:
+    """Return text with escapes for what is not printable and for the backslash, `<empty>` for none.
+
+    The texts `<null>` and `<empty>` themselves get a backslash, which no other text begins with alone.
+    """
+    if not text:
+        return EMPTY_TEXT
+    if text in (NULL_TEXT, EMPTY_TEXT):
+        return "\\" + text
+    return printable(text.replace("\\", "\\\\"))
+
+
+def hex_text(data: bytes | None) -> str:
+    """Return bytes in hexadecimal digits, `<null>` for None, `<empty>` for no bytes."""
+    return NULL_TEXT if data is None else data.hex() or EMPTY_TEXT
 
 
 def record_parts(
@@ -241,26 +339,43 @@ def record_parts(
     prefix: str = "",
     is_control: bool = False,
     texts: tuple[str | None, str | None] = (None, None),
+    shown: Callable[[bytes | None], str] = bytes_text,
 ) -> list[Part]:
-    """Return a record as one tab-separated line: offset, time, key, value, then headers or the control type.
+    """Return a record as one tab-separated line: offset, time, key, value, then headers or the control type and value.
 
-    Args: texts: decoded key and value, each shown in place of the bytes if not None.
+    Args: texts: decoded key and value, each shown in place of the bytes if not None; shown: bytes as text.
     """
     key, value = texts
     parts = [
         Part(f"{prefix}{record.offset}", "bold"),
         Part(f"\t{time_text(record.timestamp_ms)}", "dim"),
-        Part(f"\t{bytes_text(record.key) if key is None else printable(key)}", "cyan" if record.key else "dim"),
-        Part(f"\t{bytes_text(record.value) if value is None else printable(value)}", "" if record.value else "dim"),
+        Part(f"\t{shown(record.key) if key is None else printable(key)}", "cyan" if record.key else "dim"),
+        Part(f"\t{shown(record.value) if value is None else printable(value)}", "" if record.value else "dim"),
     ]
     if is_control:
         parts.append(Part(f"\t{control_type(record.key)}", "magenta"))
+        content = control_content(record.key, record.value)
+        parts += [] if content is None else [Part(f"\t{printable(content)}", "dim")]
     elif record.headers:
-        headers = ", ".join(
-            f"{printable(key.replace(chr(92), chr(92) * 2))}={bytes_text(value)}" for key, value in record.headers
-        )
+        headers = ", ".join(f"{escaped_text(key) if key else ''}={shown(value)}" for key, value in record.headers)
         parts.append(Part(f"\t{headers}", "green"))
     return parts
+
+
+# What record_parts makes of a record of a batch of magic 2, no control batch, after its prefix.
+TEXT_STEPS: tuple[bytes | str, ...] = (
+    "offset",
+    b"\t",
+    "time",
+    b"\t",
+    "key_text",
+    b"\t",
+    "value_text",
+    "headers_text",
+)
+HEX_STEPS: tuple[bytes | str, ...] = tuple(
+    step.replace("_text", "_hex") if isinstance(step, str) else step for step in TEXT_STEPS
+)
 
 
 def damage_objects(damage: Iterable[Damage]) -> list[dict[str, object]]:

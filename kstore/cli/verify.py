@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE
 from kstore.cli.arguments import log_size_in_bytes, shell_word
+from kstore.cli.handed import is_handed_over, partitions_of
 from kstore.cli.output import LOG_COLUMNS, Column, Progress, salvage_command
 from kstore.cli.render import (
     DAMAGE_COLUMNS,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from kstore.cli.arguments import PartitionSelection
     from kstore.cli.output import Output
     from kstore.log.damage import Damage, SuspectedLoss
+    from kstore.log.files.names import PartitionDirectory
 
 COLUMNS = (
     *LOG_COLUMNS,
@@ -101,9 +103,10 @@ class VerifyProgress(Progress):
 def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_deep: bool) -> int:
     """Verify the selected partitions and the checkpoints of their roots; return the exit status."""
     status = EXIT_FINE
-    partitions = selection.find()
+    partitions = partitions_of(selection, out)
     verdicts: list[Verdict] = []
     losses: list[SuspectedLoss] = []
+    not_ours: set[str] = set()
     progress = VerifyProgress()
     with out.progress(progress, total_bytes=partial(log_size_in_bytes, partitions)):
         for partition in partitions:
@@ -112,6 +115,9 @@ def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_deep: b
                     verification = verify(log, deep=is_deep, env=partition.env)
                     progress.begin(str(partition.topic_partition), verification)
                     verdict = verdict_of(verification)
+                if is_handed_over(partition):
+                    keep_what_is_there(verdict, partition, out)
+                    not_ours.update(fault.path for fault in verdict.damage)
             except KStoreError as error:
                 status = max(status, out.partition_failure(error, partition))
                 continue
@@ -129,7 +135,10 @@ def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_deep: b
             out.line("")
             out.table(DAMAGE_COLUMNS, damaged)
             faults = [damage for verdict in verdicts for damage in verdict.damage]
-            out.notice(next_step(faults, selection.directory_of(faults[0].path)))
+            mendable = [fault for fault in faults if fault.path not in not_ours]
+            if mendable:
+                out.notice(next_step(mendable, selection.directory_of(mendable[0].path)))
+    partitions = [partition for partition in partitions if not is_handed_over(partition)]
     roots = {partition.root: partition.env for partition in partitions}
     for root in sorted(roots):
         for path, position, size_in_bytes, reason in verify_checkpoints(root, roots[root]):
@@ -140,6 +149,15 @@ def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_deep: b
         for loss in without_directory:
             out.line(json_without_directory(loss))
     return max(status, show_losses([*losses, *without_directory], out, is_json=is_json))
+
+
+def keep_what_is_there(verdict: Verdict, partition: PartitionDirectory, out: Output) -> None:
+    """Leave out that an index is missing, since segments may be handed over alone, and name files as they were given."""
+    verdict.damage = [
+        fault._replace(path=out.shown_paths.get(fault.path, fault.path))
+        for fault in verdict.damage
+        if partition.env.stat(fault.path) is not None
+    ]
 
 
 def show_losses(losses: list[SuspectedLoss], out: Output, *, is_json: bool) -> int:

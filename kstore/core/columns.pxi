@@ -75,6 +75,7 @@ cdef enum:
 
 cdef int64_t MOST_MS = INT64_MAX // 1000
 cdef uint64_t HIGH_BITS = 0x8080808080808080ULL
+cdef uint64_t ONES = 0x0101010101010101ULL
 
 
 cdef inline void clear_bit(uint8_t* bits, int64_t i) noexcept nogil:
@@ -85,6 +86,13 @@ cdef inline uint64_t load_word(const uint8_t* p, int64_t size) noexcept nogil:
     cdef uint64_t word = 0
     memcpy(&word, p, <size_t>size)
     return word
+
+
+# The high bit of each byte that is a quote, a backslash or a control character; of a byte above such one, maybe.
+cdef inline uint64_t string_stops(uint64_t word) noexcept nogil:
+    cdef uint64_t quotes = word ^ (ONES * c'"')
+    cdef uint64_t slashes = word ^ (ONES * c'\\')
+    return (((quotes - ONES) & ~quotes) | ((slashes - ONES) & ~slashes) | ((word - ONES * 0x20) & ~word)) & HIGH_BITS
 
 
 # Arrow's BinaryView: up to 12 bytes are inline; of a longer value, four bytes and its location.

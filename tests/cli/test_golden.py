@@ -54,21 +54,40 @@ def decoded(text):
 def comparable(shown):
     """A record's JSON with base64 undone and long values in the manifests' form."""
     headers = [[key, None if value is None else base64.b64decode(value)] for key, value in shown["headers"]]
+    is_control = "controlType" in shown
+    assert shown.pop("keyText") == (None if is_control else text_of(shown["key"]))
+    assert shown.pop("valueText") == (None if is_control else text_of(shown["value"]))
+    assert shown.pop("headersText") == [[key, text_of(value)] for key, value in shown["headers"]]
     return {**shown, "key": decoded(shown["key"]), "value": decoded(shown["value"]), "headers": headers}
 
 
-def expected_record(record, timestamp_type):
+def text_of(encoded):
+    try:
+        return None if encoded is None else base64.b64decode(encoded).decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def expected_record(record, batch):
     shown = {
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
-        "timestampType": timestamp_type,
+        "timestampType": batch.timestamp_type,
         "key": record.key,
         "value": record.value,
         "headers": [[key.decode("utf-8", "replace"), value] for key, value in record.headers],
     }
-    if record.control_type is None:
-        return shown
-    return {**shown, "controlType": record.control_type, "controlValue": control_value(record)}
+    if record.control_type is not None:
+        shown |= {"controlType": record.control_type, "controlValue": control_value(record)}
+    has_sequence = batch.base_sequence >= 0
+    return {
+        **shown,
+        "producerId": batch.producer_id,
+        "producerEpoch": batch.producer_epoch,
+        "sequence": batch.base_sequence + record.offset - batch.base_offset if has_sequence else -1,
+        "isTransactional": batch.is_transactional,
+        "leaderEpoch": batch.partition_leader_epoch,
+    }
 
 
 def control_value(record):
@@ -86,7 +105,7 @@ def expected_records(partition, *, with_control):
     start_offset = log_start_offset(partition)
     place = {"topic": partition.topic, "partition": partition.partition}
     return [
-        {**place, **expected_record(record, batch.timestamp_type)}
+        {**place, **expected_record(record, batch)}
         for batch in manifest(partition).batches()
         for record in batch.records
         if record.offset >= start_offset and (with_control or record.control_type is None)
@@ -101,7 +120,7 @@ def test_dump_shows_every_batch_and_record_of_the_manifest(kstore, partition):
         {
             "file": log.name,
             **expected_batch(batch),
-            "records": [expected_record(record, batch.timestamp_type) for record in batch.records],
+            "records": [expected_record(record, batch) for record in batch.records],
         }
         for log in manifest(partition).logs
         for batch in log.batches

@@ -8,14 +8,16 @@ import json
 import pytest
 
 from kstore import _core
+from kstore.cli import render
 from kstore.cli.output import printable
 from kstore.cli.render import (
+    JSON_STEPS,
     bytes_text,
     control_type,
     header_key_text,
     json_bytes,
-    json_of_plain,
     json_records,
+    text_of_batch,
     time_text,
 )
 from kstore.record import RecordBatch
@@ -93,14 +95,15 @@ def test_json_bytes_are_standard_base64(data, text):
 
 
 def test_json_record_parses_to_its_fields_in_the_documented_order():
-    record = _core.Record(
+    header = RecordBatch(write_batch([record(0)]), position=0).header
+    shown = _core.Record(
         offset=2**63 - 1,
         timestamp_ms=-1,
         key=None,
         value=b"",
         headers=(('quote"back\\slash\n', b"\x00"), ("\udcfe", None), ("", b"")),
     )
-    (line,) = json_records([record], timestamp_type=1, prefix='"topic":"t","partition":3,')
+    (line,) = json_records([shown], header, timestamp_type=1, prefix='"topic":"t","partition":3,')
     assert list(json.loads(line).items()) == [
         ("topic", "t"),
         ("partition", 3),
@@ -110,6 +113,14 @@ def test_json_record_parses_to_its_fields_in_the_documented_order():
         ("key", None),
         ("value", ""),
         ("headers", [['quote"back\\slash\n', "AA=="], ["\ufffd", None], ["", ""]]),
+        ("keyText", None),
+        ("valueText", ""),
+        ("headersText", [['quote"back\\slash\n', "\0"], ["\ufffd", None], ["", ""]]),
+        ("producerId", -1),
+        ("producerEpoch", -1),
+        ("sequence", -1),
+        ("isTransactional", False),
+        ("leaderEpoch", 0),
     ]
 
 
@@ -143,24 +154,15 @@ PLAIN = [
 def test_batch_as_a_whole_is_the_same_json_as_its_records(records, options, prefix):
     data = write_batch([one._replace(offset=one.offset + n) for n, one in enumerate(records)], **options)
     batch = RecordBatch(data, position=0)
-    wanted = json_records(list(batch), timestamp_type=batch.header.timestamp_type, prefix=prefix)
-    assert json_of_plain(batch, prefix=prefix, separator="\n") == "\n".join(wanted)
+    wanted = json_records(list(batch), batch.header, timestamp_type=batch.header.timestamp_type, prefix=prefix)
+    whole = text_of_batch(batch, lines_of(prefix))
+    assert whole.data.decode() == "".join(f"{line}\n" for line in wanted)
+    assert whole.count == len(records)
     assert [json.loads(one) for one in wanted]
 
 
-ESCAPED = [
-    pytest.param(b'"', id="quote"),
-    pytest.param(b"\\", id="backslash"),
-    pytest.param(b"\n", id="control"),
-    pytest.param("ž".encode(), id="utf-8"),
-    pytest.param(b"\xff", id="not-utf-8"),
-    pytest.param(b"\x7f", id="delete"),
-]
-
-
-@pytest.mark.parametrize("key", ESCAPED)
-def test_batch_whose_header_key_takes_more_than_copying_is_left_to_its_records(key):
-    assert json_of_plain(RecordBatch(write_batch([record(1, headers=[(key, b"")])]), position=0)) is None
+def lines_of(prefix=""):
+    return _core.RecordLines([f"{{{prefix}".encode(), *JSON_STEPS, b"}\n"])
 
 
 OTHERS = [
@@ -173,4 +175,17 @@ OTHERS = [
 
 @pytest.mark.parametrize("data", OTHERS)
 def test_batch_that_is_not_plain_or_not_right_is_left_to_its_records(data):
-    assert json_of_plain(RecordBatch(data, position=0)) is None
+    assert text_of_batch(RecordBatch(data, position=0), lines_of()) is None
+
+
+def test_text_that_is_too_large_is_left_to_its_records(monkeypatch):
+    batch = RecordBatch(write_batch([record(n, b"v" * 90) for n in range(10)]), position=0)
+    sizes = [len(text_of_batch(batch, lines_of()).data), 4 * batch.size_in_bytes]
+    for most, is_whole in ((max(sizes), True), (sizes[0] - 1, False)):
+        monkeypatch.setattr(render, "MOST_TEXT_BYTES", most)
+        assert (text_of_batch(batch, lines_of()) is not None) is is_whole
+
+
+def test_unknown_field_of_a_line_is_refused():
+    with pytest.raises(ValueError, match="no such field of a record: 'keys'"):
+        _core.RecordLines(["keys"])

@@ -34,6 +34,14 @@ Directories = Annotated[
     list[str], typer.Argument(metavar="DIR...", help="Partition directories or log.dirs roots, as of one broker.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
+RecordFormatName = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="text, json, csv, hex, or letters as kcat's -f: '%t %p %o %k %s\\n'.",
+    ),
+]
 Topics = Annotated[
     list[str] | None,
     typer.Option(

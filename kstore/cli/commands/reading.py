@@ -22,6 +22,7 @@ from kstore.cli.commands.options import (
     Mode,
     Partitions,
     ProducerId,
+    RecordFormatName,
     SchemaFile,
     SchemaId,
     SchemasPlace,
@@ -109,10 +110,12 @@ def print_records(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on with the records that come, until Ctrl-C.")
     ] = False,
+    record_format: RecordFormatName = None,
     json: Json = False,
 ) -> int:
     """Print records, one partition after another, or find some."""
     from kstore.cli.printing import cat
+    from kstore.cli.printing.formats import format_of
     from kstore.cli.printing.values import FormatOptions, ValueDecoding
 
     wanted = cat.CatOptions(
@@ -127,14 +130,15 @@ def print_records(
         skips_damaged=skip_damaged,
         search=search_of(key_equals, key_regex, value_regex, header, producer_id),
     )
+    shown_as = format_of(record_format, is_json=json, with_control=control, is_decoded=wanted.decoding is not None)
     selection = selection_of(directory, topic, partition)
     if not follow:
-        return cat.run(selection, wanted, out, is_json=json)
+        return cat.run(selection, wanted, shown_as, out)
     from kstore.cli.printing import follow as following
 
     if end != "latest" or until is not None or skip_damaged:
         raise WrongUseError("--follow takes no --to, --until or --skip-damaged: it has no end, and waits at damage")
-    return following.run(selection, wanted, out, is_json=json)
+    return following.run(selection, wanted, shown_as, out)
 
 
 @command("dump")

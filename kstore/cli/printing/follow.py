@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from kstore.cli import EXIT_FINE
 from kstore.cli.arguments import WrongUseError
-from kstore.cli.printing.cat import groups_of, prefix_of, show
-from kstore.cli.render import json_of_plain
+from kstore.cli.printing.cat import Printer
 from kstore.errors import KStoreError, LogNotFoundError
 from kstore.log.following.follower import Feed
 from kstore.log.following.partitions import ManyLogs
-from kstore.log.following.tail import FollowOptions, LogTail, PendingBatch
+from kstore.log.following.tail import FollowOptions, LogTail
 from kstore.store.opening import open_found
 
 if TYPE_CHECKING:
@@ -21,12 +20,13 @@ if TYPE_CHECKING:
     from kstore.cli.arguments import PartitionSelection
     from kstore.cli.output import Output
     from kstore.cli.printing.cat import CatOptions
+    from kstore.cli.printing.formats import RecordFormat
     from kstore.env import Arrivals
     from kstore.log.files.names import PartitionDirectory
     from kstore.types import TopicPartition
 
 
-def run(selection: PartitionSelection, wanted: CatOptions, out: Output, *, is_json: bool) -> int:
+def run(selection: PartitionSelection, wanted: CatOptions, record_format: RecordFormat, out: Output) -> int:
     """Print the selected records, and new ones, until the limit or an interrupt; return the exit status.
 
     A partition that can't be opened is reported and left out. If a log is truncated, or loses records before they are
@@ -56,17 +56,19 @@ def run(selection: PartitionSelection, wanted: CatOptions, out: Output, *, is_js
         other_roots={partition.root for partition in partitions},
     )
     feed = Feed(parts, arrivals, timeout_s=None, clock=env)
-    left = wanted.limit
+    printer = Printer(wanted, record_format, out)
     decoding = wanted.decoding
     if decoding is not None:
         decoding.begin(lambda: [*_present_partitions(selection, unreadable).values()], is_live=True)
     try:
-        while left is None or left > 0:
+        while printer.left != 0:
             if not feed.read():
                 out.flush()
                 feed.wait()
             if feed.unmade:
-                left = _show(feed.unmade.popleft(), wanted, out, left, is_json=is_json)
+                batch, start_offset = feed.unmade.popleft()
+                if batch.topic_partition is not None:
+                    printer.show(batch, batch.topic_partition, start_offset=start_offset)
     finally:
         feed.close()
     return status if decoding is None else max(status, decoding.finish(out))
@@ -99,21 +101,3 @@ def _tail(directory: PartitionDirectory, offset: int | None, *, wanted: CatOptio
             start = min(start, max(end, log.log_start_offset))
         # The tail uses a log of its own, which outlives this call.
         return open_found(directory)._tail(start, options=options, arrivals=arrivals)[0]
-
-
-def _show(part: PendingBatch, wanted: CatOptions, out: Output, left: int | None, *, is_json: bool) -> int | None:
-    """Print the records of a batch; return how many more may be printed, None for any number."""
-    batch, start_offset = part
-    topic_partition = batch.topic_partition
-    if topic_partition is None:
-        return left
-    prefix = prefix_of(topic_partition, is_json=is_json)
-    show_batch = None
-    if is_json and wanted.prints_whole_batches:
-        show_batch = partial(json_of_plain, prefix=prefix, separator="\n")
-    for group in groups_of(batch, wanted, start_offset=start_offset, show_batch=show_batch):
-        for count in show(group, topic_partition, out, is_json=is_json, decoding=wanted.decoding, limit=left):
-            left = None if left is None else left - count
-        if left == 0:
-            break
-    return left

@@ -5,6 +5,7 @@ Names of Kafka's deserializers need no pyarrow. Formats with schemas are decoded
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,7 +13,7 @@ from uuid import UUID
 
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE
 from kstore.cli.arguments import WrongUseError
-from kstore.cli.render import JSON_TEXT, header_key_text, json_bytes, plain_value
+from kstore.cli.render import JSON_TEXT, escaped_text, header_key_text, json_bytes, plain_value
 from kstore.config import MIB, LogConfig
 from kstore.env.process import SYSTEM_CLOCK
 from kstore.errors import KStoreError, RecordDeserializationError, SchemaNotFoundError
@@ -99,7 +100,7 @@ class DecodedRecords(NamedTuple):
         return DecodedRecords([self.records[row] for row in rows], columns)
 
     def json_fields(self, row: int) -> str:
-        """Return the JSON fields of a record."""
+        """Return the JSON fields of a record, each after a comma."""
         decoded = [
             f'"decoded{origin.capitalize()}":{_json_of(column.values[row])}' for origin, column in self.columns.items()
         ]
@@ -108,10 +109,18 @@ class DecodedRecords(NamedTuple):
             for origin, column in self.columns.items()
             if row in column.bad
         ]
-        return ",".join(decoded + reasons)
+        return "".join(f",{field}" for field in decoded + reasons)
 
     def text(self, row: int, origin: Origin) -> str | None:
-        """Return a key or value as text, or None if its bytes are to be shown instead."""
+        """Return a key or value as JSON, or as escaped text if it is a text, or None if its bytes are to be shown."""
+        value = self.plain(row, origin)
+        return escaped_text(value) if value is not None and self._is_text(row, origin) else value
+
+    def _is_text(self, row: int, origin: Origin) -> bool:
+        return isinstance(self.columns[origin].values[row], str)
+
+    def plain(self, row: int, origin: Origin) -> str | None:
+        """Return a key or value as JSON, or as it is if it is a text, or None if its bytes are to be shown instead."""
         column = self.columns.get(origin)
         if column is None or row in column.bad:
             return None
@@ -310,8 +319,17 @@ def _function_of(name: str | None) -> Deserializer | None:
     return _text if isinstance(function, StringDeserializer) else function
 
 
+# Half of a UTF-16 pair, which Java decodes to one U+FFFD, and Python to one for each byte.
+_HALF_PAIR = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+
+
 def _text(data: Buffer | None) -> str:
-    return bytes(data or b"").decode("utf-8", "replace")
+    """Return text as Kafka's StringDeserializer, with U+FFFD for what is not UTF-8."""
+    found = bytes(data or b"")
+    try:
+        return found.decode("utf-8")
+    except UnicodeDecodeError:
+        return _HALF_PAIR.sub("\ufffd".encode(), found).decode("utf-8", "replace")
 
 
 def _parts(records: Sequence[Record]) -> Iterator[list[Record]]:

@@ -12,6 +12,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "kstore cat /var/lib/kafka --topic orders --from -10",
         "kstore cat --json /var/lib/kafka/orders-0 --since 2024-05-01T12:00:00Z --limit 100",
         "kstore cat /var/lib/kafka --topic orders --value avro --follow",
+        "kstore cat /var/lib/kafka --topic orders --format '%t %p %o %k: %s\\n'",
         "kstore cat /disk1/kafka /disk2/kafka --topic 'orders-*' --since -2d --value-regex 'order 4711'",
     ),
     "dump": (

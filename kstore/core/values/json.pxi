@@ -11,7 +11,6 @@ cdef enum:
     MOST_FLOAT_DIGITS = 38          # before its point: any such number is a float
     DEPTH_WORDS = 16                # of 64 bits, one for each of MOST_VALUE_DEPTH
 
-cdef uint64_t ONES = 0x0101010101010101ULL
 cdef uint64_t MOST_BEFORE_LAST_DIGIT = 1844674407370955161ULL
 
 
@@ -125,13 +124,6 @@ cdef inline void skip_blanks(ValueRun* r) noexcept nogil:
 
 cdef inline ValueFault bad_json(const ValueRun* r) noexcept nogil:
     return VALUE_INCOMPLETE if r.at >= r.end else VALUE_BAD_JSON
-
-
-# The high bit of each byte that is a quote, a backslash or a control character; of a byte above such one, maybe.
-cdef inline uint64_t string_stops(uint64_t word) noexcept nogil:
-    cdef uint64_t quotes = word ^ (ONES * c'"')
-    cdef uint64_t slashes = word ^ (ONES * c'\\')
-    return (((quotes - ONES) & ~quotes) | ((slashes - ONES) & ~slashes) | ((word - ONES * 0x20) & ~word)) & HIGH_BITS
 
 
 # Returns: the number that four hexadecimal digits are, -1 for other characters.
