@@ -11,11 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kstore import _core
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE, decoders
 from kstore.cli.arguments import WrongUseError
+from kstore.cli.handed import begins_with_batch
 from kstore.cli.output import Part, Progress, printable
 from kstore.cli.printing.cat import by_timestamp_type
 from kstore.cli.render import (
@@ -71,7 +72,7 @@ from kstore.log.files.transaction_index import ABORTED_TXN, TRANSACTION_INDEX_EN
 from kstore.log.state.producer_append import ProducerStateEntry
 from kstore.record import RecordBatch
 from kstore.record.batches import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC
-from kstore.types import MAGIC_V2
+from kstore.types import MAGIC_V2, MAX_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -131,6 +132,39 @@ class Content(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DumpRange:
+    """Which batches and entries of each file to show: with an offset of [start_offset, end_offset), up to a limit.
+
+    max_bytes: only those in so many first bytes of a .log; indexes_only: no other files.
+    """
+
+    start_offset: int = 0
+    end_offset: int = MAX_OFFSET
+    limit: int | None = None
+    max_bytes: int | None = None
+    indexes_only: bool = False
+
+    def __post_init__(self) -> None:
+        if self.start_offset > self.end_offset:
+            raise WrongUseError(f"--from {self.start_offset} is greater than --to {self.end_offset}")
+
+    def has_file(self, suffix: str) -> bool:
+        """Whether a file of several is shown: of a range of offsets, only those that have an offset in each entry."""
+        if self.indexes_only:
+            return suffix in SEGMENT_INDEX_SUFFIXES
+        return self.has_all_offsets or suffix in SEGMENT_SUFFIXES
+
+    @property
+    def has_all_offsets(self) -> bool:
+        """Whether no offset is left out."""
+        return self.start_offset == 0 and self.end_offset == MAX_OFFSET
+
+    def has(self, first_offset: int, last_offset: int) -> bool:
+        """Whether an offset of [first_offset, last_offset] is in the range."""
+        return last_offset >= self.start_offset and first_offset < self.end_offset
+
+
+@dataclass(frozen=True, kw_only=True)
 class Style:
     """How to show a file. prefix: the first fields of each JSON object; decoder: of records of an internal topic."""
 
@@ -138,26 +172,53 @@ class Style:
     with_records: bool
     decoder: Decoder | None = None
     prefix: str = ""
+    wanted: DumpRange = DumpRange()
 
 
-def run(
-    selection: PartitionSelection, out: Output, *, is_json: bool, with_records: bool, decoder: Decoder | None = None
-) -> int:
-    """Show the file, or all files of the directory, and return the exit status.
+def run(selection: PartitionSelection, out: Output, style: Style) -> int:
+    """Show the files, and all files of the directories, and return the exit status.
 
     Raises: WrongUseError, LogNotFoundError; for a single file also its KStoreError.
     """
-    location = locate(selection.directory)
-    env, path = location
-    style = Style(is_json=is_json, with_records=with_records or decoder is not None, decoder=decoder)
-    target = env.stat(path)
+    if len(selection.directories) == 1:
+        return run_one(selection, out, style)
+    status, progress = EXIT_FINE, Progress()
+
+    def on_error(error: KStoreError, partition: PartitionDirectory) -> None:
+        nonlocal status
+        status = max(status, out.partition_failure(error, partition))
+
+    files: list[DumpFile] = []
+    for directory in selection.directories:
+        location = locate(directory)
+        if is_directory(location):
+            found = files_of(selection.narrowed_to([directory]), location, on_error)
+            files += (file._replace(label=f"{directory.rstrip('/')}/{file.label}") for file in found)
+        else:
+            files.append(named_file(location)._replace(label=directory))
+    with out.progress(progress, total_bytes=partial(sizes_of, files), only_to_file=True):
+        return max(status, dump_files(files, out, style, progress))
+
+
+def is_directory(location: Location) -> bool:
+    """Whether a path is that of a directory.  Raises: WrongUseError if there is nothing."""
+    target = location.env.stat(location.path)
     if target is None:
-        raise WrongUseError(f"{path} does not exist")
-    if target.kind is not FileKind.DIRECTORY:
+        raise WrongUseError(f"{location.path} does not exist")
+    return target.kind is FileKind.DIRECTORY
+
+
+def run_one(selection: PartitionSelection, out: Output, style: Style) -> int:
+    """Show the file, or all files of the directory, and return the exit status; raises as run."""
+    location = locate(selection.directory)
+    path = location.path
+    if not is_directory(location):
         if selection.topics or selection.partitions:
             raise WrongUseError(f"--topic and --partition need a directory, but {path} is a file")
         file, progress = named_file(location), Progress()
-        with out.progress(progress, total_bytes=lambda: target.size_in_bytes, only_to_file=True):
+        if style.wanted.indexes_only and file.suffix not in SEGMENT_INDEX_SUFFIXES:
+            raise WrongUseError(f"--index-only shows no entries of {path}, which is no index")
+        with out.progress(progress, total_bytes=partial(sizes_of, [file]), only_to_file=True):
             return dump_file(file, out, style, progress)
     status, progress = EXIT_FINE, Progress()
 
@@ -184,6 +245,8 @@ def dump_files(files: Iterable[DumpFile], out: Output, style: Style, progress: P
     """Show several files, each under its name, and return the exit status."""
     status = EXIT_FINE
     for file in files:
+        if not style.wanted.has_file(file.suffix):
+            continue
         prefix = f'"file":{JSON_TEXT(file.label)},' if style.is_json else ""
         if not style.is_json:
             out.styled([Part(file.label, "bold")])
@@ -212,7 +275,11 @@ def named_file(location: Location) -> DumpFile:
     parsed = parse_segment_name(plain)
     suffix = next((suffix for suffix in SUFFIXES if plain.endswith(suffix)), None)
     if suffix is None:
-        raise WrongUseError(f"{path} is not named like any file that Kafka writes")
+        with env.open_read(path) as file:
+            start = file.pread(SIZE_UP_TO_MAGIC, position=0)
+        if not start or not begins_with_batch(path, start):
+            raise WrongUseError(f"{path} is not named like any file that Kafka writes, and does not begin with a batch")
+        suffix = LOG_SUFFIX
     if suffix in SEGMENT_INDEX_SUFFIXES and parsed is None:
         raise WrongUseError(
             f"{path} must be named after its base offset in 20 digits: its entries are relative to that offset"
@@ -267,7 +334,7 @@ def dump_file(file: DumpFile, out: Output, style: Style, progress: Progress) -> 
         return dump_log(Location(file.env, file.path), out, style, progress)
     if file.suffix in ENTRY_SIZES:
         return dump_index(file, out, style)
-    return dump_side_file(file, out, is_json=style.is_json, prefix=style.prefix)
+    return dump_side_file(file, out, style)
 
 
 def dump_log(location: Location, out: Output, style: Style, progress: Progress) -> int:
@@ -280,8 +347,14 @@ def dump_log(location: Location, out: Output, style: Style, progress: Progress) 
         segment = SegmentFile(opened, chunk_bytes=config.read_chunk_bytes, max_batch_bytes=config.max_batch_bytes)
         if not style.is_json:
             out.styled([Part(BATCH_HEADING, "bold")])
+        shown_count = 0
         for entry in segment:
+            if is_past(entry, style.wanted) or shown_count == style.wanted.limit:
+                break
             progress.done_bytes += entry.size_in_bytes
+            if not is_wanted(entry, style.wanted, path):
+                continue
+            shown_count += 1
             if entry.error is not None:
                 status = max(status, out.failure(entry.error))
             if entry.header is not None:
@@ -297,6 +370,25 @@ def dump_log(location: Location, out: Output, style: Style, progress: Progress) 
         return status
     out.notice(f"damage at {place}: {tail.reason}; the remaining {tail.size_in_bytes} bytes are not shown")
     return EXIT_DAMAGE
+
+
+def is_past(entry: Entry, wanted: DumpRange) -> bool:
+    """Whether an entry ends after the bytes that are shown."""
+    return wanted.max_bytes is not None and entry.position + entry.size_in_bytes > wanted.max_bytes
+
+
+def is_wanted(entry: Entry, wanted: DumpRange, path: str) -> bool:
+    """Whether an entry may have offsets of the range; one without a header may."""
+    header = entry.header
+    if header is None or wanted.has_all_offsets:
+        return True
+    base_offset = header.base_offset
+    if not header.has_base_offset:
+        try:
+            base_offset = RecordBatch(entry.data, position=entry.position, path=path).base_offset
+        except KStoreError:
+            base_offset = 0
+    return wanted.has(base_offset, header.last_offset)
 
 
 def show_batch(entry: Entry, header: BatchHeader, out: Output, style: Style, *, path: str) -> int:
@@ -423,7 +515,12 @@ def dump_index(file: DumpFile, out: Output, style: Style) -> int:
         rows = TimeIndex(content, base_offset=file.base_offset or 0, path=file.path).entries()
     if not style.is_json:
         out.styled([Part(f"{'slot':>10}  {names[0]:>24}  {names[1]:>20}", "bold")])
+    shown_count = 0
     for slot, (first, second) in enumerate(rows):
+        offset = first if names[0] == "offset" else second
+        if not style.wanted.has(offset, offset) or shown_count == style.wanted.limit:
+            continue
+        shown_count += 1
         if style.is_json:
             out.line(f'{{{style.prefix}"slot":{slot},"{names[0]}":{first},"{names[1]}":{second}}}')
         else:
@@ -586,13 +683,17 @@ class Table(NamedTuple):
     error: KStoreError | None = None
 
 
-def dump_side_file(file: DumpFile, out: Output, *, is_json: bool, prefix: str) -> int:
+def dump_side_file(file: DumpFile, out: Output, style: Style) -> int:
     """Show a file of one of SIDE_FILE_KINDS and return the exit status.
 
     Raises: KStoreError if the file can't be read at all.
     """
     fields, rows, error = SIDE_FILE_KINDS[file.suffix](file.path, file.base_offset or 0, file.env)
-    if is_json:
+    if file.suffix == TRANSACTION_INDEX_SUFFIX:
+        first, last = fields.index("firstOffset"), fields.index("lastOffset")
+        rows = [row for row in rows if style.wanted.has(*cast(tuple[int, int], (row[first], row[last])))]
+    rows, prefix = rows[: style.wanted.limit], style.prefix
+    if style.is_json:
         for row in rows:
             shown = ASCII_JSON(dict(zip(fields, row, strict=True)))
             out.line(f"{{{prefix}{shown[1:]}" if len(shown) > len("{}") else f"{{{prefix.rstrip(',')}}}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kstore._core import LOG_OVERHEAD
 from kstore.cli.arguments import WrongUseError
+from kstore.cli.output import printable
 from kstore.env import Env, FileKind, join_path, locate, split_path
 from kstore.errors import KStoreError, StorageError
 from kstore.log.files.names import (
@@ -90,8 +91,7 @@ class HandedEnv(Env):
 
 
 def partitions_of(selection: PartitionSelection, out: Output) -> list[PartitionDirectory]:
-    """Return the partitions at the DIRs of a selection, each of which may be a partition, a root, a file with batches, or
-    a directory of any name that holds segments.
+    """Return what is at the DIRs of a selection: partitions, roots, files, directories of any name with segments.
 
     Files of one directory that are named as segments are one log.
     Raises: WrongUseError; as PartitionSelection.find.
@@ -117,6 +117,12 @@ def partitions_of(selection: PartitionSelection, out: Output) -> list[PartitionD
     elif not left:
         raise WrongUseError("--topic and --partition leave out all files and directories that are named")
     return left
+
+
+def place_text(topic_partition: TopicPartition) -> str:
+    """Return the name of a partition, or of the file or directory whose partition is not known."""
+    topic, partition = topic_partition
+    return printable(topic) if partition == UNKNOWN_PARTITION else str(topic_partition)
 
 
 def is_handed_over(partition: PartitionDirectory) -> bool:

@@ -228,7 +228,7 @@ class TextOfBatch(NamedTuple):
     """The text of records of a batch, and how many they are."""
 
     data: bytes
-    count: int
+    record_count: int
 
 
 def text_of_batch(

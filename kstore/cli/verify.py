@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE
 from kstore.cli.arguments import log_size_in_bytes, shell_word
-from kstore.cli.handed import is_handed_over, partitions_of
+from kstore.cli.handed import is_handed_over, partitions_of, place_text
 from kstore.cli.output import LOG_COLUMNS, Column, Progress, salvage_command
 from kstore.cli.render import (
     DAMAGE_COLUMNS,
@@ -72,7 +72,8 @@ class Verdict:
 
     def damage_rows(self) -> list[list[str]]:
         """Return the table cells of each damaged range, in the order of DAMAGE_COLUMNS."""
-        return damage_rows(TopicPartition(self.topic, self.partition), self.damage)
+        topic_partition = TopicPartition(self.topic, self.partition)
+        return [[place_text(topic_partition), *cells] for _, *cells in damage_rows(topic_partition, self.damage)]
 
 
 @dataclass
@@ -152,7 +153,7 @@ def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_deep: b
 
 
 def keep_what_is_there(verdict: Verdict, partition: PartitionDirectory, out: Output) -> None:
-    """Leave out that an index is missing, since segments may be handed over alone, and name files as they were given."""
+    """Leave out that an index is missing, since segments may be alone, and name files as they were given."""
     verdict.damage = [
         fault._replace(path=out.shown_paths.get(fault.path, fault.path))
         for fault in verdict.damage

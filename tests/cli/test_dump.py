@@ -135,6 +135,14 @@ def test_records_are_as_in_cat_without_topic_and_partition(kstore, tmp_path):
             ("key", ""),
             ("value", None),
             ("headers", [["h", None], ["\ufffd", "AQ=="]]),
+            ("keyText", ""),
+            ("valueText", None),
+            ("headersText", [["h", None], ["\ufffd", "\1"]]),
+            ("producerId", -1),
+            ("producerEpoch", -1),
+            ("sequence", -1),
+            ("isTransactional", False),
+            ("leaderEpoch", 0),
         ]
     ]
 

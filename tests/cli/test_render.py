@@ -157,7 +157,7 @@ def test_batch_as_a_whole_is_the_same_json_as_its_records(records, options, pref
     wanted = json_records(list(batch), batch.header, timestamp_type=batch.header.timestamp_type, prefix=prefix)
     whole = text_of_batch(batch, lines_of(prefix))
     assert whole.data.decode() == "".join(f"{line}\n" for line in wanted)
-    assert whole.count == len(records)
+    assert whole.record_count == len(records)
     assert [json.loads(one) for one in wanted]
 
 

@@ -211,13 +211,13 @@ def test_text_of_values_that_are_no_records(kstore: Runner, tmp_path: Path, sche
 def test_a_schema_that_is_registered_while_records_are_followed_is_used(
     kstore: Runner, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kstore.cli.printing import follow as command
+    from kstore.cli.printing.cat import Printer
 
     newer = record(("id", "long"), ("carrier", "string"), ("gate", "string", "-"))
-    show, shown = command._show, []
+    show, shown = Printer.show, []
 
     def show_and_write(*args: Any, **options: Any) -> Any:
-        left = show(*args, **options)
+        is_shown = show(*args, **options)
         if not shown:
             shown.append(1)
             with library.open_store(root, "a") as store, library.Producer(store) as producer:
@@ -226,9 +226,9 @@ def test_a_schema_that_is_registered_while_records_are_followed_is_used(
                 producer.send(
                     "rides", framed(4, newer, {"id": 5, "carrier": "UA", "gate": "B7"}), key=framed(3, KEY, {"k": 6})
                 )
-        return left
+        return is_shown
 
-    monkeypatch.setattr(command, "_show", show_and_write)
+    monkeypatch.setattr(Printer, "show", show_and_write)
     run = kstore("cat", root, "--topic", "rides", "--value", "avro", "--json", "--follow", "--limit", 7)
     assert run.objects()[0]["decodedValue"] == ROWS[0]
     assert run.objects()[-1]["decodedValue"] == {"id": 5, "carrier": "UA", "gate": "B7"}

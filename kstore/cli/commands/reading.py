@@ -145,11 +145,23 @@ def print_records(
 def dump_files(
     out: Output,
     path: Annotated[
-        str, typer.Argument(metavar="FILE|DIR", help="A file of a partition or of a root, or such a directory.")
+        list[str],
+        typer.Argument(metavar="FILE|DIR...", help="Files of a partition or of a root, or such directories."),
     ],
     topic: Topics = None,
     partition: Partitions = None,
     records: Annotated[bool, typer.Option("--records", help="Also show the records of each batch.")] = False,
+    start: Annotated[
+        str, typer.Option("--from", metavar="N|earliest", help="Only batches and entries with offsets from here on.")
+    ] = "earliest",
+    end: EndOffset = "latest",
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Show at most N batches or entries of each file.")
+    ] = None,
+    max_bytes: Annotated[
+        int | None, typer.Option("--max-bytes", metavar="N", min=0, help="Only batches in the first N bytes of a file.")
+    ] = None,
+    index_only: Annotated[bool, typer.Option("--index-only", help="Only the entries of indexes.")] = False,
     offsets: Annotated[
         bool, typer.Option("--offsets-decoder", help="Show records, decoded as __consumer_offsets records.")
     ] = False,
@@ -177,8 +189,15 @@ def dump_files(
     if len(wanted) > 1:
         raise WrongUseError(f"only one decoder at a time, got {' and '.join(kind.value for kind in wanted)}")
     decoder = wanted[0] if wanted else None
-    selection = selection_of(path, topic, partition)
-    return dump.run(selection, out, is_json=json, with_records=records, decoder=decoder)
+    wanted_range = dump.DumpRange(
+        start_offset=parse_offset(start, option="--from"),
+        end_offset=parse_offset(end, option="--to"),
+        limit=limit,
+        max_bytes=max_bytes,
+        indexes_only=index_only,
+    )
+    style = dump.Style(is_json=json, with_records=records or decoder is not None, decoder=decoder, wanted=wanted_range)
+    return dump.run(selection_of(path, topic, partition), out, style)
 
 
 @command("offsets")

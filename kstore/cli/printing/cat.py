@@ -112,8 +112,8 @@ class Printer:
             )
             if whole is not None:
                 self._out.data(whole.data)
-                self._count(whole.count)
-                return whole.count > 0
+                self._count(whole.record_count)
+                return whole.record_count > 0
         has_any = False
         for group in groups_of(batch, self._wanted, start_offset=start_offset, end_offset=end_offset):
             has_any = True

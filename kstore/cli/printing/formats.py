@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kstore._core import RecordLines
 from kstore.cli.arguments import WrongUseError
-from kstore.cli.handed import UNKNOWN_PARTITION
-from kstore.cli.output import printable
+from kstore.cli.handed import place_text
 from kstore.cli.render import (
     HEX_STEPS,
     JSON_STEPS,
@@ -114,14 +113,14 @@ class TextFormat(RecordFormat):
 
     def steps(self, topic_partition: TopicPartition) -> list[bytes | str]:
         steps = HEX_STEPS if self._is_hex else TEXT_STEPS
-        return [f"{_place(topic_partition)}\t".encode(), *steps, b"\n"]
+        return [f"{place_text(topic_partition)}\t".encode(), *steps, b"\n"]
 
     def write(self, part: DecodedRecords, group: Group, topic_partition: TopicPartition, out: Output) -> None:
         for row, record in enumerate(part.records):
             out.styled(
                 record_parts(
                     record,
-                    prefix=f"{_place(topic_partition)}\t",
+                    prefix=f"{place_text(topic_partition)}\t",
                     is_control=group.header.is_control,
                     texts=(part.text(row, "key"), part.text(row, "value")),
                     shown=hex_text if self._is_hex else bytes_text,
@@ -190,12 +189,6 @@ class LetterFormat(RecordFormat):
                     step if isinstance(step, bytes) else _FIELDS[step](_Shown(record, key, value)) for step in steps
                 )
             )
-
-
-def _place(topic_partition: TopicPartition) -> str:
-    """Return the name of a partition, or of the file or directory whose partition is not known."""
-    topic, partition = topic_partition
-    return printable(topic) if partition == UNKNOWN_PARTITION else str(topic_partition)
 
 
 class _Shown(NamedTuple):

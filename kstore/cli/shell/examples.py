@@ -18,6 +18,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "dump": (
         "kstore dump /var/lib/kafka/orders-0/00000000000000000000.log --records",
         "kstore dump /var/lib/kafka/__consumer_offsets-7 --offsets-decoder",
+        "kstore dump segment-copy.bin --from 4711 --limit 3 --records",
     ),
     "offsets": (
         "kstore offsets /var/lib/kafka --topic orders --time 2024-05-01T12:00:00Z",
