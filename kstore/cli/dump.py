@@ -159,7 +159,7 @@ class DumpRange:
         """Whether no offset is left out."""
         return self.start_offset == 0 and self.end_offset == MAX_OFFSET
 
-    def has(self, first_offset: int, last_offset: int) -> bool:
+    def has(self, *, first_offset: int, last_offset: int) -> bool:
         """Whether an offset of [first_offset, last_offset] is in the range."""
         return last_offset >= self.start_offset and first_offset < self.end_offset
 
@@ -388,7 +388,7 @@ def is_wanted(entry: Entry, wanted: DumpRange, path: str) -> bool:
             base_offset = RecordBatch(entry.data, position=entry.position, path=path).base_offset
         except KStoreError:
             base_offset = 0
-    return wanted.has(base_offset, header.last_offset)
+    return wanted.has(first_offset=base_offset, last_offset=header.last_offset)
 
 
 def show_batch(entry: Entry, header: BatchHeader, out: Output, style: Style, *, path: str) -> int:
@@ -518,7 +518,7 @@ def dump_index(file: DumpFile, out: Output, style: Style) -> int:
     shown_count = 0
     for slot, (first, second) in enumerate(rows):
         offset = first if names[0] == "offset" else second
-        if not style.wanted.has(offset, offset) or shown_count == style.wanted.limit:
+        if not style.wanted.has(first_offset=offset, last_offset=offset) or shown_count == style.wanted.limit:
             continue
         shown_count += 1
         if style.is_json:
@@ -691,7 +691,11 @@ def dump_side_file(file: DumpFile, out: Output, style: Style) -> int:
     fields, rows, error = SIDE_FILE_KINDS[file.suffix](file.path, file.base_offset or 0, file.env)
     if file.suffix == TRANSACTION_INDEX_SUFFIX:
         first, last = fields.index("firstOffset"), fields.index("lastOffset")
-        rows = [row for row in rows if style.wanted.has(*cast(tuple[int, int], (row[first], row[last])))]
+        rows = [
+            row
+            for row in rows
+            if style.wanted.has(first_offset=cast(int, row[first]), last_offset=cast(int, row[last]))
+        ]
     rows, prefix = rows[: style.wanted.limit], style.prefix
     if style.is_json:
         for row in rows:
