@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import pytest
@@ -98,6 +99,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Callable[..., Any]) 
 def quiet_producer(caplog: pytest.LogCaptureFixture) -> None:
     """Leaves out what the producer logs of failures that are made."""
     caplog.set_level(logging.CRITICAL, logger="kstore.producer")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Look for no garbage while a million objects that stay are made."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[pytest.Item] | None:
+    """Make no tests of the long lane, a third of all, where they are left out: -m would drop them one by one."""
+    is_long = isinstance(obj, FunctionType) and any(mark.name == "long" for mark in getattr(obj, "pytestmark", ()))
+    return [] if is_long and "not long" in collector.config.option.markexpr.split(" and ") else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

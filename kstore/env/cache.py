@@ -32,6 +32,7 @@ class SharedCache(Generic[T]):
     Args: limit: in the unit of weigh; weigh: returns the weight of a value; drop: called once with each value that is
         removed.
     Threads: thread-safe. A value that is in use is never dropped.
+    Cost: what an owner's release takes grows with its own values, not with those of others.
     """
 
     def __init__(self, *, limit: int, weigh: Callable[[T], int], drop: Callable[[T], None]) -> None:
@@ -40,6 +41,8 @@ class SharedCache(Generic[T]):
         self._drop = drop
         self._lock = threading.Lock()
         self._entries: OrderedDict[tuple[object, str], Loan[T]] = OrderedDict()
+        # An interrupt may leave a path here that has no entry, never an entry that has no path here.
+        self._paths: dict[object, set[str]] = {}
         self._weight = 0
         self._releases = 0
         self._released_soon: deque[object] = deque()
@@ -133,6 +136,7 @@ class SharedCache(Generic[T]):
         with self._lock:
             kept = self._entries.get(key)
             if kept is None and self._releases == releases:
+                self._paths.setdefault(key[0], set()).add(key[1])
                 kept = self._entries[key] = entry
                 self._weight += entry.weight
             if kept is not None:
@@ -147,26 +151,33 @@ class SharedCache(Generic[T]):
         """Remove the values of an owner; return those that are not in use."""
         self._releases += 1
         idle: list[Loan[T]] = []
-        for key in tuple(self._entries):
-            if key[0] is owner:
+        for key in [(owner, path) for path in self._paths.get(owner, ())]:
+            if key in self._entries:
                 entry = self._remove(key)
                 entry.is_released = True
                 if entry.users == 0:
                     idle.append(entry)
+        self._paths.pop(owner, None)
         return idle
 
     def _evicted(self) -> list[Loan[T]]:
         """Remove idle entries, least recently used first, until the limit is met."""
         surplus = self._weight - self._limit
-        leaving: list[Loan[T]] = []
-        if surplus > 0:
-            for key, entry in list(self._entries.items()):
-                if surplus > 0 and entry.users == 0:
-                    leaving.append(self._remove(key))
-                    surplus -= entry.weight
-        return leaving
+        leaving: list[tuple[object, str]] = []
+        for key, entry in self._entries.items():
+            if surplus <= 0:
+                break
+            if entry.users == 0:
+                leaving.append(key)
+                surplus -= entry.weight
+        return [self._remove(key) for key in leaving]
 
     def _remove(self, key: tuple[object, str]) -> Loan[T]:
         entry = self._entries.pop(key)
         self._weight -= entry.weight
+        owner, path = key
+        paths = self._paths.get(owner, set())
+        paths.discard(path)
+        if not paths:
+            self._paths.pop(owner, None)
         return entry

@@ -389,6 +389,11 @@ def close_one_log(world: World, _: Any) -> None:
     world.other.close()
 
 
+def create_small(world: World, topic: str) -> None:
+    """Create a coordinator's topic with one partition: of fifty, each is opened and verified after each place."""
+    world.store.create_topic(topic, 1)
+
+
 class Sending(NamedTuple):
     producer: Any
     values: list[bytes]
@@ -398,6 +403,7 @@ class Sending(NamedTuple):
 def send(world: World, **settings: Any) -> Sending:
     fill(world, 2)
     world.store.create_topic(OTHER)
+    create_small(world, "__transaction_state")
     producer = kstore.Producer(world.store, linger_ms=0, acks="all", **settings)
     if "transactional_id" in settings:
         producer.init_transactions()
@@ -460,6 +466,7 @@ class Reading(NamedTuple):
 
 def consume(world: World) -> Reading:
     fill(world)
+    create_small(world, "__consumer_offsets")
     return Reading(kstore.Consumer(world.store, topics=[TOPIC], group="g", auto_offset_reset="earliest"), [])
 
 

@@ -11,8 +11,13 @@ import os
 import sys
 import traceback
 
-import pyarrow  # noqa: F401  # once, before the forks
+# Once, before the forks: what an export imports.
+import pandas  # noqa: F401
+import pyarrow.compute
+import pyarrow.pandas_compat  # noqa: F401
 
+import kstore.archive.batches
+import kstore.arrow.scans  # noqa: F401
 from kstore.archive.options import export_options
 from kstore.archive.run import local_export
 from tests.crash.killed_committer import KillingEnv

@@ -4,6 +4,7 @@ Method: values that count; owners and paths in small numbers, threads at a barri
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable
 
@@ -154,3 +155,39 @@ def test_finalizer_that_runs_inside_a_call_of_the_cache_does_not_wait_for_it() -
     ledger.use("bb", owner=2)
     assert ledger.dropped == {"aa": 1}
     assert ledger.made == {"aa": 1, "bb": 1}
+
+
+@pytest.mark.parametrize("way", ["release", "release_one", "drop_idle", "evicted"])
+def test_owner_of_values_that_have_left_is_not_kept(way: str) -> None:
+    class Owner:
+        pass
+
+    ledger, owner = Ledger(limit=10), Owner()
+    for value in ("aa", "bb"):
+        ledger.use(value, owner=owner)
+    if way == "release":
+        ledger.cache.release(owner)
+    elif way == "release_one":
+        for value in ("aa", "bb"):
+            ledger.cache.release_one(owner, value)
+    elif way == "drop_idle":
+        ledger.cache.drop_idle()
+    else:
+        ledger.use("cccccccccc")
+    assert ledger.dropped == {"aa": 1, "bb": 1}
+    kept = weakref.ref(owner)
+    del owner
+    assert kept() is None
+
+
+def test_release_drops_each_value_of_an_owner_and_none_of_another() -> None:
+    ledger = Ledger(limit=100)
+    for value in ("aa", "bb", "cc"):
+        ledger.use(value, owner="mine")
+    ledger.use("dd", owner="theirs")
+    ledger.cache.release_one("mine", "bb")
+    ledger.use("bb", owner="mine")
+    ledger.cache.release("mine")
+    assert ledger.dropped == {"aa": 1, "bb": 2, "cc": 1}
+    ledger.cache.release("theirs")
+    assert ledger.dropped["dd"] == 1

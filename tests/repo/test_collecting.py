@@ -4,9 +4,11 @@ Method: small tests made by `over`, called as pytest calls them."""
 from __future__ import annotations
 
 import inspect
+from types import SimpleNamespace
 
 import pytest
 
+from tests.conftest import pytest_pycollect_makeitem
 from tests.making.collecting import MOST_SHOWN, over
 
 CASES = ["set/one", "set/two", "other/three"]
@@ -89,3 +91,18 @@ def test_groups_are_the_tests_and_those_of_the_long_lane_are_marked():
     plain, marked = groups_of(check)
     assert plain == "set"
     assert (marked.values, [mark.name for mark in marked.marks]) == (("other",), ["long"])
+
+
+@pytest.mark.long
+def of_the_long_lane() -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("expression", "is_made"),
+    [("not long", False), ("not spark and not long", False), ("long", True), ("long or not long", True), ("", True)],
+)
+def test_tests_of_the_long_lane_are_made_only_where_they_are_not_left_out(expression, is_made):
+    collector = SimpleNamespace(config=SimpleNamespace(option=SimpleNamespace(markexpr=expression)))
+    assert (pytest_pycollect_makeitem(collector, of_the_long_lane) is None) is is_made
+    assert pytest_pycollect_makeitem(collector, groups_of) is None
