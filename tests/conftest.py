@@ -54,16 +54,17 @@ sys.dont_write_bytecode = False
 SHORT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 os.environ["SPARK_SUBMIT_OPTS"] = os.environ["SPARK_LAUNCHER_OPTS"] = SHORT_JVM
 
-# What shares a fixture of the whole run: a Spark session, the core translated and built.
+# What shares a fixture of the whole run: a Spark session, the core translated and built; or a cache, that of mypy.
 GROUPS = {
     "tests/spark/": "spark",
     "tests/repo/test_packaging.py": "build",
     "tests/repo/test_snippets.py": "build",
     "tests/repo/test_sourcecode.py": "build",
+    "tests/repo/test_typing.py": "build",
 }
 
 # Takes more than half a minute and shares nothing with another file.
-LONG = ("tests/repo/test_bench_smoke.py", "tests/crash/", "tests/repo/test_typing.py", "tests/coordinator/group/")
+LONG = ("tests/repo/test_bench_smoke.py", "tests/crash/", "tests/coordinator/group/")
 
 
 def group_of(nodeid: str) -> str:

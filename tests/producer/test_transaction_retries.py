@@ -71,6 +71,7 @@ def clock() -> ManualClock:
 def store(tmp_path: Path) -> Iterator[WritableStore]:
     with open_store(tmp_path / "root", "a") as opened:
         opened.create_topic("t", 4)
+        opened.create_topic("__transaction_state", 1)
         yield opened
 
 

@@ -127,6 +127,7 @@ def test_committed_transactions_are_whole_and_others_are_not_there(
     with pytest.MonkeyPatch.context() as monkeypatch, open_store(root, "a") as store:
         monkeypatch.setattr(logging.getLogger("kstore.producer"), "disabled", True)
         store.create_topic("t", 4)
+        store.create_topic("__transaction_state", 1)
         run = Run(store, Random(seed))
         run.await_(run.manager.init_transactions())
         for _ in range(TRANSACTIONS):

@@ -63,6 +63,7 @@ def outcomes(steps: list[str | dict[str, Any]], **settings: Any) -> tuple[list[A
     """Return what the calls gave or raised, and the committed records of each partition."""
     with tempfile.TemporaryDirectory() as root, open_store(Path(root) / "root", "a") as store:
         store.create_topic(TOPIC, PARTITIONS)
+        store.create_topic("__transaction_state", 1)
         with Producer(
             store, transactional_id="id", max_request_size=MOST_BYTES, batch_size=200, linger_ms=0, **settings
         ) as producer:
@@ -89,6 +90,7 @@ def test_both_paths_give_the_same_errors_and_commit_the_same_records(steps):
 def store(tmp_path):
     with open_store(tmp_path / "root", "a") as opened:
         opened.create_topic(TOPIC, PARTITIONS)
+        opened.create_topic("__transaction_state", 1)
         yield opened
 
 
