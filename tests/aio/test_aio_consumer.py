@@ -168,6 +168,8 @@ def test_a_cancelled_poll_loses_no_record(store, monkeypatch, step):
             while len(offsets) < 100:
                 offsets += [record.offset for record in await consumer.poll(1000)]
             assert (await consumer.commit())[T0].offset == 100
+            await asyncio.to_thread(store.log("t").append, Record(value=b"new"))
+            assert [record.offset for record in await consumer.poll(1000)] == [100]
             return offsets
 
     assert run(main()) == list(range(100))
