@@ -8,8 +8,14 @@ from math import inf
 from weakref import WeakSet
 
 from kstore.config import MAX_INT32, MIB
-from kstore.coordinator.group.offsets import CommittedOffsets, GroupOffsets, checked_group, checked_offsets
-from kstore.env import ENOENT, Arrivals, Closing
+from kstore.coordinator.group.offsets import (
+    PARTITION_COUNT,
+    CommittedOffsets,
+    GroupOffsets,
+    checked_group,
+    checked_offsets,
+)
+from kstore.env import ENOENT, Arrivals, Closing, StrPath
 from kstore.env.process import SYSTEM_CLOCK, Clock
 from kstore.errors import (
     ConsumerClosedError,
@@ -32,7 +38,7 @@ from kstore.log.reads import Isolation
 from kstore.record import Record
 from kstore.record.decoding import decoded_records, deserializer_of
 from kstore.serializers import Deserializer
-from kstore.store.store import Store, WritableStore
+from kstore.store.store import Store, WritableStore, open_store
 from kstore.types import EARLIEST, LATEST, MAX_OFFSET, Ack, OffsetAndMetadata, TopicPartition
 
 _MS_PER_S = 1000
@@ -151,7 +157,9 @@ class Consumer(Closing):
     Args: store: from kstore.open_store, in mode "a" to commit; group: Kafka's group.id, None to commit nothing; topics:
         all of their partitions, also those that are added later; partitions: these. auto_offset_reset: where to start
         without a committed offset, or with one outside the log, with a warning: "none" raises instead. isolation: as in
-        Log.read. key_deserializer, value_deserializer: callables or names, as in Log.read. max_poll_records,
+        Log.read. offsets: a root of its own, or an open store, that has the group's offsets in place of `store`, so that
+        a process that only reads the store can commit; a path is created if it does not exist, and locked until
+        close(). key_deserializer, value_deserializer: callables or names, as in Log.read. max_poll_records,
         fetch_max_bytes, max_partition_fetch_bytes: after so many records, bytes of records, or bytes of one partition a
         poll() takes no further record; the bytes are those of decompressed keys, values and headers.
     Raises: TypeError, ValueError for other arguments; UnknownTopicOrPartitionError. All methods but close() and
@@ -168,6 +176,7 @@ class Consumer(Closing):
         partitions: Iterable[tuple[str, int]] = (),
         auto_offset_reset: AutoOffsetReset = "latest",
         isolation: Isolation = "read_uncommitted",
+        offsets: StrPath | WritableStore | None = None,
         key_deserializer: Deserializer | str | None = None,
         value_deserializer: Deserializer | str | None = None,
         max_poll_records: int = 500,
@@ -189,8 +198,17 @@ class Consumer(Closing):
             "max_partition_fetch_bytes", max_partition_fetch_bytes, least=0, greatest=MAX_INT32
         )
         self._clock = clock
-        self._committed = None if self.group is None else CommittedOffsets(store, self.group)
-        self._offsets = GroupOffsets(store, clock=clock) if isinstance(store, WritableStore) else None
+        self._own_offsets_store: WritableStore | None = None
+        self._offsets_store = self._offsets_store_of(offsets)
+        count = PARTITION_COUNT if offsets is None else 1
+        self._committed = (
+            None if self.group is None else CommittedOffsets(self._offsets_store, self.group, partition_count=count)
+        )
+        self._offsets = (
+            GroupOffsets(self._offsets_store, committed=store, partition_count=count, clock=clock)
+            if isinstance(self._offsets_store, WritableStore)
+            else None
+        )
         self._is_closed = False
         self._is_polling = False
         self._is_woken = False
@@ -203,7 +221,26 @@ class Consumer(Closing):
         # Wakes a waiting poll, and the logs that are subscribed to do so.
         self._arrivals: Arrivals | None = None
         self._subscribed: WeakSet[Log] = WeakSet()
-        self.assign(topics=topics, partitions=partitions)
+        try:
+            self.assign(topics=topics, partitions=partitions)
+        except BaseException:
+            self._close_own_store()
+            raise
+
+    def _offsets_store_of(self, offsets: StrPath | WritableStore | None) -> Store | WritableStore:
+        """Return the store with the offsets of the group, opened if it was given as a path."""
+        if offsets is None:
+            return self._store
+        if self.group is None:
+            raise self._no_group()
+        if isinstance(offsets, WritableStore):
+            return offsets
+        self._own_offsets_store = open_store(offsets, "a")
+        return self._own_offsets_store
+
+    def _close_own_store(self) -> None:
+        if self._own_offsets_store is not None:
+            self._own_offsets_store.close()
 
     def __repr__(self) -> str:
         return f"Consumer(group={self.group!r}, partitions={len(self._partitions)})"
@@ -236,6 +273,7 @@ class Consumer(Closing):
         self._open_reads = {}
         if self._arrivals is not None:
             self._arrivals.close()
+        self._close_own_store()
 
     # Assignment and positions
 
@@ -390,7 +428,7 @@ class Consumer(Closing):
         logs = [partition.log for partition in self._partitions.values()]
         offsets_partition = None if self._committed is None else self._committed.partition
         if offsets_partition is not None:
-            logs.append(self._store.log(*offsets_partition))
+            logs.append(self._offsets_store.log(*offsets_partition))
         for log in logs:
             if log not in self._subscribed:
                 log._notify(arrivals)
@@ -538,7 +576,10 @@ class Consumer(Closing):
         if self.group is None:
             raise self._no_group()
         if self._offsets is None:
-            raise ValueError('commit needs a store that is open for writing, by kstore.open_store(root, "a")')
+            raise ValueError(
+                'commit needs a store that is open for writing, by kstore.open_store(root, "a"), or a root for the offsets: '
+                "offsets=DIR"
+            )
         if offsets is None:
             offsets = self.positions()
         made = checked_offsets(offsets)

@@ -90,10 +90,10 @@ class CommittedOffsets:
     Source: Kafka's request OffsetFetch.
     """
 
-    def __init__(self, store: ReadableStore, group: str) -> None:
+    def __init__(self, store: ReadableStore, group: str, *, partition_count: int = PARTITION_COUNT) -> None:
         self._store = store
         self._group = group
-        self._places = CoordinatorPlaces(store, GROUP_OFFSETS_TOPIC, default_count=PARTITION_COUNT)
+        self._places = CoordinatorPlaces(store, GROUP_OFFSETS_TOPIC, default_count=partition_count)
         self._incarnation: object = None
         self._records = GroupRecords(is_offset_commit_of(group))
 
@@ -137,20 +137,27 @@ class GroupOffsets(CoordinatorTopic):
 
     It is created with Kafka's defaults by the first commit, unless the store has it. If the store is to return to a
     Kafka cluster, it must already exist with the cluster's topic id.
-    Args: partition_count: of the topic, if it has to be created, or the store has only some of its partitions.
+    Args: partition_count: of the topic, if it has to be created, or the store has only some of its partitions;
+        committed: the store whose offsets are committed, None for the same one.
     Threads: safe.
     Source: Kafka GroupCoordinatorService, OffsetMetadataManager.
     """
 
     def __init__(
-        self, store: CoordinatorStore, *, partition_count: int = PARTITION_COUNT, clock: Clock = SYSTEM_CLOCK
+        self,
+        store: CoordinatorStore,
+        *,
+        partition_count: int = PARTITION_COUNT,
+        committed: ReadableStore | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         super().__init__(store, GROUP_OFFSETS_TOPIC, config=GROUP_OFFSETS_CONFIG, partition_count=partition_count)
+        self._committed: ReadableStore = store if committed is None else committed
         self._clock = clock
 
     def check_known(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Raise UnknownTopicOrPartitionError for a partition that the store does not have, as a broker does."""
-        unknown = offsets.keys() - set(self._store.partitions)
+        unknown = offsets.keys() - set(self._committed.partitions)
         if unknown:
             raise UnknownTopicOrPartitionError(f"the store has no partition {min(unknown)}")
 
