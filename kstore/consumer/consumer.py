@@ -157,8 +157,8 @@ class Consumer(Closing):
     Args: store: from kstore.open_store, in mode "a" to commit; group: Kafka's group.id, None to commit nothing; topics:
         all of their partitions, also those that are added later; partitions: these. auto_offset_reset: where to start
         without a committed offset, or with one outside the log, with a warning: "none" raises instead. isolation: as in
-        Log.read. offsets: a root of its own, or an open store, that has the group's offsets in place of `store`, so that
-        a process that only reads the store can commit; a path is created if it does not exist, and locked until
+        Log.read. offsets: a root of its own, or an open store, that has the group's offsets in place of `store`, so
+        that a process that only reads the store can commit; a path is created if it does not exist, and locked until
         close(). key_deserializer, value_deserializer: callables or names, as in Log.read. max_poll_records,
         fetch_max_bytes, max_partition_fetch_bytes: after so many records, bytes of records, or bytes of one partition a
         poll() takes no further record; the bytes are those of decompressed keys, values and headers.
@@ -577,8 +577,8 @@ class Consumer(Closing):
             raise self._no_group()
         if self._offsets is None:
             raise ValueError(
-                'commit needs a store that is open for writing, by kstore.open_store(root, "a"), or a root for the offsets: '
-                "offsets=DIR"
+                'commit needs a store that is open for writing, by kstore.open_store(root, "a"), or a root for the '
+                "offsets, offsets=DIR"
             )
         if offsets is None:
             offsets = self.positions()

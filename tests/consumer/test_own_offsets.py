@@ -61,7 +61,7 @@ def test_a_first_commit_makes_one_partition(root, tmp_path):
     assert open_store(tmp_path / "o").partitions == (("__consumer_offsets", 0),)
     with open_store(tmp_path / "o") as offsets:
         (group,) = kstore.read_groups(offsets)
-        assert (group.group_id, group.offsets[T0].offset) == ("g", 10)
+        assert (group.group_id, group.offsets[T0].committed.offset) == ("g", 10)
 
 
 def test_the_root_of_the_offsets_is_locked_until_the_consumer_is_closed(root, tmp_path):
