@@ -98,6 +98,9 @@ class Printer:
 
         Raises: what ValueDecoding.decoded raises, after the records before it are printed.
         """
+        wanted = self._wanted
+        if wanted.since_ms is not None and batch.max_timestamp_ms < wanted.since_ms:
+            return False
         if self._is_bulk and self._current != topic_partition:
             self._lines, self._current = self._format.lines_of(topic_partition, self._out), topic_partition
         if self._lines is not None:
@@ -106,8 +109,8 @@ class Printer:
                 self._lines,
                 start_offset=start_offset,
                 end_offset=end_offset,
-                since_ms=self._wanted.since_ms,
-                until_ms=self._wanted.until_ms,
+                since_ms=wanted.since_ms,
+                until_ms=wanted.until_ms,
                 limit=self.left,
             )
             if whole is not None:
@@ -115,7 +118,7 @@ class Printer:
                 self._count(whole.record_count)
                 return whole.record_count > 0
         has_any = False
-        for group in groups_of(batch, self._wanted, start_offset=start_offset, end_offset=end_offset):
+        for group in groups_of(batch, wanted, start_offset=start_offset, end_offset=end_offset):
             has_any = True
             self._show_group(group, topic_partition)
             if self.left == 0:
@@ -221,8 +224,6 @@ def groups_of(
 ) -> Iterator[Group]:
     """Yield the selected records of a batch with offsets of [start_offset, end_offset), in parts."""
     if batch.is_control and not wanted.with_control:
-        return
-    if wanted.since_ms is not None and batch.max_timestamp_ms < wanted.since_ms:
         return
     has_base_offset = batch.header.has_base_offset
     is_partial = not has_base_offset or batch.base_offset < start_offset or batch.last_offset >= end_offset
