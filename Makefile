@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench bench-rivals bench-spark bench-prepare bench-report bench-micro build lint interop planted fuzz fuzz-asan crash powercut soak report-browser long debug coverage clean require-java
+.PHONY: help demo test words bench bench-rivals bench-spark bench-prepare bench-report bench-micro build lint interop planted fuzz fuzz-asan crash powercut soak report-browser long debug coverage clean require-java
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -60,6 +60,9 @@ interop: build  ## let kstore and Kafka's own classes read what the other wrote;
 
 planted: build  ## plant bugs and check that a test catches each; ROOM=record for those of one directory
 	@$(BIN)/python -m tests.planted --jobs $(WORKERS) $(if $(ROOM),--room $(ROOM))
+
+words: build  ## write the table of commands that help and completion read, and the man page
+	@$(BIN)/python -m tests.repo.command_words
 
 fuzz: build  ## run the parsers on damaged bytes, with many examples, and on 100,000 damaged values
 	@$(BIN)/python -m pytest -m "long or not long" --timeout=3600 -o faulthandler_timeout=0 --hypothesis-profile=long tests/fuzz tests/property tests/differential

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 from typing import Final, Literal, NamedTuple, TypeAlias
 from uuid import UUID
@@ -13,6 +14,7 @@ NO_SEQUENCE = -1
 NO_OFFSET = -1
 NO_PARTITION_LEADER_EPOCH = -1
 MAX_OFFSET = 2**63 - 1
+MAX_PARTITION = 2**31 - 1
 # The format of a batch, in its magic byte. From 2 on a batch has a header of its own; 0 and 1 are messages.
 MAGIC_V0, MAGIC_V1, MAGIC_V2 = range(3)
 # Special timestamps for Log.offset_for_timestamp, as in Kafka's ListOffsetsRequest.
@@ -22,6 +24,8 @@ MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 ZERO_UUID = UUID(int=0)
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 
 # What has happened to records when their append is done; see WritableLog.append and ProducerConfig.acks.
 Ack: TypeAlias = Literal["buffered", "written", "flushed"]
@@ -63,6 +67,25 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def is_topic_name(name: str) -> bool:
+    """Whether Kafka allows the topic name.
+
+    Source: Kafka Topic.validate.
+    """
+    return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
+
+
+def parse_partition_directory_name(name: str) -> TopicPartition | None:
+    """Split a partition directory's name at its last '-'; None if it is not one.
+
+    Source: Kafka UnifiedLog.parseTopicPartitionName.
+    """
+    topic, _, number = name.rpartition("-")
+    if not is_topic_name(topic) or _PARTITION.fullmatch(number) is None or int(number) > MAX_PARTITION:
+        return None
+    return TopicPartition(topic, int(number))
 
 
 class OffsetAndTimestamp(NamedTuple):

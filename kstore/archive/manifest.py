@@ -22,9 +22,8 @@ from kstore.log.files.json_state import (
     value_as,
     with_checksum,
 )
-from kstore.log.files.names import MAX_PARTITION, is_topic_name
 from kstore.log.files.records import KEPT_BY_CLEANERS
-from kstore.types import MAX_OFFSET, TopicPartition
+from kstore.types import MAX_OFFSET, MAX_PARTITION, TopicPartition, is_topic_name
 
 FORMAT_VERSION = 1
 # The format that copies batches unchanged.

@@ -13,7 +13,17 @@ EXIT_BROKEN_PIPE = 141
 
 def main() -> int:
     """Run the command with the process's arguments and return its exit status."""
+    from kstore.cli.shell.quick import answer
+
     try:
+        try:
+            status = answer()
+        except OSError as error:
+            from kstore.cli.app import unwritable
+
+            return unwritable(error)
+        if status is not None:
+            return status
         from kstore.cli.app import run
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("typer", "rich", "click"):

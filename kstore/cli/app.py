@@ -12,7 +12,6 @@ import typer
 from kstore.cli import EXIT_BROKEN_PIPE, EXIT_DAMAGE, EXIT_INTERRUPTED, EXIT_WRONG_USE
 from kstore.cli.arguments import WrongUseError
 from kstore.cli.output import Output
-from kstore.cli.shell.completion import prepare
 from kstore.cli.shell.help import CommandWithExamples, GroupedCommands, group_of
 from kstore.errors import KStoreError
 
@@ -39,20 +38,21 @@ app = typer.Typer(
 
 def run() -> int:
     """Run the application with the arguments of the process and return its exit status."""
-    from kstore.cli import commands  # registers them
+    from kstore.cli import commands
 
-    prepare()
+    commands.load(sys.argv[1:])
     try:
-        commands.app(prog_name="kstore")
+        app(prog_name="kstore")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0
     except OSError as error:  # Typer itself writes the help and the version, outside of execute()
-        return unwritable(Output(), error)
+        return unwritable(error)
     return 0
 
 
-def unwritable(out: Output, error: OSError) -> int:
+def unwritable(error: OSError, out: Output | None = None) -> int:
     """Report that standard output can't be written and return the exit status."""
+    out = Output() if out is None else out
     out.abandon()
     out.notice(f"cannot write standard output: {error.strerror or error}")
     return EXIT_WRONG_USE
@@ -82,7 +82,7 @@ def execute(command: Callable[[Output], int]) -> None:
     except KeyboardInterrupt:
         status = EXIT_INTERRUPTED
     except OSError as error:
-        status = unwritable(out, error)
+        status = unwritable(error, out)
     raise typer.Exit(status)
 
 

@@ -12,9 +12,8 @@ from kstore.cli.arguments import WrongUseError, parse_offset, parse_timestamp_ms
 from kstore.cli.output import Column, Progress
 from kstore.cli.render import JSON_TEXT
 from kstore.errors import RestoreError
-from kstore.log.files.names import parse_partition_directory_name
 from kstore.log.files.selection import Offsets, Selection
-from kstore.types import MAX_OFFSET, TopicPartition
+from kstore.types import MAX_OFFSET, TopicPartition, parse_partition_directory_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -27,13 +27,12 @@ from kstore.errors import (
     StorageError,
     UnknownTopicOrPartitionError,
 )
-from kstore.log.files.names import parse_partition_directory_name
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords
 from kstore.staging.area import CONTROL_PARTITION, StagedFile, StagingArea, remove_quietly
 from kstore.staging.committed import SINK_TOPIC_CONFIG, CommittedVersions
 from kstore.store.store import WritableStore, open_store
-from kstore.types import SINK_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from kstore.types import SINK_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition, parse_partition_directory_name
 
 _logger = logging.getLogger("kstore.staging")
 

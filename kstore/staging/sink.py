@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 from kstore._core import records_of_batches
 from kstore.env import DEFAULT_ENV, Env, StrPath, WriteFile, absolute_path, join_path
 from kstore.errors import KStoreError, StorageError, UnknownTopicOrPartitionError
-from kstore.log.files.names import is_topic_name, parse_partition_directory_name
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
 from kstore.producer.sink import ProduceResponse
 from kstore.producer.store import Dependent
 from kstore.staging.area import StagedFile, StagingArea
 from kstore.store.upkeep.dependents import Dependents
-from kstore.types import INTERNAL_TOPICS, NO_OFFSET, Ack, TopicPartition
+from kstore.types import INTERNAL_TOPICS, NO_OFFSET, Ack, TopicPartition, is_topic_name, parse_partition_directory_name
 
 if TYPE_CHECKING:
     from kstore.producer.batches.batch import ProducerBatch

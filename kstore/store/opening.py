@@ -12,12 +12,13 @@ from kstore.errors import LogNotFoundError
 from kstore.log.directory_source import DirectorySource
 from kstore.log.files.checkpoints import forget_partitions
 from kstore.log.files.lock import PartitionLock
-from kstore.log.files.names import PartitionDirectory, find_partition, parse_partition_directory_name
+from kstore.log.files.names import PartitionDirectory, find_partition
 from kstore.log.log import Log
 from kstore.log.recovery.context import RecoveryMode, check_recovery
 from kstore.log.write.writable_log import WritableLog
 from kstore.store.settings.topics import forget_settings
 from kstore.store.upkeep.removal import directories_of_topic
+from kstore.types import parse_partition_directory_name
 from kstore.waiting import results_in_threads
 
 _Found = TypeVar("_Found")

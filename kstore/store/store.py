@@ -25,7 +25,6 @@ from kstore.errors import (
 from kstore.log.directory_source import DirectorySource
 from kstore.log.files.lock import PartitionLock, disown_in_child
 from kstore.log.files.names import (
-    MAX_PARTITION,
     PartitionDirectory,
     partitions_of_root,
 )
@@ -51,7 +50,7 @@ from kstore.store.upkeep.maintenance import Maintenance, MaintenanceIntervals, M
 from kstore.store.upkeep.metrics import Metric, StoreMetrics
 from kstore.store.upkeep.removal import removed
 from kstore.store.upkeep.root_listing import RootListing
-from kstore.types import ZERO_UUID, TopicPartition
+from kstore.types import MAX_PARTITION, ZERO_UUID, TopicPartition
 
 _DEFAULT_NODE_ID = 1
 _MOST_THREADS = 256

@@ -15,13 +15,13 @@ from kstore.coordinator.store import CoordinatorStore
 from kstore.env import Env, Listeners, join_path
 from kstore.errors import CorruptCheckpointError, InvalidTopicError, KStoreError, TopicExistsError, checked_int
 from kstore.log.files.checkpoints import forget_partitions
-from kstore.log.files.names import CLUSTER_METADATA_TOPIC, MAX_PARTITION, PartitionDirectory, is_topic_name
+from kstore.log.files.names import CLUSTER_METADATA_TOPIC, PartitionDirectory
 from kstore.store.logs import WriterLogs
 from kstore.store.root import no_such_topic
 from kstore.store.settings.topics import TopicSettings
 from kstore.store.upkeep.maintenance import Maintenance
 from kstore.store.upkeep.removal import DeletedDirectories, directories_of_topic
-from kstore.types import TopicPartition
+from kstore.types import MAX_PARTITION, TopicPartition, is_topic_name
 
 _logger = logging.getLogger("kstore.log")
 

@@ -1,23 +1,30 @@
 """Goal: help groups its commands and ends with examples that run; completion offers what a root has.
-Method: the help of every command, each example parsed by the command itself, and the protocol of completion scripts."""
+Method: the help of every command, each example parsed by the command itself; the protocol of completion scripts, held
+against the answers of Typer; processes that look at what they imported."""
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 import shutil
 import subprocess
+import sys
 
 import pytest
 import typer.main
+from typer._completion_classes import BashComplete
 
 from kstore.cli import commands
-from kstore.cli.shell.completion import VARIABLE
+from kstore.cli.shell.completion import words_after
 from kstore.cli.shell.examples import EXAMPLES
 from kstore.cli.shell.help import GROUPS, group_of
+from kstore.cli.shell.words import VARIABLE, words
 from tests.cli.runner import runner
 from tests.making.batches import batch, write_root
+from tests.repo import command_words, manual_page
 
-APPLICATION = typer.main.get_command(commands.app)
+APPLICATION = typer.main.get_command(commands.whole_app())
 NAMES = sorted(APPLICATION.commands)
 ALL_EXAMPLES = [example for name in NAMES for example in EXAMPLES.get(name, ())]
 
@@ -29,11 +36,27 @@ def kstore(monkeypatch, capsysbinary):
 
 def completed(kstore, monkeypatch, line):
     """The words offered at the end of a line."""
-    words = line.split(" ")
+    typed = line.split(" ")
     monkeypatch.setenv(VARIABLE, "complete_bash")
     monkeypatch.setenv("COMP_WORDS", line)
-    monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
+    monkeypatch.setenv("COMP_CWORD", str(len(typed) - 1))
     return kstore().out.split()
+
+
+def in_a_process(*arguments, **environment):
+    """Run the command in a process of its own, and return what it printed and the modules that it imported."""
+    code = (
+        "import sys; sys.argv[0] = 'kstore'; from kstore.cli import main; status = main();"
+        "sys.stderr.write(' '.join(sys.modules)); sys.exit(status)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **environment},
+    )
+    return run.stdout, set(run.stderr.split())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -72,6 +95,65 @@ def test_help_lists_each_command_once_in_its_group(kstore):
     assert "recover" in sections["Check and repair"]
 
 
+def test_words_are_those_of_the_commands():
+    assert command_words.PLACE.read_text() == command_words.current(), "run: python -m tests.repo.command_words"
+
+
+def test_man_page_is_that_of_the_commands():
+    assert manual_page.PLACE.read_text() == manual_page.page_of(words()), "run: python -m tests.repo.command_words"
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="needs groff")
+def test_man_page_is_shown_without_warnings():
+    run = subprocess.run(
+        ["groff", "-man", "-Tutf8", "-ww", "-rLL=78n", manual_page.PLACE], capture_output=True, text=True, check=True
+    )
+    shown = re.sub(r"\x1b\[[0-9;]*m|.\x08", "", run.stdout)
+    assert run.stderr == ""
+    assert "kstore cat /disk1/kafka /disk2/kafka --topic 'orders-*' --since -2d" in shown
+    assert all(f"kstore {name} [OPTIONS]" in shown for name in NAMES)
+
+
+def test_help_of_the_program_is_one_text_however_it_is_asked_for(kstore):
+    context = APPLICATION.make_context("kstore", [], resilient_parsing=True)
+    quick = kstore("--help")
+    assert quick.status == 0
+    assert quick.out == context.get_help() + "\n" == kstore("-h").out
+    assert kstore().err == quick.out
+    assert {option for each in APPLICATION.get_params(context) for option in each.opts} == set(
+        re.findall(r"(?<!\w)--?[a-z]+", quick.out.partition("Options:")[2].partition("\n\n")[0])
+    )
+
+
+def test_help_of_the_program_fits_80_columns(kstore):
+    lines = kstore("--help").out.splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+    assert all(line.isascii() for line in lines)
+
+
+def test_help_and_completion_import_neither_typer_nor_the_library(tmp_path):
+    (tmp_path / "orders-3").mkdir()
+    line = {VARIABLE: "complete_bash", "COMP_WORDS": f"kstore cat {tmp_path} --topic o", "COMP_CWORD": "4"}
+    shown, of_help = in_a_process("--help")
+    offered, of_completion = in_a_process(**line)
+    assert "Read:" in shown
+    assert offered == "orders\n"
+    for imported in (of_help, of_completion):
+        assert not imported & {"typer", "click", "rich", "kstore._core", "kstore.env", "kstore.log"}
+
+
+def test_command_imports_no_options_but_those_of_its_module(tmp_path):
+    _, imported = in_a_process("completion", "bash")
+    found = {name for name in imported if name.startswith("kstore.cli.commands.")}
+    assert found == {"kstore.cli.commands.shell"}
+
+
+def test_unknown_command_is_told_from_all(kstore):
+    run = kstore("veryfy")
+    assert run.status == 2
+    assert "verify" in run.err
+
+
 def test_module_without_a_group_gives_its_name(kstore):
     assert group_of("kstore.cli.commands.mending") == "Mending"
 
@@ -86,6 +168,50 @@ def test_completion_offers_topics_partitions_and_columns(kstore, monkeypatch, tm
     assert completed(kstore, monkeypatch, f"kstore export {root} out --columns key,po") == ["key,position"]
     assert completed(kstore, monkeypatch, "kstore cat /nosuch --topic ") == []
     assert completed(kstore, monkeypatch, "kstore rec") == ["recover"]
+
+
+def test_completion_finds_a_name_with_a_blank_in_quotes(kstore, monkeypatch, tmp_path):
+    root = write_root(tmp_path / "my logs", {"orders-0": [[batch(0)]]})
+    monkeypatch.setenv(VARIABLE, "complete_zsh")
+    for typed in (f"'{root}'", str(root).replace(" ", "\\ ")):
+        monkeypatch.setenv("_TYPER_COMPLETE_ARGS", f"kstore cat {typed} --topic ")
+        assert kstore().out == """_arguments '*: :(("orders"))'\n"""
+
+
+def test_completion_after_an_equals_sign_is_that_of_the_value(kstore, monkeypatch, tmp_path):
+    root = write_root(tmp_path / "logs", {"orders-0": [[batch(0)]], "users-1": [[batch(0)]]})
+    assert completed(kstore, monkeypatch, f"kstore cat {root} --topic=u") == ["users"]
+    assert completed(kstore, monkeypatch, f"kstore ls {root} --topic=users --partition ") == ["1"]
+
+
+def test_completion_offers_an_option_once_unless_it_can_be_repeated(kstore, monkeypatch):
+    assert completed(kstore, monkeypatch, "kstore cat dir --limit 3 --li") == []
+    assert completed(kstore, monkeypatch, "kstore cat dir --topic a --to") == ["--topic", "--to"]
+
+
+def test_fish_is_told_whether_to_offer_files(kstore, monkeypatch):
+    monkeypatch.setenv(VARIABLE, "complete_fish")
+    monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "is-args")
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", "kstore ls --so")
+    assert kstore().status == 0
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", "kstore ls ")
+    assert kstore().status == 1
+    monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", "kstore completi")
+    assert kstore().out == "completion\tPrint the completion script of a shell, or install it.\n"
+
+
+@pytest.mark.parametrize("incomplete", ["", "-", "--", "--t", "r"])
+def test_completion_offers_what_typer_offers(incomplete):
+    of_typer = BashComplete(APPLICATION, {}, "kstore", VARIABLE)
+    for arguments in ([], *([name] for name in NAMES)):
+        expected = [item.value for item in of_typer.get_completions(arguments, incomplete)]
+        assert sorted(word.text for word in words_after(arguments, incomplete)) == sorted(expected), arguments
+
+
+def test_completion_offers_the_choices_that_typer_offers():
+    expected = BashComplete(APPLICATION, {}, "kstore", VARIABLE).get_completions(["ls", "--sort"], "s")
+    assert [word.text for word in words_after(["ls", "--sort"], "s")] == [item.value for item in expected]
 
 
 def test_completion_reads_no_offsets_topic_that_is_large(kstore, monkeypatch, tmp_path):

@@ -17,7 +17,7 @@ import typer
 from kstore import _core
 from kstore.arrow.columns import TYPES
 from kstore.cli import dump
-from kstore.cli.commands import app
+from kstore.cli.commands import whole_app
 from kstore.compression import CODECS_WITH_LEVELS, CompressionType
 from kstore.config import CodecName
 from kstore.log.files import names
@@ -109,7 +109,7 @@ def test_each_file_kind_is_shown_by_dump_and_documented() -> None:
 
 
 def test_each_command_has_a_section_of_its_own() -> None:
-    commands = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    commands = set(typer.main.get_command(whole_app()).commands)  # type: ignore[attr-defined]
     page = (ROOT / "docs" / "cli.md").read_text()
     assert {command for command in commands if f"\n## {command}\n" not in page} == set()
 

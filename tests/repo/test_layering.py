@@ -90,8 +90,8 @@ UPWARD_IMPORTS = {
 
 OPERATING_SYSTEM = {"fcntl", "mmap", "os", "pathlib", "shutil", "stat", "tempfile"}
 OPERATING_SYSTEM_FILES = {f"kstore/env/{name}.py" for name in ("base", "files", "local", "process", "watching")}
-# It reads environment variables whenever the command starts; kstore.env takes longer to import than the help.
-OPERATING_SYSTEM_FILES |= {"kstore/cli/shell/completion.py"}
+# They answer when a command is typed; kstore.env takes longer to import than that may take.
+OPERATING_SYSTEM_FILES |= {f"kstore/cli/shell/{name}.py" for name in ("completion", "quick", "words")}
 PYARROW_FS_FILES = {"kstore/env/filesystems.py"}
 # Besides those; it times the conversion of a batch, as Kafka's RecordValidationStats does.
 CLOCK_FILES = {"kstore/record/conversion.py"}

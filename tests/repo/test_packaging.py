@@ -64,13 +64,14 @@ def tree_sources() -> set[str]:
     """Return what of the tree belongs into a wheel."""
     paths = [path for room in ("kstore", "pyspark_kstore") for path in (ROOT / room).rglob("*") if path.is_file()]
     paths.remove(ROOT / "kstore/core/__init__.py")
-    kinds = {".py", ".pyi", ".j2"}
+    kinds = {".py", ".pyi", ".j2", ".json"}
     return {path.relative_to(ROOT).as_posix() for path in paths if path.suffix in kinds or path.name == "py.typed"}
 
 
 def test_wheel_holds_the_library_the_sources_and_nothing_else(wheel: Path) -> None:
     library = f"kstore/_core{sysconfig.get_config_var('EXT_SUFFIX')}"
-    assert names(wheel) == tree_sources() | {library}
+    manual = f"{wheel.name.partition('-cp')[0]}.data/data/share/man/man1/kstore.1"
+    assert names(wheel) == tree_sources() | {library, manual}
     assert {"kstore/_core.pyi", "kstore/py.typed", "pyspark_kstore/__init__.py"} <= names(wheel)
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import kstore
 from kstore import open_log
-from kstore.cli.commands import app
+from kstore.cli.commands import whole_app
 from kstore.env import (
     DEFAULT_ENV,
     UNKNOWN_FILE,
@@ -157,7 +157,7 @@ def test_secrets_are_in_no_message_of_a_command_or_a_call(path: str, tmp_path: P
             call()
         assert "my-" not in f"{caught.value} {caught.value!r} {getattr(caught.value, 'path', '')}"
     for command in ("ls", "cat", "stat", "verify", "recover", "groups", "compact"):
-        result = CliRunner().invoke(app, [command, path])
+        result = CliRunner().invoke(whole_app(), [command, path])
         assert result.exit_code != 0, command
         assert "my-" not in result.output + str(result.exception), command
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import kstore
 from kstore import Record, open_log, open_store
-from kstore.cli.commands import app
+from kstore.cli.commands import whole_app
 from kstore.env.remote import BLOCK_BYTES, STREAM_BYTES
 from kstore.errors import LogNotFoundError, LogReplacedError, StorageError
 from kstore.log import Log, find_partitions
@@ -221,7 +221,7 @@ COMMANDS = [["ls"], ["cat", "--limit", "5"], ["verify"], ["dump"], ["offsets", "
 def test_command_prints_what_it_prints_of_local_files(server: S3Server, command: list[str]) -> None:
     printed = []
     for place in (server.url("flights/flights-lz4-0"), str(FLIGHTS / "flights-lz4-0")):
-        result = CliRunner().invoke(app, [command[0], place, *command[1:], "--json"])
+        result = CliRunner().invoke(whole_app(), [command[0], place, *command[1:], "--json"])
         assert result.exit_code == 0, result.output
         printed.append([json.loads(line) for line in result.stdout.splitlines()])
     assert printed[0] == printed[1]
@@ -230,8 +230,8 @@ def test_command_prints_what_it_prints_of_local_files(server: S3Server, command:
 
 def test_command_dumps_one_object(server: S3Server) -> None:
     name = next(path.name for path in (FLIGHTS / "flights-lz4-0").glob("*.log"))
-    result = CliRunner().invoke(app, ["dump", server.url(f"flights/flights-lz4-0/{name}"), "--json"])
-    local = CliRunner().invoke(app, ["dump", str(FLIGHTS / "flights-lz4-0" / name), "--json"])
+    result = CliRunner().invoke(whole_app(), ["dump", server.url(f"flights/flights-lz4-0/{name}"), "--json"])
+    local = CliRunner().invoke(whole_app(), ["dump", str(FLIGHTS / "flights-lz4-0" / name), "--json"])
     assert (result.exit_code, result.stdout) == (0, local.stdout)
 
 
@@ -239,7 +239,7 @@ def test_command_dumps_one_object(server: S3Server) -> None:
     ("command", "key"), [("ls", "nothing"), ("cat", "nothing/t-0"), ("verify", "nothing"), ("dump", "nothing")]
 )
 def test_command_says_in_one_line_what_is_not_there(server: S3Server, command: str, key: str) -> None:
-    result = CliRunner().invoke(app, [command, server.url(key)])
+    result = CliRunner().invoke(whole_app(), [command, server.url(key)])
     assert result.exit_code == 2
     assert len(result.stderr.strip().splitlines()) == 1
     assert f"s3://{BUCKET}/{key}" in result.stderr
@@ -247,12 +247,12 @@ def test_command_says_in_one_line_what_is_not_there(server: S3Server, command: s
 
 
 def test_command_refuses_to_recover(server: S3Server) -> None:
-    result = CliRunner().invoke(app, ["recover", server.url("flights"), "--mode", "strict"])
+    result = CliRunner().invoke(whole_app(), ["recover", server.url("flights"), "--mode", "strict"])
     assert result.exit_code == 1
     assert "kstore only reads there" in result.stderr
 
 
 def test_schemas_are_read_where_they_lie(server: S3Server, tmp_path: Path) -> None:
     server.upload(write_rides(tmp_path / "rides"), "rides")
-    run = CliRunner().invoke(app, ["schemas", server.url("rides"), "--json"])
+    run = CliRunner().invoke(whole_app(), ["schemas", server.url("rides"), "--json"])
     assert [json.loads(line)["schema_id"] for line in run.output.splitlines()] == [3, 1, 2]

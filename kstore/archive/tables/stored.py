@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kstore.archive.options import COLUMNS, DATE, DELTA, ICEBERG
 from kstore.archive.tables.rows import TableRows, with_date
 from kstore.errors import ExportConflictError, ExportError, ExportOptionsError, KStoreError
-from kstore.log.files.names import parse_partition_directory_name
-from kstore.types import TopicPartition
+from kstore.types import TopicPartition, parse_partition_directory_name
 
 if TYPE_CHECKING:
     import pyarrow

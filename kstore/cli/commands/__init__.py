@@ -1,27 +1,29 @@
-"""The commands, in the order of the help: their options. What a command does is imported only when it runs."""
+"""The commands: their options. A module is imported when one of its commands runs, and what it does later."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from kstore.cli.app import app
-from kstore.cli.commands import reading  # noqa: F401
+from kstore.cli.shell.words import words
 
-# isort: split
-from kstore.cli.commands import describing  # noqa: F401
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-# isort: split
-from kstore.cli.commands import coordinating  # noqa: F401
+    import typer
 
-# isort: split
-from kstore.cli.commands import checking  # noqa: F401
+MODULES = ("reading", "describing", "coordinating", "checking", "cleaning", "moving", "operating", "shell")
 
-# isort: split
-from kstore.cli.commands import cleaning  # noqa: F401
 
-# isort: split
-from kstore.cli.commands import moving  # noqa: F401
+def load(arguments: Sequence[str]) -> None:
+    """Register the command that the arguments name, or all if they begin with no command."""
+    command = words().commands.get(arguments[0]) if arguments else None
+    for module in MODULES if command is None else (command.module,):
+        import_module(f"kstore.cli.commands.{module}")
 
-# isort: split
-from kstore.cli.commands import operating  # noqa: F401
 
-# isort: split
-from kstore.cli.commands import shell  # noqa: F401
-
-__all__ = ["app"]
+def whole_app() -> typer.Typer:
+    """Return the application with all commands."""
+    load(())
+    return app

@@ -9,12 +9,11 @@ import typer
 from kstore.cli.app import command
 from kstore.cli.commands.options import Directory, Json, Partitions, Topics, selection_of
 from kstore.cli.output import Output
-from kstore.cli.shell.completion import groups_of
 
 _MINUTE_MS = 60_000
 GroupNames = Annotated[
     list[str] | None,
-    typer.Option("--group", metavar="GROUP", autocompletion=groups_of, help="Only this group; repeatable."),
+    typer.Option("--group", metavar="GROUP", help="Only this group; repeatable."),
 ]
 GroupStates = Annotated[
     list[str] | None, typer.Option("--state", metavar="STATE", help="Only groups in this state; repeatable.")

@@ -29,7 +29,6 @@ from kstore.cli.commands.options import (
     ValueName,
 )
 from kstore.cli.output import Output
-from kstore.cli.shell.completion import columns_of
 from kstore.config import CodecName
 
 
@@ -169,9 +168,7 @@ def export_records(
     since: Since = None,
     until: Until = None,
     isolation: Isolated = Isolation.READ_UNCOMMITTED,
-    columns: Annotated[
-        list[str] | None, typer.Option(metavar="A,B,...", autocompletion=columns_of, help="Columns, as of kstore.scan.")
-    ] = None,
+    columns: Annotated[list[str] | None, typer.Option(metavar="A,B,...", help="Columns, as of kstore.scan.")] = None,
     strings: Annotated[list[str] | None, typer.Option(metavar="key,value", help="Columns that are text.")] = None,
     value: ValueName = None,
     key: KeyName = None,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kstore.cli.arguments import PartitionSelection, WrongUseError, parse_bytes, parse_header
-from kstore.cli.shell.completion import partitions_of, topics_of
 
 if TYPE_CHECKING:
     from kstore.record import RecordSearch
@@ -47,15 +46,12 @@ Topics = Annotated[
     typer.Option(
         "--topic",
         metavar="TOPIC",
-        autocompletion=topics_of,
         help="Only this topic, or pattern ('orders-*'); repeatable.",
     ),
 ]
 Partitions = Annotated[
     list[int] | None,
-    typer.Option(
-        "--partition", metavar="N", min=0, autocompletion=partitions_of, help="Only this partition; repeatable."
-    ),
+    typer.Option("--partition", metavar="N", min=0, help="Only this partition; repeatable."),
 ]
 EndOffset = Annotated[str, typer.Option("--to", metavar="N|earliest|latest", help="Only offsets below this one.")]
 Since = Annotated[

@@ -19,10 +19,10 @@ from kstore.cli.render import JSON_TEXT
 from kstore.config import MAX_INT32
 from kstore.env import DEFAULT_ENV, FileKind, is_local, open_foreign, size_of_open
 from kstore.errors import KStoreError, LogNotFoundError
-from kstore.log.files.names import MAX_PARTITION, find_partition
+from kstore.log.files.names import find_partition
 from kstore.record import MemoryRecordsBuilder
 from kstore.store import open_log, open_store
-from kstore.types import MAX_OFFSET, TopicPartition
+from kstore.types import MAX_OFFSET, MAX_PARTITION, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

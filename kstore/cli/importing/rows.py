@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kstore.cli.arguments import WrongUseError
 from kstore.env import DEFAULT_ENV, lines_of, open_foreign
-from kstore.log.files.names import MAX_PARTITION
-from kstore.types import MAX_OFFSET
+from kstore.types import MAX_OFFSET, MAX_PARTITION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Help: commands in groups, and examples at the end of a command's help, on terminals and in pipes."""
+"""Help: commands in groups, and examples at the end of a command's help."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from typer.core import TyperCommand, TyperGroup
 
 from kstore.cli.shell.examples import EXAMPLES
+from kstore.cli.shell.words import words
 
 if TYPE_CHECKING:
     from typer._click.core import Context
@@ -32,7 +33,7 @@ def group_of(module: str) -> str:
 
 
 class GroupedCommands(TyperGroup):
-    """The application: its help lists the commands by group. On a terminal Typer itself draws a panel for each."""
+    """The application: its help is that which `kstore --help` has without Typer."""
 
     def list_commands(self, ctx: Context) -> list[str]:  # noqa: ARG002  # Typer passes it
         """Return the names of the commands: by group, in the order of GROUPS; in a group as they were registered."""
@@ -44,17 +45,9 @@ class GroupedCommands(TyperGroup):
 
         return sorted(self.commands, key=place)
 
-    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Write one section for each group."""
-        rows: dict[str, list[tuple[str, str]]] = {}
-        names = self.list_commands(ctx)
-        width = max(map(len, names))
-        for name in names:
-            shown = self.commands[name].get_short_help_str(formatter.width - 6 - width)
-            rows.setdefault(self._group(name), []).append((name.ljust(width), shown))
-        for group, lines in rows.items():
-            with formatter.section(group):
-                formatter.write_dl(lines)
+    def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:  # noqa: ARG002  # Typer passes it
+        """Write the help as it is written without Typer."""
+        formatter.write(words().overview())
 
     def _group(self, name: str) -> str:
         command = self.commands[name]

@@ -21,12 +21,10 @@ from kstore.errors import CorruptCheckpointError, StorageError
 from kstore.log.files.names import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
-    MAX_PARTITION,
     RECOVERY_POINT_CHECKPOINT,
     ROOT_CHECKPOINTS,
-    is_topic_name,
 )
-from kstore.types import MAX_OFFSET, TopicPartition
+from kstore.types import MAX_OFFSET, MAX_PARTITION, TopicPartition, is_topic_name
 
 TEMPORARY_SUFFIX = ".tmp"
 

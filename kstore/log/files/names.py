@@ -13,10 +13,9 @@ from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from kstore.config import MAX_INT32
 from kstore.env import DEFAULT_ENV, Env, Location, StrPath, join_path, locate, path_list, split_path
 from kstore.errors import LogLockedError, LogNotFoundError, StorageError
-from kstore.types import MAX_OFFSET, TopicPartition
+from kstore.types import MAX_OFFSET, TopicPartition, parse_partition_directory_name
 
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
@@ -66,12 +65,9 @@ STAGING_DIRECTORY = "kstore-staging"
 # The log of a KRaft quorum, which LogManager does not load.
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
-MAX_PARTITION = MAX_INT32
 
 _SEGMENT_NAME = re.compile(r"([0-9]{20})(\.(?:log|index|timeindex|txnindex|snapshot))")
 _METADATA_SNAPSHOT_NAME = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
-_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 _RETIRED_DIRECTORY = re.compile(r"(.+)-([0-9]+)\.[0-9a-f]{32}-(delete|stray|future)")
 
 
@@ -134,25 +130,6 @@ def base_offset_file_name(base_offset: int, *, suffix: str) -> str:
 def segment_path(directory: str, base_offset: int, *, suffix: str) -> str:
     """Return the path of a segment's file in its partition's directory; raises as base_offset_file_name."""
     return join_path(directory, base_offset_file_name(base_offset, suffix=suffix))
-
-
-def is_topic_name(name: str) -> bool:
-    """Whether Kafka allows the topic name.
-
-    Source: Kafka Topic.validate.
-    """
-    return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
-
-
-def parse_partition_directory_name(name: str) -> TopicPartition | None:
-    """Split a partition directory's name at its last '-'; None if it is not one.
-
-    Source: Kafka UnifiedLog.parseTopicPartitionName.
-    """
-    topic, _, number = name.rpartition("-")
-    if not is_topic_name(topic) or _PARTITION.fullmatch(number) is None or int(number) > MAX_PARTITION:
-        return None
-    return TopicPartition(topic, int(number))
 
 
 def retired_state(name: str) -> str | None:

@@ -37,14 +37,13 @@ from kstore.log.files.names import (
     TIME_INDEX_SUFFIX,
     SegmentName,
     base_offset_file_name,
-    parse_partition_directory_name,
 )
 from kstore.log.files.records import first_offset_in, scan_headers
 from kstore.log.files.root_files import read_clean_shutdown
 from kstore.log.recovery.context import RecoveryContext
 from kstore.log.recovery.files import SegmentFiles, list_partition
 from kstore.log.recovery.plan import index_content, reaches_beyond
-from kstore.types import TopicPartition
+from kstore.types import TopicPartition, parse_partition_directory_name
 
 _CHECKPOINTS_OF_ENDS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
 

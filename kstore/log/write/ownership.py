@@ -24,14 +24,13 @@ from kstore.log.files.names import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     PartitionDirectory,
-    parse_partition_directory_name,
 )
 from kstore.log.files.root_files import CleanShutdown, read_clean_shutdown, remove_clean_shutdown, write_clean_shutdown
 from kstore.log.recovery.context import LoadedLog, RecoveryMode
 from kstore.log.recovery.load import load_log
 from kstore.log.segment.file_records import FileRecords
 from kstore.log.write.local_log import LocalLog
-from kstore.types import TopicPartition
+from kstore.types import TopicPartition, parse_partition_directory_name
 
 _logger = logging.getLogger("kstore.log")
 

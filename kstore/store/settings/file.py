@@ -14,7 +14,8 @@ from kstore._core import crc32c
 from kstore.config import LogConfig
 from kstore.env import Env, join_path
 from kstore.log.files.checkpoints import malformed, read_text, replace_file
-from kstore.log.files.names import TOPIC_SETTINGS, is_topic_name
+from kstore.log.files.names import TOPIC_SETTINGS
+from kstore.types import is_topic_name
 
 MAX_SETTINGS_BYTES = 16 * 1024 * 1024
 _VERSION = 1

@@ -15,9 +15,9 @@ from kstore.errors import StorageError
 from kstore.log.files.names import (
     PartitionDirectory,
     deleted_directory_name,
-    parse_partition_directory_name,
     retired_state,
 )
+from kstore.types import parse_partition_directory_name
 
 _logger = logging.getLogger("kstore.log")
 
