@@ -99,6 +99,7 @@ class Output:
         self._pending_characters = 0
         self._console: Console | None = None
         self._bar: rich.progress.Progress | None = None
+        self._replaces = False
         self.hidden_loggers: set[str] = set()
         self.shown_paths: dict[str, str] = {}
         self.can_write = True
@@ -106,6 +107,7 @@ class Output:
 
     def line(self, text: str) -> None:
         """Write one line. It is buffered unless standard output is a terminal."""
+        self._begin_block()
         self._pending.append(text)
         self._pending.append("\n")
         self._pending_characters += len(text)
@@ -134,6 +136,7 @@ class Output:
             return
         from rich.text import Text
 
+        self._begin_block()
         console = self._rich()
         with self._writing():
             console.print(Text.assemble(*((part.text, part.style) for part in parts)), soft_wrap=True)
@@ -168,6 +171,20 @@ class Output:
                 break
             shown.remove(i)
         return shown
+
+    def next_block(self) -> None:
+        """Let the next line begin a block: on a terminal in the place of all before it, else after an empty line."""
+        self._replaces = True
+
+    def _begin_block(self) -> None:
+        if not self._replaces:
+            return
+        self._replaces = False
+        if not self.is_terminal:
+            self.line("")
+            return
+        with self._writing():
+            self._rich().clear()
 
     def notice(self, message: object) -> None:
         """Write one line to standard error, after flushing standard output to keep the order."""

@@ -203,7 +203,8 @@ def test_fish_is_told_whether_to_offer_files(kstore, monkeypatch):
 
 @pytest.mark.parametrize("incomplete", ["", "-", "--", "--t", "r"])
 def test_completion_offers_what_typer_offers(incomplete):
-    of_typer = BashComplete(APPLICATION, {}, "kstore", VARIABLE)
+    # Of its own: a command keeps the help option of the first context that it got.
+    of_typer = BashComplete(typer.main.get_command(commands.whole_app()), {}, "kstore", VARIABLE)
     for arguments in ([], *([name] for name in NAMES)):
         expected = [item.value for item in of_typer.get_completions(arguments, incomplete)]
         assert sorted(word.text for word in words_after(arguments, incomplete)) == sorted(expected), arguments

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Annotated
 
 import typer
 
 from kstore.cli.app import command
-from kstore.cli.commands.options import Directory, Json, Partitions, Topics, selection_of
+from kstore.cli.arguments import WrongUseError
+from kstore.cli.commands.options import Directory, Json, Partitions, Reverse, Topics, Watch, selection_of
 from kstore.cli.output import Output
 
 _MINUTE_MS = 60_000
@@ -78,6 +80,15 @@ def show_transactions(
     return transactions.run(wanted, out, is_json=json)
 
 
+class GroupOrder(str, Enum):
+    """What `groups` sorts by."""
+
+    NAME = "name"
+    STATE = "state"
+    MEMBERS = "members"
+    LAG = "lag"
+
+
 @command("groups")
 def show_groups(
     out: Output,
@@ -114,10 +125,14 @@ def show_groups(
     delete: Annotated[bool, typer.Option("--delete", help="Remove the groups, with their offsets.")] = False,
     delete_offsets: Annotated[bool, typer.Option("--delete-offsets", help="Remove the offsets of the topics.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, show what would be changed.")] = False,
+    sort: Annotated[GroupOrder | None, typer.Option(help="Sort the groups by this; lag: of all partitions.")] = None,
+    reverse: Reverse = False,
+    watch: Watch = None,
     json: Json = False,
 ) -> int:
     """Show consumer groups and their lag; reset, delete them."""
     from kstore.cli.coordinating import changing, groups
+    from kstore.cli.watching import Order, watched
 
     target = changing.ResetTarget(
         to_earliest=to_earliest,
@@ -140,6 +155,10 @@ def show_groups(
         is_dry=dry_run,
     )
     if wanted.action is not None:
+        if watch is not None:
+            raise WrongUseError("--watch shows groups; it goes with no option that changes them")
         return changing.run(wanted, out, is_json=json)
     wanted.check_unused()
-    return groups.run(directory, groups.GroupsWanted(wanted.groups, state or (), type_ or (), list_), out, is_json=json)
+    order = Order.of(sort, is_reversed=reverse)
+    shown = groups.GroupsWanted(wanted.groups, state or (), type_ or (), list_, order)
+    return watched(lambda: groups.run(directory, shown, out, is_json=json), out, interval_s=watch, is_json=json)

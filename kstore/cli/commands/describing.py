@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Annotated
 
 import typer
 
 from kstore.cli.app import command
-from kstore.cli.commands.options import Directory, Json, Partitions, Topics, selection_of
+from kstore.cli.commands.options import Directory, Json, Partitions, Reverse, Topics, Watch, selection_of
 from kstore.cli.output import Output
 from kstore.config import MIB
+
+
+class StatOrder(str, Enum):
+    """What `stat` sorts by."""
+
+    NAME = "name"
+    SIZE = "size"
+    BATCHES = "batches"
+    RECORDS = "records"
+    RATE = "rate"
+    SAVED = "saved"
 
 
 @command("schemas")
@@ -50,13 +62,22 @@ def show_statistics(
     map_bytes: Annotated[
         int, typer.Option(metavar="N", min=1024, help="Memory for the map of keys, 24 bytes for each.")
     ] = 128 * MIB,
+    sort: Annotated[
+        StatOrder | None, typer.Option(help="Sort by this; rate: bytes/s; saved: what compaction saves.")
+    ] = None,
+    reverse: Reverse = False,
+    watch: Watch = None,
     json: Json = False,
 ) -> int:
     """Show sizes, rates, largest keys, what compaction saves."""
     from kstore.cli.describing import stat
+    from kstore.cli.watching import Order, watched
 
-    wanted = stat.StatOptions(decodes=deep, top=top, shows_rates=rates, map_bytes=map_bytes)
-    return stat.run(selection_of(directory, topic, partition), wanted, out, is_json=json)
+    wanted = stat.StatOptions(
+        decodes=deep, top=top, shows_rates=rates, map_bytes=map_bytes, order=Order.of(sort, is_reversed=reverse)
+    )
+    selection = selection_of(directory, topic, partition)
+    return watched(lambda: stat.run(selection, wanted, out, is_json=json), out, interval_s=watch, is_json=json)
 
 
 @command("report")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Annotated
 
 import typer
 
 from kstore.cli.app import command
 from kstore.cli.arguments import WrongUseError
-from kstore.cli.commands.options import Directory, Json, Partitions, Topics, selection_of
+from kstore.cli.commands.options import Directory, Json, Partitions, Reverse, Topics, selection_of
 from kstore.cli.output import Output
 from kstore.config import MAX_INT32
 
@@ -39,6 +40,13 @@ def show_metadata(
     return metadata.run(directory, path, out, at=at, is_tree=tree, is_json=json)
 
 
+class TopicOrder(str, Enum):
+    """What `topics` sorts by."""
+
+    NAME = "name"
+    PARTITIONS = "partitions"
+
+
 @command("topics")
 def show_topics(
     out: Output,
@@ -57,10 +65,13 @@ def show_topics(
     ] = None,
     dry_run: DryRun = False,
     force: Force = False,
+    sort: Annotated[TopicOrder | None, typer.Option(help="Sort the list by this.")] = None,
+    reverse: Reverse = False,
     json: Json = False,
 ) -> int:
     """List topics, ids and settings; create one, add partitions."""
     from kstore.cli.operating import topics
+    from kstore.cli.watching import Order
 
     if create is not None and alter is not None:
         raise WrongUseError("--create and --alter are two commands")
@@ -68,7 +79,7 @@ def show_topics(
     if changed is None:
         if config or topic_id is not None or partitions is not None:
             raise WrongUseError("--partitions, --config and --id are for --create TOPIC or --alter TOPIC")
-        return topics.run(directory, topic or [], out, is_json=json)
+        return topics.run(directory, topic or [], out, is_json=json, order=Order.of(sort, is_reversed=reverse))
     if create is None and (config or topic_id is not None):
         raise WrongUseError("--config and --id are for --create; kstore configs changes settings")
     wanted = topics.TopicChange(

@@ -53,6 +53,10 @@ Partitions = Annotated[
     list[int] | None,
     typer.Option("--partition", metavar="N", min=0, help="Only this partition; repeatable."),
 ]
+Watch = Annotated[
+    float | None, typer.Option("--watch", metavar="SECONDS", min=0.1, help="Show it again and again, until Ctrl-C.")
+]
+Reverse = Annotated[bool, typer.Option("--reverse", "-r", help="Sort the other way round.")]
 EndOffset = Annotated[str, typer.Option("--to", metavar="N|earliest|latest", help="Only offsets below this one.")]
 Since = Annotated[
     str | None, typer.Option(metavar="TIME", help="Only records at or after: -1h, 2024-05-01T12:00Z, epoch ms.")

@@ -23,6 +23,7 @@ from kstore.cli.commands.options import (
     Partitions,
     ProducerId,
     RecordFormatName,
+    Reverse,
     SchemaFile,
     SchemaId,
     SchemasPlace,
@@ -33,6 +34,7 @@ from kstore.cli.commands.options import (
     ValueMode,
     ValueName,
     ValueRegex,
+    Watch,
     WithHeaders,
     search_of,
     selection_of,
@@ -62,11 +64,13 @@ def list_partitions(
     human: Annotated[bool, typer.Option("--human", "-H", help="Sizes in kB, MB, GB.")] = False,
     topics: Annotated[bool, typer.Option("--topics", help="Only the total of each topic.")] = False,
     sort: Annotated[ListOrder | None, typer.Option(help="Sort by this; offset: the log end; time: the last.")] = None,
-    reverse: Annotated[bool, typer.Option("--reverse", "-r", help="Sort the other way round.")] = False,
+    reverse: Reverse = False,
+    watch: Watch = None,
     json: Json = False,
 ) -> int:
     """List partitions: offsets, size, times, codecs."""
     from kstore.cli import ls
+    from kstore.cli.watching import watched
 
     wanted = ls.ListOptions(
         is_json=json,
@@ -76,7 +80,8 @@ def list_partitions(
         sort=None if sort is None else sort.value,
         is_reversed=reverse,
     )
-    return ls.run(selection_of(directory, topic, partition), wanted, out)
+    selection = selection_of(directory, topic, partition)
+    return watched(lambda: ls.run(selection, wanted, out), out, interval_s=watch, is_json=json)
 
 
 @command("cat")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kstore.cli import EXIT_FINE
 from kstore.cli.arguments import WrongUseError
 from kstore.cli.output import Column, printable
 from kstore.cli.render import JSON_TEXT, plain_value, time_text
 from kstore.cli.shell.names import did_you_mean
+from kstore.cli.watching import Order
 from kstore.consumer.groups import read_groups
 from kstore.coordinator.group.metadata import STATES, TYPES
 from kstore.env import shown_path
@@ -16,7 +17,7 @@ from kstore.store.store import open_store
 from kstore.types import GROUP_OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kstore.cli.output import Output
     from kstore.coordinator.group.metadata import Group, GroupMember, GroupOffset
@@ -47,12 +48,15 @@ LIST_COLUMNS = (
 
 
 class GroupsWanted(NamedTuple):
-    """Which groups are shown, empty for all: by id, state and type in any case; lists: a row for each."""
+    """Which groups are shown, empty for all: by id, state and type in any case; lists: a row for each; order: by
+    SORT_KEYS.
+    """
 
     groups: Sequence[str] = ()
     states: Sequence[str] = ()
     types: Sequence[str] = ()
     lists: bool = False
+    order: Order = Order()
 
     def check(self) -> None:
         """Raise WrongUseError for a state or type that does not exist."""
@@ -89,7 +93,7 @@ def run(directory: str, wanted: GroupsWanted, out: Output, *, is_json: bool) -> 
         if set(groups) - {group.group_id for group in found_groups}:
             close = did_you_mean(groups, (group.group_id for group in read_groups(store, on_error=lambda _: None)))
     missing = sorted(set(groups) - {group.group_id for group in found_groups})
-    chosen = [group for group in found_groups if wanted.selects(group)]
+    chosen = wanted.order.apply(filter(wanted.selects, found_groups), SORT_KEYS)
     if is_json:
         for group in chosen:
             out.line(json_of(group))
@@ -109,12 +113,27 @@ def run(directory: str, wanted: GroupsWanted, out: Output, *, is_json: bool) -> 
     return status
 
 
+def lag_of(group: Group) -> int | None:
+    """Return the lag of all partitions that the root has, None if it has none of them."""
+    lags = [offset.lag for offset in group.offsets.values() if offset.lag is not None]
+    return sum(lags) if lags else None
+
+
+# What `--sort` sorts by.
+SORT_KEYS: dict[str, Callable[[Group], Any]] = {
+    "name": lambda group: group.group_id,
+    "state": lambda group: group.state,
+    "members": lambda group: len(group.members),
+    "lag": lag_of,
+}
+
+
 def list_row(group: Group) -> list[str]:
     """Return the table cells of a group, in the order of LIST_COLUMNS; lag: of the partitions that the root has."""
-    lags = [offset.lag for offset in group.offsets.values() if offset.lag is not None]
+    total = lag_of(group)
     numbers = (len(group.members), len(group.offsets))
     epoch = "-" if group.epoch is None else str(group.epoch)
-    lag = str(sum(lags)) if lags else "-"
+    lag = "-" if total is None else str(total)
     return [printable(group.group_id), group.type, group.state, epoch, *map(str, numbers), lag]
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kstore.cli import EXIT_FINE
 from kstore.cli.arguments import log_size_in_bytes
 from kstore.cli.output import Column, Progress
 from kstore.cli.render import JSON_TEXT, bytes_text, plain_value, time_text
+from kstore.cli.watching import Order
 from kstore.config import LogConfig
 from kstore.errors import KStoreError
 from kstore.log.cleaning.savings import compaction_savings
@@ -17,6 +18,8 @@ from kstore.reporting.statistics import LargestKeys, LogStatistics
 from kstore.store.opening import open_found
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kstore.cli.arguments import PartitionSelection
     from kstore.cli.output import Output
     from kstore.env import Env
@@ -62,13 +65,14 @@ class StatOptions:
     """The options of `stat`.
 
     decodes: whether records are read, not only headers; top: how many keys are shown; shows_rates: whether a table of
-    rates is shown; map_bytes: memory of the key map.
+    rates is shown; map_bytes: memory of the key map; order: by SORT_KEYS.
     """
 
     decodes: bool
     top: int
     shows_rates: bool
     map_bytes: int
+    order: Order
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +94,11 @@ class PartitionStat:
         return (statistics.last_timestamp_ms - statistics.first_timestamp_ms) / 1000
 
     @property
+    def bytes_per_second(self) -> float | None:
+        """The bytes of batches per second of their timestamps; None for fewer than two different ones."""
+        return self._per_second(sum(codec.size_in_bytes for codec in self.statistics.codecs.values()))
+
+    @property
     def saved_bytes(self) -> int | None:
         """The bytes that compaction would save; None if unknown, or the topic has records without a key."""
         if self.savings is None or self.statistics.records_without_key:
@@ -109,7 +118,7 @@ class PartitionStat:
             str(self.topic_partition.partition),
             *map(_number, numbers),
             _number(self._per_second(statistics.records)),
-            _number(self._per_second(sum(codec.size_in_bytes for codec in statistics.codecs.values()))),
+            _number(self.bytes_per_second),
             ", ".join(codecs) or "-",
             "-" if savings is None else f"{at_least}{savings.unique_keys}",
             "-" if self.saved_bytes is None else f"{at_least}{self.saved_bytes}",
@@ -188,6 +197,17 @@ class PartitionStat:
         return None if count is None or not self.seconds else float(f"{count / self.seconds:.6g}")
 
 
+# What `--sort` sorts by.
+SORT_KEYS: dict[str, Callable[[PartitionStat], Any]] = {
+    "name": lambda stat: stat.topic_partition,
+    "size": lambda stat: stat.size_in_bytes,
+    "batches": lambda stat: stat.statistics.batches,
+    "records": lambda stat: stat.statistics.records,
+    "rate": lambda stat: stat.bytes_per_second,
+    "saved": lambda stat: stat.saved_bytes,
+}
+
+
 def _number(value: float | None) -> str:
     return "-" if value is None else str(value) if isinstance(value, int) else f"{value:.4g}"
 
@@ -208,11 +228,15 @@ def run(selection: PartitionSelection, wanted: StatOptions, out: Output, *, is_j
             except KStoreError as error:
                 status = max(status, out.partition_failure(error, partition))
                 continue
-            if is_json:
+            if is_json and not wanted.order.is_given:
                 out.line(stat.json(wanted.top))
             else:
                 shown.append(stat)
-    if shown:
+    shown = wanted.order.apply(shown, SORT_KEYS)
+    if is_json:
+        for stat in shown:
+            out.line(stat.json(wanted.top))
+    elif shown:
         out.table(COLUMNS, [stat.row() for stat in shown])
         keys = [row for stat in shown for row in stat.key_rows(wanted.top)]
         if keys:

@@ -11,6 +11,7 @@ from kstore.cli.arguments import WrongUseError
 from kstore.cli.operating.owners import check_owner, find_root
 from kstore.cli.output import Column
 from kstore.cli.render import JSON_TEXT
+from kstore.cli.watching import Order
 from kstore.config import LogConfig
 from kstore.env import shown_path
 from kstore.errors import InvalidTopicError, TopicExistsError
@@ -23,7 +24,7 @@ from kstore.store.store import open_store
 from kstore.store.topics import check_no_collision, check_topic_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from uuid import UUID
 
     from kstore.cli.output import Output
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
     from kstore.store.store import Store
 
 COLUMNS = (Column("topic"), Column("id"), Column("partitions", is_number=True), Column("cluster"), Column("settings"))
+# What `--sort` sorts by.
+SORT_KEYS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "name": lambda topic: topic["topic"],
+    "partitions": lambda topic: len(topic["partitions"]),
+}
+DEFAULT_ORDER = Order()
 _STRAY = "a broker that starts on it renames partitions that its metadata does not have to ...-stray"
 _COMES_BACK = "a broker that starts on it makes the partitions again, empty, as long as its metadata has the topic"
 
@@ -48,13 +55,13 @@ class TopicChange:
     is_forced: bool
 
 
-def run(directory: str, topics: Sequence[str], out: Output, *, is_json: bool) -> int:
-    """List the topics of a root, and return the exit status."""
+def run(directory: str, topics: Sequence[str], out: Output, *, is_json: bool, order: Order = DEFAULT_ORDER) -> int:
+    """List the topics of a root, in the order of SORT_KEYS that is asked for, and return the exit status."""
     root, env = find_root(directory)
     known, cluster = KnownSettings(root, env), read_cluster_topics(root, env)
     with open_store(root) as store:
         wanted = [check_exists(store, topic) for topic in topics] or topics_of(store)
-        shown = [_described(store, topic, known, cluster) for topic in wanted]
+        shown = order.apply((_described(store, topic, known, cluster) for topic in wanted), SORT_KEYS)
     if is_json:
         for topic in shown:
             out.line(JSON_TEXT(topic))
