@@ -37,6 +37,18 @@ def checked_int(name: str, value: object, *, least: int = LEAST_INT64, greatest:
     return number
 
 
+def json_fault(error: Exception) -> str:
+    """Return what is wrong with a text that json.loads refused, with `error`, for a message to a user."""
+    place = getattr(error, "lineno", None), getattr(error, "colno", None)
+    if None not in place:
+        return f"what follows is no JSON at line {place[0]}, column {place[1]}"
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is no UTF-8 at byte {error.start}"
+    return "it has a number that JSON does not have, or one of too many digits"
+
+
 class KStoreError(Exception):
     """Base of every error that kstore raises about data, offsets or storage. Can be pickled.
 

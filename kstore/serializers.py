@@ -52,7 +52,9 @@ class StringSerializer:
         try:
             return value.encode(self.encoding)
         except UnicodeEncodeError as error:
-            raise SerializationError(f"{_name(self)}: {error}") from error
+            found = error.object[error.start : error.end]
+            reason = f"expected text that {self.encoding} can hold, found {found!r} at character {error.start}"
+            raise SerializationError(f"{_name(self)}: {reason}") from error
 
 
 class StringDeserializer:

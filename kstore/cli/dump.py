@@ -33,7 +33,7 @@ from kstore.cli.render import (
 from kstore.compression import codec_name
 from kstore.config import LogConfig
 from kstore.env import Env, FileKind, Location, join_path, locate, split_path
-from kstore.errors import KStoreError
+from kstore.errors import KStoreError, json_fault
 from kstore.log.files.checkpoints import (
     MAX_CHECKPOINT_BYTES,
     malformed,
@@ -797,7 +797,7 @@ def json_table(path: str, _: int, env: Env) -> Table:
     try:
         content = json.loads(text, parse_constant=refuse_constant) if text.strip() else {}
     except (ValueError, RecursionError) as error:
-        raise malformed(path, f"not JSON: {error}") from error
+        raise malformed(path, f"not JSON: {json_fault(error)}") from error
     if not isinstance(content, dict):
         raise malformed(path, f"expected a JSON object, found {type(content).__name__}")
     return Table(tuple(content), [tuple(content.values())])

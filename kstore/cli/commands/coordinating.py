@@ -80,6 +80,23 @@ def show_transactions(
     return transactions.run(wanted, out, is_json=json)
 
 
+ToTime = Annotated[
+    str | None, typer.Option("--to-datetime", metavar="TIME", help="The first offset at or after a time.")
+]
+ByDuration = Annotated[
+    str | None, typer.Option("--by-duration", metavar="PnDTnHnMnS", help="The first offset so long ago.")
+]
+ShiftBy = Annotated[
+    int | None, typer.Option("--shift-by", metavar="N", help="So many offsets on, or back if negative.")
+]
+FromFile = Annotated[str | None, typer.Option("--from-file", metavar="CSV", help="Lines of topic,partition,offset.")]
+ChangedTopics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="T[:P,...]", help="What --reset and --delete-offsets change; repeatable."),
+]
+AllTopics = Annotated[bool, typer.Option("--all-topics", help="All partitions for which the group has committed.")]
+
+
 class GroupOrder(str, Enum):
     """What `groups` sorts by."""
 
@@ -97,30 +114,17 @@ def show_groups(
     state: GroupStates = None,
     type_: GroupTypes = None,
     list_: Annotated[bool, typer.Option("--list", help="One row per group: type, state, members, lag.")] = False,
-    topic: Annotated[
-        list[str] | None,
-        typer.Option("--topic", metavar="T[:P,...]", help="What --reset and --delete-offsets change; repeatable."),
-    ] = None,
-    all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="All partitions for which the group has committed.")
-    ] = False,
+    topic: ChangedTopics = None,
+    all_topics: AllTopics = False,
     reset: Annotated[bool, typer.Option("--reset", help="Commit other offsets, chosen by one of the next.")] = False,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="The log start.")] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="The log end.")] = False,
     to_current: Annotated[bool, typer.Option("--to-current", help="What is committed, or the log end.")] = False,
     to_offset: Annotated[int | None, typer.Option("--to-offset", metavar="N", min=0, help="This offset.")] = None,
-    to_datetime: Annotated[
-        str | None, typer.Option("--to-datetime", metavar="TIME", help="The first offset at or after a time.")
-    ] = None,
-    by_duration: Annotated[
-        str | None, typer.Option("--by-duration", metavar="PnDTnHnMnS", help="The first offset so long ago.")
-    ] = None,
-    shift_by: Annotated[
-        int | None, typer.Option("--shift-by", metavar="N", help="So many offsets on, or back if negative.")
-    ] = None,
-    from_file: Annotated[
-        str | None, typer.Option("--from-file", metavar="CSV", help="Lines of topic,partition,offset.")
-    ] = None,
+    to_datetime: ToTime = None,
+    by_duration: ByDuration = None,
+    shift_by: ShiftBy = None,
+    from_file: FromFile = None,
     export: Annotated[bool, typer.Option("--export", help="Print what is reset as lines for --from-file.")] = False,
     delete: Annotated[bool, typer.Option("--delete", help="Remove the groups, with their offsets.")] = False,
     delete_offsets: Annotated[bool, typer.Option("--delete-offsets", help="Remove the offsets of the topics.")] = False,

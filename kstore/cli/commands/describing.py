@@ -60,7 +60,8 @@ def show_statistics(
     top: Annotated[int, typer.Option(metavar="N", min=0, max=1000, help="Show so many of the largest keys.")] = 3,
     rates: Annotated[bool, typer.Option("--rates", help="Also show records and bytes per second over time.")] = False,
     map_bytes: Annotated[
-        int, typer.Option(metavar="N", min=1024, help="Memory for the map of keys, 24 bytes for each.")
+        int,
+        typer.Option(metavar="N", min=1024, max=1 << 40, help="Memory for the map of keys, 24 bytes for each."),
     ] = 128 * MIB,
     sort: Annotated[
         StatOrder | None, typer.Option(help="Sort by this; rate: bytes/s; saved: what compaction saves.")

@@ -15,6 +15,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from kstore._core import crc32c
 from kstore.config import MAX_INT64
+from kstore.errors import json_fault
 
 CHECKSUM = "crc32c"
 # A name that stays in its directory, on every system.
@@ -52,8 +53,12 @@ def json_object(content: bytes) -> dict[str, Any]:
     """
     try:
         fields = json.loads(content, object_pairs_hook=_fields_of)
+    except FieldError:
+        raise
     except RecursionError as error:
         raise FieldError("the file", "a JSON object", "too many levels") from error
+    except ValueError as error:
+        raise ValueError(json_fault(error)) from error
     if not isinstance(fields, dict):
         raise FieldError("the file", "a JSON object", type(fields).__name__)
     return fields

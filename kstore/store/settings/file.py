@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from kstore._core import crc32c
 from kstore.config import LogConfig
 from kstore.env import Env, join_path
+from kstore.errors import json_fault
 from kstore.log.files.checkpoints import malformed, read_text, replace_file
 from kstore.log.files.names import TOPIC_SETTINGS
 from kstore.types import is_topic_name
@@ -43,7 +44,7 @@ def read_settings(root: str, env: Env) -> SettingsFile:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise malformed(path, f"expected JSON: {error}") from error
+        raise malformed(path, f"expected JSON: {json_fault(error)}") from error
     if not isinstance(content, dict) or content.get("version") != _VERSION:
         raise malformed(path, f"expected an object of version {_VERSION}, found {text[:40]!r}")
     changed, deleting, defaults = content.get("topics"), content.get("deleting"), content.get("defaults")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from kstore.errors import InvalidSchemaError
+from kstore.errors import InvalidSchemaError, json_fault
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _MOST_DEPTH = 64
@@ -158,7 +158,9 @@ class _Parser:
         except (ValueError, RecursionError) as error:
             # A type may be given by its bare name.
             if not _NAME.fullmatch(text):
-                raise InvalidSchemaError(f"an Avro schema must be JSON: {error}; found {text[:80]!r}") from error
+                raise InvalidSchemaError(
+                    f"an Avro schema must be JSON: {json_fault(error)}; got {text[:60]!r}"
+                ) from error
             schema = text
         return self._type(schema, "", 0)
 

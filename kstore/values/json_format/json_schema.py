@@ -10,7 +10,7 @@ from urllib.parse import unquote, urljoin
 
 import pyarrow as pa
 
-from kstore.errors import InvalidSchemaError, SchemaNotFoundError
+from kstore.errors import InvalidSchemaError, SchemaNotFoundError, json_fault
 from kstore.values.decoded import MOST_COLUMN_DEPTH, MOST_COLUMNS
 from kstore.values.json_format.columns import TEXT
 from kstore.values.providers import NamedSchema
@@ -50,14 +50,15 @@ def type_of_json_schema(text: str, references: Sequence[NamedSchema] = ()) -> pa
     except RecursionError as error:
         raise InvalidSchemaError("the JSON Schema is nested too deep") from error
     except UnicodeEncodeError as error:
-        raise InvalidSchemaError(f"the JSON Schema has a name that is no text: {error}") from error
+        found = error.object[max(0, error.start - 20) : error.end]
+        raise InvalidSchemaError(f"the JSON Schema has a name that is no text: {found!r}") from error
 
 
 def _parsed(text: str, name: str) -> Any:
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidSchemaError(f"{name} is no JSON: {error}") from error
+        raise InvalidSchemaError(f"{name} is no JSON: {json_fault(error)}") from error
     if not isinstance(schema, (dict, bool)):
         raise InvalidSchemaError(f"{name} is neither an object nor a boolean")
     return schema

@@ -221,6 +221,8 @@ class Assembly:
                 return _array(change(values), reader.arrow_type)
             except OverflowError as error:
                 raise UnfitValueError(f"field {path}: a number does not fit {reader.arrow_type}") from error
+            except UnicodeDecodeError as error:
+                raise UnfitValueError(f"field {path}: bytes that are no UTF-8 from byte {error.start} on") from error
             except (ValueError, JsonError, pa.ArrowException) as error:
                 raise UnfitValueError(f"field {path}: {str(error)[:200]}") from error
 
