@@ -18,13 +18,12 @@ from kstore.log.files.names import (
     SEGMENT_INDEX_SUFFIXES,
     PartitionDirectory,
     base_offset_file_name,
-    parse_partition_directory_name,
     parse_segment_name,
     retired_partition,
 )
 from kstore.record import RecordBatch
 from kstore.record.batches import SIZE_UP_TO_MAGIC
-from kstore.types import MAGIC_V2, MAX_OFFSET, TopicPartition
+from kstore.types import MAGIC_V2, MAX_OFFSET, TopicPartition, parse_partition_directory_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -40,6 +40,9 @@ from kstore.cli.commands.options import (
     selection_of,
 )
 from kstore.cli.output import Output
+from kstore.types import MAX_OFFSET
+
+Limit = Annotated[int | None, typer.Option(metavar="N", min=0, max=MAX_OFFSET, help="Show at most N records.")]
 
 
 class ListOrder(str, Enum):
@@ -96,7 +99,7 @@ def print_records(
     end: EndOffset = "latest",
     since: Since = None,
     until: Until = None,
-    limit: Annotated[int | None, typer.Option(metavar="N", min=0, help="Show at most N records.")] = None,
+    limit: Limit = None,
     control: Annotated[bool, typer.Option("--control", help="Also show control records.")] = False,
     isolation: Isolated = Isolation.READ_UNCOMMITTED,
     value: ValueName = None,
