@@ -10,7 +10,7 @@ import pytest
 
 from kstore import Consumer, Record, open_store
 from kstore.cli.output import Column, Output
-from kstore.cli.watching import Order, watched
+from kstore.cli.printing.watching import Order, watched
 from kstore.env.process import SystemClock
 from tests.cli.runner import runner
 from tests.making.batches import batch, batches, write_root

@@ -136,7 +136,7 @@ def show_groups(
 ) -> int:
     """Show consumer groups and their lag; reset, delete them."""
     from kstore.cli.coordinating import changing, groups
-    from kstore.cli.watching import Order, watched
+    from kstore.cli.printing.watching import Order, watched
 
     target = changing.ResetTarget(
         to_earliest=to_earliest,

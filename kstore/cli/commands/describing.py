@@ -72,7 +72,7 @@ def show_statistics(
 ) -> int:
     """Show sizes, rates, largest keys, what compaction saves."""
     from kstore.cli.describing import stat
-    from kstore.cli.watching import Order, watched
+    from kstore.cli.printing.watching import Order, watched
 
     wanted = stat.StatOptions(
         decodes=deep, top=top, shows_rates=rates, map_bytes=map_bytes, order=Order.of(sort, is_reversed=reverse)

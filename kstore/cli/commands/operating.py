@@ -71,7 +71,7 @@ def show_topics(
 ) -> int:
     """List topics, ids and settings; create one, add partitions."""
     from kstore.cli.operating import topics
-    from kstore.cli.watching import Order
+    from kstore.cli.printing.watching import Order
 
     if create is not None and alter is not None:
         raise WrongUseError("--create and --alter are two commands")

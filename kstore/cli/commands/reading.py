@@ -73,7 +73,7 @@ def list_partitions(
 ) -> int:
     """List partitions: offsets, size, times, codecs."""
     from kstore.cli import ls
-    from kstore.cli.watching import watched
+    from kstore.cli.printing.watching import watched
 
     wanted = ls.ListOptions(
         is_json=json,

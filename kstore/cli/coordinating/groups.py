@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kstore.cli import EXIT_FINE
 from kstore.cli.arguments import WrongUseError
 from kstore.cli.output import Column, printable
+from kstore.cli.printing.watching import Order
 from kstore.cli.render import JSON_TEXT, plain_value, time_text
 from kstore.cli.shell.names import did_you_mean
-from kstore.cli.watching import Order
 from kstore.consumer.groups import read_groups
 from kstore.coordinator.group.metadata import STATES, TYPES
 from kstore.env import shown_path

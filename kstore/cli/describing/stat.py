@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from kstore.cli import EXIT_FINE
 from kstore.cli.arguments import log_size_in_bytes
 from kstore.cli.output import Column, Progress
+from kstore.cli.printing.watching import Order
 from kstore.cli.render import JSON_TEXT, bytes_text, plain_value, time_text
-from kstore.cli.watching import Order
 from kstore.config import LogConfig
 from kstore.errors import KStoreError
 from kstore.log.cleaning.savings import compaction_savings

@@ -10,8 +10,8 @@ from kstore.cli import EXIT_FINE
 from kstore.cli.arguments import WrongUseError
 from kstore.cli.operating.owners import check_owner, find_root
 from kstore.cli.output import Column
+from kstore.cli.printing.watching import Order
 from kstore.cli.render import JSON_TEXT
-from kstore.cli.watching import Order
 from kstore.config import LogConfig
 from kstore.env import shown_path
 from kstore.errors import InvalidTopicError, TopicExistsError
