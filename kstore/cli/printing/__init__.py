@@ -1,1 +1,1 @@
-"""`kstore cat`: records, as they are and decoded, and new ones as they come."""
+"""What is printed: records, as they are and decoded, and new ones as they come; lists in an order, or watched."""
