@@ -22,6 +22,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from kstore.store import WritableStore, open_store
 from tests.making.in_memory import IN_MEMORY
+from tests.making.installing import write_translator
 from tests.making.record_files import DATA
 from tests.making.source_tree import copy_sources
 
@@ -147,20 +148,25 @@ def pytest_sessionfinish() -> None:
 
 
 class Translation(NamedTuple):
-    """A copy of the sources with the C that Cython made of the core in it, and what it printed on the way."""
+    """A copy of the sources with the C that Cython made of the core in it, what it printed on the way, and a directory
+    for PYTHONPATH with which it makes the C of the same sources no more.
+    """
 
     tree: Path
     log: str
+    translator: Path
 
 
 @pytest.fixture(scope="session")
 def translation(tmp_path_factory: pytest.TempPathFactory) -> Translation:
     """Made once for all that look at it or build of it; they run on one worker."""
     tree = copy_sources(tmp_path_factory.mktemp("core") / "tree")
+    translator = write_translator(tmp_path_factory.mktemp("translator"))
+    environment = {**os.environ, "PYTHONPATH": str(translator)}
     command = [sys.executable, "setup.py", "--quiet", "--name"]
-    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
-    return Translation(tree, done.stdout + done.stderr)
+    return Translation(tree, done.stdout + done.stderr, translator)
 
 
 @pytest.fixture

@@ -40,6 +40,12 @@ kept={kept}/$(echo "$preprocessed ${{rest[*]}}" | sha256sum | cut -c1-64).o
 mkdir -p "$(dirname "$object")" && cp "$kept" "$object"
 """
 
+# Cython looks for what it made of the same sources with the same options.
+TRANSLATE_ONCE = """from Cython.Compiler import Options
+
+Options.default_options["cache"] = {kept!r}
+"""
+
 
 def run(*command: str | Path, cwd: Path, **variables: str) -> str:
     """Run a command away from the tree; fail with what it printed."""
@@ -50,9 +56,10 @@ def run(*command: str | Path, cwd: Path, **variables: str) -> str:
     return done.stdout
 
 
-def build_wheel(source: Path, target: Path, compiler: Path) -> Path:
+def build_wheel(source: Path, target: Path, *, compiler: Path, translator: Path) -> Path:
     pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
-    run(*pip, "--wheel-dir", target, source, cwd=target.parent, CC=str(compiler))
+    variables = {"CC": str(compiler), "PYTHONPATH": str(translator)}
+    run(*pip, "--wheel-dir", target, source, cwd=target.parent, **variables)
     (wheel,) = target.glob("*.whl")
     return wheel
 
@@ -63,6 +70,12 @@ def write_compiler(directory: Path) -> Path:
     script.write_text(COMPILE_ONCE.format(kept=shlex.quote(str(directory)), cc=sysconfig.get_config_var("CC")))
     script.chmod(0o755)
     return script
+
+
+def write_translator(directory: Path) -> Path:
+    """Write what lets each Python that has the directory on its path translate a source once; return the directory."""
+    (directory / "sitecustomize.py").write_text(TRANSLATE_ONCE.format(kept=str(directory / "kept")))
+    return directory
 
 
 class Environments:

@@ -19,7 +19,8 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def wheel(translation: Translation, compiler: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of `pip wheel .`."""
-    return build_wheel(translation.tree, tmp_path_factory.mktemp("wheel") / "dist", compiler)
+    target = tmp_path_factory.mktemp("wheel") / "dist"
+    return build_wheel(translation.tree, target, compiler=compiler, translator=translation.translator)
 
 
 @pytest.fixture(scope="session")

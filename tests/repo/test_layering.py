@@ -142,16 +142,20 @@ def room(path: Path) -> str:
 
 def imported_modules(tree: ast.AST) -> list[tuple[str, int, bool]]:
     """Return (dotted name, line, at module level) of every import, also of the names taken from a package."""
-    inner = {id(node) for scope in ast.walk(tree) if isinstance(scope, FUNCTIONS) for node in ast.walk(scope)}
     found = []
-    for node in ast.walk(tree):
+    ahead: list[tuple[ast.AST, bool]] = [(tree, True)]
+    while ahead:
+        node, is_outside = ahead.pop()
         if isinstance(node, ast.Import):
-            found += [(alias.name, node.lineno, id(node) not in inner) for alias in node.names]
+            found += [(alias.name, node.lineno, is_outside) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"relative import at line {node.lineno}"
             module = node.module or ""
             names = [f"{module}.{alias.name}" for alias in node.names] if module == "kstore" else [module]
-            found += [(name, node.lineno, id(node) not in inner) for name in names]
+            found += [(name, node.lineno, is_outside) for name in names]
+        elif not isinstance(node, ast.expr):
+            is_outside = is_outside and not isinstance(node, FUNCTIONS)
+            ahead += [(child, is_outside) for child in ast.iter_child_nodes(node)]
     return found
 
 
@@ -164,6 +168,7 @@ def cython_imports(path: Path) -> list[tuple[str, int, bool]]:
     return [(match[1], number, True) for number, line in lines if (match := pattern.match(line))]
 
 
+@cache
 def imports_of(path: Path) -> list[tuple[str, int, bool]]:
     if path.suffix in {".pyx", ".pxi"}:
         return cython_imports(path)

@@ -39,8 +39,11 @@ def sdist(translation: Translation, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="session")
-def wheel_of_sdist(sdist: Path, compiler: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(sdist, tmp_path_factory.mktemp("from-sdist") / "dist", compiler)
+def wheel_of_sdist(
+    sdist: Path, translation: Translation, compiler: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    target = tmp_path_factory.mktemp("from-sdist") / "dist"
+    return build_wheel(sdist, target, compiler=compiler, translator=translation.translator)
 
 
 @pytest.fixture(scope="session")
