@@ -68,10 +68,12 @@ def test_the_root_of_the_offsets_is_locked_until_the_consumer_is_closed(root, tm
     with open_store(root) as store:
         with consumer_of(store, tmp_path / "o"), pytest.raises(LogLockedError):
             consumer_of(store, tmp_path / "o")
-        with pytest.raises(UnknownTopicOrPartitionError):
+        # The error keeps the objects of its frames alive.
+        with pytest.raises(UnknownTopicOrPartitionError) as kept:
             consumer_of(store, tmp_path / "o", topics=["none"])
         with consumer_of(store, tmp_path / "o") as consumer:
             assert len(consumer.poll(10)) == 10
+    assert kept.traceback
 
 
 def test_consumers_of_a_process_share_a_store_of_offsets(root, tmp_path):
