@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from threading import get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kstore.errors import BufferExhaustedError, KStoreError
 from kstore.producer import Producer as BlockingProducer
+from kstore.producer import RecordMetadata
 from kstore.producer.producer import DeliveryCallback
 from kstore.types import OffsetAndMetadata, TopicPartition
 
@@ -19,12 +20,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from kstore._core import RecordAppendResult
-    from kstore.producer.batches.futures import (
-        AppendedBatch,
-        FutureRecordMetadata,
-        ProduceRequestResult,
-        RecordMetadata,
-    )
+    from kstore.producer.batches.futures import AppendedBatch, FutureRecordMetadata, ProduceRequestResult
     from kstore.producer.cluster import PartitionInfo
     from kstore.producer.config import ProducerConfig, ProducerSettings
     from kstore.producer.interceptors import Header, ProducerRecord
@@ -32,6 +28,9 @@ if TYPE_CHECKING:
 
 # Futures that one callback of the loop sets, so that other tasks run in between: about half a millisecond.
 _MOST_SET_AT_ONCE = 256
+
+
+_Send: TypeAlias = Callable[[], "FutureRecordMetadata"]
 
 
 class _WouldBlockError(Exception):
@@ -42,11 +41,6 @@ class _LoopProducer(BlockingProducer):
     """A producer whose send() raises _WouldBlockError in the thread of an event loop, in place of waiting there."""
 
     loop_thread: int | None = None
-
-    @property
-    def calls_interceptors(self) -> bool:
-        """Whether send() calls code that may wait, and is not to be called twice for a record."""
-        return bool(self._interceptors)
 
     def _append(
         self, record: ProducerRecord, key: bytes | None, value: bytes | None, on_delivery: DeliveryCallback | None
@@ -85,6 +79,18 @@ class _Batch:
         """Called by the producer's thread when the batch is done."""
         self._when_done(self)
 
+    def set_some(self, most: int) -> int:
+        """Give up to `most` futures the outcomes of their records; return how many."""
+        count = min(most, len(self.futures))
+        outcomes = self.result.outcomes()
+        for _ in range(count):
+            sent, future = self.futures.popleft()
+            if outcomes is None:
+                _set(sent, future)
+            elif not future.done():
+                _set_outcome(future, outcomes(sent))
+        return count
+
 
 class Producer:
     """Sends records to the partitions of a store, or of another sink, from the tasks of one event loop of asyncio.
@@ -99,6 +105,8 @@ class Producer:
 
     def __init__(self, target: ProducerStore, **settings: Unpack[ProducerSettings]) -> None:
         self._producer = _LoopProducer(target, **settings)
+        # They may wait, and are called once for a record.
+        self._calls_interceptors = bool(self.config.interceptor_classes)
         self._loop: asyncio.AbstractEventLoop | None = None
         # Of the tasks that wait to append, one tries at a time, in the order of their calls.
         self._turn = asyncio.Lock()
@@ -107,7 +115,7 @@ class Producer:
         self._newest: _Batch | None = None
         self._done: deque[_Batch] = deque()
         self._is_setting = False
-        self._to_hurry: dict[ProduceRequestResult, FutureRecordMetadata] = {}
+        self._to_hurry: dict[ProduceRequestResult, None] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -151,12 +159,20 @@ class Producer:
         Args: as of kstore.Producer.send; on_delivery: called by the producer's thread.
         Raises: what kstore.Producer.send raises, and what its future raises.
         """
-        arguments = (topic, value, key, headers, partition, timestamp_ms, on_delivery)
-        sent = self._sent_now(arguments) if not self._waiting_count else None
+        call = partial(
+            self._producer.send,
+            topic,
+            value,
+            key=key,
+            headers=headers,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            on_delivery=on_delivery,
+        )
+        sent = None if self._waiting_count else self._sent_now(call)
         if sent is None:
-            sent = await self._sent_in_turn(arguments)
-        if not sent.done():
-            self._hurry(sent)
+            sent = await self._sent_in_turn(call)
+        self._hurry(sent.produce_result)
         return await self._future_of(sent)
 
     def send_nowait(
@@ -175,8 +191,17 @@ class Producer:
         Raises: BufferExhaustedError if that would wait: for memory, after other tasks that wait, or for the partitions
             of a topic to which nothing was sent before; use send() then. What kstore.Producer.send raises.
         """
-        arguments = (topic, value, key, headers, partition, timestamp_ms, on_delivery)
-        sent = self._sent_now(arguments) if not self._waiting_count else None
+        call = partial(
+            self._producer.send,
+            topic,
+            value,
+            key=key,
+            headers=headers,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            on_delivery=on_delivery,
+        )
+        sent = None if self._waiting_count else self._sent_now(call)
         if sent is None:
             raise BufferExhaustedError("the record would have to wait for memory or for the partitions of its topic")
         return self._future_of(sent)
@@ -186,39 +211,31 @@ class Producer:
         send = partial(self._producer.send_columns, topic, columns, partition=partition)
         return await (await asyncio.to_thread(send))
 
-    def _sent_now(self, arguments: tuple[Any, ...]) -> FutureRecordMetadata | None:
+    def _sent_now(self, call: _Send) -> FutureRecordMetadata | None:
         """Return the future of a record that was put into a batch, None if that would wait."""
         if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-            self._producer.loop_thread = get_ident()
-        if self._producer.calls_interceptors:
+            self._begin()
+        if self._calls_interceptors:
             return None
         try:
-            return self._try(arguments)
+            return call()
         except _WouldBlockError:
             return None
 
-    async def _sent_in_turn(self, arguments: tuple[Any, ...]) -> FutureRecordMetadata:
+    def _begin(self) -> None:
+        """Take the loop that runs as that of the producer."""
+        self._loop = asyncio.get_running_loop()
+        self._producer.loop_thread = get_ident()
+
+    async def _sent_in_turn(self, call: _Send) -> FutureRecordMetadata:
         """Put a record into a batch after those of the tasks that wait already."""
         self._waiting_count += 1
         try:
             async with self._turn:
-                sent = self._sent_now(arguments)
-                return await asyncio.to_thread(self._try, arguments) if sent is None else sent
+                sent = self._sent_now(call)
+                return await asyncio.to_thread(call) if sent is None else sent
         finally:
             self._waiting_count -= 1
-
-    def _try(self, arguments: tuple[Any, ...]) -> FutureRecordMetadata:
-        topic, value, key, headers, partition, timestamp_ms, on_delivery = arguments
-        return self._producer.send(
-            topic,
-            value,
-            key=key,
-            headers=headers,
-            partition=partition,
-            timestamp_ms=timestamp_ms,
-            on_delivery=on_delivery,
-        )
 
     # Futures: one callback of the loop sets those of a batch.
 
@@ -259,27 +276,24 @@ class Producer:
     def _set_futures(self) -> None:
         """Set the futures of the batches that are done, some in each turn of the loop."""
         left = _MOST_SET_AT_ONCE
-        while self._done and left:
-            futures = self._done[0].futures
-            while futures and left:
-                left -= 1
-                _set(*futures.popleft())
-            if not futures:
+        while self._done and left > 0:
+            left -= self._done[0].set_some(left)
+            if not self._done[0].futures:
                 self._done.popleft()
         self._is_setting = bool(self._done)
         if self._is_setting:
             asyncio.get_running_loop().call_soon(self._set_futures)
 
-    def _hurry(self, sent: FutureRecordMetadata) -> None:
-        """Let the record's batch go at the end of this turn of the loop, in which other tasks may send too."""
+    def _hurry(self, result: ProduceRequestResult) -> None:
+        """Let a batch go at the end of this turn of the loop, in which other tasks may send too."""
         if not self._to_hurry:
             asyncio.get_running_loop().call_soon(self._hurry_all)
-        self._to_hurry[sent.produce_result] = sent
+        self._to_hurry[result] = None
 
     def _hurry_all(self) -> None:
         hurried, self._to_hurry = self._to_hurry, {}
-        for sent in hurried.values():
-            sent.hurry()
+        for result in hurried:
+            result.hurry()
 
     # Transactions
 
@@ -363,15 +377,16 @@ class BegunTransaction:
 
 
 def _set(sent: FutureRecordMetadata, future: asyncio.Future[RecordMetadata]) -> None:
-    """Give a future the outcome of a record whose batch is done."""
-    if future.done():
-        return
-    if not sent.done():
-        # The batch was split, and this record is in a later piece.
-        sent.add_done_callback(lambda _: _set(sent, future))
-        return
-    outcome = sent.outcome()
-    if isinstance(outcome, KStoreError):
-        future.set_exception(outcome)
+    """Give a future the outcome of a record of a split batch, once its piece is done."""
+    if sent.done():
+        if not future.done():
+            _set_outcome(future, sent.outcome())
     else:
+        sent.add_done_callback(lambda _: _set(sent, future))
+
+
+def _set_outcome(future: asyncio.Future[RecordMetadata], outcome: RecordMetadata | KStoreError) -> None:
+    if isinstance(outcome, RecordMetadata):
         future.set_result(outcome)
+    else:
+        future.set_exception(outcome)

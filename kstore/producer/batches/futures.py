@@ -350,6 +350,26 @@ class ProduceRequestResult(ProduceRequestResultCore):
         state = "split" if self.pieces else "done" if self.is_done else "pending"
         return f"ProduceRequestResult({self.topic_partition}, {state}, base_offset={self.base_offset})"
 
+    def outcomes(self) -> Callable[[FutureRecordMetadata], RecordMetadata | KStoreError] | None:
+        """Return the function that tells the outcome of a record of this batch, which is done; None if it was split."""
+        if self.pieces:
+            return None
+        topic, partition = self.topic_partition
+        base_offset, append_time_ms, error_of = self.base_offset, self.log_append_time_ms, self.error_of
+
+        def outcome(sent: FutureRecordMetadata) -> RecordMetadata | KStoreError:
+            index = sent.index
+            return error_of(index) or RecordMetadata(
+                topic,
+                partition,
+                NO_OFFSET if base_offset == NO_OFFSET else base_offset + index,
+                sent.timestamp_ms if append_time_ms == NO_TIMESTAMP else append_time_ms,
+                sent.serialized_key_size,
+                sent.serialized_value_size,
+            )
+
+        return outcome
+
     @property
     def is_completed(self) -> bool:
         """Whether the batch, or every piece of it, is done."""
