@@ -7,11 +7,10 @@ import pytest
 
 from kstore.log.files.names import (
     base_offset_file_name,
-    is_topic_name,
-    parse_partition_directory_name,
     parse_segment_name,
     retired_state,
 )
+from kstore.types import is_topic_name, parse_partition_directory_name
 
 UUID = "0123456789abcdef0123456789abcdef"
 SEGMENT_NAMES = [
