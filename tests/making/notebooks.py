@@ -20,7 +20,7 @@ def cells_of(name: str) -> list[dict[str, Any]]:
 
 
 def outputs_of(name: str) -> list[str]:
-    """Run a notebook in the current directory; return what each cell of code prints and then shows, as HTML if it can."""
+    """Run a notebook in the current directory; return what each cell of code prints and shows, as HTML if it can."""
     names: dict[str, Any] = {}
     return [_shown("".join(cell["source"]), names) for cell in cells_of(name) if cell["cell_type"] == "code"]
 
@@ -29,8 +29,8 @@ def _shown(source: str, names: dict[str, Any]) -> str:
     tree, value = ast.parse(source), None
     last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
     with redirect_stdout(StringIO()) as printed:
-        exec(compile(tree, "cell", "exec"), names)  # noqa: S102 - the notebooks of this tree
+        exec(compile(tree, "cell", "exec"), names)
         if isinstance(last, ast.Expr):
-            value = eval(compile(ast.Expression(last.value), "cell", "eval"), names)  # noqa: S307
+            value = eval(compile(ast.Expression(last.value), "cell", "eval"), names)
     as_html = getattr(value, "_repr_html_", lambda: None)()
     return printed.getvalue() + ("" if value is None else as_html or repr(value))
