@@ -1,5 +1,5 @@
 """Goal: the notebooks of examples/notebooks run from top to bottom and show what they say.
-Method: their cells are run in order, and what the last line of each shows is looked at; tests/spark has the third one."""
+Method: their cells are run in order, and what the last line of each shows is looked at; tests/spark has the third."""
 
 from __future__ import annotations
 
