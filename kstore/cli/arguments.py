@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 MILLISECOND = timedelta(milliseconds=1)
 _SHOWN_CHARACTERS = 60
+_SHOWN_NUMBERS = 10
 _PATTERN_LETTERS = frozenset("*?[")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _TIME_AGO = re.compile(r"-([0-9]{1,15})(ms|[smhdw])")
@@ -76,6 +77,7 @@ class PartitionSelection:
                 f"found no partition {self._wanted()}among the {len(partitions)} in {' and '.join(places)}; "
                 f"to list them: kstore ls {' '.join(map(shell_word, places))}"
                 + did_you_mean(self.topics, (partition.topic_partition.topic for partition in partitions))
+                + self._numbers_there([partition.topic_partition for partition in partitions])
             )
         return sorted(selected, key=lambda partition: partition.topic_partition)
 
@@ -129,6 +131,14 @@ class PartitionSelection:
         """Whether --topic and --partition select a partition."""
         topic, number = topic_partition
         return (not self.partitions or number in self.partitions) and self.selects_topic(topic)
+
+    def _numbers_there(self, known: list[TopicPartition]) -> str:
+        """Return which partitions the topics have of which others were asked for, or an empty text."""
+        if not self.partitions:
+            return ""
+        numbers = sorted({number for topic, number in known if not self.topics or topic in self.topics})
+        shown = ", ".join(map(str, numbers[:_SHOWN_NUMBERS])) + (", ..." if len(numbers) > _SHOWN_NUMBERS else "")
+        return f"; there {'is' if len(numbers) == 1 else 'are'} {shown}" if numbers else ""
 
     def _wanted(self) -> str:
         topics = f"of topic {' or '.join(self.topics)} " if self.topics else ""

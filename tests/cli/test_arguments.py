@@ -156,6 +156,22 @@ def test_selecting_nothing_is_wrong_use(root):
         PartitionSelection(directory=str(root), topics=("c",), partitions=(1,)).find()
 
 
+@pytest.mark.parametrize(
+    ("topics", "number", "numbers"),
+    [
+        (("a",), 1, "; there are 0, 2, 10"),
+        (("b",), 9, "; there is 0"),
+        ((), 7, "; there are 0, 2, 10"),
+        (("c",), 1, ""),
+    ],
+)
+def test_partition_that_is_not_there_is_answered_with_those_that_are(root, topics, number, numbers):
+    with pytest.raises(WrongUseError) as refused:
+        PartitionSelection(directory=str(root), topics=topics, partitions=(number,)).find()
+    assert str(refused.value).endswith(numbers)
+    assert ("; there" in str(refused.value)) == bool(numbers)
+
+
 @pytest.mark.parametrize("command", ["ls", "cat", "dump", "verify", "recover"])
 def test_empty_directory_name_is_wrong_use_and_not_the_working_directory(root, monkeypatch, capsysbinary, command):
     monkeypatch.chdir(root)
