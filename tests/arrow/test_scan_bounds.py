@@ -17,6 +17,7 @@ from kstore.cli.printing import cat
 from kstore.types import TopicPartition
 from tests.making import batches as builders
 from tests.making.batches import record, write_partition, write_root
+from tests.making.cat_groups import groups
 from tests.making.messages import packed_entry
 from tests.reference.codec import write_batch, write_end_transaction_marker
 
@@ -53,7 +54,7 @@ def rows(source: Any, **options: Any) -> list[tuple[str, int, int]]:
 def by_cat(path: Path, **bounds: Any) -> Iterator[int]:
     defaults = {"start_offset": 0, "end_offset": 2**63 - 1}
     with kstore.open_log(path) as log:
-        for group in cat.groups(log, cat.CatOptions(**(defaults | bounds))):
+        for group in groups(log, cat.CatOptions(**(defaults | bounds))):
             yield from (one.offset for one in group.records)
 
 

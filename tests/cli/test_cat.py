@@ -25,6 +25,7 @@ from tests.making.batches import (
     write_partition,
     write_root,
 )
+from tests.making.cat_groups import groups
 from tests.reference.codec import write_batch, write_end_transaction_marker
 
 
@@ -38,12 +39,6 @@ def directory(tmp_path):
     """Offsets 0 to 11: four batches of three records in two segments."""
     parts = batches(0, 4, records_per_batch=3)
     return write_partition(tmp_path, [parts[:2], parts[2:]])
-
-
-def groups(log, wanted):
-    """What of the log is printed record by record."""
-    for part in cat.batches_of(log, wanted):
-        yield from cat.groups_of(part.batch, wanted, start_offset=part.start_offset, end_offset=part.end_offset)
 
 
 def offsets(run):

@@ -16,13 +16,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kstore import MemoryRecords
-from kstore.cli.printing.cat import CatOptions, batches_of, groups_of
+from kstore.cli.printing.cat import CatOptions
 from kstore.config import MAX_INT32
 from kstore.errors import CorruptionError, UnsupportedError
 from kstore.log import Log
 from kstore.store import open_log
 from kstore.types import MAX_OFFSET
 from tests.making.batches import batch, with_fields
+from tests.making.cat_groups import groups
 from tests.reference import codec as reference
 
 FIRST_OFFSET = 3
@@ -75,10 +76,8 @@ def by_arrow(log: Log, **options: Any) -> Iterable[int]:
 
 
 def by_cat(log: Log) -> Iterable[int]:
-    wanted = CatOptions(start_offset=0, end_offset=MAX_OFFSET)
-    for found, start_offset, end_offset in batches_of(log, wanted):
-        for group in groups_of(found, wanted, start_offset=start_offset, end_offset=end_offset):
-            yield from (record.offset for record in group.records)
+    for group in groups(log, CatOptions(start_offset=0, end_offset=MAX_OFFSET)):
+        yield from (record.offset for record in group.records)
 
 
 def by_fetch(log: Log) -> Iterable[int]:

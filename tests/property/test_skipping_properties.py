@@ -23,6 +23,7 @@ from kstore.cli.printing import cat
 from kstore.log import Log
 from kstore.store import open_log
 from tests.making.batches import Layout, batches, write_partition
+from tests.making.cat_groups import groups
 from tests.property.test_salvage_properties import CONFIG, KINDS, Content, Maker, write_indexed
 from tests.reference import codec as reference
 
@@ -74,8 +75,8 @@ def by_workers(log: Log, max_bytes: int) -> Outcome:
 def by_cat(log: Log) -> Outcome:
     skipped: list[SkippedRange] = []
     wanted = cat.CatOptions(start_offset=0, end_offset=2**63 - 1)
-    groups = cat.groups(log, wanted, on_skip=skipped.append)
-    return [(r.offset, (r.timestamp_ms, r.key, r.value)) for group in groups for r in group.records], skipped
+    selected = groups(log, wanted, on_skip=skipped.append)
+    return [(r.offset, (r.timestamp_ms, r.key, r.value)) for group in selected for r in group.records], skipped
 
 
 def outcome(path: Path, rng: random.Random) -> tuple[Outcome, Rows]:
