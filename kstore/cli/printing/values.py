@@ -18,7 +18,7 @@ from kstore.config import MIB, LogConfig
 from kstore.env.process import SYSTEM_CLOCK
 from kstore.errors import KStoreError, RecordDeserializationError, SchemaNotFoundError
 from kstore.record.decoding import deserializer_of
-from kstore.serializers import StringDeserializer
+from kstore.serializers import JSONDeserializer, StringDeserializer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -315,6 +315,9 @@ def _function_of(name: str | None) -> Deserializer | None:
     try:
         function = deserializer_of(name)
     except ValueError:
+        return None
+    if isinstance(function, JSONDeserializer):
+        # The format of this name, whose values have a type.
         return None
     return _text if isinstance(function, StringDeserializer) else function
 
