@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "CHANGELOG.md", "LICENSE")
+FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "CHANGELOG.md", "LICENSE", "docs/kstore.1")
 PACKAGES = ("kstore", "pyspark_kstore")
 REST = ("tests", "docs", "examples", "bench")
 NOT_SOURCES = ("__pycache__", ".work", ".rivals", "data", "*.so")
@@ -17,6 +17,7 @@ def copy_sources(target: Path) -> Path:
     """Copy the sources into a new directory, without anything that was built, and return it."""
     target.mkdir()
     for name in FILES:
+        (target / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, target / name)
     for name in PACKAGES:
         shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns(*BUILT))
@@ -26,7 +27,8 @@ def copy_sources(target: Path) -> Path:
 def copy_rest(tree: Path) -> Path:
     """Copy into a copy of the sources what an sdist has besides them, and return it."""
     for name in REST:
-        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns(*NOT_SOURCES))
+        ignore = shutil.ignore_patterns(*NOT_SOURCES)
+        shutil.copytree(ROOT / name, tree / name, ignore=ignore, dirs_exist_ok=True)
     for name in ("Makefile", "CONTRIBUTING.md", "SECURITY.md", "requirements-dev.txt", "wheels.yml"):
         shutil.copy(ROOT / name, tree / name)
     return tree
