@@ -151,9 +151,9 @@ class SharedCache(Generic[T]):
         """Remove the values of an owner; return those that are not in use."""
         self._releases += 1
         idle: list[Loan[T]] = []
-        for key in [(owner, path) for path in self._paths.get(owner, ())]:
-            if key in self._entries:
-                entry = self._remove(key)
+        for path in list(self._paths.get(owner, ())):
+            if (owner, path) in self._entries:
+                entry = self._remove((owner, path))
                 entry.is_released = True
                 if entry.users == 0:
                     idle.append(entry)

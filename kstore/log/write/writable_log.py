@@ -293,9 +293,24 @@ class WritableLog(Log):
                 self._check_end(expected_end_offset)
             if partition_leader_epoch is not None:
                 self._check_epoch(partition_leader_epoch)
-            done = self._append_one(sent, leader_epoch=partition_leader_epoch, origin=origin, guard=guard)
+            now_ms = self._env.wall_clock_ms()
+            done: LogAppendInfo | AppendSurvey | None = None
+            if origin is _CLIENT:
+                try:
+                    done = self._local.appender.append_as_leader(
+                        sent.buffer, leader_epoch=partition_leader_epoch, now_ms=now_ms
+                    )
+                except BaseException as error:
+                    gate.fail_unless_undone(error, self._local)
+                    raise
+            if done is None or isinstance(done, AppendSurvey):
+                done = self._append_as_leader(
+                    sent, done, leader_epoch=partition_leader_epoch, origin=origin, now_ms=now_ms, guard=guard
+                )
             for batch in rest:
-                later = self._append_one(batch, leader_epoch=partition_leader_epoch, origin=origin, guard=guard)
+                later = self._append_as_leader(
+                    batch, None, leader_epoch=partition_leader_epoch, origin=origin, now_ms=now_ms, guard=guard
+                )
                 done = joined(done, later)
         if self._listeners.any:
             self._live.tell()
@@ -368,24 +383,6 @@ class WritableLog(Log):
             return self.producer_state.remove_expired_producers(self._env.wall_clock_ms())
 
     # Steps of an append
-
-    def _append_one(
-        self, sent: MemoryRecords, *, leader_epoch: int | None, origin: AppendOrigin, guard: VerificationGuard | None
-    ) -> LogAppendInfo:
-        """Append as leader what is one append of a producer. Requires the append lock."""
-        now_ms = self._env.wall_clock_ms()
-        done: LogAppendInfo | AppendSurvey | None = None
-        if origin is _CLIENT:
-            try:
-                done = self._local.appender.append_as_leader(sent.buffer, leader_epoch=leader_epoch, now_ms=now_ms)
-            except BaseException as error:
-                self._gate.fail_unless_undone(error, self._local)
-                raise
-        if done is None or isinstance(done, AppendSurvey):
-            return self._append_as_leader(
-                sent, done, leader_epoch=leader_epoch, origin=origin, now_ms=now_ms, guard=guard
-            )
-        return done
 
     def _check_end(self, expected: int) -> None:
         expected = checked_int("expected_end_offset", expected, least=0)
