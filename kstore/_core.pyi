@@ -221,7 +221,7 @@ def search_timestamp(records: RecordIterator, *, timestamp_ms: int, start_offset
 
 @final
 class RecordLines:
-    def __init__(self, steps: Iterable[bytes | str]) -> None: ...
+    def __new__(cls, steps: Iterable[bytes | str]) -> Self: ...
 
 def lines_of_records(
     records: RecordIterator,

@@ -378,7 +378,7 @@ def test_built_in_decoders_are_known_by_name(tmp_path: Path) -> None:
         )
         assert (found.key, found.value) == ("k", 5)
         with pytest.raises(ValueError, match="expected one of string"):
-            log.read(key_deserializer="json")
+            log.read(key_deserializer="xml")
 
 
 @pytest.mark.parametrize("origin", ["key", "value"])

@@ -45,7 +45,7 @@ def call_of(producer: Producer, step: str | dict[str, Any]) -> Callable[[], Any]
     if isinstance(step, dict):
         return lambda: producer.send(TOPIC, **({"partition": 0} if "key" not in step else {}) | step)
     by_name = {
-        "begin": producer.begin_transaction,
+        "begin": lambda: producer.begin_transaction() and None,
         "commit": producer.commit_transaction,
         "abort": producer.abort_transaction,
         "flush": producer.flush,

@@ -382,9 +382,9 @@ def followed(
 
     begun: called after the first record is shown.
     """
-    from kstore.cli.printing import follow as command
+    from kstore.cli.printing.cat import Printer
 
-    show, left = command._show, list(appended)
+    show, left = Printer.show, list(appended)
 
     def show_and_write(*args: Any, **options: Any) -> Any:
         shown = show(*args, **options)
@@ -396,7 +396,7 @@ def followed(
                 producer.send("rides", framed(schema_id, V1, {"id": 1, "carrier": carrier}))
         return shown
 
-    monkeypatch.setattr(command, "_show", show_and_write)
+    monkeypatch.setattr(Printer, "show", show_and_write)
     options = ["--topic", "rides", "--value", "avro", "--json", "--follow", "--schemas", registry.url]
     return runner(monkeypatch, capsysbinary)("cat", root, *options, "--from", 5, "--limit", len(appended) + 1)
 
