@@ -68,7 +68,8 @@ def stub_constructors() -> dict[str, list[str]]:
     stubs = sorted((ROOT / "kstore").glob("_core*.pyi"))
     for node in [node for stub in stubs for node in ast.parse(stub.read_text()).body]:
         for item in getattr(node, "body", []):
-            if isinstance(node, ast.ClassDef) and isinstance(item, ast.FunctionDef) and item.name == "__init__":
+            is_constructor = isinstance(item, ast.FunctionDef) and item.name in ("__init__", "__new__")
+            if isinstance(node, ast.ClassDef) and is_constructor:
                 keywords = [argument.arg for argument in item.args.kwonlyargs]
                 positional = [argument.arg for argument in item.args.args[1:]]
                 found[node.name] = [*positional, *(["*"] if keywords else []), *keywords]

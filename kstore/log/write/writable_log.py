@@ -251,18 +251,16 @@ class WritableLog(Log):
             compressed); a batch with any offsets; or one Record or several, which become one batch with the topic's
             codec, and several if one would exceed max_message_bytes. The offsets of Records are ignored; one that has
             neither offset nor timestamp gets the current time. The argument is not changed.
-            ack: what has happened when this returns: "written" survives the end of the process, "flushed" a power cut.
-            "buffered" is meant for producers and does the same as "written".
-            partition_leader_epoch: None for the epoch of the last append, 0 in a new log; not below that epoch, or
-                -1 for none.
-            guard: of a verified transaction; see ProducerStateManager.start_verification.
-            expected_end_offset: append only if the log ends there, as another append may have come in between.
-            atomic: do not divide Records into several batches, of which a crash may leave the first ones alone.
+            ack: what has happened when this returns: "written" survives the end of the process, "flushed" a power cut;
+            "buffered" does the same as "written". partition_leader_epoch: None for that of the last append, 0 in a new
+            log; not below it, or -1 for none. guard: see ProducerStateManager.start_verification. expected_end_offset:
+            append only if the log ends there, as another append may have come in between. atomic: do not divide
+            Records into several batches, of which a crash may leave the first ones alone.
         Raises: before anything is written: CorruptRecordError, InvalidRecordError, UnsupportedError;
-            UnexpectedAppendOffsetError for another end than expected_end_offset;
-            RecordValidationError and its subclasses, RecordTooLargeError, RecordBatchTooLargeError, ProducerStateError;
-            TypeError for a key or value that is not bytes, another buffer or None, and for anything but Records;
-            ValueError for a partition_leader_epoch that is none, or below the last one.
+            UnexpectedAppendOffsetError for another end than expected_end_offset; RecordValidationError and its
+            subclasses, RecordTooLargeError, RecordBatchTooLargeError, ProducerStateError; TypeError for a key or value
+            that is not bytes, another buffer or None, and for anything but Records; ValueError for a
+            partition_leader_epoch that is none, or below the last one.
             StorageError: nothing was written unless it is_final. Then the records may be in the log: the error of a
             flush fails an append that was written. With ack "written" too, an append flushes if it has rolled the log,
             or if flush_messages or flush_ms make it due.
@@ -272,19 +270,10 @@ class WritableLog(Log):
         """
         if ack != "written":
             check_ack(ack)
-        if partition_leader_epoch is not None and (
-            type(partition_leader_epoch) is not int or not -1 <= partition_leader_epoch <= MAX_INT32
-        ):
-            partition_leader_epoch = checked_int(
-                "partition_leader_epoch", partition_leader_epoch, least=-1, greatest=MAX_INT32
-            )
         if origin is not _CLIENT:
             origin = AppendOrigin(origin)
-        rest: list[MemoryRecords] = []
-        if isinstance(records, MemoryRecords):
-            sent = records
-        else:
-            sent, *rest = self._rules.packed(records, now_ms=self._env.wall_clock_ms(), atomic=atomic)
+        packed = (records,) if isinstance(records, MemoryRecords) else self._packed(records, atomic=atomic)
+        sent, rest = packed[0], packed[1:]
         gate = self._gate
         with gate.append_lock:
             if not gate.is_open:
@@ -292,7 +281,7 @@ class WritableLog(Log):
             if expected_end_offset is not None:
                 self._check_end(expected_end_offset)
             if partition_leader_epoch is not None:
-                self._check_epoch(partition_leader_epoch)
+                partition_leader_epoch = self._checked_epoch(partition_leader_epoch)
             now_ms = self._env.wall_clock_ms()
             done: LogAppendInfo | AppendSurvey | None = None
             if origin is _CLIENT:
@@ -307,11 +296,8 @@ class WritableLog(Log):
                 done = self._append_as_leader(
                     sent, done, leader_epoch=partition_leader_epoch, origin=origin, now_ms=now_ms, guard=guard
                 )
-            for batch in rest:
-                later = self._append_as_leader(
-                    batch, None, leader_epoch=partition_leader_epoch, origin=origin, now_ms=now_ms, guard=guard
-                )
-                done = joined(done, later)
+            if rest:
+                done = self._append_rest(done, rest, partition_leader_epoch, origin, guard)
         if self._listeners.any:
             self._live.tell()
         if ack == "flushed" or not self._durability.needs_no_flush:
@@ -384,6 +370,26 @@ class WritableLog(Log):
 
     # Steps of an append
 
+    def _packed(self, records: RecordBatch | Record | Iterable[Record], *, atomic: bool) -> Sequence[MemoryRecords]:
+        return self._rules.packed(records, now_ms=self._env.wall_clock_ms(), atomic=atomic)
+
+    def _append_rest(
+        self,
+        done: LogAppendInfo,
+        rest: Sequence[MemoryRecords],
+        leader_epoch: int | None,
+        origin: AppendOrigin,
+        guard: VerificationGuard | None,
+    ) -> LogAppendInfo:
+        """Append the batches after the first one of a divided append, and return the result of all."""
+        for batch in rest:
+            now_ms = self._env.wall_clock_ms()
+            later = self._append_as_leader(
+                batch, None, leader_epoch=leader_epoch, origin=origin, now_ms=now_ms, guard=guard
+            )
+            done = joined(done, later)
+        return done
+
     def _check_end(self, expected: int) -> None:
         expected = checked_int("expected_end_offset", expected, least=0)
         if self.log_end_offset != expected:
@@ -392,13 +398,15 @@ class WritableLog(Log):
                 path=self.path,
             )
 
-    def _check_epoch(self, partition_leader_epoch: int) -> None:
+    def _checked_epoch(self, partition_leader_epoch: int) -> int:
+        epoch = checked_int("partition_leader_epoch", partition_leader_epoch, least=-1, greatest=MAX_INT32)
         latest = self.leader_epochs.latest_epoch
-        if 0 <= partition_leader_epoch < latest:
+        if 0 <= epoch < latest:
             raise ValueError(
                 f"partition_leader_epoch of an append to {self.path}: expected at least {latest}, the log's last one, "
-                f"got {partition_leader_epoch}"
+                f"got {epoch}"
             )
+        return epoch
 
     def _append_each(self, batches: Sequence[MemoryRecords], *, now_ms: int) -> list[LogAppendInfo | KStoreError]:
         """Append each batch as leader, runs of common appends in one compiled call. Requires the append lock."""
