@@ -159,16 +159,7 @@ class Producer:
         Args: as of kstore.Producer.send; on_delivery: called by the producer's thread.
         Raises: what kstore.Producer.send raises, and what its future raises.
         """
-        call = partial(
-            self._producer.send,
-            topic,
-            value,
-            key=key,
-            headers=headers,
-            partition=partition,
-            timestamp_ms=timestamp_ms,
-            on_delivery=on_delivery,
-        )
+        call = self._bound(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         sent = None if self._waiting_count else self._sent_now(call)
         if sent is None:
             sent = await self._sent_in_turn(call)
@@ -191,16 +182,7 @@ class Producer:
         Raises: BufferExhaustedError if that would wait: for memory, after other tasks that wait, or for the partitions
             of a topic to which nothing was sent before; use send() then. What kstore.Producer.send raises.
         """
-        call = partial(
-            self._producer.send,
-            topic,
-            value,
-            key=key,
-            headers=headers,
-            partition=partition,
-            timestamp_ms=timestamp_ms,
-            on_delivery=on_delivery,
-        )
+        call = self._bound(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         sent = None if self._waiting_count else self._sent_now(call)
         if sent is None:
             raise BufferExhaustedError("the record would have to wait for memory or for the partitions of its topic")
@@ -210,6 +192,20 @@ class Producer:
         """Send all rows of Arrow data as kstore.Producer.send_columns, from a worker thread, and wait."""
         send = partial(self._producer.send_columns, topic, columns, partition=partition)
         return await (await asyncio.to_thread(send))
+
+    def _bound(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Iterable[Header],
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: DeliveryCallback | None,
+    ) -> _Send:
+        """Return the call that puts a record into a batch."""
+        options = {"headers": headers, "partition": partition, "timestamp_ms": timestamp_ms, "on_delivery": on_delivery}
+        return partial(self._producer.send, topic, value, key=key, **options)
 
     def _sent_now(self, call: _Send) -> FutureRecordMetadata | None:
         """Return the future of a record that was put into a batch, None if that would wait."""

@@ -79,11 +79,12 @@ def test_an_iteration_gives_each_record_and_ends_with_the_consumer(store):
 def test_a_commit_in_an_iteration_is_of_the_records_that_the_loop_has_got(store):
     async def main():
         async with consumer_of(store) as consumer:
-            count = 0
-            async for record in consumer:  # noqa: B007 - the last one is looked at below
-                count += 1
-                if count == 30:
+            taken = []
+            async for record in consumer:
+                taken.append(record)
+                if len(taken) == 30:
                     break
+            record = taken[-1]
             made = await consumer.commit()
             assert made[record.topic_partition].offset == record.offset + 1
             assert await consumer.position(record.topic_partition) == record.offset + 1

@@ -79,7 +79,8 @@ class Printer:
         self._wanted = wanted
         self._format = record_format
         self._out = out
-        self._is_bulk = wanted.decoding is None and wanted.search is None
+        is_plain = wanted.decoding is None and wanted.search is None
+        self._is_bulk = is_plain and not (record_format.is_styled and out.is_terminal)
         self._current: TopicPartition | None = None
         self._lines: RecordLines | None = None
         if record_format.begins:
@@ -102,7 +103,7 @@ class Printer:
         if wanted.since_ms is not None and batch.max_timestamp_ms < wanted.since_ms:
             return False
         if self._is_bulk and self._current != topic_partition:
-            self._lines, self._current = self._format.lines_of(topic_partition, self._out), topic_partition
+            self._lines, self._current = self._format.lines_of(topic_partition), topic_partition
         if self._lines is not None:
             whole = text_of_batch(
                 batch,

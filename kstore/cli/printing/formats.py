@@ -63,12 +63,17 @@ class Group(NamedTuple):
 
 
 class RecordFormat(ABC):
-    """How records are printed. begins: what is printed before the first one."""
+    """How records are printed.
+
+    begins: what is printed before the first one. is_styled: whether a terminal shows the fields in styles, which the
+    core does not print.
+    """
 
     begins = b""
+    is_styled = False
 
-    def lines_of(self, topic_partition: TopicPartition, out: Output) -> RecordLines | None:  # noqa: ARG002
-        """Return what prints whole batches of a partition, None if they are printed record by record."""
+    def lines_of(self, topic_partition: TopicPartition) -> RecordLines:
+        """Return what prints whole batches of a partition."""
         return RecordLines(self.steps(topic_partition))
 
     @abstractmethod
@@ -105,11 +110,10 @@ class JsonFormat(RecordFormat):
 class TextFormat(RecordFormat):
     """One line per record, with tabs between its fields. is_hex: keys, values and headers in hexadecimal digits."""
 
+    is_styled = True
+
     def __init__(self, *, is_hex: bool = False) -> None:
         self._is_hex = is_hex
-
-    def lines_of(self, topic_partition: TopicPartition, out: Output) -> RecordLines | None:
-        return None if out.is_terminal else super().lines_of(topic_partition, out)
 
     def steps(self, topic_partition: TopicPartition) -> list[bytes | str]:
         steps = HEX_STEPS if self._is_hex else TEXT_STEPS

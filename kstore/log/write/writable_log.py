@@ -265,7 +265,7 @@ class WritableLog(Log):
             flush fails an append that was written. With ack "written" too, an append flushes if it has rolled the log,
             or if flush_messages or flush_ms make it due.
         Cost: one write. One compiled call for one V2 batch that needs only new header fields and continues its
-            producer's sequence; otherwise one object per batch.
+            producer's sequence; otherwise one object per batch. What is divided is encoded twice, and written by batch.
         Source: Kafka UnifiedLog.appendAsLeader.
         """
         if ack != "written":
