@@ -204,7 +204,12 @@ class Producer:
         on_delivery: DeliveryCallback | None,
     ) -> _Send:
         """Return the call that puts a record into a batch."""
-        options = {"headers": headers, "partition": partition, "timestamp_ms": timestamp_ms, "on_delivery": on_delivery}
+        options: dict[str, Any] = {
+            "headers": headers,
+            "partition": partition,
+            "timestamp_ms": timestamp_ms,
+            "on_delivery": on_delivery,
+        }
         return partial(self._producer.send, topic, value, key=key, **options)
 
     def _sent_now(self, call: _Send) -> FutureRecordMetadata | None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer
 
-from kstore.cli import commands
+from kstore.cli.commands import whole_app
 from tests.making.collecting import over
 
 PAGE = Path(__file__).parents[2] / "docs" / "tools.md"
@@ -19,7 +19,7 @@ SPAN = re.compile(r"`([^`]+)`")
 # In a table a bar inside of a code span would end the cell.
 ROW = re.compile(r"^\| (.+) \| (.+) \|$", re.MULTILINE)
 LEAST_LINES, LEAST_TOOLS = 90, 11
-COMMANDS: dict[str, Any] = vars(typer.main.get_command(commands.app))["commands"]
+COMMANDS: dict[str, Any] = vars(typer.main.get_command(whole_app()))["commands"]
 
 
 class NotTaken(Exception):
