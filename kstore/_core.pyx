@@ -23,6 +23,8 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove, memset
 
 from _thread import allocate_lock
+from atexit import register as _at_exit
+from os import register_at_fork as _register_at_fork
 from sys import byteorder as _byteorder
 
 from kstore.config import LogConfig

@@ -19,20 +19,39 @@ cdef extern from *:
     };
     #endif
 
+    /* How many threads are releasing, and whether the interpreter exits. */
+    static int ks_releasing = 0;
+    static int ks_is_exiting = 0;
+
     /* May run in any thread, with or without the GIL. private_data is a reference to the object that owns the arrays.
-       During interpreter shutdown the GIL cannot be taken; the memory is then left to the operating system. */
+       A thread that waits for the GIL while the interpreter ends is ended there, inside of the caller's C++, which
+       aborts the process. So nobody waits once the interpreter exits; the memory is then left to the operating
+       system. */
     static void ks_release_exported(struct ArrowArray* array) {
-        PyGILState_STATE state;
         int64_t i;
         array->release = NULL;
-        if (!Py_IsInitialized())
-            return;
-        state = PyGILState_Ensure();
-        for (i = 0; i < array->n_children; i++)
-            if (array->children[i]->release != NULL)
-                array->children[i]->release(array->children[i]);
-        Py_DECREF((PyObject*)array->private_data);
-        PyGILState_Release(state);
+        __atomic_add_fetch(&ks_releasing, 1, __ATOMIC_SEQ_CST);
+        if (!__atomic_load_n(&ks_is_exiting, __ATOMIC_SEQ_CST)) {
+            PyGILState_STATE state = PyGILState_Ensure();
+            for (i = 0; i < array->n_children; i++)
+                if (array->children[i]->release != NULL)
+                    array->children[i]->release(array->children[i]);
+            Py_DECREF((PyObject*)array->private_data);
+            PyGILState_Release(state);
+        }
+        __atomic_sub_fetch(&ks_releasing, 1, __ATOMIC_SEQ_CST);
+    }
+
+    /* Wait for the threads that are releasing; from now on nobody takes the GIL for it. Requires: not the GIL. */
+    static void ks_end_releases(void) {
+        __atomic_store_n(&ks_is_exiting, 1, __ATOMIC_SEQ_CST);
+        while (__atomic_load_n(&ks_releasing, __ATOMIC_SEQ_CST))
+            sched_yield();
+    }
+
+    /* For the child of a fork, in which no other thread goes on. */
+    static void ks_forget_releases(void) {
+        __atomic_store_n(&ks_releasing, 0, __ATOMIC_SEQ_CST);
     }
     """
     cdef struct ArrowArray:
@@ -48,6 +67,21 @@ cdef extern from *:
         void* private_data
 
     void ks_release_exported(ArrowArray* array) noexcept
+    void ks_end_releases() noexcept nogil
+    void ks_forget_releases() noexcept
+
+
+def _end_releases():
+    with nogil:
+        ks_end_releases()
+
+
+def _forget_releases():
+    ks_forget_releases()
+
+
+_at_exit(_end_releases)
+_register_at_fork(after_in_child=_forget_releases)
 
 
 # The number of arrays and buffers of a table, children included.
@@ -133,7 +167,8 @@ cdef class ExportedBatch:
         buffers. None of this is checked, as with pyarrow's Array.from_buffers. row_count: the length of the batch.
     Raises: MemoryError.
     Lifetime: all buffers are held until the whole batch is released; this object releases a batch that nobody imported.
-    Threads: the release may run in any thread.
+        A release while the interpreter exits frees nothing.
+    Threads: the release may run in any thread, and waits for the GIL.
     """
 
     cdef ArrowArray root

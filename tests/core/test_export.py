@@ -8,6 +8,7 @@ import gc
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from typing import Any, Final
 
@@ -161,6 +162,86 @@ def test_any_thread_may_let_go() -> None:
     for thread in threads:
         thread.join()
     assert not any(map(is_held, memories))
+
+
+class ForeignThread:
+    """A thread of C that releases an array; Python knows nothing of it."""
+
+    def __init__(self, array: ArrowArray) -> None:
+        self._thread = ctypes.c_ulong()
+        arguments = ctypes.byref(self._thread), None, ctypes.c_void_p(array.release), ctypes.byref(array)
+        assert LIBC.pthread_create(*arguments) == 0
+
+    def join_with_gil(self) -> bool:
+        """Wait for its end without releasing the GIL; return False after a second or two."""
+        end = (ctypes.c_long * 2)(int(time.time()) + 2, 0)
+        return LIBC.pthread_timedjoin_np(self._thread, None, ctypes.byref(end)) == 0
+
+
+LIBC = ctypes.PyDLL(None)
+needs_timed_join = pytest.mark.skipif(not hasattr(LIBC, "pthread_timedjoin_np"), reason="glibc has it")
+
+
+def run(program: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program], check=True, timeout=60, capture_output=True, text=True)
+    return done.stdout
+
+
+def test_threads_that_python_does_not_know_release_arrays() -> None:
+    memories = [bytearray(NUMBERS) for _ in range(100)]
+    batches = [exported(numbers) for numbers in memories]
+    for batch in batches:
+        ForeignThread(ArrowArray.from_address(batch.address))
+    deadline = time.monotonic() + 30
+    while any(map(is_held, memories)):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_the_exit_of_the_interpreter_waits_for_a_thread_that_releases() -> None:
+    """The thread waits for the GIL while the main thread exits, and would be ended inside of its C."""
+    program = """
+import sys
+from tests.core.test_export import ArrowArray, ForeignThread, NUMBERS, exported
+class Held(bytearray):
+    def __del__(self):
+        print("freed")
+batch = exported(Held(NUMBERS))
+sys.setswitchinterval(100)
+ForeignThread(ArrowArray.from_address(batch.address))
+end = sum(range(3_000_000))
+"""
+    assert run(program) == "freed\n"
+
+
+@needs_timed_join
+def test_a_release_while_the_interpreter_exits_does_not_wait_for_the_gil() -> None:
+    program = """
+import atexit
+def at_the_end():
+    assert ForeignThread(ArrowArray.from_address(batch.address)).join_with_gil()
+    print("released")
+atexit.register(at_the_end)
+from tests.core.test_export import ArrowArray, ForeignThread, NUMBERS, exported
+batch = exported(bytearray(NUMBERS))
+"""
+    assert run(program) == "released\n"
+
+
+def test_a_fork_during_a_release_leaves_a_child_that_exits() -> None:
+    program = """
+import os, sys, warnings
+from tests.core.test_export import ArrowArray, ForeignThread, NUMBERS, exported
+sys.setswitchinterval(100)
+batch = exported(bytearray(NUMBERS))
+ForeignThread(ArrowArray.from_address(batch.address))
+end = sum(range(3_000_000))
+child = os.fork()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+    print("child exited")
+"""
+    assert run(program) == "child exited\n"
 
 
 def test_an_interpreter_exits_while_batches_are_held() -> None:

@@ -252,8 +252,9 @@ class Scenario:
                 delay_s = ready.next_ready_check_delay_ms / 1000
                 self.schedule.block(lambda: self.is_woken or self.is_over, delay_s)
                 continue
+            # Sorted: the order of a set of nodes differs between processes.
             drained = self.accumulator.drain(
-                CLUSTER, ready.ready_nodes, 3 * BATCH_BYTES, now_ms=now_ms, batches_per_partition=3
+                CLUSTER, sorted(ready.ready_nodes), 3 * BATCH_BYTES, now_ms=now_ms, batches_per_partition=3
             )
             for batches in drained.values():
                 for batch in batches:

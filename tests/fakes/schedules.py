@@ -75,6 +75,8 @@ class Schedule:
         self.check: Callable[[], None] = lambda: None
         self.now_s = 0.0
         self.steps = 0
+        # The names of the threads in the order in which they went on.
+        self.order: list[str] = []
 
     # the clock
 
@@ -198,6 +200,7 @@ class Schedule:
         return self._random.choice(runnable) if runnable else None
 
     def _hand_to(self, task: Task) -> None:
+        self.order.append(task.name)
         task.gate.release()
 
     def _resume(self, task: Task) -> None:

@@ -32,8 +32,8 @@ def test_memory_adds_up_and_nobody_waits_for_ever_in_10000_schedules() -> None:
 
 
 def test_schedule_is_repeated_by_its_seed() -> None:
-    steps = [Scenario(seed, line_chance=LINE_CHANCE).schedule.steps for seed in (3, 3, 4)]
-    assert steps[0] == steps[1] != steps[2]
+    orders = [Scenario(seed, line_chance=LINE_CHANCE).schedule.order for seed in (3, 3, 4)]
+    assert orders[0] == orders[1] != orders[2]
 
 
 class PoolThatForgetsASignal(WatchedPool):
