@@ -666,7 +666,14 @@ class LogFailedError(StorageError):
 
 
 class LogLockedError(StorageError):
-    """Another writer holds the lock of the directory: a broker, another process, or another Log in this process."""
+    """Another writer holds the lock of the directory: a broker, another process, or another Log in this process.
+
+    Attributes: holder_pid, holder_name (the process that holds the lock, each None where it is unknown, and where it is
+    this one).
+    """
+
+    holder_pid: int | None = None
+    holder_name: str | None = None
 
 
 class LogClosedError(StorageError):

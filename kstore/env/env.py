@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from kstore.env.base import FileKind, FileStatus, ReadFile, StrPath
 from kstore.env.files import LockFile, NewFile, NewLocalFile, WriteFile
-from kstore.env.process import SystemClock
+from kstore.env.process import LockHolder, SystemClock
 from kstore.env.watching import DirectoryWatch, PollInterval
 from kstore.errors import StorageError
 
@@ -65,6 +65,13 @@ class Env(SystemClock, ABC):
     def is_locked(self, path: str) -> bool:  # noqa: ARG002
         """Whether the lock of a file is held, without taking it; False if that cannot be determined."""
         return False
+
+    def lock_holder(self, *paths: str) -> LockHolder | None:  # noqa: ARG002
+        """Return the process that holds the lock of these files, which are locked together; None if it is unknown.
+
+        Requires: this process holds none of them.
+        """
+        return None
 
     def read_file(self, path: str, *, max_bytes: int) -> bytes:
         """Return the whole content of a regular file of at most max_bytes."""

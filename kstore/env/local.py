@@ -28,6 +28,7 @@ from kstore.env.files import (
     identity_of,
     storage_error,
 )
+from kstore.env.process import LockHolder, find_lock_holder
 from kstore.env.watching import DirectoryWatch
 from kstore.errors import StorageError
 
@@ -122,6 +123,9 @@ class LocalEnv(Env):
             return False
         finally:
             os.close(fd)
+
+    def lock_holder(self, *paths: str) -> LockHolder | None:
+        return find_lock_holder(paths)
 
     def rename(self, source: str, target: str) -> None:
         try:

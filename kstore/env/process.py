@@ -1,17 +1,21 @@
-"""The process and its clocks: the time, hooks for fork() and for the end, environment variables."""
+"""The process and its clocks: the time, hooks for fork() and for the end, environment variables; who holds a lock."""
 
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
+import struct
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 _NS_PER_MS = 1_000_000
+_PROC = "/proc"
 
 
 class Clock(Protocol):
@@ -121,3 +125,111 @@ def run_in_new_directory(
                 with open(path, "rb") as file:
                     contents[name] = file.read()
         return CommandRun(status, errors, contents)
+
+
+class LockHolder(NamedTuple):
+    """A process that holds a lock. name: None if it is unknown; taker_pid: the process that took the lock, made this
+    one by fork() and has ended, None if this one took it itself.
+    """
+
+    pid: int
+    name: str | None = None
+    taker_pid: int | None = None
+
+    def __str__(self) -> str:
+        text = f"process {self.pid}" if self.name is None else f"process {self.pid} ({self.name})"
+        if self.taker_pid is not None:
+            text += f", a child that process {self.taker_pid} made by fork() before it ended,"
+        return text
+
+
+def find_lock_holder(paths: Sequence[str]) -> LockHolder | None:
+    """Return a process that holds the lock of one of these files or directories, which are locked together.
+
+    A process made by fork() holds the locks of its parent as long as it has their descriptors, so that Linux is asked
+    for the descriptors, by /proc; those of other users' processes can't be seen, and then the process that took the
+    lock counts. None if it is in another container, or on another machine.
+    Cost: Linux: a readlink for each open file of this user's processes, if the process that took the lock has ended.
+    """
+    if sys.platform != "linux":
+        return next((LockHolder(pid) for pid in map(_pid_of_process_lock, paths) if pid > 0), None)
+    identities = set()
+    for path in paths:
+        with suppress(OSError):
+            status = os.stat(path)
+            identities.add((status.st_dev, status.st_ino))
+    takers = _takers({inode for _, inode in identities})
+    names = {os.path.basename(path) for path in paths}
+    for pid in dict.fromkeys((*takers, *_all_pids())):
+        if _has_locked(pid, names, identities):
+            ended = [] if pid in takers else [taker for taker in takers if _name_of(taker) is None]
+            return LockHolder(pid, _name_of(pid), next(iter(ended), None))
+    return next((LockHolder(taker, name) for taker in takers if (name := _name_of(taker)) is not None), None)
+
+
+def _takers(inodes: set[int]) -> list[int]:
+    """Return the processes that took locks of these files, by /proc/locks; open file description locks have none."""
+    found = []
+    with suppress(OSError), open(f"{_PROC}/locks", encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            fields = line.split()
+            # A line with "->" is of a process that waits.
+            if len(fields) < 6 or fields[1] == "->":
+                continue
+            pid, inode = fields[4], fields[5].rpartition(":")[2]
+            if pid.isdigit() and inode.isdigit() and int(inode) in inodes and int(pid) > 0:
+                found.append(int(pid))
+    return found
+
+
+def _all_pids() -> Iterator[int]:
+    with suppress(OSError):
+        yield from (int(name) for name in os.listdir(_PROC) if name.isdigit())
+
+
+def _has_locked(pid: int, names: set[str], identities: set[tuple[int, int]]) -> bool:
+    """Whether a process has a descriptor that holds a lock of one of these files."""
+    try:
+        descriptors = os.listdir(f"{_PROC}/{pid}/fd")
+    except OSError:
+        return False
+    for descriptor in descriptors:
+        with suppress(OSError):
+            link = f"{_PROC}/{pid}/fd/{descriptor}"
+            if os.path.basename(os.readlink(link)) not in names:
+                continue
+            status = os.stat(link)
+            if (status.st_dev, status.st_ino) in identities:
+                with open(f"{_PROC}/{pid}/fdinfo/{descriptor}", encoding="utf-8", errors="replace") as info:
+                    if any(line.startswith("lock:") for line in info):
+                        return True
+    return False
+
+
+def _name_of(pid: int) -> str | None:
+    """Return the name of a process, None if it has ended."""
+    try:
+        with open(f"{_PROC}/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return None
+
+
+def _pid_of_process_lock(path: str) -> int:
+    """Return the process that holds a lock by fcntl, 0 if there is none. l_start, l_len, l_pid, l_type, l_whence, as
+    BSD and macOS have them in struct flock.
+
+    Requires: this process holds no lock of the file: closing the descriptor would release it.
+    """
+    asked = struct.pack("qqihh", 0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        _, _, pid, lock_type, _ = struct.unpack("qqihh", fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+    except OSError:
+        return 0
+    finally:
+        os.close(fd)
+    return 0 if lock_type == fcntl.F_UNLCK else int(pid)

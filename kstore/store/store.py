@@ -36,6 +36,7 @@ from kstore.log.files.root_files import (
     read_meta_properties,
     write_meta_properties,
 )
+from kstore.log.following.follower import checked_timeout
 from kstore.log.log import Log
 from kstore.log.recovery.context import RecoveryMode, check_recovery
 from kstore.log.write.writable_log import WritableLog
@@ -83,6 +84,7 @@ def open_store(
     recovery_threads: int = 1,
     cluster_id: str | None = None,
     node_id: int | None = None,
+    timeout: float | None = 0.0,
     env: Env | None = None,
 ) -> WritableStore: ...
 
@@ -99,6 +101,7 @@ def open_store(
     recovery_threads: int = 1,
     cluster_id: str | None = None,
     node_id: int | None = None,
+    timeout: float | None = 0.0,
     env: Env | None = None,
 ) -> Store | WritableStore:
     """Open a log.dirs root, for reading ("r") or as its only writer ("a").
@@ -111,9 +114,11 @@ def open_store(
         max_open_files: how many logs may keep a file open that they append to, None for half of RLIMIT_NOFILE;
         recovery_threads: how many logs are recovered, or created, at once, 1 to 256 (Kafka:
         num.recovery.threads.per.data.dir; they mostly wait for syncs); cluster_id, node_id:
-        for a root without meta.properties, default random and 1; for one with it they must match.
-    Raises: LogNotFoundError if the directory does not exist; LogLockedError; StorageError; CorruptCheckpointError for a
-        malformed meta.properties; ValueError for an unknown mode, or a root of another cluster or node.
+        for a root without meta.properties, default random and 1; for one with it they must match; timeout: how long to
+        wait for the lock of the root while another store or process has it, in seconds, None without limit.
+    Raises: LogNotFoundError if the directory does not exist; LogLockedError, with the process that holds the lock;
+        StorageError; CorruptCheckpointError for a malformed meta.properties; ValueError, TypeError for an unknown mode,
+        an impossible timeout, or a root of another cluster or node.
     """
     if mode not in ("r", "a"):
         raise ValueError(f'mode must be "r" or "a", got {mode!r}')
@@ -123,12 +128,13 @@ def open_store(
     if mode == "r":
         return Store(path, settings, by_topic, env=env)
     threads = checked_int("recovery_threads", recovery_threads, least=1, greatest=_MOST_THREADS)
+    timeout_s = checked_timeout(timeout)
     if max_open_files is not None:
         max_open_files = checked_int("max_open_files", max_open_files, least=1)
     env.check_writable(path)
     if env.make_directory(path):
         env.sync_directory(split_path(path)[0])
-    lock = PartitionLock.acquire(path, None, env)
+    lock = PartitionLock.acquire(path, None, env, timeout_s=timeout_s)
     try:
         note_creation(path, env)
         owner = _claim(path, cluster_id=cluster_id, node_id=node_id, env=env)

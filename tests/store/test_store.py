@@ -7,7 +7,9 @@ import os
 import shutil
 import threading
 import uuid
+from math import inf
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -186,6 +188,27 @@ def test_root_is_marked_clean_only_while_no_writer_has_it(two_topics: Path) -> N
     assert (two_topics / CLEAN).exists()
     with open_store(two_topics):
         assert (two_topics / CLEAN).exists()
+
+
+def test_store_waits_for_the_one_that_has_its_root(two_topics: Path) -> None:
+    class ClosingEnv(LocalEnv):
+        def sleep_ms(self, duration_ms: float) -> None:  # noqa: ARG002
+            store.close()
+
+    store = open_store(two_topics, "a")
+    with pytest.raises(LogLockedError, match="another log or store of this process") as caught:
+        open_store(two_topics, "a", env=ClosingEnv())
+    assert caught.value.holder_pid is None
+    with open_store(two_topics, "a", timeout=60, env=ClosingEnv()) as waited:
+        assert store.is_closed
+        assert not waited.is_closed
+
+
+@pytest.mark.parametrize(("timeout", "error"), [(-1, ValueError), (inf, ValueError), ("5", TypeError)])
+def test_impossible_timeout_of_an_opening_is_refused(tmp_path: Path, timeout: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="timeout must be"):
+        open_store(tmp_path / "root", "a", timeout=timeout)
+    assert not (tmp_path / "root").exists()
 
 
 def test_epoch_of_the_broker_before_is_kept(two_topics: Path) -> None:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import errno
 import threading
+from math import inf
 from typing import Protocol
 from weakref import WeakSet
 
 from kstore.env import DEFAULT_ENV, Env, LockFile, join_path
-from kstore.env.process import after_fork_in_child
+from kstore.env.process import LockHolder, after_fork_in_child
 from kstore.errors import LogClosedError, LogLockedError, StorageError
 from kstore.log.files.names import LOCK_FILE
 
 _WHOLE_ROOT = None
+_FIRST_WAIT_MS, _LONGEST_WAIT_MS = 1.0, 50.0
 
 
 class _HeldRoot:
@@ -57,11 +59,29 @@ class PartitionLock:
         self._held = held
 
     @classmethod
-    def acquire(cls, root: str, name: str | None, env: Env = DEFAULT_ENV) -> PartitionLock:
-        """Lock the partition directory called `name`, or the whole root for None, without waiting.
+    def acquire(
+        cls, root: str, name: str | None, env: Env = DEFAULT_ENV, *, timeout_s: float | None = 0.0
+    ) -> PartitionLock:
+        """Lock the partition directory called `name`, or the whole root for None.
 
+        Args: timeout_s: how long to wait while it is locked, in seconds, None without limit. It is tried at most 50 ms
+            after it became free; those that wait have no order.
         Raises: LogLockedError; StorageError if the root does not exist or `.lock` cannot be created.
         """
+        deadline_ms = inf if timeout_s is None else env.monotonic_ms() + 1000 * timeout_s
+        wait_ms = _FIRST_WAIT_MS
+        while True:
+            left_ms = deadline_ms - env.monotonic_ms()
+            try:
+                return cls._acquire_now(root, name, env, finds_holder=left_ms <= 0)
+            except LogLockedError:
+                if left_ms <= 0:
+                    raise
+            env.sleep_ms(min(wait_ms, left_ms))
+            wait_ms = min(2 * wait_ms, _LONGEST_WAIT_MS)
+
+    @classmethod
+    def _acquire_now(cls, root: str, name: str | None, env: Env, *, finds_holder: bool) -> PartitionLock:
         path = join_path(root, LOCK_FILE)
         with _registry.mutex:
             try:
@@ -71,7 +91,7 @@ class PartitionLock:
                     if _WHOLE_ROOT in held.owners or name in held.owners or name is _WHOLE_ROOT:
                         raise _locked(root, name, "another log or store of this process writes there")
                 else:
-                    held = _hold(root, name, env)
+                    held = _hold(root, name, env, finds_holder=finds_holder)
                 lock = cls(held, root=root, name=name, process_id=env.process_id(), env=env)
                 held.owners.add(name)
             except BaseException:
@@ -211,17 +231,22 @@ def disown_in_child(owner: Disowned) -> None:
     _disowned.add(owner)
 
 
-def _hold(root: str, name: str | None, env: Env) -> _HeldRoot:
+def _hold(root: str, name: str | None, env: Env, *, finds_holder: bool) -> _HeldRoot:
     """Lock a root that this process does not hold. Requires the registry's mutex."""
+
+    def refusal(held: str) -> LogLockedError:
+        holder = env.lock_holder(path, root) if finds_holder else None
+        return _locked(root, name, f"{holder or 'another process, perhaps a broker,'} holds {held}", holder)
+
     path = join_path(root, LOCK_FILE)
     file = directory = None
     try:
         file = env.lock_file(path)
         if file is None:
-            raise _locked(root, name, f"another process, perhaps a broker, holds {path}")
+            raise refusal(path)
         directory = env.lock_directory(root)
         if directory is None:
-            raise _locked(root, name, f"a writer holds {root}, and {path} was removed since it came")
+            raise refusal(f"{root}, and {path} was removed since it came")
         held = _HeldRoot(file, directory)
         _registry.add(held)
     except BaseException:
@@ -245,6 +270,9 @@ def _place(root: str, name: str | None) -> str:
     return root if name is _WHOLE_ROOT else join_path(root, name)
 
 
-def _locked(root: str, name: str | None, reason: str) -> LogLockedError:
+def _locked(root: str, name: str | None, reason: str, holder: LockHolder | None = None) -> LogLockedError:
     place = _place(root, name)
-    return LogLockedError(f"cannot write {place}: {reason}", path=place, errno=errno.EAGAIN)
+    error = LogLockedError(f"cannot write {place}: {reason}", path=place, errno=errno.EAGAIN)
+    if holder is not None:
+        error.holder_pid, error.holder_name = holder.pid, holder.name
+    return error

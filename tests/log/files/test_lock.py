@@ -4,6 +4,7 @@ Method: real locks in temporary roots, real children and processes that answer t
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -15,9 +16,11 @@ from pathlib import Path
 import pytest
 
 from kstore.env import LocalEnv
+from kstore.env.process import LockHolder
 from kstore.errors import LogClosedError, LogLockedError, StorageError
 from kstore.log.files import lock as lock_module
 from kstore.log.files.lock import PartitionLock
+from tests.fakes.waiting import wait_until
 
 TRY_LOCK = Path(__file__).parent / "java" / "TryLock.java"
 HOLDER = """
@@ -79,9 +82,119 @@ def test_root_reached_by_a_link_is_the_same_root(root: str, tmp_path_factory: py
 def test_refusal_names_the_place_and_the_lock_file(root: str) -> None:
     with run_python(root) as ask:
         assert ask("lock") == "holds it"
-        with pytest.raises(LogLockedError, match=f"cannot write {root}/t-0: another process.*{root}/.lock") as caught:
+        with pytest.raises(LogLockedError, match=rf"cannot write {root}/t-0: process .* holds {root}/.lock") as caught:
             PartitionLock.acquire(root, "t-0")
     assert caught.value.path == f"{root}/t-0"
+
+
+def refusal_of(root: str, env: LocalEnv | None = None) -> LogLockedError:
+    with pytest.raises(LogLockedError) as caught:
+        PartitionLock.acquire(root, "t-0", env or LocalEnv())
+    return caught.value
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+def test_refusal_names_the_process_that_holds_the_lock(root: str) -> None:
+    for removes_file in (False, True):
+        with holding_process(root) as process:
+            if removes_file:
+                os.remove(f"{root}/.lock")
+            error = refusal_of(root)
+            name = Path(f"/proc/{process.pid}/comm").read_text().strip()
+            assert (error.holder_pid, error.holder_name) == (process.pid, name)
+            assert f": process {process.pid} ({name}) holds {root}" in str(error)
+            assert pickle.loads(pickle.dumps(error)).holder_pid == process.pid
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+def test_refusal_names_a_child_that_outlived_the_process_that_took_the_lock(root: str) -> None:
+    # fork() of C, of which Python, and so kstore, is not told.
+    script = HOLDER.replace("for _ in", "import ctypes, os\nfor _ in").replace(
+        'print("holds it"', "pid = ctypes.CDLL(None).fork() or os.read(0, 1) or os._exit(0)\n        print(pid"
+    )
+    with subprocess.Popen(
+        (sys.executable, "-c", script, root), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        parent.stdin.write("lock\n")
+        parent.stdin.flush()
+        child = int(parent.stdout.readline())
+        assert refusal_of(root).holder_pid == parent.pid
+        parent.kill()
+        parent.wait()
+        error = refusal_of(root)
+        assert error.holder_pid == child
+        assert f"a child that process {parent.pid} made by fork() before it ended, holds {root}/.lock" in str(error)
+    wait_until(lambda: not is_locked(root))
+
+
+def test_refusal_without_a_known_holder_says_so(root: str) -> None:
+    class BlindEnv(LocalEnv):
+        def lock_holder(self, *paths: str) -> None:  # noqa: ARG002
+            return None
+
+    with holding_process(root):
+        error = refusal_of(root, BlindEnv())
+    assert (error.holder_pid, error.holder_name) == (None, None)
+    assert f"another process, perhaps a broker, holds {root}/.lock" in str(error)
+
+
+def test_holder_of_another_user_is_known_by_the_list_of_locks(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kstore.env.process._has_locked", lambda *_: False)
+    with holding_process(root) as process:
+        assert refusal_of(root).holder_pid == process.pid
+
+
+class WaitingEnv(LocalEnv):
+    """An Env whose time passes only in waits, each of which is noted and tells `then`."""
+
+    def __init__(self, then: Callable[[int], object] = lambda _: None) -> None:
+        self.waits: list[float] = []
+        self.lookups = 0
+        self._then = then
+
+    def monotonic_ms(self) -> int:
+        return int(sum(self.waits))
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        self.waits.append(duration_ms)
+        self._then(len(self.waits))
+
+    def lock_holder(self, *paths: str) -> LockHolder | None:
+        self.lookups += 1
+        return super().lock_holder(*paths)
+
+
+def test_lock_is_waited_for_until_it_is_free(root: str) -> None:
+    lock = PartitionLock.acquire(root, "t-0")
+    env = WaitingEnv(lambda count: lock.release() if count == 9 else None)
+    for timeout_s in (60.0, None):
+        waited = PartitionLock.acquire(root, "t-0", env, timeout_s=timeout_s)
+        assert env.waits == [1, 2, 4, 8, 16, 32, 50, 50, 50]
+        waited.release()
+
+
+def test_lock_of_another_process_is_waited_for(root: str) -> None:
+    with holding_process(root) as process:
+
+        def kill(count: int) -> None:
+            if count == 2:
+                process.kill()
+                process.wait()
+
+        env = WaitingEnv(kill)
+        PartitionLock.acquire(root, "t-0", env, timeout_s=60.0).release()
+    assert (len(env.waits), env.lookups) == (2, 0)
+
+
+def test_wait_for_a_lock_ends_with_its_timeout(root: str) -> None:
+    with holding_process(root):
+        env = WaitingEnv()
+        with pytest.raises(LogLockedError, match="process"):
+            PartitionLock.acquire(root, "t-0", env, timeout_s=0.1)
+        assert env.waits == [1, 2, 4, 8, 16, 32, 37]
+        assert env.lookups == 1
 
 
 def test_missing_root_is_a_storage_error(root: str) -> None:
@@ -265,11 +378,8 @@ def conversation(*command: str) -> Iterator[Callable[[str], str]]:
             process.wait()
 
 
-def run_python(root: str) -> contextmanager[Callable[[str], str]]:
-    return conversation(sys.executable, "-c", HOLDER, root)
-
-
-def test_killed_process_frees_its_lock(root: str) -> None:
+@contextmanager
+def holding_process(root: str) -> Iterator[subprocess.Popen[str]]:
     command = (sys.executable, "-c", HOLDER, root)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
@@ -277,6 +387,16 @@ def test_killed_process_frees_its_lock(root: str) -> None:
         process.stdin.write("lock\n")
         process.stdin.flush()
         assert process.stdout.readline() == "holds it\n"
+        yield process
+        process.kill()
+
+
+def run_python(root: str) -> contextmanager[Callable[[str], str]]:
+    return conversation(sys.executable, "-c", HOLDER, root)
+
+
+def test_killed_process_frees_its_lock(root: str) -> None:
+    with holding_process(root) as process:
         assert is_locked(root)
         process.kill()
         process.wait()
