@@ -9,7 +9,6 @@ from weakref import WeakSet
 
 from kstore.config import MAX_INT32, MIB
 from kstore.coordinator.group.offsets import (
-    PARTITION_COUNT,
     CommittedOffsets,
     GroupOffsets,
     checked_group,
@@ -200,12 +199,9 @@ class Consumer(Closing):
         self._clock = clock
         self._own_offsets_store: WritableStore | None = None
         self._offsets_store = self._offsets_store_of(offsets)
-        count = PARTITION_COUNT if offsets is None else 1
-        self._committed = (
-            None if self.group is None else CommittedOffsets(self._offsets_store, self.group, partition_count=count)
-        )
+        self._committed = None if self.group is None else CommittedOffsets(self._offsets_store, self.group)
         self._offsets = (
-            GroupOffsets(self._offsets_store, committed=store, partition_count=count, clock=clock)
+            GroupOffsets(self._offsets_store, committed=store, clock=clock)
             if isinstance(self._offsets_store, WritableStore)
             else None
         )
@@ -566,8 +562,8 @@ class Consumer(Closing):
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Commit offsets, by default the positions of all partitions that have one, and return them.
 
-        In a transaction, use Producer.send_offsets_to_transaction. The topic `__consumer_offsets` is created as a
-        broker does if it does not exist.
+        In a transaction, use Producer.send_offsets_to_transaction. The topic `__consumer_offsets` is created if it does
+        not exist, with one partition in a root that kstore made, as a broker does in another one.
         Args: ack: as in WritableLog.append.
         Raises: ValueError without a group, for a store that is only read, and for an invalid offset;
             UnknownTopicOrPartitionError; StorageError and the other errors of an append.

@@ -2,7 +2,9 @@
 
 That is the hash of the name modulo the number of partitions that the topic has in its cluster. A root need not have all
 of them: a cluster of several brokers, or a broker with several log.dirs, spreads them. `__cluster_metadata` has their
-number; in a root without it, it is inferred from the names that are in the partitions.
+number; in a root without it, it is inferred from the names that are in the partitions. A topic that is created in a
+root which kstore made has one partition: one process writes it, and each further partition is a directory and five
+syncs before the first commit returns. Brokers and kstore take the number from the topic.
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ from kstore.types import TopicPartition
 _logger = logging.getLogger("kstore.producer")
 # Of all topics: a store may have several objects for one.
 _creating = threading.Lock()
+# Kafka's default of offsets.topic.num.partitions and transaction.state.log.num.partitions.
+KAFKAS_PARTITION_COUNT = 50
+OWN_PARTITION_COUNT = 1
 
 
 class _Layout(NamedTuple):
@@ -49,10 +54,11 @@ class CoordinatorPlaces:
     has all of them.
     Args: default_count: the partition count of the topic in its cluster, unless the store proves another one.
     Threads: safe.
-    Cost: reads all of the topic once, unless the store has the default number of partitions.
+    Cost: reads all of the topic once, unless the store has the default number of partitions, or kstore made the root
+        and the topic has one.
     """
 
-    def __init__(self, store: ReadableStore, topic: str, *, default_count: int) -> None:
+    def __init__(self, store: ReadableStore, topic: str, *, default_count: int = KAFKAS_PARTITION_COUNT) -> None:
         self._store = store
         self._topic = topic
         self._default_count = default_count
@@ -97,6 +103,8 @@ class CoordinatorPlaces:
         known = facts.partition_counts.get(self._topic)
         if known is not None and known >= count:
             return _Layout(numbers, known)
+        if facts.is_own and count == 1:
+            return _Layout(numbers, count)
         homes: dict[bytes, set[int]] = {}
         for name, number in self._names(numbers):
             homes.setdefault(name, set()).add(number)
@@ -127,16 +135,20 @@ class CoordinatorPlaces:
 class CoordinatorTopic(CoordinatorPlaces):
     """An internal topic of a store that is open for writing; it is created when a name is first placed in it.
 
-    Args: partition_count: of the topic, if it has to be created, or the store has only some of its partitions; config:
-        of the topic, if it has to be created.
+    Args: partition_count: of the topic, if it has to be created, or the store has only some of its partitions; None for
+        that of the cluster's metadata, OWN_PARTITION_COUNT in a root that kstore made, else KAFKAS_PARTITION_COUNT;
+        config: of the topic, if it has to be created.
     Threads: safe.
     """
 
     _store: CoordinatorStore
 
-    def __init__(self, store: CoordinatorStore, topic: str, *, config: LogConfig, partition_count: int) -> None:
-        super().__init__(store, topic, default_count=partition_count)
+    def __init__(
+        self, store: CoordinatorStore, topic: str, *, config: LogConfig, partition_count: int | None = None
+    ) -> None:
+        super().__init__(store, topic, default_count=partition_count or KAFKAS_PARTITION_COUNT)
         self._config = config
+        self._partition_count = partition_count
 
     def partition_of(self, name: str) -> TopicPartition:
         """Return the partition of a name; the topic is created if the store has none of it.
@@ -146,8 +158,15 @@ class CoordinatorTopic(CoordinatorPlaces):
         # In the lock, so that no name is placed by the number of partitions of a topic that is being created.
         with _creating:
             if not self.numbers:
-                self._store.create_topic(self._topic, self._default_count, config=self._config)
+                self._store.create_topic(self._topic, self._count_to_create(), config=self._config)
         return self.place_of(name)
+
+    def _count_to_create(self) -> int:
+        if self._partition_count is not None:
+            return self._partition_count
+        facts = self._store.cluster_facts()
+        default = OWN_PARTITION_COUNT if facts.is_own else KAFKAS_PARTITION_COUNT
+        return facts.partition_counts.get(self._topic, default)
 
 
 def _number_of(name: bytes, count: int) -> int:

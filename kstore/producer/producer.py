@@ -554,7 +554,7 @@ class Producer(ProducerCore):
 
         So a program that reads with a Consumer and writes with this producer does each record's work exactly once.
         Args: offsets: the next offset to be read of each partition, as of Consumer.position; they go to the store's
-            `__consumer_offsets`, which is created as a broker does if it does not exist.
+            `__consumer_offsets`, which is created if it does not exist, as by Consumer.commit.
         Raises: TransactionStateError without an open transaction; UnknownTopicOrPartitionError, with nothing changed;
             an error of the append, after which only abort_transaction() is possible; ProducerFencedError;
             ProducerTimeoutError after max_block_ms; TypeError, ValueError for invalid offsets or an empty group;

@@ -11,9 +11,10 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kstore.coordinator.places import KAFKAS_PARTITION_COUNT
 from kstore.coordinator.store import ClusterFacts
 from kstore.coordinator.transaction.coordinator import coordinator_of
-from kstore.coordinator.transaction.log import PARTITION_COUNT, states_in
+from kstore.coordinator.transaction.log import states_in
 from kstore.coordinator.transaction.state import MAX_TRANSACTION_TIMEOUT_MS, TransactionState, TransactionStatus
 from kstore.env import DEFAULT_ENV, Env, StrPath, join_path
 from kstore.errors import KStoreError, TransactionStateError
@@ -265,7 +266,7 @@ def _are_all(numbers: list[int], homes: dict[str, int], facts: ClusterFacts) -> 
     known = facts.partition_counts.get(TRANSACTION_STATE_TOPIC)
     if known is not None:
         return numbers == list(range(known))
-    if not count or numbers != list(range(count)) or not (facts.is_own or count >= PARTITION_COUNT):
+    if not count or numbers != list(range(count)) or not (facts.is_own or count >= KAFKAS_PARTITION_COUNT):
         return False
     return all(coordinator_partition(name, partition_count=count) == number for name, number in homes.items())
 

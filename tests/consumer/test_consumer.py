@@ -31,6 +31,7 @@ from kstore.errors import (
     UnknownTopicOrPartitionError,
     UnstableOffsetCommitError,
 )
+from kstore.log.files.names import TOPIC_SETTINGS
 from kstore.record import Record
 from kstore.record.schemas.topics import coordinator_partition, decode_group_record
 from tests.making.batches import flip_bit
@@ -395,8 +396,12 @@ def test_the_record_is_in_the_partition_of_the_group_as_brokers_write_it(store):
     assert (header.producer_id, header.is_transactional, header.codec) == (-1, False, 0)
 
 
-def test_the_topic_is_created_as_a_broker_does(tmp_path):
+@pytest.mark.parametrize("partitions", [1, 50])
+def test_the_topic_is_created_as_a_broker_does(tmp_path, partitions):
+    """In a root of another origin than kstore, with the number of partitions that brokers have by default."""
     with open_store(tmp_path / "root", "a") as store:
+        if partitions == 50:
+            (tmp_path / "root" / TOPIC_SETTINGS).unlink()
         store.create_topic("t")
         with Consumer(store, group="g", topics=["t"]) as consumer:
             assert consumer.committed() == {T0: None}
@@ -404,7 +409,7 @@ def test_the_topic_is_created_as_a_broker_does(tmp_path):
             consumer.poll()
             consumer.commit()
             assert consumer.committed()[T0].offset == 0
-        assert [one.partition for one in store.partitions if one.topic == OFFSETS] == [*range(50)]
+        assert [one.partition for one in store.partitions if one.topic == OFFSETS] == [*range(partitions)]
         config = store.log(OFFSETS, 0).config
         assert (config.cleanup_policy, config.segment_bytes) == ("compact", 104857600)
         assert config.compression_type == "producer"

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from kstore import Consumer, Producer, TopicPartition, open_store
-from kstore.coordinator.places import CoordinatorPlaces
+from kstore.config import LogConfig
+from kstore.coordinator.places import CoordinatorPlaces, CoordinatorTopic
 from kstore.errors import UnknownTopicOrPartitionError
 from kstore.log.files.names import TOPIC_SETTINGS
 from kstore.record import Record
@@ -31,6 +32,8 @@ def placed(name: str, count: int = 50) -> int:
 def root(tmp_path: Path) -> Path:
     with open_store(tmp_path / "root", "a") as store:
         store.create_topic("t")
+        store.create_topic(OFFSETS, 50)
+        store.create_topic(STATE, 50)
         for number in range(9):
             store.log("t").append(Record(timestamp_ms=1, value=b"%d" % number))
         for number, group in enumerate(GROUPS):
@@ -140,6 +143,43 @@ def test_all_partitions_of_another_number_are_used(tmp_path: Path, count: int) -
         assert [committed(store, group) for group in (*GROUPS, "new")] == [1, 1, 1, None]
         commit(store, "new", 1)
         assert CoordinatorPlaces(store, OFFSETS, default_count=50).place_of("new").partition == placed("new", count)
+
+
+def test_the_first_commit_to_a_root_of_kstore_makes_one_partition_and_groups_stay_in_it(tmp_path: Path) -> None:
+    with open_store(tmp_path / "root", "a") as store:
+        store.create_topic("t")
+        for number, group in enumerate(GROUPS):
+            commit(store, group, number)
+        with Producer(store, transactional_id="id") as producer:
+            producer.init_transactions()
+        assert [name for name in store.partitions if name.topic != "t"] == [(OFFSETS, 0), (STATE, 0)]
+        store.create_partitions(OFFSETS, 4)
+        commit(store, GROUPS[0], 7)
+        assert [committed(store, group) for group in GROUPS] == [7, 1, 2]
+        new = next(name for name in map("g{}".format, range(99)) if placed(name, 4) == 3)
+        commit(store, new, 8)
+        assert [store.log(OFFSETS, number).log_end_offset for number in range(4)] == [4, 0, 0, 1]
+    with open_store(tmp_path / "root") as reader:
+        assert [committed(reader, group) for group in (*GROUPS, new)] == [7, 1, 2, 8]
+
+
+def test_one_partition_in_a_root_of_kstore_is_not_read_to_place_a_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(tmp_path / "root", "a") as store:
+        store.create_topic(OFFSETS)
+        monkeypatch.setattr(CoordinatorPlaces, "_names", lambda *_: pytest.fail("read"))
+        assert CoordinatorPlaces(store, OFFSETS).place_of("g").partition == 0
+
+
+def test_the_topic_is_created_with_the_partitions_that_the_cluster_says(tmp_path: Path) -> None:
+    source, root = unpack("main-4.4.0", "trees") / "data", tmp_path / "root"
+    for name in ("__cluster_metadata-0", "meta.properties"):
+        (shutil.copytree if (source / name).is_dir() else shutil.copy)(source / name, root / name)
+    count = len(list(source.glob(f"{OFFSETS}-*")))
+    with open_store(root, "a") as store:
+        CoordinatorTopic(store, OFFSETS, config=LogConfig()).partition_of("g")
+        assert [name.partition for name in store.partitions if name.topic == OFFSETS] == list(range(count))
 
 
 def test_groups_stay_where_they_are_when_partitions_are_added(tmp_path: Path) -> None:

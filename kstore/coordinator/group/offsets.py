@@ -24,8 +24,7 @@ from kstore.record.schemas.topics import (
 from kstore.record.validation import AppendOrigin
 from kstore.types import GROUP_OFFSETS_TOPIC, NO_SEQUENCE, Ack, OffsetAndMetadata, TopicPartition
 
-# Kafka's defaults of offsets.topic.num.partitions, offsets.topic.segment.bytes and offset.metadata.max.bytes.
-PARTITION_COUNT = 50
+# Kafka's defaults of offsets.topic.segment.bytes and offset.metadata.max.bytes.
 GROUP_OFFSETS_CONFIG = LogConfig(cleanup_policy="compact", compression_type="producer", segment_bytes=100 * MIB)
 MAX_METADATA_BYTES = 4096
 _MOST_GROUP_BYTES = 2**15 - 1
@@ -77,7 +76,7 @@ def check_place(store: ReadableStore, group: str) -> None:
 
     Raises: UnknownTopicOrPartitionError.
     """
-    places = CoordinatorPlaces(store, GROUP_OFFSETS_TOPIC, default_count=PARTITION_COUNT)
+    places = CoordinatorPlaces(store, GROUP_OFFSETS_TOPIC)
     if places.numbers:
         places.place_of(group)
 
@@ -90,10 +89,10 @@ class CommittedOffsets:
     Source: Kafka's request OffsetFetch.
     """
 
-    def __init__(self, store: ReadableStore, group: str, *, partition_count: int = PARTITION_COUNT) -> None:
+    def __init__(self, store: ReadableStore, group: str) -> None:
         self._store = store
         self._group = group
-        self._places = CoordinatorPlaces(store, GROUP_OFFSETS_TOPIC, default_count=partition_count)
+        self._places = CoordinatorPlaces(store, GROUP_OFFSETS_TOPIC)
         self._incarnation: object = None
         self._records = GroupRecords(is_offset_commit_of(group))
 
@@ -135,9 +134,9 @@ class CommittedOffsets:
 class GroupOffsets(CoordinatorTopic):
     """The topic `__consumer_offsets` of a store, for commits.
 
-    It is created with Kafka's defaults by the first commit, unless the store has it. If the store is to return to a
+    It is created with Kafka's settings by the first commit, unless the store has it. If the store is to return to a
     Kafka cluster, it must already exist with the cluster's topic id.
-    Args: partition_count: of the topic, if it has to be created, or the store has only some of its partitions;
+    Args: partition_count: as for a CoordinatorTopic;
         committed: the store whose offsets are committed, None for the same one.
     Threads: safe.
     Source: Kafka GroupCoordinatorService, OffsetMetadataManager.
@@ -147,7 +146,7 @@ class GroupOffsets(CoordinatorTopic):
         self,
         store: CoordinatorStore,
         *,
-        partition_count: int = PARTITION_COUNT,
+        partition_count: int | None = None,
         committed: ReadableStore | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:

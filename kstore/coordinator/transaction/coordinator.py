@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 from kstore.coordinator.group.offsets import GroupOffsets
 from kstore.coordinator.producer_ids import NO_PRODUCER, ProducerIdAndEpoch, random_producer_id
 from kstore.coordinator.store import CoordinatorLog, CoordinatorStore
-from kstore.coordinator.transaction.log import PARTITION_COUNT, TransactionLog, states_in
+from kstore.coordinator.transaction.log import TransactionLog, states_in
 from kstore.coordinator.transaction.state import (
     MAX_TRANSACTION_TIMEOUT_MS,
     TransactionState,
@@ -53,7 +53,7 @@ class TransactionCoordinator:
     class can take over from each other: init_producer_id completes a transaction that a crash left decided and aborts
     one that it left open. Use one coordinator per store (coordinator_of). If the store is to return to a Kafka cluster,
     the topic must already exist with the cluster's topic id: a broker treats partitions of unknown topic ids as stray.
-    Args: partition_count: of the topic, if it has to be created, or the store has only some of its partitions.
+    Args: partition_count: of `__transaction_state`, as for a CoordinatorTopic.
     Raises: from every method that writes: StorageError and the other errors of an append. The state is then unchanged,
         except that a transaction may be decided and its markers not all written; the next call completes it.
     Threads: safe.
@@ -61,7 +61,7 @@ class TransactionCoordinator:
     """
 
     def __init__(
-        self, store: CoordinatorStore, *, partition_count: int = PARTITION_COUNT, clock: Clock = SYSTEM_CLOCK
+        self, store: CoordinatorStore, *, partition_count: int | None = None, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         self._store = store
         self._clock = clock

@@ -15,8 +15,7 @@ from kstore.record import MemoryRecordsBuilder
 from kstore.record.validation import AppendOrigin
 from kstore.types import NO_TIMESTAMP, TRANSACTION_STATE_TOPIC, Ack
 
-# Kafka's defaults of transaction.state.log.num.partitions and transaction.state.log.segment.bytes.
-PARTITION_COUNT = 50
+# Kafka's default of transaction.state.log.segment.bytes.
 TRANSACTION_STATE_CONFIG = LogConfig(cleanup_policy="compact", compression_type="uncompressed", segment_bytes=100 * MIB)
 
 
@@ -39,13 +38,13 @@ def states_in(log: ReadableLog) -> dict[str, TransactionState]:
 class TransactionLog(CoordinatorTopic):
     """The topic for states of transactional ids, in the format of Kafka's brokers.
 
-    It is created with Kafka's defaults when the first id is placed in it.
-    Args: partition_count: of the topic, if it has to be created, or the store has only some of its partitions.
+    It is created with Kafka's settings when the first id is placed in it.
+    Args: partition_count: as for a CoordinatorTopic.
     Threads: safe; of the appends of one id, the last one counts.
     Source: Kafka TransactionLog, TransactionStateManager.
     """
 
-    def __init__(self, store: CoordinatorStore, *, partition_count: int = PARTITION_COUNT) -> None:
+    def __init__(self, store: CoordinatorStore, *, partition_count: int | None = None) -> None:
         super().__init__(
             store, TRANSACTION_STATE_TOPIC, config=TRANSACTION_STATE_CONFIG, partition_count=partition_count
         )

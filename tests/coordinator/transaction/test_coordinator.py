@@ -11,7 +11,6 @@ import pytest
 from kstore.coordinator.producer_ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch
 from kstore.coordinator.transaction import coordinator as coordinator_module
 from kstore.coordinator.transaction.coordinator import TransactionCoordinator, coordinator_of
-from kstore.coordinator.transaction.log import PARTITION_COUNT
 from kstore.coordinator.transaction.state import TransactionState, TransactionStatus, read_transaction_state
 from kstore.errors import (
     InvalidProducerEpochError,
@@ -21,6 +20,7 @@ from kstore.errors import (
     StorageError,
     TransactionStateError,
 )
+from kstore.log.files.names import TOPIC_SETTINGS
 from kstore.record import MemoryRecords
 from kstore.record.schemas.topics import coordinator_partition
 from kstore.store.store import WritableStore, open_store
@@ -319,12 +319,16 @@ def test_partition_that_is_gone_does_not_keep_a_transaction_open(coordinator, st
     assert committed(store, T0) == [0, 1]
 
 
-def test_topic_of_states_is_made_as_a_broker_makes_it(store):
+@pytest.mark.parametrize("partitions", [1, 50])
+def test_topic_of_states_is_made_as_a_broker_makes_it(store, root, partitions):
+    """In a root of another origin than kstore, with the number of partitions that brokers have by default."""
+    if partitions == 50:
+        (root / TOPIC_SETTINGS).unlink()
     coordinator_of(store).init_producer_id("id")
     numbers = [number for topic, number in store.partitions if topic == TRANSACTION_STATE_TOPIC]
-    assert numbers == list(range(PARTITION_COUNT))
+    assert numbers == list(range(partitions))
     assert store.topic_id(TRANSACTION_STATE_TOPIC) is not None
-    log = store.log(TRANSACTION_STATE_TOPIC, coordinator_partition("id", partition_count=PARTITION_COUNT))
+    log = store.log(TRANSACTION_STATE_TOPIC, coordinator_partition("id", partition_count=partitions))
     assert log.config.is_compacted
     states = [read_transaction_state(one.key, one.value) for one in log.read()]
     assert [(transactional_id, state.status) for transactional_id, state in states] == [("id", STATUS.EMPTY)]
@@ -373,7 +377,7 @@ def test_one_coordinator_serves_all_producers_of_a_store(store, root):
 
 @pytest.mark.parametrize("partitions", [1, 2, 7])
 def test_topic_that_is_there_keeps_its_partitions(store, partitions):
-    """A broker names an id's partition by the count in its own settings."""
+    """A broker counts the partitions of the topic too."""
     store.create_topic(TRANSACTION_STATE_TOPIC, partitions)
     TransactionCoordinator(store).init_producer_id("id")
     assert sum(topic == TRANSACTION_STATE_TOPIC for topic, _ in store.partitions) == partitions
