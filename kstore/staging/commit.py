@@ -18,11 +18,9 @@ from kstore.coordinator.producer_ids import ProducerIdAndEpoch
 from kstore.coordinator.transaction.coordinator import TransactionCoordinator, coordinator_of
 from kstore.coordinator.transaction.log import TRANSACTION_STATE_CONFIG
 from kstore.env import DEFAULT_ENV, ENOENT, Env, ReadFile, StrPath
-from kstore.env.process import SYSTEM_CLOCK
 from kstore.errors import (
     CorruptRecordError,
     KStoreError,
-    LogLockedError,
     LogNotFoundError,
     StorageError,
     UnknownTopicOrPartitionError,
@@ -38,7 +36,6 @@ _logger = logging.getLogger("kstore.staging")
 
 # How many bytes one call reads and stamps; a larger batch is read whole.
 _RUN_BYTES = 4 * MIB
-_LONGEST_PAUSE_MS = 100
 # A topic may have other limits, which a root does not show: what a producer was allowed to encode is appended.
 _CONFIG = LogConfig(max_message_bytes=LogConfig().max_batch_bytes)
 _TOPIC_CONFIGS = {SINK_TOPIC: SINK_TOPIC_CONFIG, TRANSACTION_STATE_TOPIC: TRANSACTION_STATE_CONFIG}
@@ -58,7 +55,15 @@ def _opened(root: StrPath, *, max_block_ms: int, env: Env) -> Iterator[WritableS
     As a broker after a crash, it reads no segment before that of the recovery point. An error of close() is only
     logged: everything committed is durable by then, and the next opening recovers the rest.
     """
-    store = _open_when_free(root, max_block_ms=max_block_ms, env=env)
+    store = open_store(
+        root,
+        "a",
+        _CONFIG,
+        topic_configs=_TOPIC_CONFIGS,
+        trusts_recovery_point=True,
+        timeout=max_block_ms / 1000,
+        env=env,
+    )
     try:
         yield store
     finally:
@@ -72,21 +77,6 @@ def _errors_logged(what: str) -> Iterator[None]:
         yield
     except KStoreError as error:
         _logger.warning("%s: %s", what, error)
-
-
-def _open_when_free(root: StrPath, *, max_block_ms: int, env: Env) -> WritableStore:
-    deadline_ms = env.monotonic_ms() + max_block_ms
-    pause_ms = 1
-    while True:
-        try:
-            return open_store(root, "a", _CONFIG, topic_configs=_TOPIC_CONFIGS, trusts_recovery_point=True, env=env)
-        except LogLockedError as error:
-            left_ms = deadline_ms - env.monotonic_ms()
-            if left_ms <= 0:
-                message = f"{error}; waited {max_block_ms} ms for it"
-                raise LogLockedError(message, path=error.path, errno=error.errno) from error
-        SYSTEM_CLOCK.sleep_ms(min(pause_ms, left_ms))
-        pause_ms = min(2 * pause_ms, _LONGEST_PAUSE_MS)
 
 
 def prepare_root(

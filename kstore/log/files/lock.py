@@ -74,8 +74,10 @@ class PartitionLock:
             left_ms = deadline_ms - env.monotonic_ms()
             try:
                 return cls._acquire_now(root, name, env, finds_holder=left_ms <= 0)
-            except LogLockedError:
+            except LogLockedError as error:
                 if left_ms <= 0:
+                    if timeout_s:
+                        error.args = (f"{error}; waited {1000 * timeout_s:.0f} ms for it",)
                     raise
             env.sleep_ms(min(wait_ms, left_ms))
             wait_ms = min(2 * wait_ms, _LONGEST_WAIT_MS)
