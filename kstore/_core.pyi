@@ -1,14 +1,15 @@
 """Types of the compiled core. The docstrings are in its parts, kstore/core."""
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from types import ModuleType
-from typing import Any, ClassVar, Final, Literal, Protocol, final
+from typing import Any, ClassVar, Final, Generic, Literal, Protocol, final
 
-from typing_extensions import Buffer, Self, disjoint_base
+from typing_extensions import Buffer, Self, TypeVar, disjoint_base
 
 from kstore.config import LogConfig
 from kstore.errors import DecompressionError, KStoreError
-from kstore.types import OffsetAndTimestamp, TimestampType, TopicPartition
+from kstore.types import OffsetAndTimestamp, Time, TimestampType, TopicPartition
 
 LOG_OVERHEAD: Final[int]
 MAGIC_POSITION: Final[int]
@@ -34,6 +35,8 @@ DELETE_HORIZON_BIT: Final[int]
 
 _Decompress = Callable[..., Buffer]
 _Compress = Callable[[int, memoryview, int | None], Buffer]
+_Key = TypeVar("_Key", covariant=True, default=Any)
+_Value = TypeVar("_Value", covariant=True, default=Any)
 _Mode = Literal["copy", "view", "string"]
 _Variable = tuple[int, ColumnBuffer | None, ColumnBuffer, list[Any]]
 
@@ -135,14 +138,14 @@ class HeaderScan:
     error: Final[KStoreError | None]
 
 @final
-class Record:
+class Record(Generic[_Key, _Value]):
     def __init__(
-        self,
+        self: Record[Any, Any],
         *,
         offset: int = -1,
-        timestamp_ms: int = -1,
-        key: Any = None,
-        value: Any = None,
+        timestamp_ms: Time = -1,
+        key: Buffer | None = None,
+        value: Buffer | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
         timestamp_type: TimestampType = ...,
         topic_partition: TopicPartition | None = None,
@@ -152,14 +155,23 @@ class Record:
     offset: Final[int]
     timestamp_ms: Final[int]
     timestamp_type: Final[TimestampType]
-    key: Final[Any]
-    value: Final[Any]
+    key: Final[_Key]
+    value: Final[_Value]
     headers: Final[tuple[tuple[str, bytes | None], ...]]
     topic_partition: Final[TopicPartition | None]
     sequence: Final[int]
     is_control: Final[bool]
+    @property
+    def topic(self) -> str | None: ...
+    @property
+    def partition(self) -> int | None: ...
+    @property
+    def timestamp(self) -> datetime | None: ...
+    def __replace__(self, /, **changes: Any) -> Record[Any, Any]: ...
     def __hash__(self) -> int: ...
     def __eq__(self, value: object, /) -> bool: ...
+
+def with_content(record: Record, key: Any, value: Any) -> Record: ...
 
 @final
 class RecordIterator:

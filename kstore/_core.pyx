@@ -7,7 +7,7 @@ Python object and return a status. docs/format.md describes the bytes.
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_CONTIG_RO, PyBUF_FORMAT, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_CONTIG_RO, PyBUF_FORMAT, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_Clear, PyErr_ExceptionMatches, PyErr_SetFromErrno
 from cpython.long cimport PyLong_AsLongLongAndOverflow
@@ -26,6 +26,7 @@ from _thread import allocate_lock
 from atexit import register as _at_exit
 from os import register_at_fork as _register_at_fork
 from sys import byteorder as _byteorder
+from types import GenericAlias as _GenericAlias
 
 from kstore.config import LogConfig
 from kstore.errors import (
@@ -42,7 +43,7 @@ from kstore.errors import (
     checked_index,
 )
 from kstore.types import OffsetAndTimestamp as _AnswerType
-from kstore.types import TimestampType
+from kstore.types import TimestampType, datetime_of as _datetime_of, time_ms
 
 # How the extension was compiled: "release", or for developers "fast" (-O1) and "debug" (sanitizers); see setup.py.
 cdef extern from *:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Final, Literal, TypeAlias, get_args
 
 KIB = 1024
@@ -182,3 +184,18 @@ def config_or_default(config: LogConfig | None) -> LogConfig:
     if not isinstance(config, LogConfig):
         raise TypeError(f"config must be a LogConfig, got {config!r}")
     return config
+
+
+def unknown_setting(who: str, name: str, known: Iterable[str], *, advice: Mapping[str, str], where: str) -> TypeError:
+    """Return the error for a setting that does not exist, with what to write instead.
+
+    Args: who: has the settings; known: their names; advice: what to do in place of a setting that other clients of
+        Kafka have, by its name with underscores; where: the settings are listed.
+    """
+    asked = name.lower().replace(".", "_").replace("-", "_")
+    nearest = get_close_matches(asked, known, n=1)
+    if asked in advice:
+        instead = f": {advice[asked]}"
+    else:
+        instead = f": did you mean {nearest[0]!r}?" if nearest else f"; {where} lists them"
+    return TypeError(f"{who} has no setting {name!r}{instead}")

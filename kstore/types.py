@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime, timedelta, timezone
 from enum import IntEnum
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias, overload
 from uuid import UUID
+
+from kstore.errors import checked_int
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
@@ -26,6 +29,11 @@ LATEST_TIERED: Final = -5
 ZERO_UUID = UUID(int=0)
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
+
+# A time: milliseconds since 1970 (UTC), or a datetime with a time zone.
+Time: TypeAlias = int | datetime
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MILLISECOND = timedelta(milliseconds=1)
 
 # What has happened to records when their append is done; see WritableLog.append and ProducerConfig.acks.
 Ack: TypeAlias = Literal["buffered", "written", "flushed"]
@@ -123,3 +131,39 @@ class TimestampOffset(NamedTuple):
 
     timestamp_ms: int
     offset: int
+
+
+@overload
+def time_ms(name: str, time: None, *, rounds_up: bool = True) -> None: ...
+
+
+@overload
+def time_ms(name: str, time: Time, *, rounds_up: bool = True) -> int: ...
+
+
+def time_ms(name: str, time: Time | None, *, rounds_up: bool = True) -> int | None:
+    """Return a time in milliseconds since 1970 (UTC).
+
+    Args: name: of the argument; rounds_up: the microseconds of a datetime, so that the timestamps of records are
+        compared as if with the time itself; False to round down, as a record's timestamp is.
+    Raises: ValueError for a datetime without a time zone, which is another time in each zone, and for an int of more
+        than 64 bits; TypeError for anything else.
+    """
+    if time is None:
+        return None
+    if not isinstance(time, datetime):
+        return checked_int(name, time)
+    if time.utcoffset() is None:
+        raise ValueError(
+            f"{name} must have a time zone, got the datetime {time.isoformat()} without one: "
+            "for UTC, .replace(tzinfo=datetime.timezone.utc)"
+        )
+    return -((_EPOCH - time) // _MILLISECOND) if rounds_up else (time - _EPOCH) // _MILLISECOND
+
+
+def datetime_of(timestamp_ms: int) -> datetime | None:
+    """Return a timestamp as a datetime in UTC, None if none can hold it (the years 1 to 9999)."""
+    try:
+        return _EPOCH + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return None

@@ -14,7 +14,7 @@ from kstore.errors import BufferExhaustedError, KStoreError
 from kstore.producer import Producer as BlockingProducer
 from kstore.producer import RecordMetadata
 from kstore.producer.producer import DeliveryCallback
-from kstore.types import OffsetAndMetadata, TopicPartition
+from kstore.types import OffsetAndMetadata, Time, TopicPartition
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -148,7 +148,7 @@ class Producer:
         key: Any = None,
         headers: Iterable[Header] = (),
         partition: int | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: Time | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> RecordMetadata:
         """Send a record, and return its metadata once it is written as `acks` says; do not linger for others.
@@ -174,7 +174,7 @@ class Producer:
         key: Any = None,
         headers: Iterable[Header] = (),
         partition: int | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: Time | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> asyncio.Future[RecordMetadata]:
         """Put a record into a batch, and return a future of its metadata; the batch lingers for up to linger_ms.
@@ -200,7 +200,7 @@ class Producer:
         key: Any,
         headers: Iterable[Header],
         partition: int | None,
-        timestamp_ms: int | None,
+        timestamp_ms: Time | None,
         on_delivery: DeliveryCallback | None,
     ) -> _Send:
         """Return the call that puts a record into a batch."""

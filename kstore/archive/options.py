@@ -13,9 +13,9 @@ from kstore.env import StrPath, shown_path
 from kstore.errors import ExportOptionsError, checked_int
 from kstore.log.damage import OnError, skips_damage
 from kstore.log.files.root_files import id_text, parse_id
-from kstore.log.files.selection import Offsets, Selection, Time, time_ms
+from kstore.log.files.selection import Offsets, Selection
 from kstore.log.reads import Isolation
-from kstore.types import ZERO_UUID, TopicPartition
+from kstore.types import ZERO_UUID, Time, TopicPartition, time_ms
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -18,8 +18,9 @@ from kstore.arrow.decoding import DEFAULT_BATCH_BYTES, PartDecoder, record_batch
 from kstore.arrow.log_batches import decoder_of_log
 from kstore.arrow.packing import pack_record_batch, record_columns, to_record_batches
 from kstore.arrow.scans import Scan, scan
-from kstore.log.files.selection import Offsets, Time
+from kstore.log.files.selection import Offsets
 from kstore.log.plan import THREAD_RANGE_BYTES
+from kstore.types import Time
 from kstore.values.formats import ValueFormat
 from kstore.values.providers import SchemaSource
 from kstore.values.registry import SchemaRegistry

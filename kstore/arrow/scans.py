@@ -19,12 +19,12 @@ from kstore.env import Env, StrPath, is_same_file, split_path
 from kstore.errors import LogReplacedError
 from kstore.log.damage import OnError, OnSkip
 from kstore.log.files.names import PartitionDirectory
-from kstore.log.files.selection import Offsets, Selection, Time, time_ms
+from kstore.log.files.selection import Offsets, Selection
 from kstore.log.log import Log
 from kstore.log.plan import DEFAULT_PLAN_BYTES, THREAD_RANGE_BYTES, ScanRange
 from kstore.log.reads import Isolation
 from kstore.store.opening import look_into, open_found, open_log
-from kstore.types import MAX_OFFSET, TopicPartition
+from kstore.types import MAX_OFFSET, Time, TopicPartition, time_ms
 from kstore.values.decoded import Origin
 from kstore.values.formats import Partitions, ValueFormat, formats_of, text_columns
 from kstore.values.providers import SchemaSource
@@ -312,8 +312,8 @@ def scan(
         single partition. partitions: a partition number or numbers; None = all. start_offset, end_offset: only records
         with start_offset <= offset < end_offset, for all partitions or by TopicPartition (those not named have no
         bound); what the log does not hold of it is left out. since, until: only records with since <= timestamp <
-        until, compared record by record, in ms since the epoch or as a datetime, which is UTC without a zone; a null
-        timestamp counts as -1 ms. isolation: "read_committed" leaves out aborted transactions and ends at the last
+        until, compared record by record, in ms since the epoch or as a datetime with a time zone; a null timestamp
+        counts as -1 ms. isolation: "read_committed" leaves out aborted transactions and ends at the last
         stable offset. columns, binary, strings, batch_bytes, threads, on_error, on_skip: see record_batches; each
         iteration tells on_skip what it leaves out.
         value, key: a ValueFormat or the name of one, by which they become columns (docs/values.md); None = bytes.

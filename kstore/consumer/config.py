@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TypedDict
 
+from kstore.config import unknown_setting
 from kstore.env import StrPath
 from kstore.log.following.tail import AutoOffsetReset
 from kstore.log.reads import Isolation
@@ -26,3 +27,42 @@ class ConsumerSettings(TypedDict, total=False):
     max_poll_records: int
     fetch_max_bytes: int
     max_partition_fetch_bytes: int
+
+
+_NO_NETWORK = "there is no broker to connect to, the store is the first argument"
+_NO_MEMBERSHIP = "a consumer is in no membership of its group, and reads all partitions that it is given"
+_NO_AUTO_COMMIT = "there is no auto-commit, call commit()"
+# What other clients of Kafka call otherwise, or have and kstore does not.
+_ADVICE = {
+    "group_id": "did you mean 'group'?",
+    "isolation_level": "did you mean 'isolation'?",
+    "topic": "did you mean 'topics'?",
+    "max_partition_bytes": "did you mean 'max_partition_fetch_bytes'?",
+    "max_records": "did you mean 'max_poll_records'?",
+    "bootstrap_servers": _NO_NETWORK,
+    "metadata_broker_list": _NO_NETWORK,
+    "security_protocol": _NO_NETWORK,
+    "api_version": _NO_NETWORK,
+    "client_id": _NO_NETWORK,
+    "enable_auto_commit": _NO_AUTO_COMMIT,
+    "auto_commit_interval_ms": _NO_AUTO_COMMIT,
+    "group_instance_id": _NO_MEMBERSHIP,
+    "group_protocol": _NO_MEMBERSHIP,
+    "session_timeout_ms": _NO_MEMBERSHIP,
+    "heartbeat_interval_ms": _NO_MEMBERSHIP,
+    "max_poll_interval_ms": _NO_MEMBERSHIP,
+    "partition_assignment_strategy": _NO_MEMBERSHIP,
+    "consumer_timeout_ms": "poll() takes a timeout, in seconds",
+    "fetch_max_wait_ms": "poll() takes a timeout, in seconds",
+    "fetch_wait_max_ms": "poll() takes a timeout, in seconds",
+    "fetch_min_bytes": "poll() returns what there is",
+    "check_crcs": "each batch is checked",
+}
+
+
+def check_settings(names: Iterable[str]) -> None:
+    """Raise TypeError for a name that is no setting of a consumer, with what to write instead."""
+    known = ConsumerSettings.__annotations__
+    for name in names:
+        if name not in known:
+            raise unknown_setting("a consumer", name, known, advice=_ADVICE, where="kstore.Consumer")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import inf
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from kstore.config import MAX_INT32, MIB
+from kstore.consumer.config import check_settings
 from kstore.coordinator.group.offsets import (
     CommittedOffsets,
     GroupOffsets,
@@ -39,6 +41,9 @@ from kstore.record.decoding import decoded_records, deserializer_of
 from kstore.serializers import Deserializer
 from kstore.store.store import Store, WritableStore, open_store
 from kstore.types import EARLIEST, LATEST, MAX_OFFSET, Ack, OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from typing_extensions import Never
 
 _MS_PER_S = 1000
 # How many partitions keep a read open between polls: each has a chunk of its file and a decompressed batch in memory.
@@ -182,7 +187,9 @@ class Consumer(Closing):
         fetch_max_bytes: int = 50 * MIB,
         max_partition_fetch_bytes: int = MIB,
         clock: Clock = SYSTEM_CLOCK,
+        **unknown: Never,
     ) -> None:
+        check_settings(unknown)
         if not isinstance(store, Store | WritableStore):
             raise TypeError(f"a consumer needs a store from kstore.open_store, got {store!r}")
         FollowOptions(isolation, auto_offset_reset=auto_offset_reset).check()

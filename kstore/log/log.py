@@ -36,7 +36,9 @@ from kstore.serializers import Deserializer
 from kstore.types import (
     MAX_OFFSET,
     OffsetAndTimestamp,
+    Time,
     TopicPartition,
+    time_ms,
 )
 
 if TYPE_CHECKING:
@@ -339,7 +341,8 @@ class Log(Closing):
     ) -> Iterator[Record]:
         """Iterate the records of [start_offset, end_offset); control batches are skipped.
 
-        Args: the offsets default to the log's start and end, and an end after the log's end counts as that; verify:
+        Args: the offsets default to the log's start and end, and an end after the log's end counts as that; the start
+            may be kstore.EARLIEST or kstore.LATEST, the log's end; verify:
             "header" skips the CRC check; the deserializers are called with each key or value that is not null, and may
             be names of built-in ones ("string"; kstore.serializers); isolation: "read_committed" leaves out aborted
             transactions and ends at the last stable offset; on_error: "skip" leaves out damaged batches, also with
@@ -469,14 +472,14 @@ class Log(Closing):
         """
         return self._lookups(on_error).end(isolation)
 
-    def offset_for_timestamp(self, timestamp_ms: int, *, on_error: OnError = "raise") -> OffsetAndTimestamp | None:
+    def offset_for_timestamp(self, timestamp_ms: Time, *, on_error: OnError = "raise") -> OffsetAndTimestamp | None:
         """Return the first record in offset order whose timestamp is >= timestamp_ms; None if there is none.
 
-        Args: timestamp_ms: a time, or one of Kafka's special values: kstore.EARLIEST and EARLIEST_LOCAL for the log
-            start, LATEST for the log end, all with timestamp -1 in the result; MAX_TIMESTAMP for the first record with
-            the largest timestamp; LATEST_TIERED, for which the result is always None. on_error: "skip" for the first
-            of the records that a read with on_error="skip" returns, if the lookup meets damage; a time, not a special
-            value.
+        Args: timestamp_ms: a time, also as a datetime with a time zone, or one of Kafka's special values:
+            kstore.EARLIEST and EARLIEST_LOCAL for the log start, LATEST for the log end, all with timestamp -1 in the
+            result; MAX_TIMESTAMP for the first record with the largest timestamp; LATEST_TIERED, for which the result
+            is always None. on_error: "skip" for the first of the records that a read with on_error="skip" returns, if
+            the lookup meets damage; a time, not a special value.
         As with a broker's ListOffsets, this may be a control record. A broker searches only one segment and so misses
         records after an emptied one.
         Raises: CorruptRecordError and other errors for damage in the walked range, unless on_error is "skip"; before
@@ -487,7 +490,7 @@ class Log(Closing):
         """
         self._strict.check_open()
         if type(timestamp_ms) is not int or not -MAX_INT64 <= timestamp_ms <= MAX_INT64:
-            timestamp_ms = max(checked_int("timestamp_ms", timestamp_ms), -MAX_INT64)
+            timestamp_ms = max(time_ms("timestamp_ms", timestamp_ms), -MAX_INT64)
         timestamp_ms = min(timestamp_ms, MAX_OFFSET)
         return self._lookups(on_error).offset_for_timestamp(timestamp_ms)
 

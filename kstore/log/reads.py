@@ -146,7 +146,9 @@ class Reads:
         return self.source.settled() if is_committed(isolation) else None
 
     def _start(self, start_offset: int | None) -> int:
-        return self.source.log_start_offset if start_offset is None else checked_index("start_offset", start_offset)
+        if start_offset is None or start_offset == EARLIEST:
+            return self.source.log_start_offset
+        return self.source.log_end_offset if start_offset == LATEST else checked_index("start_offset", start_offset)
 
     # Batches and records
 

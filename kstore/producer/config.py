@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from kstore.compression import CompressionType, level_of
-from kstore.config import MAX_INT32, MAX_INT64, MIB, CodecName
+from kstore.config import MAX_INT32, MAX_INT64, MIB, CodecName, unknown_setting
 from kstore.coordinator.transaction.state import MAX_TRANSACTION_TIMEOUT_MS
 from kstore.errors import SerializationError, checked_int
 from kstore.serializers import serializer as serializer_named
@@ -99,6 +98,22 @@ _LIMITS = {
 }
 _FLAGS = ("enable_idempotence", "partitioner_adaptive_partitioning_enable", "partitioner_ignore_keys")
 _TEXTS = ("client_id", "transactional_id")
+_NO_NETWORK = "there is no broker to connect to, the store is the first argument"
+# What other clients of Kafka call otherwise, or have and kstore does not.
+_ADVICE = {
+    "bootstrap_servers": _NO_NETWORK,
+    "metadata_broker_list": _NO_NETWORK,
+    "security_protocol": _NO_NETWORK,
+    "api_version": _NO_NETWORK,
+    "compression_codec": "did you mean 'compression_type'?",
+    "queue_buffering_max_ms": "did you mean 'linger_ms'?",
+    "queue_buffering_max_kbytes": "did you mean 'buffer_memory', in bytes?",
+    "message_timeout_ms": "did you mean 'delivery_timeout_ms'?",
+    "message_max_bytes": "did you mean 'max_request_size'?",
+    "max_batch_size": "did you mean 'batch_size'?",
+    "partitioner": "did you mean 'partitioner_class'?",
+    "on_delivery": "send() takes on_delivery, for each record",
+}
 
 
 class ProducerSettings(TypedDict, total=False):
@@ -219,7 +234,7 @@ class ProducerConfig:
         known = [field.name for field in fields(cls)]
         for name in settings:
             if name not in known:
-                raise TypeError(f"a producer has no setting {name!r}{_advice(name, known)}")
+                raise unknown_setting("a producer", name, known, advice=_ADVICE, where="kstore.ProducerConfig")
         return cls(**settings)
 
     @property
@@ -300,9 +315,3 @@ def _check_methods(setting: str, given: object, expected: str, methods: tuple[st
         raise TypeError(
             f"{setting}: expected a {expected} or a class of one, found {given!r} without {', '.join(missing)}()"
         )
-
-
-def _advice(name: str, known: Iterable[str]) -> str:
-    """Return the text after the name of an unknown setting: the nearest known one, also for Kafka's names with dots."""
-    nearest = get_close_matches(name.lower().replace(".", "_"), known, n=1)
-    return f": did you mean {nearest[0]!r}?" if nearest else "; kstore.ProducerConfig lists them"

@@ -46,7 +46,7 @@ from kstore.producer.sending.sender import Sender
 from kstore.producer.sending.store_sink import StoreSink
 from kstore.producer.sink import Metadata
 from kstore.producer.transactions import TransactionManager
-from kstore.types import MAGIC_V2, OffsetAndMetadata, TopicPartition
+from kstore.types import MAGIC_V2, OffsetAndMetadata, Time, TopicPartition, time_ms
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -262,7 +262,7 @@ class Producer(ProducerCore):
             key: Any = None,
             headers: Iterable[Header] = (),
             partition: int | None = None,
-            timestamp_ms: int | None = None,
+            timestamp_ms: Time | None = None,
             on_delivery: DeliveryCallback | None = None,
         ) -> FutureRecordMetadata: ...
 
@@ -703,7 +703,8 @@ def _checked(record: ProducerRecord) -> ProducerRecord:
     if not isinstance(topic, str):
         raise TypeError(f"topic must be a str, got {topic!r} ({type(topic).__name__})")
     if timestamp_ms is not None:
-        timestamp_ms = checked_int("timestamp_ms", timestamp_ms, least=0)
+        timestamp_ms = time_ms("timestamp_ms", timestamp_ms, rounds_up=False)
+        checked_int("timestamp_ms", timestamp_ms, least=0)
     return record._replace(partition=_checked_partition(record.partition), timestamp_ms=timestamp_ms)
 
 

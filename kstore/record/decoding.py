@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kstore._core import Record
+from kstore._core import Record, with_content
 from kstore.errors import RecordDeserializationError
 from kstore.serializers import Deserializer, deserializer
 from kstore.types import TopicPartition
@@ -40,17 +40,7 @@ def decoded_records(
             key = decode(key, key_deserializer, record, topic_partition=topic_partition, origin="key")
         if value is not None and value_deserializer is not None:
             value = decode(value, value_deserializer, record, topic_partition=topic_partition, origin="value")
-        yield Record(
-            offset=record.offset,
-            timestamp_ms=record.timestamp_ms,
-            timestamp_type=record.timestamp_type,
-            key=key,
-            value=value,
-            headers=record.headers,
-            topic_partition=record.topic_partition,
-            sequence=record.sequence,
-            is_control=record.is_control,
-        )
+        yield with_content(record, key, value)
 
 
 def decode(

@@ -51,7 +51,7 @@ from kstore.store.upkeep.maintenance import Maintenance, MaintenanceIntervals, M
 from kstore.store.upkeep.metrics import Metric, StoreMetrics
 from kstore.store.upkeep.removal import removed
 from kstore.store.upkeep.root_listing import RootListing
-from kstore.types import MAX_PARTITION, ZERO_UUID, TopicPartition
+from kstore.types import MAX_PARTITION, ZERO_UUID, Time, TopicPartition, time_ms
 
 _DEFAULT_NODE_ID = 1
 _MOST_THREADS = 256
@@ -350,7 +350,7 @@ class WritableStore(RootLogs[WritableLog]):
 
     def run_maintenance(
         self,
-        now_ms: int | None = None,
+        now_ms: Time | None = None,
         *,
         max_bytes_per_second: float | None = None,
         should_stop: Callable[[], bool] | None = None,
@@ -369,7 +369,9 @@ class WritableStore(RootLogs[WritableLog]):
         Source: Kafka LogManager.startup, LogCleaner.
         """
         self._check_writable()
-        return self._maintenance.run(now_ms=now_ms, max_bytes_per_second=max_bytes_per_second, should_stop=should_stop)
+        return self._maintenance.run(
+            now_ms=time_ms("now_ms", now_ms), max_bytes_per_second=max_bytes_per_second, should_stop=should_stop
+        )
 
     def start_maintenance(
         self, intervals: MaintenanceIntervals | None = None, *, max_bytes_per_second: float | None = None

@@ -26,7 +26,7 @@ from kstore.record import ControlRecordType, EndTransactionMarker, with_end_tran
 from kstore.record.schemas.topics import coordinator_partition
 from kstore.record.validation import AppendOrigin
 from kstore.store.store import Store, WritableStore, open_store
-from kstore.types import TRANSACTION_STATE_TOPIC, TopicPartition
+from kstore.types import TRANSACTION_STATE_TOPIC, Time, TopicPartition, time_ms
 
 # What a coordinator knows of a transaction.
 KNOWN, UNKNOWN, NOT_HERE = "known", "unknown", "not here"
@@ -94,7 +94,7 @@ def read_transactions(
     root: StrPath | Store | WritableStore,
     *,
     partitions: Collection[TopicPartition] | None = None,
-    now_ms: int | None = None,
+    now_ms: Time | None = None,
     max_transaction_timeout_ms: int = MAX_TRANSACTION_TIMEOUT_MS,
     on_error: Callable[[KStoreError], object] | None = None,
     env: Env | None = None,
@@ -120,7 +120,7 @@ def read_transactions(
                 max_transaction_timeout_ms=max_transaction_timeout_ms,
                 on_error=on_error,
             )
-    as_of_ms = DEFAULT_ENV.wall_clock_ms() if now_ms is None else now_ms
+    as_of_ms = DEFAULT_ENV.wall_clock_ms() if now_ms is None else time_ms("now_ms", now_ms)
     coordinators = _Coordinators(root, on_error)
     chosen = root.partitions if partitions is None else tuple(sorted(set(partitions)))
     undecided: list[UndecidedTransaction] = []

@@ -90,12 +90,14 @@ def test_a_record_without_a_timestamp_is_null_and_counts_as_one_ms_before_the_ep
 
 
 def test_times_may_be_datetimes_of_any_zone(disordered: Path) -> None:
-    epoch = datetime(1970, 1, 1)
+    epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
     since, until = epoch + timedelta(microseconds=19_001), epoch + timedelta(milliseconds=41)
     assert offsets(disordered, since=since, until=until) == [2, 3, 5]
     east = timezone(timedelta(hours=2))
-    aware = [time.replace(tzinfo=timezone.utc).astimezone(east) for time in (since, until)]
+    aware = [time.astimezone(east) for time in (since, until)]
     assert offsets(disordered, since=aware[0], until=aware[1]) == [2, 3, 5]
+    with pytest.raises(ValueError, match="until must have a time zone"):
+        offsets(disordered, until=until.replace(tzinfo=None))
 
 
 def test_times_beyond_what_columns_hold_are_bounds_as_well(disordered: Path) -> None:

@@ -19,6 +19,7 @@ from kstore import (
     open_log,
     open_store,
 )
+from kstore.aio import Consumer as AsyncConsumer
 from kstore.coordinator.group import offsets as group_offsets
 from kstore.coordinator.group.offsets import MAX_METADATA_BYTES
 from kstore.env import DEFAULT_ENV
@@ -743,3 +744,21 @@ def test_read_process_write_does_each_record_once(root):
                 (producer.abort_transaction if attempt % 3 == 0 else producer.commit_transaction)()
     with open_log(root / "out-0") as log:
         assert values(log.read(isolation="read_committed")) == numbers((50,))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("group_id", ": did you mean 'group'"),
+        ("isolation_level", ": did you mean 'isolation'"),
+        ("auto_offset_rest", ": did you mean 'auto_offset_reset'"),
+        ("bootstrap_servers", ": there is no broker to connect to"),
+        ("enable_auto_commit", ": there is no auto-commit, call commit"),
+        ("session_timeout_ms", ": a consumer is in no membership"),
+        ("xyz", "; kstore.Consumer lists them"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])
+def test_keyword_of_another_client_is_answered_with_what_is_here_in_its_place(store, kind, given, said):
+    with pytest.raises(TypeError, match=f"a consumer has no setting '{given}'{said}"):
+        kind(store, **{given: "g"})

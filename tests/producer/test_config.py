@@ -160,8 +160,21 @@ def test_setting_that_is_misspelt_is_answered_with_the_nearest_name(given: str, 
 
 
 def test_setting_that_resembles_none_is_answered_with_where_they_are_listed() -> None:
-    with pytest.raises(TypeError, match=r"no setting 'bootstrap_servers'; kstore\.ProducerConfig lists them"):
-        ProducerConfig.of({"bootstrap_servers": "localhost"})
+    with pytest.raises(TypeError, match=r"no setting 'xyz'; kstore\.ProducerConfig lists them"):
+        ProducerConfig.of({"xyz": "localhost"})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("bootstrap.servers", "there is no broker to connect to, the store is the first argument"),
+        ("queue.buffering.max.ms", "did you mean 'linger_ms'"),
+        ("max_batch_size", "did you mean 'batch_size'"),
+    ],
+)
+def test_setting_of_another_client_is_answered_with_what_is_here_in_its_place(given: str, said: str) -> None:
+    with pytest.raises(TypeError, match=f"a producer has no setting '{given}': {said}"):
+        ProducerConfig.of({given: 1})
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from kstore.config import LogConfig
 from kstore.env import Env, StrPath, locate, split_path
 from kstore.errors import LogNotFoundError, RestoreError
 from kstore.log.files.names import LOG_SUFFIX, PartitionDirectory, parse_segment_name
-from kstore.log.files.selection import Selection, Time, time_ms
+from kstore.log.files.selection import Selection
 from kstore.log.log import Log
 from kstore.log.state.transactions import open_transactions_at
 from kstore.record import RecordBatch
 from kstore.store.opening import open_found
-from kstore.types import TopicPartition
+from kstore.types import Time, TopicPartition, time_ms
 
 OpenTransactions: TypeAlias = Literal["wait", "keep"]
 Times: TypeAlias = Time | Mapping[TopicPartition, Time]

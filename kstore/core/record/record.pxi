@@ -222,10 +222,12 @@ cdef class Record:
  topic_partition=None, sequence=-1, is_control=False)\n--\n
     One record: offset, timestamp_ms, timestamp_type, key, value, headers, topic_partition, sequence, is_control.
 
-    key and value are bytes (or the result of a deserializer), None for null; an empty one is b"". headers is a tuple of
-    (str, bytes or None); a key that is not valid UTF-8 keeps its bytes through surrogateescape. sequence is -1 if the
-    producer was not idempotent. An append assigns an offset of -1; WritableLog.append gives a record with neither offset
-    nor timestamp the current time. Compares by all fields; hashable; picklable.
+    key and value are bytes, None for null; an empty one is b"". A record that was read with a deserializer has its
+    results; Record[K, V] names their types. headers is a tuple of (str, bytes or None); a key that is not valid UTF-8
+    keeps its bytes through surrogateescape. sequence is -1 if the producer was not idempotent. An append assigns an
+    offset of -1; WritableLog.append gives a record with neither offset nor timestamp the current time. timestamp_ms may
+    be given as an aware datetime. Compares by all fields; hashable; picklable; copy.replace() makes a changed copy.
+    Raises: TypeError for a key or value that is neither a buffer nor None, ValueError for a datetime without a zone.
     Threads: immutable, safe.  Source: Kafka DefaultRecord, ConsumerRecord.
     """
 
@@ -242,6 +244,12 @@ cdef class Record:
     def __init__(self, *, offset=-1, timestamp_ms=-1, key=None, value=None, headers=(),
                  timestamp_type=TimestampType.CREATE_TIME, topic_partition=None, sequence=-1, bint is_control=False):
         self.offset = ranged("offset", offset, INT64_MIN, INT64_MAX)
+        if type(timestamp_ms) is not int:
+            timestamp_ms = time_ms("timestamp_ms", timestamp_ms, rounds_up=False)
+        if key is not None and not PyObject_CheckBuffer(key):
+            refuse_content("key", key)
+        if value is not None and not PyObject_CheckBuffer(value):
+            refuse_content("value", value)
         self.timestamp_ms = ranged("timestamp_ms", timestamp_ms, INT64_MIN, INT64_MAX)
         self.timestamp_type = timestamp_type
         self.key = key
@@ -250,6 +258,35 @@ cdef class Record:
         self.topic_partition = topic_partition
         self.sequence = <int32_t>ranged("sequence", sequence, -1, INT32_MAX)
         self.is_control = is_control
+
+    @property
+    def topic(self):
+        """The topic that the record was read from, None if it is unknown."""
+        return None if self.topic_partition is None else self.topic_partition[0]
+
+    @property
+    def partition(self):
+        """The number of the partition that the record was read from, None if it is unknown."""
+        return None if self.topic_partition is None else self.topic_partition[1]
+
+    @property
+    def timestamp(self):
+        """timestamp_ms as a datetime in UTC; None without a timestamp, and for one that no datetime can hold."""
+        return None if self.timestamp_ms == -1 else _datetime_of(self.timestamp_ms)
+
+    def __replace__(self, /, **changes):
+        for name in changes:
+            if name not in _FIELDS:
+                raise TypeError(f"a Record has no field {name!r}; it has {', '.join(_FIELDS)}")
+        given = dict(zip(_FIELDS, fields_of(self)))
+        kept = {name: given.pop(name) for name in ("key", "value") if name not in changes}
+        cdef Record record = Record(**(given | changes))
+        record.key, record.value = kept.get("key", record.key), kept.get("value", record.value)
+        return record
+
+    @classmethod
+    def __class_getitem__(cls, item):
+        return _GenericAlias(cls, item)
 
     def __eq__(self, other):
         if not isinstance(other, Record):
@@ -272,9 +309,30 @@ cdef tuple fields_of(Record r):
             r.is_control)
 
 
+_FIELDS = ("offset", "timestamp_ms", "timestamp_type", "key", "value", "headers", "topic_partition", "sequence",
+           "is_control")
+
+
+cdef int refuse_content(str name, content) except -1:
+    shown = repr(content)
+    shown = shown if len(shown) <= MOST_SHOWN else f"{shown[:MOST_SHOWN]}..."
+    advice = ": encode it first, or send it with a serializer" if isinstance(content, str) else ""
+    raise TypeError(f"{name} must be bytes or None, got {type(content).__name__} {shown}{advice}")
+
+
+def with_content(Record record not None, key, value):
+    """Return a copy of a record with another key and value, which may be of any type."""
+    return _record_of(record.offset, record.timestamp_ms, record.timestamp_type, key, value, record.headers,
+                      record.topic_partition, record.sequence, record.is_control)
+
+
 def _record_of(offset, timestamp_ms, timestamp_type, key, value, headers, topic_partition, sequence, is_control):
-    return Record(offset=offset, timestamp_ms=timestamp_ms, timestamp_type=timestamp_type, key=key, value=value,
-                  headers=headers, topic_partition=topic_partition, sequence=sequence, is_control=is_control)
+    cdef Record record = Record(offset=offset, timestamp_ms=timestamp_ms, timestamp_type=timestamp_type,
+                                headers=headers, topic_partition=topic_partition, sequence=sequence,
+                                is_control=is_control)
+    record.key = key
+    record.value = value
+    return record
 
 
 cdef extern from *:
@@ -301,6 +359,7 @@ cdef extern from *:
 
 cdef enum:
     MEMBER_COUNT = 5
+    MOST_SHOWN = 40
 
 cdef PyMemberDef record_members[MEMBER_COUNT]
 

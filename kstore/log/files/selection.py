@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
 from typing import TypeAlias
 
 from kstore.env import Env, StrPath
@@ -14,7 +13,6 @@ from kstore.types import INTERNAL_TOPICS, TopicPartition
 
 # A bound of offsets: one for all partitions, or one for each.
 Offsets: TypeAlias = int | Mapping[TopicPartition, int]
-Time: TypeAlias = int | datetime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,14 +106,3 @@ def _numbers_of(partitions: Iterable[int] | int | None) -> frozenset[int] | None
         return None
     numbers = partitions if isinstance(partitions, Iterable) else (partitions,)
     return frozenset(checked_int("partitions", number, least=0) for number in numbers)
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
-
-def time_ms(name: str, time: Time | None) -> int | None:
-    """Return ms since the epoch, rounded up; a datetime without a zone is UTC."""
-    if isinstance(time, datetime):
-        moment = time if time.tzinfo is not None else time.replace(tzinfo=timezone.utc)
-        return -((_EPOCH - moment) // timedelta(milliseconds=1))
-    return None if time is None else checked_int(name, time)

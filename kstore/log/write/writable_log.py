@@ -52,7 +52,7 @@ from kstore.log.write.rules import (
 )
 from kstore.record import AppendOrigin, MemoryRecords, Record, RecordBatch
 from kstore.record.validation import check_replicated_offsets
-from kstore.types import NO_TIMESTAMP, Ack
+from kstore.types import NO_TIMESTAMP, Ack, Time, time_ms
 
 _CLIENT = AppendOrigin.CLIENT
 
@@ -636,7 +636,7 @@ class WritableLog(Log):
 
     # Retention and compaction
 
-    def delete_old_segments(self, now_ms: int | None = None) -> list[DueSegment]:
+    def delete_old_segments(self, now_ms: Time | None = None) -> list[DueSegment]:
         """Remove the segments that retention_ms, retention_bytes or the log start offset no longer keep, oldest first,
         and return them.
 
@@ -650,11 +650,11 @@ class WritableLog(Log):
         Cost: a read or two if nothing is due; of each segment that goes by time, all of it.
         Source: Kafka UnifiedLog.deleteOldSegments.
         """
-        return self._retention.delete_old_segments(now_ms)
+        return self._retention.delete_old_segments(time_ms("now_ms", now_ms))
 
-    def plan_retention(self, now_ms: int | None = None) -> list[DueSegment]:
+    def plan_retention(self, now_ms: Time | None = None) -> list[DueSegment]:
         """Return what delete_old_segments would remove now."""
-        return self._retention.plan(now_ms)
+        return self._retention.plan(time_ms("now_ms", now_ms))
 
     def hold_from(self, offset: int) -> RetentionHold:
         """Keep retention from removing the record at `offset` or a later one until the hold is released, for a follower
@@ -667,7 +667,7 @@ class WritableLog(Log):
     def compact(
         self,
         *,
-        now_ms: int | None = None,
+        now_ms: Time | None = None,
         is_forced: bool = False,
         drops_keyless: bool = False,
         max_bytes_per_second: float | None = None,
@@ -691,14 +691,14 @@ class WritableLog(Log):
             twice.
         Source: Kafka LogCleaner, Cleaner.
         """
-        now_ms = self._env.wall_clock_ms() if now_ms is None else checked_int("now_ms", now_ms)
+        at_ms = self._env.wall_clock_ms() if now_ms is None else time_ms("now_ms", now_ms)
         throttle = Throttle(max_bytes_per_second=max_bytes_per_second, should_stop=should_stop, env=self._env)
-        return self._compaction.run(now_ms=now_ms, is_forced=is_forced, throttle=throttle, drops_keyless=drops_keyless)
+        return self._compaction.run(now_ms=at_ms, is_forced=is_forced, throttle=throttle, drops_keyless=drops_keyless)
 
-    def cleanable(self, now_ms: int | None = None) -> CleanableLog:
+    def cleanable(self, now_ms: Time | None = None) -> CleanableLog:
         """Return how much of the log is dirty and may be cleaned."""
         return self._compaction.cleanable(
-            now_ms=self._env.wall_clock_ms() if now_ms is None else checked_int("now_ms", now_ms)
+            now_ms=self._env.wall_clock_ms() if now_ms is None else time_ms("now_ms", now_ms)
         )
 
     # Steps of a truncation

@@ -11,6 +11,7 @@ import pytest
 
 import kstore
 from kstore import MemoryRecordsBuilder, Record, WritableLog
+from kstore._core import with_content
 from kstore.config import LogConfig
 from kstore.env import LocalEnv
 from kstore.log.write.rules import LeaderRules
@@ -84,7 +85,7 @@ def test_builder_still_refuses_an_offset_that_does_not_rise() -> None:
 def test_text_for_a_key_or_value_says_which_and_to_encode_it(log: WritableLog, name: str) -> None:
     message = f"^{name} must be bytes or None, got str: encode it first"
     with pytest.raises(TypeError, match=message):
-        log.append(Record(**{name: "text"}))  # type: ignore[arg-type]
+        log.append(with_content(Record(), **{"key": None, "value": None, name: "text"}))
     builder = MemoryRecordsBuilder()
     for call in (builder.append, builder.record_size, builder.has_room_for):
         with pytest.raises(TypeError, match=message):
@@ -98,8 +99,9 @@ def test_text_for_a_header_says_to_encode_it(log: WritableLog) -> None:
 
 
 def test_number_for_a_value_is_refused_without_advice(log: WritableLog) -> None:
+    decoded = with_content(Record(value=b"5"), None, 5)
     with pytest.raises(TypeError, match=r"^value must be bytes or None, got int$"):
-        log.append(Record(value=5))
+        log.append(decoded)
 
 
 @pytest.mark.parametrize("wrong", [b"v", {"value": b"v"}, (b"k", b"v"), None], ids=repr)
