@@ -155,12 +155,14 @@ class Record(Generic[_Key, _Value]):
     offset: Final[int]
     timestamp_ms: Final[int]
     timestamp_type: Final[TimestampType]
-    key: Final[_Key]
-    value: Final[_Value]
     headers: Final[tuple[tuple[str, bytes | None], ...]]
     topic_partition: Final[TopicPartition | None]
     sequence: Final[int]
     is_control: Final[bool]
+    @property
+    def key(self) -> _Key: ...
+    @property
+    def value(self) -> _Value: ...
     @property
     def topic(self) -> str | None: ...
     @property

@@ -12,13 +12,20 @@ import json
 import re
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 from uuid import UUID
 
 from kstore.errors import SerializationError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+    from typing_extensions import TypeVar as DefaultedTypeVar
+
+    # The types of keys and values, as (de)serializers make them; Any where a name or nothing says them.
+    Key = DefaultedTypeVar("Key", default=Any)
+    Value = DefaultedTypeVar("Value", default=Any)
+else:
+    Key, Value = TypeVar("Key"), TypeVar("Value")
 
 Number = TypeVar("Number", int, float)
 
@@ -66,6 +73,12 @@ class StringDeserializer:
     def __init__(self, encoding: str = "utf-8") -> None:
         self.encoding = codecs.lookup(encoding).name
 
+    @overload
+    def __call__(self, data: None) -> None: ...
+
+    @overload
+    def __call__(self, data: Buffer) -> str: ...
+
     def __call__(self, data: Buffer | None) -> str | None:
         if data is None:
             return None
@@ -89,6 +102,12 @@ class ByteArraySerializer:
 class ByteArrayDeserializer:
     """Passes bytes through."""
 
+    @overload
+    def __call__(self, data: None) -> None: ...
+
+    @overload
+    def __call__(self, data: Buffer) -> bytes: ...
+
     def __call__(self, data: Buffer | None) -> bytes | None:
         return None if data is None else bytes(data)
 
@@ -107,6 +126,12 @@ class ByteBufferSerializer(ByteArraySerializer):
 
 class ByteBufferDeserializer:
     """Returns the bytes as a memoryview, without a copy."""
+
+    @overload
+    def __call__(self, data: None) -> None: ...
+
+    @overload
+    def __call__(self, data: Buffer) -> memoryview: ...
 
     def __call__(self, data: Buffer | None) -> memoryview | None:
         return None if data is None else memoryview(data)
@@ -148,6 +173,12 @@ class _NumberDeserializer(Generic[Number]):
     """
 
     _format: struct.Struct
+
+    @overload
+    def __call__(self, data: None) -> None: ...
+
+    @overload
+    def __call__(self, data: Buffer) -> Number: ...
 
     def __call__(self, data: Buffer | None) -> Number | None:
         if data is None:
@@ -235,6 +266,12 @@ class UUIDDeserializer:
     Raises: SerializationError for any other text; Java also accepts shorter groups of digits.
     """
 
+    @overload
+    def __call__(self, data: None) -> None: ...
+
+    @overload
+    def __call__(self, data: Buffer) -> UUID: ...
+
     def __call__(self, data: Buffer | None) -> UUID | None:
         if data is None:
             return None
@@ -259,6 +296,12 @@ class BooleanDeserializer:
 
     Raises: SerializationError for anything else.
     """
+
+    @overload
+    def __call__(self, data: None) -> None: ...
+
+    @overload
+    def __call__(self, data: Buffer) -> bool: ...
 
     def __call__(self, data: Buffer | None) -> bool | None:
         if data is None:

@@ -7,16 +7,17 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kstore.consumer import Consumer as BlockingConsumer
 from kstore.errors import ConsumerClosedError, WakeupError
+from kstore.serializers import Key, Value
 from kstore.waiting import Call, Workers, ended
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-    from kstore.consumer.config import ConsumerSettings
+    from kstore.consumer.config import UntypedSettings
     from kstore.record import Record
     from kstore.store import Store, WritableStore
     from kstore.types import Ack, OffsetAndMetadata, TopicPartition
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 
-class Consumer:
+class Consumer(Generic[Key, Value]):
     """Reads the partitions of topics from the tasks of an event loop of asyncio, and commits its positions.
 
     `async for record in consumer` waits for further records until the consumer is closed; after each record the
@@ -36,12 +37,21 @@ class Consumer:
         an iteration reads up to max_poll_records at once.
     """
 
-    def __init__(self, store: Store | WritableStore, **settings: Unpack[ConsumerSettings]) -> None:
-        self._consumer = BlockingConsumer(store, **settings)
+    def __init__(
+        self,
+        store: Store | WritableStore,
+        *,
+        key_deserializer: Callable[[bytes], Key] | str | None = None,
+        value_deserializer: Callable[[bytes], Value] | str | None = None,
+        **settings: Unpack[UntypedSettings],
+    ) -> None:
+        self._consumer: BlockingConsumer[Key, Value] = BlockingConsumer(
+            store, key_deserializer=key_deserializer, value_deserializer=value_deserializer, **settings
+        )
         self._workers = Workers(1, name="kstore-aio-consumer")
         # Read, and not returned.
-        self._unread: deque[Record] = deque()
-        self._cancelled: list[Call[list[Record]]] = []
+        self._unread: deque[Record[Key, Value]] = deque()
+        self._cancelled: list[Call[list[Record[Key, Value]]]] = []
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -71,7 +81,7 @@ class Consumer:
 
     # Records
 
-    async def poll(self, timeout: float | None = 0.0) -> list[Record]:
+    async def poll(self, timeout: float | None = 0.0) -> list[Record[Key, Value]]:
         """Return the next records, at most max_poll_records; wait for the first one up to `timeout` seconds.
 
         See kstore.Consumer.poll; wait_for() and other cancellation end the wait and lose no record.
@@ -86,7 +96,7 @@ class Consumer:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Record:
+    async def __anext__(self) -> Record[Key, Value]:
         await self._take_back()
         while not self._unread:
             try:
@@ -95,9 +105,9 @@ class Consumer:
                 raise StopAsyncIteration from None
         return self._unread.popleft()
 
-    async def _polled(self, timeout: float | None) -> list[Record]:
+    async def _polled(self, timeout: float | None) -> list[Record[Key, Value]]:
         poll = _Poll(self._consumer, timeout)
-        call = self._submitted(poll.run)
+        call: Call[list[Record[Key, Value]]] = self._submitted(poll.run)
         try:
             await ended(call)
         except asyncio.CancelledError:

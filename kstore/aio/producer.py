@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from threading import get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from kstore.errors import BufferExhaustedError, KStoreError
 from kstore.producer import Producer as BlockingProducer
 from kstore.producer import RecordMetadata
 from kstore.producer.producer import DeliveryCallback
+from kstore.serializers import Key, Value
 from kstore.types import OffsetAndMetadata, Time, TopicPartition
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from kstore._core import RecordAppendResult
     from kstore.producer.batches.futures import AppendedBatch, FutureRecordMetadata, ProduceRequestResult
     from kstore.producer.cluster import PartitionInfo
-    from kstore.producer.config import ProducerConfig, ProducerSettings
+    from kstore.producer.config import ProducerConfig, UntypedSettings
     from kstore.producer.interceptors import Header, ProducerRecord
     from kstore.producer.store import ProducerStore
 
@@ -37,7 +38,7 @@ class _WouldBlockError(Exception):
     """A record was not appended, as that would wait."""
 
 
-class _LoopProducer(BlockingProducer):
+class _LoopProducer(BlockingProducer[Key, Value]):
     """A producer whose send() raises _WouldBlockError in the thread of an event loop, in place of waiting there."""
 
     loop_thread: int | None = None
@@ -92,7 +93,7 @@ class _Batch:
         return count
 
 
-class Producer:
+class Producer(Generic[Key, Value]):
     """Sends records to the partitions of a store, or of another sink, from the tasks of one event loop of asyncio.
 
     Its settings and its guarantees are those of kstore.Producer. No call blocks the loop: what may wait for the disk,
@@ -103,8 +104,17 @@ class Producer:
         beside what kstore.Producer costs; futures are set once a batch.
     """
 
-    def __init__(self, target: ProducerStore, **settings: Unpack[ProducerSettings]) -> None:
-        self._producer = _LoopProducer(target, **settings)
+    def __init__(
+        self,
+        target: ProducerStore,
+        *,
+        key_serializer: Callable[[Key], bytes | None] | str | None = None,
+        value_serializer: Callable[[Value], bytes | None] | str | None = None,
+        **settings: Unpack[UntypedSettings],
+    ) -> None:
+        self._producer: _LoopProducer[Key, Value] = _LoopProducer(
+            target, key_serializer=key_serializer, value_serializer=value_serializer, **settings
+        )
         # They may wait, and are called once for a record.
         self._calls_interceptors = bool(self.config.interceptor_classes)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -143,9 +153,9 @@ class Producer:
     async def send(
         self,
         topic: str,
-        value: Any = None,
+        value: Value | None = None,
         *,
-        key: Any = None,
+        key: Key | None = None,
         headers: Iterable[Header] = (),
         partition: int | None = None,
         timestamp_ms: Time | None = None,
@@ -169,9 +179,9 @@ class Producer:
     def send_nowait(
         self,
         topic: str,
-        value: Any = None,
+        value: Value | None = None,
         *,
-        key: Any = None,
+        key: Key | None = None,
         headers: Iterable[Header] = (),
         partition: int | None = None,
         timestamp_ms: Time | None = None,

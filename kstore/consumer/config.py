@@ -13,8 +13,8 @@ from kstore.serializers import Deserializer
 from kstore.store.store import WritableStore
 
 
-class ConsumerSettings(TypedDict, total=False):
-    """The settings of a Consumer as keyword arguments, each optional; for type checkers."""
+class UntypedSettings(TypedDict, total=False):
+    """The settings of a Consumer but its deserializers, which give it its types."""
 
     group: str | None
     topics: Collection[str]
@@ -22,11 +22,16 @@ class ConsumerSettings(TypedDict, total=False):
     auto_offset_reset: AutoOffsetReset
     isolation: Isolation
     offsets: StrPath | WritableStore | None
-    key_deserializer: Deserializer | str | None
-    value_deserializer: Deserializer | str | None
     max_poll_records: int
     fetch_max_bytes: int
     max_partition_fetch_bytes: int
+
+
+class ConsumerSettings(UntypedSettings, total=False):
+    """The settings of a Consumer as keyword arguments, each optional; for type checkers."""
+
+    key_deserializer: Deserializer | str | None
+    value_deserializer: Deserializer | str | None
 
 
 _NO_NETWORK = "there is no broker to connect to, the store is the first argument"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 from weakref import WeakSet
 
 from kstore.config import MAX_INT32, MIB
@@ -38,7 +38,7 @@ from kstore.log.log import Log
 from kstore.log.reads import Isolation
 from kstore.record import Record
 from kstore.record.decoding import decoded_records, deserializer_of
-from kstore.serializers import Deserializer
+from kstore.serializers import Key, Value
 from kstore.store.store import Store, WritableStore, open_store
 from kstore.types import EARLIEST, LATEST, MAX_OFFSET, Ack, OffsetAndMetadata, TopicPartition
 
@@ -152,12 +152,14 @@ class _Partition:
         self.position, self.held = record.offset + 1, None
 
 
-class Consumer(Closing):
+class Consumer(Closing, Generic[Key, Value]):
     """Reads the partitions of topics in a store, as a Kafka consumer to which all of them are assigned.
 
-    There is no group membership: two consumers of one group both read everything. A group keeps their progress:
-    commit() writes the offsets to the store's `__consumer_offsets` as a broker does, and committed() reads them, those
-    of a broker's consumers too. There is no auto-commit. As a context manager it closes itself; the store stays open.
+    Consumer[K, V] names the types of keys and values, which type checkers know by deserializers that are callables;
+    null is None in any case. There is no group membership: two consumers of one group both read everything. A group
+    keeps their progress: commit() writes the offsets to the store's `__consumer_offsets` as a broker does, and
+    committed() reads them, those of a broker's consumers too. There is no auto-commit. As a context manager it closes
+    itself; the store stays open.
     Args: store: from kstore.open_store, in mode "a" to commit; group: Kafka's group.id, None to commit nothing; topics:
         all of their partitions, also those that are added later; partitions: these. auto_offset_reset: where to start
         without a committed offset, or with one outside the log, with a warning: "none" raises instead. isolation: as in
@@ -181,8 +183,8 @@ class Consumer(Closing):
         auto_offset_reset: AutoOffsetReset = "latest",
         isolation: Isolation = "read_uncommitted",
         offsets: StrPath | WritableStore | None = None,
-        key_deserializer: Deserializer | str | None = None,
-        value_deserializer: Deserializer | str | None = None,
+        key_deserializer: Callable[[bytes], Key] | str | None = None,
+        value_deserializer: Callable[[bytes], Value] | str | None = None,
         max_poll_records: int = 500,
         fetch_max_bytes: int = 50 * MIB,
         max_partition_fetch_bytes: int = MIB,
@@ -365,7 +367,7 @@ class Consumer(Closing):
 
     # Records
 
-    def poll(self, timeout: float | None = 0.0) -> list[Record]:
+    def poll(self, timeout: float | None = 0.0) -> list[Record[Key, Value]]:
         """Return the next records, at most max_poll_records; wait for the first one up to `timeout` seconds.
 
         Records of one partition are in the order of their offsets. After an error the positions are as they were: once

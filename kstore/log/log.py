@@ -9,7 +9,7 @@ same directory.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
@@ -32,7 +32,7 @@ from kstore.log.source import FetchData, LogSource, last_batch
 from kstore.log.state.transactions import OpenTransaction, Transactions, open_transactions
 from kstore.record import Record, RecordBatch, RecordSearch
 from kstore.record.decoding import decoded_records, deserializer_of
-from kstore.serializers import Deserializer
+from kstore.serializers import Key, Value
 from kstore.types import (
     MAX_OFFSET,
     OffsetAndTimestamp,
@@ -258,9 +258,9 @@ class Log(Closing):
         isolation: Isolation = "read_uncommitted",
         end_offsets: EndOffsets = "written",
         auto_offset_reset: AutoOffsetReset = "none",
-        key_deserializer: Deserializer | str | None = None,
-        value_deserializer: Deserializer | str | None = None,
-    ) -> Follower[Record]:
+        key_deserializer: Callable[[bytes], Key] | str | None = None,
+        value_deserializer: Callable[[bytes], Value] | str | None = None,
+    ) -> Follower[Record[Key, Value]]:
         """Iterate the records from an offset on as they come, also those that another process appends; see
         kstore.Follower, which can give batches and Arrow record batches too. docs/follow.md says what a follower sees
         of truncation, retention and compaction.
@@ -334,11 +334,11 @@ class Log(Closing):
         *,
         isolation: Isolation = "read_uncommitted",
         verify: Literal["crc", "header"] = "crc",
-        key_deserializer: Deserializer | str | None = None,
-        value_deserializer: Deserializer | str | None = None,
+        key_deserializer: Callable[[bytes], Key] | str | None = None,
+        value_deserializer: Callable[[bytes], Value] | str | None = None,
         on_error: OnError = "raise",
         on_skip: OnSkip | None = None,
-    ) -> Iterator[Record]:
+    ) -> Iterator[Record[Key, Value]]:
         """Iterate the records of [start_offset, end_offset); control batches are skipped.
 
         Args: the offsets default to the log's start and end, and an end after the log's end counts as that; the start

@@ -116,8 +116,8 @@ _ADVICE = {
 }
 
 
-class ProducerSettings(TypedDict, total=False):
-    """The settings of ProducerConfig as the keyword arguments of a Producer, each optional; for type checkers."""
+class UntypedSettings(TypedDict, total=False):
+    """The settings of a Producer but its serializers, which give it its types."""
 
     acks: Acks
     batch_size: int
@@ -130,8 +130,6 @@ class ProducerSettings(TypedDict, total=False):
     delivery_timeout_ms: int
     enable_idempotence: bool | None
     interceptor_classes: Sequence[ProducerInterceptor | type[ProducerInterceptor]]
-    key_serializer: Serializer | str | None
-    value_serializer: Serializer | str | None
     linger_ms: int
     max_block_ms: int
     max_in_flight_requests_per_connection: int
@@ -147,6 +145,13 @@ class ProducerSettings(TypedDict, total=False):
     retry_backoff_max_ms: int
     transaction_timeout_ms: int
     transactional_id: str | None
+
+
+class ProducerSettings(UntypedSettings, total=False):
+    """The settings of ProducerConfig as the keyword arguments of a Producer, each optional; for type checkers."""
+
+    key_serializer: Serializer | str | None
+    value_serializer: Serializer | str | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from threading import TIMEOUT_MAX
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
 
 from kstore._core import (
     ProducerCore,
@@ -46,6 +46,7 @@ from kstore.producer.sending.sender import Sender
 from kstore.producer.sending.store_sink import StoreSink
 from kstore.producer.sink import Metadata
 from kstore.producer.transactions import TransactionManager
+from kstore.serializers import Key, Value
 from kstore.types import MAGIC_V2, OffsetAndMetadata, Time, TopicPartition, time_ms
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from kstore.producer.batches.batch import ProducerBatch
     from kstore.producer.batches.waiting import TransactionalResult
     from kstore.producer.cluster import Node
-    from kstore.producer.config import ProducerSettings
+    from kstore.producer.config import UntypedSettings
     from kstore.producer.sink import Sink
     from kstore.producer.store import ProducerStore
 
@@ -170,13 +171,14 @@ _NS_PER_MS = 1_000_000
 _MS_PER_S = 1000
 
 
-class Producer(ProducerCore):
+class Producer(ProducerCore, Generic[Key, Value]):
     """Sends records from any number of threads to the partitions of a store, or of another sink, in batches.
 
     Records of one partition arrive in the order in which they were sent. As a context manager it closes itself on exit,
     which waits for the records that are not sent yet. So do the close of the store that it writes to, and the exit of
     the interpreter, each for up to delivery_timeout_ms. One that is garbage-collected without close() gives a
-    ResourceWarning, and its thread ends when the records are sent.
+    ResourceWarning, and its thread ends when the records are sent. Producer[K, V] names the types of keys and values,
+    which type checkers know by the serializers, given as callables.
     Args: target: a store opened for writing by kstore.open_store, or a Sink; settings: those of ProducerConfig.
     Attributes: config, transactional_id (None without transactions).
     Raises: TypeError for another target, and for an unknown setting, with the nearest name; TypeError, ValueError for
@@ -187,9 +189,16 @@ class Producer(ProducerCore):
     """
 
     def __init__(
-        self, target: Sink | ProducerStore, *, clock: Clock = SYSTEM_CLOCK, **settings: Unpack[ProducerSettings]
+        self,
+        target: Sink | ProducerStore,
+        *,
+        key_serializer: Callable[[Key], bytes | None] | str | None = None,
+        value_serializer: Callable[[Value], bytes | None] | str | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        **settings: Unpack[UntypedSettings],
     ) -> None:
-        self.config = config = ProducerConfig.of(settings)
+        serializers = {"key_serializer": key_serializer, "value_serializer": value_serializer}
+        self.config = config = ProducerConfig.of({**serializers, **settings})
         self._clock = clock
         self._closed_why: str | None = None
         self._has_ended = False
@@ -257,9 +266,9 @@ class Producer(ProducerCore):
         def send(
             self,
             topic: str,
-            value: Any = None,
+            value: Value | None = None,
             *,
-            key: Any = None,
+            key: Key | None = None,
             headers: Iterable[Header] = (),
             partition: int | None = None,
             timestamp_ms: Time | None = None,

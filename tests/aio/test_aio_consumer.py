@@ -36,8 +36,12 @@ def consumer_of(store, **settings):
 def test_the_settings_are_those_of_the_other_consumer():
     parameters = inspect.signature(kstore.Consumer).parameters
     hints = get_type_hints(kstore.Consumer.__init__, vars(inspect.getmodule(kstore.Consumer)))
+    expected = {name: hints[name] for name in parameters if name not in ("store", "clock", "unknown")}
     settings = get_type_hints(ConsumerSettings)
-    assert settings == {name: hints[name] for name in parameters if name not in ("store", "clock")}
+    assert settings.keys() == expected.keys()
+    # The types of deserializers are those of the consumer's records.
+    differing = {name for name, hint in settings.items() if hint != expected[name]}
+    assert differing == {"key_deserializer", "value_deserializer"}
 
 
 def test_a_poll_returns_records_and_waits_for_further_ones(store):

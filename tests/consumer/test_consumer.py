@@ -758,7 +758,7 @@ def test_read_process_write_does_each_record_once(root):
         ("xyz", "; kstore.Consumer lists them"),
     ],
 )
-@pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])
+@pytest.mark.parametrize("kind", [Consumer, AsyncConsumer], ids=["kstore", "aio"])
 def test_keyword_of_another_client_is_answered_with_what_is_here_in_its_place(store, kind, given, said):
     with pytest.raises(TypeError, match=f"a consumer has no setting '{given}'{said}"):
         kind(store, **{given: "g"})

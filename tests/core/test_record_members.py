@@ -18,7 +18,7 @@ from kstore.types import TimestampType, TopicPartition
 VALUES: dict[str, Any] = {
     "timestamp_type": TimestampType.LOG_APPEND_TIME,
     "key": b"key",
-    "value": [1, 2],
+    "value": bytearray(b"value"),
     "headers": (("h", b""),),
     "topic_partition": TopicPartition("orders", 3),
 }
@@ -62,7 +62,7 @@ def test_objects_of_a_record_are_members_that_the_interpreter_reads_without_a_ca
 
 
 def test_members_of_a_record_keep_their_counts() -> None:
-    value = [b"an object of its own"]
+    value = bytearray(b"an object of its own")
     before = sys.getrefcount(value)
     records = [Record(offset=n, timestamp_ms=2, value=value) for n in range(300)]
     for _ in range(50):

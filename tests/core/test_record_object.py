@@ -81,7 +81,7 @@ def test_key_and_value_that_no_log_can_hold_are_refused_where_the_record_is_made
         made(**{name: "x"})
     with pytest.raises(TypeError, match=f"^{name} must be bytes or None, got int 5$"):
         made(**{name: 5})
-    with pytest.raises(TypeError, match=rf"^{name} must be bytes or None, got list \[0, 1.{{36}}\.\.\.$"):
+    with pytest.raises(TypeError, match=rf"^{name} must be bytes or None, got list \[0, 1.{{35}}\.\.\.$"):
         made(**{name: list(range(99))})
     for buffer in (b"", bytearray(b"x"), memoryview(b"x"), None):
         assert getattr(made(**{name: buffer}), name) == buffer

@@ -28,7 +28,7 @@ from kstore.errors import (
 from kstore.log import FetchData, Log
 from kstore.record import MemoryRecords
 from kstore.store import open_log
-from kstore.types import OffsetAndTimestamp, TimestampType, TopicPartition
+from kstore.types import EARLIEST, LATEST, OffsetAndTimestamp, TimestampType, TopicPartition
 from tests.fakes.counting import CountingEnv
 from tests.making.batches import (
     FIRST_TIMESTAMP_MS,
@@ -435,7 +435,14 @@ def test_message_of_magic_0_behind_batches_of_magic_2_is_read_with_them(tmp_path
         assert log.fetch(3, 1).records == message
 
 
-OUT_OF_RANGE = [-1, 0, 9, END + 1, 2**63 - 1]
+OUT_OF_RANGE = [-3, 0, 9, END + 1, 2**63 - 1]
+
+
+def test_read_begins_at_the_start_and_the_end_by_name(directory: Path) -> None:
+    with open_log(directory) as log:
+        assert [record.offset for record in log.read(EARLIEST)] == [record.offset for record in log.read()]
+        assert [record.offset for record in log.read(EARLIEST, 12)] == [record.offset for record in log.read(None, 12)]
+        assert [*log.read(LATEST)] == [*log.read(LATEST, isolation="read_committed")] == [*log.batches(LATEST)] == []
 
 
 @pytest.mark.parametrize("offset", OUT_OF_RANGE)

@@ -14,8 +14,27 @@ pytestmark = pytest.mark.build
 
 HEAD = """from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
 import kstore
+from kstore import aio, serializers
+from kstore.consumer import ConsumerSettings
 from kstore.producer import ProducerSettings
+
+
+@dataclass
+class Order:
+    number: int
+
+
+def encoded(order: Order) -> bytes:
+    return b"%d" % order.number
+
+
+def decoded(data: bytes) -> Order:
+    return Order(int(data))
+
 
 store = kstore.open_store("root", "a")
 log = kstore.open_log("root/t-0", "a")
@@ -33,6 +52,16 @@ WRONG = {
     'kstore.recover("root", "salvag")': "incompatible type \"Literal['salvag']\"",
     'kstore.verify("root").partitions[0].damages': 'has no attribute "damages"',
     'kstore.recover("root")[0].report.damage': 'has no attribute "damage"',
+    'kstore.Record(value="x")': 'Argument "value" to "Record" has incompatible type "str"; expected "Buffer | None"',
+    "kstore.Producer(store, value_serializer=str.encode).send('t', 5)": 'type "int"; expected "str | None"',
+    'kstore.Consumer(store, group_id="g")': 'Argument "group_id" to "Consumer" has incompatible type "str"; expected',
+    "aio.Producer(store, linger_mss=5)": 'Unexpected keyword argument "linger_mss" for "Producer"',
+    'aio.Consumer(store, group_id="g")': 'Unexpected keyword argument "group_id" for "Consumer"',
+    "kstore.Consumer(store, value_deserializer=serializers.StringDeserializer()).poll()[0].value.no": '"str" has no',
+    "kstore.Consumer(store, key_deserializer=serializers.LongDeserializer()).poll()[0].key.no": '"int" has no attr',
+    "next(log.read(value_deserializer=serializers.UUIDDeserializer())).value.no": '"UUID" has no attr',
+    "next(log.follow(key_deserializer=decoded)).key.no": '"Order" has no attr',
+    "log.offset_for_timestamp('2024')": 'incompatible type "str"; expected "int | datetime"',
 }
 RIGHT = """
 settings: ProducerSettings = {"linger_ms": 5, "acks": "flushed", "value_serializer": "string"}
@@ -44,6 +73,38 @@ log.append(kstore.Record(value=b"v"))
 log.append([kstore.Record(key=b"k", value=b"v", headers=[("h", b"v")])], ack="flushed")
 harmed: bool = not kstore.verify("root", topics=["t"]).is_unharmed
 paths: list[str] = [damage.path for damage in kstore.verify("root").damage]
+reading: ConsumerSettings = {"group": "g", "value_deserializer": "string"}
+anything: kstore.Consumer = kstore.Consumer(store, **reading)
+texts = serializers.StringDeserializer()
+orders = kstore.Consumer(store, topics=["t"], key_deserializer=texts, value_deserializer=decoded)
+same: kstore.Consumer[str, Order] = orders
+for record in orders.poll():
+    name: str = record.key
+    number: int = record.value.number
+    when: datetime | None = record.timestamp
+    topic: str | None = record.topic
+keyed = kstore.Producer(store, key_serializer=str.encode, value_serializer=encoded, linger_ms=0)
+keyed.send("t", Order(5), key="k", timestamp_ms=datetime.now(timezone.utc))
+keyed.send("t", None)
+typed: kstore.Producer[str, Order] = keyed
+plain: kstore.Record = kstore.Record(value=b"v")
+
+
+async def of_tasks() -> list[Order]:
+    async with aio.Consumer(store, topics=["t"], value_deserializer=decoded) as consumer:
+        found: list[kstore.Record[object, Order]] = [*await consumer.poll()]
+        async for record in consumer:
+            found.append(record)
+    async with aio.Producer(store, value_serializer=encoded) as producer:
+        await producer.send("t", Order(1))
+    return [record.value for record in found]
+
+
+def total(records: list[kstore.Record[str, Order]]) -> int:
+    return sum(record.value.number for record in records)
+
+
+print(total(orders.poll()))
 refused = [one.refusal for one in kstore.recover("root", "point_in_time", dry_run=True) if one.report is None]
 """
 
