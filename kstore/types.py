@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import Final, Literal, NamedTuple, TypeAlias, overload
 from uuid import UUID
 
-from kstore.errors import checked_int
+from kstore.errors import LEAST_INT64, checked_int
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
@@ -134,31 +134,32 @@ class TimestampOffset(NamedTuple):
 
 
 @overload
-def time_ms(name: str, time: None, *, rounds_up: bool = True) -> None: ...
+def time_ms(name: str, time: None, *, rounds_up: bool = True, least: int = LEAST_INT64) -> None: ...
 
 
 @overload
-def time_ms(name: str, time: Time, *, rounds_up: bool = True) -> int: ...
+def time_ms(name: str, time: Time, *, rounds_up: bool = True, least: int = LEAST_INT64) -> int: ...
 
 
-def time_ms(name: str, time: Time | None, *, rounds_up: bool = True) -> int | None:
+def time_ms(name: str, time: Time | None, *, rounds_up: bool = True, least: int = LEAST_INT64) -> int | None:
     """Return a time in milliseconds since 1970 (UTC).
 
     Args: name: of the argument; rounds_up: the microseconds of a datetime, so that the timestamps of records are
         compared as if with the time itself; False to round down, as a record's timestamp is.
-    Raises: ValueError for a datetime without a time zone, which is another time in each zone, and for an int of more
-        than 64 bits; TypeError for anything else.
+    Raises: ValueError for a datetime without a time zone, which is another time in each zone, and for a number below
+        `least` or of more than 64 bits; TypeError for anything else.
     """
     if time is None:
         return None
     if not isinstance(time, datetime):
-        return checked_int(name, time)
+        return checked_int(name, time, least=least)
     if time.utcoffset() is None:
         raise ValueError(
             f"{name} must have a time zone, got the datetime {time.isoformat()} without one: "
             "for UTC, .replace(tzinfo=datetime.timezone.utc)"
         )
-    return -((_EPOCH - time) // _MILLISECOND) if rounds_up else (time - _EPOCH) // _MILLISECOND
+    number = -((_EPOCH - time) // _MILLISECOND) if rounds_up else (time - _EPOCH) // _MILLISECOND
+    return checked_int(name, number, least=least)
 
 
 def datetime_of(timestamp_ms: int) -> datetime | None:

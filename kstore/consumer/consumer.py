@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from math import inf
-from typing import TYPE_CHECKING, Generic
+from typing import Generic, NoReturn
 from weakref import WeakSet
 
 from kstore.config import MAX_INT32, MIB
@@ -41,9 +41,6 @@ from kstore.record.decoding import decoded_records, deserializer_of
 from kstore.serializers import Key, Value
 from kstore.store.store import Store, WritableStore, open_store
 from kstore.types import EARLIEST, LATEST, MAX_OFFSET, Ack, OffsetAndMetadata, TopicPartition
-
-if TYPE_CHECKING:
-    from typing_extensions import Never
 
 _MS_PER_S = 1000
 # How many partitions keep a read open between polls: each has a chunk of its file and a decompressed batch in memory.
@@ -189,7 +186,7 @@ class Consumer(Closing, Generic[Key, Value]):
         fetch_max_bytes: int = 50 * MIB,
         max_partition_fetch_bytes: int = MIB,
         clock: Clock = SYSTEM_CLOCK,
-        **unknown: Never,
+        **unknown: NoReturn,
     ) -> None:
         check_settings(unknown)
         if not isinstance(store, Store | WritableStore):

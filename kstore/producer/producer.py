@@ -712,8 +712,7 @@ def _checked(record: ProducerRecord) -> ProducerRecord:
     if not isinstance(topic, str):
         raise TypeError(f"topic must be a str, got {topic!r} ({type(topic).__name__})")
     if timestamp_ms is not None:
-        timestamp_ms = time_ms("timestamp_ms", timestamp_ms, rounds_up=False)
-        checked_int("timestamp_ms", timestamp_ms, least=0)
+        timestamp_ms = time_ms("timestamp_ms", timestamp_ms, rounds_up=False, least=0)
     return record._replace(partition=_checked_partition(record.partition), timestamp_ms=timestamp_ms)
 
 

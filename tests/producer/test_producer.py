@@ -9,6 +9,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,12 @@ BAD_ARGUMENTS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "partition 2^70": ({"partition": 2**70}, ValueError, f"partition {INT32} {2**70}"),
     "partition 0.0": ({"partition": 0.0}, TypeError, r"partition must be an int, got 0.0 \(float\)"),
     "partition True": ({"partition": True}, TypeError, r"partition must be an int, got True \(bool\)"),
+    "naive time": ({"timestamp_ms": datetime(2024, 5, 1)}, ValueError, "timestamp_ms must have a time zone"),
+    "time before 1970": (
+        {"timestamp_ms": datetime(1969, 12, 31, 23, tzinfo=timezone.utc)},
+        ValueError,
+        "timestamp_ms must be from 0 to 9223372036854775807, got -3600000",
+    ),
     "callback": ({"on_delivery": 5}, TypeError, r"on_delivery must be callable or None, got 5 \(int\)"),
     "falsy callback": ({"on_delivery": ()}, TypeError, r"on_delivery must be callable or None, got \(\) \(tuple\)"),
     "headers 5": ({"headers": 5}, TypeError, r"headers must be pairs of str and bytes or None, got 5 \(int\)"),
@@ -269,6 +276,20 @@ def test_argument_that_no_record_can_have_is_refused_at_once(
         producer.flush(WAIT_S)
     assert sorted(future.result(0).offset for future in futures[:2]) == [0, 1]
     assert all(future.exception(0) is None for future in futures)
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_time_of_a_record_may_be_a_datetime_with_a_zone(store: WritableStore, way: dict[str, Any]) -> None:
+    east = timezone(timedelta(hours=2))
+    with Producer(store, **way) as producer:
+        if producer.transactional_id:
+            producer.init_transactions()
+            producer.begin_transaction()
+        time = datetime(1970, 1, 1, 2, 0, 0, 7_999, tzinfo=east)
+        futures = [producer.send(TOPIC, b"", partition=0, timestamp_ms=time) for _ in range(2)]
+        if producer.transactional_id:
+            producer.commit_transaction()
+    assert [future.result(0).timestamp_ms for future in futures] == [7, 7]
 
 
 @pytest.mark.parametrize("timestamp_ms", [2**63 - 1, np.int64(7)], ids=["2^63 - 1", "numpy"])
