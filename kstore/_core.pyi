@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from types import ModuleType
+from types import GenericAlias, ModuleType
 from typing import Any, ClassVar, Final, Generic, Literal, Protocol, final
 
 from typing_extensions import Buffer, Self, TypeVar, disjoint_base
@@ -170,6 +170,7 @@ class Record(Generic[_Key, _Value]):
     @property
     def timestamp(self) -> datetime | None: ...
     def __replace__(self, /, **changes: Any) -> Record[Any, Any]: ...
+    def __class_getitem__(cls, item: Any) -> GenericAlias: ...
     def __hash__(self) -> int: ...
     def __eq__(self, value: object, /) -> bool: ...
 

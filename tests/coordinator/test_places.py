@@ -106,6 +106,17 @@ def test_the_first_partitions_of_a_cluster_s_topic_do_not_take_a_group_of_anothe
         assert [store.log(OFFSETS, number).log_end_offset for number in (3, 7)] == [0, 1]
 
 
+def test_one_partition_of_a_cluster_s_topic_does_not_take_a_group_of_another_one(root: Path) -> None:
+    """One of fifty looks as the one that kstore makes."""
+    keep(root, OFFSETS, {0})
+    (root / TOPIC_SETTINGS).unlink()
+    with open_store(root, "a") as store:
+        with pytest.raises(UnknownTopicOrPartitionError, match="partition 0 if .* and in 13 if it has 50"):
+            commit(store, name_in(13), 1)
+        commit(store, name_in(0), 1)
+        assert store.log(OFFSETS, 0).log_end_offset == 1
+
+
 def test_the_metadata_of_the_cluster_says_how_many_partitions_there_are(tmp_path: Path) -> None:
     source, root = unpack("main-4.4.0", "trees") / "data", tmp_path / "root"
     for name in ("__cluster_metadata-0", f"{OFFSETS}-0"):

@@ -170,6 +170,7 @@ def test_setting_that_resembles_none_is_answered_with_where_they_are_listed() ->
         ("bootstrap.servers", "there is no broker to connect to, the store is the first argument"),
         ("queue.buffering.max.ms", "did you mean 'linger_ms'"),
         ("max_batch_size", "did you mean 'batch_size'"),
+        ("message.timeout.ms", "did you mean 'delivery_timeout_ms'"),
     ],
 )
 def test_setting_of_another_client_is_answered_with_what_is_here_in_its_place(given: str, said: str) -> None:

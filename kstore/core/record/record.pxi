@@ -322,8 +322,17 @@ cdef int refuse_content(str name, content) except -1:
 
 def with_content(Record record not None, key, value):
     """Return a copy of a record with another key and value, which may be of any type."""
-    return _record_of(record.offset, record.timestamp_ms, record.timestamp_type, key, value, record.headers,
-                      record.topic_partition, record.sequence, record.is_control)
+    cdef Record made = Record.__new__(Record)
+    made.offset = record.offset
+    made.timestamp_ms = record.timestamp_ms
+    made.timestamp_type = record.timestamp_type
+    made.key = key
+    made.value = value
+    made.headers = record.headers
+    made.topic_partition = record.topic_partition
+    made.sequence = record.sequence
+    made.is_control = record.is_control
+    return made
 
 
 def _record_of(offset, timestamp_ms, timestamp_type, key, value, headers, topic_partition, sequence, is_control):
