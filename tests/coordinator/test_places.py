@@ -111,7 +111,7 @@ def test_one_partition_of_a_cluster_s_topic_does_not_take_a_group_of_another_one
     keep(root, OFFSETS, {0})
     (root / TOPIC_SETTINGS).unlink()
     with open_store(root, "a") as store:
-        with pytest.raises(UnknownTopicOrPartitionError, match="partition 0 if .* and in 13 if it has 50"):
+        with pytest.raises(UnknownTopicOrPartitionError, match=r"partition 0 if .* and in 13 if it has 50"):
             commit(store, name_in(13), 1)
         commit(store, name_in(0), 1)
         assert store.log(OFFSETS, 0).log_end_offset == 1
