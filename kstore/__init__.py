@@ -135,6 +135,7 @@ if TYPE_CHECKING:
     from kstore.store import RecoveredPartition as RecoveredPartition
     from kstore.store import Store as Store
     from kstore.store import StoreCollector as StoreCollector
+    from kstore.store import Table as Table
     from kstore.store import TransactionsReport as TransactionsReport
     from kstore.store import UndecidedTransaction as UndecidedTransaction
     from kstore.store import VerificationReport as VerificationReport
@@ -282,6 +283,7 @@ _ROOMS = {
         "RecoveredPartition",
         "Store",
         "StoreCollector",
+        "Table",
         "TransactionsReport",
         "UndecidedTransaction",
         "VerificationReport",

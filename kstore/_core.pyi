@@ -369,11 +369,17 @@ class OffsetMap:
     entry_count: int
     most_entries: int
     latest_offset: int
+    memory_bytes: int
+    size_in_bytes: int
     def __init__(self, *, memory_bytes: int, load_factor: float, secret: Buffer) -> None: ...
+    def grow(self, *, memory_bytes: int, load_factor: float) -> None: ...
     def put(self, key: Buffer, offset: int) -> bool: ...
     def get(self, key: Buffer) -> int: ...
+    def remove(self, key: Buffer) -> bool: ...
+    def remove_below(self, offset: int) -> None: ...
     def pass_to(self, offset: int) -> None: ...
 
+def count_keys(maps: Iterable[OffsetMap]) -> int: ...
 def siphash128(data: Buffer, key: Buffer) -> bytes: ...
 
 @final
@@ -384,17 +390,21 @@ class CompactionPass:
         *,
         aborted: Iterable[tuple[int, int, int]],
         decompress: Callable[..., Buffer],
-        compress: Callable[[int, bytes, int], Buffer],
-        now_ms: int,
-        delete_retention_ms: int,
+        compress: Callable[[int, bytes, int], Buffer] | None = None,
+        now_ms: int = 0,
+        delete_retention_ms: int = 0,
         start_offset: int,
-        high_watermark: int,
+        high_watermark: int = ...,
         max_batch_bytes: int = ...,
         max_decompressed_bytes: int = ...,
         only_looks: bool = ...,
+        removes_tombstones: bool = ...,
+        end_offset: int = ...,
     ) -> None: ...
     is_full: bool
+    is_past_end: bool
     position: int
+    last_position: int
     keyless: tuple[int, int | None]
     totals: tuple[int, int, int, int, int]
     def set_last_records(self, records: Iterable[tuple[int, int, int]]) -> None: ...

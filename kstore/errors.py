@@ -552,10 +552,10 @@ class SchemaNotFoundError(SchemaError):
 
 
 class MemoryLimitError(UnsupportedError):
-    """The bytes may be valid, but one record would exceed a memory limit of the configuration.
+    """The bytes may be valid, but one record, or the keys of a table, would exceed a memory limit.
 
-    Attributes: offset (that of the record, None if unknown), option (the name of the LogConfig setting to raise, None
-    if there is none), limit and found (bytes).
+    Attributes: offset (that of the record, None if unknown), option (the name of the LogConfig setting to raise, or
+    max_bytes of a table; None if there is none), limit and found (bytes).
     """
 
     def __init__(

@@ -294,6 +294,14 @@ class DirectorySource:
             return LogReplacedError(f"{error.path} was removed while it was read: open the log again", path=error.path)
         return change_that_caused(error, listed, config=self.context.config, env=self.env)
 
+    def state(self) -> object:
+        self._check_open()
+        if self.env.is_high_latency:
+            return None
+        segments = self._listing.segments
+        last = self.env.stat(segments[-1].path, follow_symlinks=False) if segments else None
+        return self.env.stat(self.context.directory), last
+
     def refresh(self, *, keeps_known: bool = True) -> bool:
         """List the directory again unless nothing has changed in it; return False if no .log has.
 

@@ -23,7 +23,7 @@ from kstore.log.files.durable_point import DurablePointFile
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.following.follower import Feed, Follower, checked_timeout, records_of
 from kstore.log.following.partitions import OneLog
-from kstore.log.following.tail import AutoOffsetReset, EndOffsets, FollowOptions, LogTail
+from kstore.log.following.tail import AutoOffsetReset, EndOffsets, FollowOptions, LogTail, ReadRound
 from kstore.log.plan import DEFAULT_PLAN_BYTES, THREAD_RANGE_BYTES, ScanRange
 from kstore.log.reads import Isolation, LogEnd, Reads
 from kstore.log.segment.segment import LogSegment
@@ -286,9 +286,17 @@ class Log(Closing):
         self._source.notify(arrivals)
 
     def _tail(
-        self, from_offset: int | None, *, options: FollowOptions, arrivals: Arrivals | None = None
+        self,
+        from_offset: int | None,
+        *,
+        options: FollowOptions,
+        arrivals: Arrivals | None = None,
+        read: ReadRound | None = None,
     ) -> tuple[LogTail, Arrivals]:
-        """Return what a follower of this log reads, and what wakes it: `arrivals`, if it follows other logs too."""
+        """Return what a follower of this log reads, and what wakes it: `arrivals`, if it follows other logs too.
+
+        Args: read: as in LogTail.
+        """
         options.check()
         sees_root = options.end_offsets != "written"
         source, history, waking = self._source.followed(arrivals, sees_root=sees_root)
@@ -300,6 +308,7 @@ class Log(Closing):
             options=options,
             flushed_offset=lambda: log.flushed_offset,
             is_owner=log is not self,
+            read=read,
         )
         return tail, waking
 

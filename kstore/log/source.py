@@ -178,6 +178,15 @@ class LogSource(Protocol):
         """Raise LogReplacedError if a change of the files caused an error of a read, else do nothing."""
         ...
 
+    def state(self) -> object:
+        """Return what is not equal to an earlier state if the log may have changed since.
+
+        Of a directory, that leaves out what removes as many bytes as it adds, or files, within the tick of its clock,
+        and the root's checkpoints. Always None for one in a store where each look is a request.
+        Cost: two stats; none for a log that this process writes.
+        """
+        ...
+
     def refresh(self, *, keeps_known: bool) -> bool:
         """See what was appended, removed or written again; return whether it may be anything.
 

@@ -3,6 +3,7 @@
 from kstore.store.checks import VerificationReport, recover, verify
 from kstore.store.opening import open_log
 from kstore.store.store import Store, WritableStore, open_store
+from kstore.store.table import Table
 from kstore.store.transactions import (
     PlannedMarker,
     TransactionsReport,
@@ -22,6 +23,7 @@ __all__ = [
     "RecoveredPartition",
     "Store",
     "StoreCollector",
+    "Table",
     "TransactionsReport",
     "UndecidedTransaction",
     "VerificationReport",

@@ -24,8 +24,9 @@ from kstore.log.log import Log
 from kstore.log.reads import Isolation
 from kstore.record import Record
 from kstore.record.decoding import deserializer_of
-from kstore.serializers import Deserializer
+from kstore.serializers import Deserializer, Serializer
 from kstore.store.settings.cluster import read_cluster_facts
+from kstore.store.table import DEFAULT_TABLE_BYTES, Table, TopicLogs
 from kstore.types import TopicPartition
 
 _SomeLog = TypeVar("_SomeLog", bound=Log)
@@ -34,14 +35,15 @@ _SomeLog = TypeVar("_SomeLog", bound=Log)
 class OpenLogs(ABC, Generic[_SomeLog]):
     """The partitions of a root, and the logs of those that were opened.
 
-    Attributes: directories; partitions (by topic and number, replaced as a whole by publish); logs, the closed ones
-        included.
+    Attributes: directories; partitions (by topic and number, replaced as a whole by publish); version (another number
+        after each publish); logs, the closed ones included.
     Threads: requires the mutex of the store; partitions may be read without it.
     """
 
     def __init__(self, root: str, env: Env) -> None:
         self.root = root
         self._env = env
+        self.version = 0
         self.logs: dict[TopicPartition, _SomeLog] = {}
         self.directories = {directory.topic_partition: directory for directory in partitions_of_root(root, env)}
         self.publish()
@@ -66,6 +68,7 @@ class OpenLogs(ABC, Generic[_SomeLog]):
     def publish(self) -> None:
         """List in `partitions` those that have a directory now."""
         self.partitions = tuple(sorted(self.directories))
+        self.version += 1
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -248,6 +251,43 @@ class RootLogs(Closing, Generic[_SomeLog]):
         feed = Feed(parts, arrivals, timeout_s=timeout_s, clock=self._env)
         return Follower(feed, convert, config=self._config)
 
+    def table(
+        self,
+        topic: str,
+        *,
+        key_deserializer: Deserializer | str | None = None,
+        value_deserializer: Deserializer | str | None = None,
+        key_serializer: Serializer | str | None = None,
+        isolation_level: Isolation = "read_committed",
+        max_bytes: int = DEFAULT_TABLE_BYTES,
+    ) -> Table:
+        """Return the newest value of each key of a topic as a read-only mapping, which follows the topic; see
+        kstore.Table. The topic need not be compacted.
+
+        Args: the deserializers: as in Log.read, for what the mapping returns; key_serializer: makes bytes of the keys
+            that are looked up; None for that of a key_deserializer that is given by name, or else for bytes;
+            isolation_level: "read_committed" leaves out aborted transactions, and those that are not decided yet;
+            max_bytes: of memory for all partitions, at least 65,536: 32 to 64 bytes a key.
+        Raises: LogNotFoundError if there is no such topic; MemoryLimitError if its keys do not fit; ValueError,
+            TypeError for other arguments; as Log.read.
+        Cost: a compiled pass over the topic; no object for a record.
+        """
+
+        def find() -> dict[TopicPartition, PartitionDirectory]:
+            self._look_at_root()
+            tokens = {name: self.incarnation(*name) for name in self.partitions if name.topic == topic}
+            return {name: directory for name, directory in tokens.items() if directory is not None}
+
+        logs = TopicLogs(self.root, topic, find, self._followed_log, self._root_state, self._env)
+        return Table(
+            logs,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            key_serializer=key_serializer,
+            isolation_level=isolation_level,
+            max_bytes=max_bytes,
+        )
+
     def _new_arrivals(self) -> Arrivals:
         """Return what wakes a reader of several logs when partitions are added or deleted, and when Log._notify has
         something to tell it. The caller closes it.
@@ -268,6 +308,17 @@ class RootLogs(Closing, Generic[_SomeLog]):
     @abstractmethod
     def _followed_log(self, directory: PartitionDirectory) -> Log:
         """Return a log to follow."""
+
+    @abstractmethod
+    def _look_at_root(self) -> None:
+        """Take up the partitions that another process added or deleted.  Raises: LogClosedError."""
+
+    @abstractmethod
+    def _root_state(self) -> object:
+        """Return what is not equal to an earlier state if there may be other partitions, or other checkpoints.
+
+        Raises: LogClosedError.  Cost: a stat; none for the writer of the root, nor where each look is a request.
+        """
 
     def _directory(self, topic_partition: TopicPartition) -> PartitionDirectory:
         with self._mutex:

@@ -210,6 +210,13 @@ class Store(RootLogs[Log]):
     def _followed_log(self, directory: PartitionDirectory) -> Log:
         return self._logs.open(directory)
 
+    def _look_at_root(self) -> None:
+        self.look_again()
+
+    def _root_state(self) -> object:
+        self._check_open()
+        return None if self._env.is_high_latency else self._env.stat(self.root)
+
 
 class WritableStore(RootLogs[WritableLog]):
     """A log.dirs root with its only writer. A log is opened when it is first requested.
@@ -505,6 +512,13 @@ class WritableStore(RootLogs[WritableLog]):
 
     def _followed_log(self, directory: PartitionDirectory) -> Log:
         return self.log(*directory.topic_partition)
+
+    def _look_at_root(self) -> None:
+        self._check_open()
+
+    def _root_state(self) -> object:
+        self._check_open()
+        return self._logs.version
 
     def _check_writable(self) -> None:
         self._check_open()

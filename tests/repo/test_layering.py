@@ -65,7 +65,7 @@ WINGS = {
         "cluster, store < partitioner < batches < interceptors, metrics, sink < append_columns < config < transactions"
         " < sending < producer"
     ),
-    "store": "metadata < settings < upkeep < opening, root < logs < topics < store < checks, transactions",
+    "store": "metadata < settings < upkeep, table < opening, root < logs < topics < store < checks, transactions",
     "arrow": "columns, frames < assembler < decoding < log_batches, scans, packing",
     "values": (
         "decoded, registry < sources, header_ids, plain < primitives, providers, reading < avro, json_format, protobuf"

@@ -221,6 +221,10 @@ cdef struct Compaction:
     ContentRoom room
     PassTotals totals
     bint only_looks           # map_keys looks for records without a key, and maps nothing
+    bint removes_tombstones   # map_keys removes a key whose value is null
+    bint is_past_end          # map_keys met a batch that ends at end_offset or above
+    int64_t end_offset
+    int64_t last_position     # of the last batch that was mapped, -1 for none
     int64_t keyless_count     # records without a key that were met for the map, or that the filter dropped
     int64_t first_keyless     # the offset of the first of them
 
@@ -258,6 +262,7 @@ cdef inline void note_keyless(Compaction* k, const KeyedRecord* r) noexcept nogi
 
 cdef Status map_content(Compaction* k, ContentCursor* c, const Header* h, Problem* problem) noexcept nogil:
     cdef KeyedRecord block[KEY_BLOCK]
+    cdef int64_t keyless_before = k.keyless_count
     cdef int found, i
     while True:
         if read_keyed(c, h, block, &found, problem) != OK:
@@ -273,8 +278,13 @@ cdef Status map_content(Compaction* k, ContentCursor* c, const Header* h, Proble
                 note_keyless(k, block + i)
             if block[i].key_size < 0 or k.only_looks:
                 continue
-            if not put_offset(k.map, block[i].low, block[i].high, block[i].offset):
+            if k.removes_tombstones and not block[i].has_value:
+                remove_offset(k.map, block[i].low, block[i].high)
+            elif not put_offset(k.map, block[i].low, block[i].high, block[i].offset):
                 k.latest_offset = max(k.latest_offset, block[i].offset - 1)
+                if k.removes_tombstones:
+                    # The batch is mapped again, from its first record, once the map has grown.
+                    k.keyless_count = keyless_before
                 k.is_full = True
                 return OK
 
@@ -643,6 +653,9 @@ cdef PassStop pass_chunk(Compaction* k, const uint8_t* chunk, int64_t chunk_size
         p = chunk + at
         if not check_next(&k.w, p, h, problem):
             return PASS_FAILED
+        if maps and h.base_offset + h.last_offset_delta >= k.end_offset:
+            k.is_past_end = True
+            return CHUNK_DONE
         if h.size > chunk_size - at:
             return CHUNK_DONE
         if content == NULL and check_stored_crc(p, h, problem) != OK:
@@ -661,6 +674,7 @@ cdef PassStop pass_chunk(Compaction* k, const uint8_t* chunk, int64_t chunk_size
             return stop
         if maps:
             k.latest_offset = max(k.latest_offset, h.base_offset + h.last_offset_delta)
+            k.last_position = k.w.position
         pass_batch_of(&k.w, p)
         if stop == WANTS_PAYLOAD:
             return stop
@@ -694,8 +708,11 @@ cdef class CompactionPass:
         (codec, payload, ...) -> bytes, for codecs that the core does not know; now_ms, delete_retention_ms: a tombstone
         or a marker of a transaction without data gets the sum as its delete horizon; start_offset: keys below it are
         not mapped; high_watermark: the batch that ends there stays, if need be without records, so that the end of the
-        log is known (KAFKA-17076, KAFKA-20452); only_looks: map_keys maps nothing.
-    Attributes: keyless; is_full (map_keys stopped because the map is), position (of the next batch).
+        log is known (KAFKA-17076, KAFKA-20452); only_looks: map_keys maps nothing; removes_tombstones: map_keys removes
+        keys with a null value, and may be called again once a full map has grown; end_offset: map_keys takes the
+        batches that end below it.
+    Attributes: keyless; is_full (map_keys stopped because the map is), is_past_end (it stopped at end_offset), position
+        (of the next batch), last_position (of the last batch that was mapped, -1 for none).
     Threads: not safe; the GIL is released.  Source: Kafka Cleaner.cleanInto, MemoryRecords.filterTo.
     """
 
@@ -709,9 +726,10 @@ cdef class CompactionPass:
     cdef object path
     cdef int64_t max_batch_bytes
 
-    def __cinit__(self, OffsetMap offset_map, *, aborted, decompress, compress, int64_t now_ms,
-                  int64_t delete_retention_ms, int64_t start_offset, int64_t high_watermark,
-                  int64_t max_batch_bytes=INT32_MAX, int64_t max_decompressed_bytes=INT32_MAX, bint only_looks=False):
+    def __cinit__(self, OffsetMap offset_map, *, aborted, decompress, compress=None, int64_t now_ms=0,
+                  int64_t delete_retention_ms=0, int64_t start_offset, int64_t high_watermark=INT64_MAX,
+                  int64_t max_batch_bytes=INT32_MAX, int64_t max_decompressed_bytes=INT32_MAX, bint only_looks=False,
+                  bint removes_tombstones=False, int64_t end_offset=INT64_MAX):
         memset(&self.k, 0, sizeof(Compaction))
         if offset_map is None:
             raise TypeError("offset_map must be an OffsetMap, got None")
@@ -724,7 +742,8 @@ cdef class CompactionPass:
         self.k.now_ms = now_ms
         self.k.new_horizon_ms = min(now_ms, INT64_MAX - delete_retention_ms) + delete_retention_ms
         self.k.start_offset, self.k.high_watermark = start_offset, high_watermark
-        self.k.only_looks = only_looks
+        self.k.only_looks, self.k.removes_tombstones = only_looks, removes_tombstones
+        self.k.end_offset, self.k.last_position = end_offset, -1
         self.k.max_decompressed_bytes, self.max_batch_bytes = max_decompressed_bytes, max_batch_bytes
 
     def __dealloc__(self):
@@ -739,7 +758,11 @@ cdef class CompactionPass:
     @property
     def is_full(self): return bool(self.k.is_full)
     @property
+    def is_past_end(self): return bool(self.k.is_past_end)
+    @property
     def position(self): return self.k.w.position
+    @property
+    def last_position(self): return self.k.last_position
 
     @property
     def keyless(self):
@@ -782,6 +805,7 @@ cdef class CompactionPass:
         Raises: CorruptRecordError, InvalidRecordError, UnsupportedMagicError, DecompressionError for damage;
             MemoryError.
         """
+        self.k.is_full = False
         self.run(chunk, position, True)
         if not self.k.only_looks:
             self.map.latest_offset = max(self.map.latest_offset, self.k.latest_offset)

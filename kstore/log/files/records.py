@@ -516,7 +516,7 @@ class SegmentRecords:
             UnsupportedMagicError. The CRC is not checked otherwise.
         """
         reader = ChunkReader(
-            lambda size, *, position: self._read_before(anchor, size, position=position),
+            lambda size, *, position: self.read_before(anchor, size, position=position),
             end_position=end_position,
             first_bytes=min(HEADER_CHUNK_BYTES, self._config.read_chunk_bytes),
             most_bytes=self._config.read_chunk_bytes,
@@ -538,8 +538,11 @@ class SegmentRecords:
             position += header.size_in_bytes
             least_offset = header.last_offset + 1
 
-    def _read_before(self, anchor: BatchPlace | None, size: int, *, position: int) -> bytes:
-        """Return bytes as read_bytes does, from the history of a later batch."""
+    def read_before(self, anchor: BatchPlace | None, size: int, *, position: int) -> bytes:
+        """Return bytes as read_bytes does, from the history of a later batch.
+
+        Args: anchor: as in read_batches.
+        """
         data = self.read_bytes(size, position=position)
         if anchor is not None:
             self.check_anchor(anchor)

@@ -63,11 +63,17 @@ class PendingBatch(NamedTuple):
     start_offset: int
 
 
+# Reads [start, end) of a log.
+ReadRound: TypeAlias = Callable[[Reads, int, int], Iterator[RecordBatch]]
+
+
 class LogTail:
     """Reads the batches of a log from an offset on, as far as there are any, each once.
 
-    Args: flushed_offset: returns that of the log; is_owner: whether close() closes the log.
-    Attributes: topic_partition, path, position (the offset that is read next).
+    Args: flushed_offset: returns that of the log; is_owner: whether close() closes the log; read: reads
+        [start, end) of the log in its own way, and yields batches of it in their order, also that which only begins
+        below the end; None for every batch.
+    Attributes: topic_partition, path, source (what it reads), position (the offset that is read next).
     Raises: from the constructor and next_part OffsetOutOfRangeError, LogTruncationError unless the options say where to
         go on; LogReplacedError if the directory was removed or replaced; otherwise as Log.batches.
     Threads: not thread-safe.
@@ -82,9 +88,11 @@ class LogTail:
         options: FollowOptions,
         flushed_offset: Callable[[], int],
         is_owner: bool,
+        read: ReadRound | None = None,
     ) -> None:
         self._reads = reads
-        self._source = source = reads.source
+        self._read_round = self._all_batches if read is None else read
+        self.source = self._source = source = reads.source
         self.topic_partition: TopicPartition = source.context.topic_partition
         self.path: str = source.context.directory
         self._history = history
@@ -183,8 +191,11 @@ class LogTail:
         if max(self.position, self._withheld_offset) >= end:
             self._check_end()
             return not self._history.is_current
-        self._round = self._reads.batches(self.position, end, isolation=self._options.isolation)
+        self._round = self._read_round(self._reads, self.position, end)
         return True
+
+    def _all_batches(self, reads: Reads, start: int, end: int) -> Iterator[RecordBatch]:
+        return reads.batches(start, end, isolation=self._options.isolation)
 
     def _check_end(self) -> None:
         """Raise the error of the damage at which the log seems to end; the next look then reads that place again."""

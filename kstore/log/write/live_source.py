@@ -132,6 +132,12 @@ class LiveSource:
     def knows_its_end(self) -> bool:
         return True
 
+    def state(self) -> object:
+        if self.is_closed:
+            raise closed_error(self.context)
+        counts = self.truncations.count, self.replaced_count
+        return self._local.published, self.log_start_offset, self.last_stable_offset, *counts
+
     def refresh(self, *, keeps_known: bool) -> bool:
         """Return False: what is published is always current."""
         del keeps_known
