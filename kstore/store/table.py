@@ -108,17 +108,17 @@ class _Part:
         Raises: LogReplacedError if some are not in the log any more.
         """
         newest, log = self.newest, self.log
-        left = newest.key_count
+        unseen = newest.key_count
         for record in log.read(None, max(newest.position, log.log_start_offset)):
             if record.key is not None and newest.offset_of(record.key) == record.offset:
-                left -= 1
+                unseen -= 1
                 yield record
         if newest.map is None:
             raise LogClosedError(f"the table of {self.name.topic!r} was closed", path=log.path)
-        if left:
+        if unseen:
             raise LogReplacedError(
-                f"{self.name} in {log.path} changed while a table of it was iterated: {left} of its records are gone; "
-                "begin again",
+                f"{self.name} in {log.path} changed while a table of it was iterated: {unseen} of its records are "
+                "gone; begin again",
                 path=log.path,
             )
 

@@ -215,13 +215,14 @@ class NewestOffsets:
         if any(at >= first and self._files.get(at) != file for at, file in before.items()):
             raise _MapLostError
 
-    def _mapped(self, reads: Reads, start: int, end: int) -> Iterator[RecordBatch]:
+    def _mapped(self, reads: Reads, bounds: tuple[int, int]) -> Iterator[RecordBatch]:
         """Map the keys of [start, end), and yield the last batch of each part that was mapped."""
         watch = reads.source.watch()
-        return watch(lambda: self._map(self._round(reads, start, end)), start, attrgetter("last_offset"))
+        return watch(lambda: self._map(self._round(reads, bounds)), bounds[0], attrgetter("last_offset"))
 
-    def _round(self, reads: Reads, start: int, end: int) -> _Round:
+    def _round(self, reads: Reads, given: tuple[int, int]) -> _Round:
         source = reads.source
+        start, end = given
 
         def find() -> _Round:
             bounds = {"start_offset": start, "end_offset": end}

@@ -63,8 +63,8 @@ class PendingBatch(NamedTuple):
     start_offset: int
 
 
-# Reads [start, end) of a log.
-ReadRound: TypeAlias = Callable[[Reads, int, int], Iterator[RecordBatch]]
+# Reads [start, end) of a log, given as a pair.
+ReadRound: TypeAlias = Callable[[Reads, tuple[int, int]], Iterator[RecordBatch]]
 
 
 class LogTail:
@@ -191,11 +191,11 @@ class LogTail:
         if max(self.position, self._withheld_offset) >= end:
             self._check_end()
             return not self._history.is_current
-        self._round = self._read_round(self._reads, self.position, end)
+        self._round = self._read_round(self._reads, (self.position, end))
         return True
 
-    def _all_batches(self, reads: Reads, start: int, end: int) -> Iterator[RecordBatch]:
-        return reads.batches(start, end, isolation=self._options.isolation)
+    def _all_batches(self, reads: Reads, bounds: tuple[int, int]) -> Iterator[RecordBatch]:
+        return reads.batches(*bounds, isolation=self._options.isolation)
 
     def _check_end(self) -> None:
         """Raise the error of the damage at which the log seems to end; the next look then reads that place again."""
