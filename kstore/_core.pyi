@@ -93,6 +93,15 @@ def read_header(
     max_batch_bytes: int = ...,
     end_position: int = ...,
 ) -> BatchHeader: ...
+def sound_headers(
+    buffer: Buffer,
+    at: int = 0,
+    *,
+    position: int,
+    least_offset: int,
+    next_base_offset: int | None = None,
+    max_batch_bytes: int = ...,
+) -> list[BatchHeader]: ...
 def next_header(
     buffer: Buffer,
     at: int = 0,

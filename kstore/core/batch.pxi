@@ -398,6 +398,49 @@ def check_crc(const uint8_t[::1] buffer, *, int64_t position, path=None):
         raise error_of(&problem, path)
 
 
+# Returns: whether a sound batch is whole at p, with a header that fits there.
+cdef bint is_sound_batch(const uint8_t* p, int64_t available, int64_t max_batch_bytes, int64_t least_offset,
+                         int64_t next_base_offset, Header* h, Problem* problem) noexcept nogil:
+    if check_header(p, available, max_batch_bytes, problem) != OK or entry_size_at(p) > available:
+        return False
+    load_header(p, h)
+    return h.size <= available and check_place(h, least_offset, next_base_offset, problem) == OK \
+        and check_stored_crc(p, h, problem) == OK
+
+
+def sound_headers(const uint8_t[::1] buffer, Py_ssize_t at=0, *, int64_t position, int64_t least_offset,
+                  next_base_offset=None, int64_t max_batch_bytes=INT32_MAX):
+    """Return the BatchHeaders of the sound batches that follow one another from buffer[at] on.
+
+    A batch is sound if read_header, check_place and check_crc accept it after the one before it. The list ends before
+    the first that is not, or that is not whole in the buffer.
+    Args: position: that of buffer[at] in its file, in bytes; the others as for check_place and read_header.
+    Threads: safe; the GIL is released for each batch.
+    """
+    cdef Problem problem
+    cdef Header h
+    cdef BatchHeader header
+    cdef bint is_sound
+    cdef const uint8_t* start = start_of(buffer)
+    cdef int64_t before = INT64_MAX if next_base_offset is None else next_base_offset
+    cdef list headers = []
+    if at < 0 or at > buffer.shape[0]:
+        raise ValueError(f"at must be from 0 to {buffer.shape[0]}, got {at}")
+    while True:
+        start_problem(&problem, position)
+        with nogil:
+            is_sound = is_sound_batch(start + at, buffer.shape[0] - at, max_batch_bytes, least_offset, before, &h, &problem)
+        if not is_sound:
+            return headers
+        header = BatchHeader.__new__(BatchHeader)
+        header.h = h
+        header.position = position
+        headers.append(header)
+        at += h.size
+        position += h.size
+        least_offset = h.base_offset + h.last_offset_delta + 1
+
+
 cdef enum:
     MOST_SIZES = 8
 

@@ -29,8 +29,8 @@ cdef extern from *:
        system. */
     static void ks_release_exported(struct ArrowArray* array) {
         int64_t i;
-        array->release = NULL;
         __atomic_add_fetch(&ks_releasing, 1, __ATOMIC_SEQ_CST);
+        array->release = NULL;
         if (!__atomic_load_n(&ks_is_exiting, __ATOMIC_SEQ_CST)) {
             PyGILState_STATE state = PyGILState_Ensure();
             for (i = 0; i < array->n_children; i++)

@@ -168,9 +168,15 @@ class ForeignThread:
     """A thread of C that releases an array; Python knows nothing of it."""
 
     def __init__(self, array: ArrowArray) -> None:
+        self._array = array
         self._thread = ctypes.c_ulong()
         arguments = ctypes.byref(self._thread), None, ctypes.c_void_p(array.release), ctypes.byref(array)
         assert LIBC.pthread_create(*arguments) == 0
+
+    def wait_for_its_wait(self) -> None:
+        """Return when the thread waits for the GIL, if no other thread of Python may get it meanwhile."""
+        while self._array.release is not None:
+            pass
 
     def join_with_gil(self) -> bool:
         """Wait for its end without releasing the GIL; return False after a second or two."""
@@ -208,8 +214,7 @@ class Held(bytearray):
         print("freed")
 batch = exported(Held(NUMBERS))
 sys.setswitchinterval(100)
-ForeignThread(ArrowArray.from_address(batch.address))
-end = sum(range(3_000_000))
+ForeignThread(ArrowArray.from_address(batch.address)).wait_for_its_wait()
 """
     assert run(program) == "freed\n"
 
@@ -234,8 +239,7 @@ import os, sys, warnings
 from tests.core.test_export import ArrowArray, ForeignThread, NUMBERS, exported
 sys.setswitchinterval(100)
 batch = exported(bytearray(NUMBERS))
-ForeignThread(ArrowArray.from_address(batch.address))
-end = sum(range(3_000_000))
+ForeignThread(ArrowArray.from_address(batch.address)).wait_for_its_wait()
 child = os.fork()
 if child:
     assert os.waitpid(child, 0)[1] == 0

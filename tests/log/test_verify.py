@@ -74,6 +74,17 @@ LAYOUTS = [
 
 
 @pytest.mark.parametrize("deep", [True, False], ids=["deep", "shallow"])
+@pytest.mark.parametrize("value_bytes", [700, 1900, 9000])
+def test_batches_that_are_read_in_parts_have_no_damage(tmp_path: Path, value_bytes: int, deep: bool) -> None:
+    segment = batches(0, 20, records_per_batch=2, value_bytes=value_bytes)
+    directory = write_partition(tmp_path, [segment])
+    with open_log(directory, config=LogConfig(read_chunk_bytes=4096)) as log:
+        verification = verify(log, deep=deep)
+        assert list(verification) == []
+        assert (verification.batch_count, verification.record_count) == (20, 40)
+
+
+@pytest.mark.parametrize("deep", [True, False], ids=["deep", "shallow"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_log_without_damage_has_none(tmp_path: Path, layout: Layout, deep: bool) -> None:
     directory = write_partition(tmp_path, [OLD, ACTIVE], layout=layout)

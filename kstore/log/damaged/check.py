@@ -13,9 +13,9 @@ from kstore._core import (
     RECORD_BATCH_OVERHEAD,
     TIME_INDEX_ENTRY_SIZE,
     BatchHeader,
-    check_crc,
     iterate_records,
     read_header,
+    sound_headers,
     survey_records,
 )
 from kstore.compression import decompress
@@ -66,10 +66,10 @@ class SegmentCheck:
         self._config = config
         self._is_deep = is_deep
         self._size = records.size_in_bytes
-        reader = ChunkReader(
+        self._reader = ChunkReader(
             records.read_bytes, end_position=records.size_in_bytes, first_bytes=config.read_chunk_bytes
         )
-        self._bytes_at = reader.bytes_at
+        self._bytes_at = self._reader.bytes_at
         self._least_offset = records.base_offset
         self.batch_count = 0
         self.record_count = 0
@@ -85,36 +85,52 @@ class SegmentCheck:
         if least_offset is not None:
             self._least_offset = least_offset
         start, base_offset = position, self._least_offset
-        while position < self._size:
-            step = self._sound_step(position)
-            if step is None:
-                path, next_base_offset = self._records.path, self._records.next_base_offset
-                part = FileRange(path, base_offset, start, self._size, next_base_offset)
-                yield from self._steps_around_damage(part, position)
-                return
+        for step in self._sound_run(position, end_position=self._size):
             yield step
             position = step.end_position
+        if position < self._size:
+            path, next_base_offset = self._records.path, self._records.next_base_offset
+            part = FileRange(path, base_offset, start, self._size, next_base_offset)
+            yield from self._steps_around_damage(part, position)
 
-    def _sound_step(self, position: int) -> Step | None:
-        """Return the step over the batch at a position; None if it is damaged, or does not follow the one before it."""
-        try:
-            header: BatchHeader = read_header(
-                self._bytes_at(position, size=RECORD_BATCH_OVERHEAD),
-                position=position,
-                max_batch_bytes=self._config.max_batch_bytes,
-                end_position=self._size,
-            )
-            header.check_place(least_offset=self._least_offset, next_base_offset=self._records.next_base_offset)
-            data = self._bytes_at(position, size=header.size_in_bytes)
-            check_crc(data, position=position)
-        except (CorruptionError, UnsupportedMagicError):
-            return None
-        content = self._check_content(header, data, least_offset=self._least_offset)
-        if content.damage is None:
-            self.batch_count += 1
-            self.record_count += content.record_count
-        self._least_offset = header.last_offset + 1
-        return Step(position, position + header.size_in_bytes, header, content.damage)
+    def _sound_run(self, position: int, *, end_position: int) -> Iterator[Step]:
+        """Walk adjacent batches up to the first that is damaged, or does not follow the one before it."""
+        while position < end_position:
+            headers = self._sound_headers(position)
+            if not headers:
+                return
+            for header in headers:
+                if position >= end_position:
+                    return
+                content = self._check_content(header, least_offset=self._least_offset)
+                if content.damage is None:
+                    self.batch_count += 1
+                    self.record_count += content.record_count
+                self._least_offset = header.last_offset + 1
+                end = position + header.size_in_bytes
+                yield Step(position, end, header, content.damage)
+                position = end
+
+    def _sound_headers(self, position: int) -> list[BatchHeader]:
+        """Return the headers of the sound batches at a position, as far as they are read; none if the first is not
+        sound.
+        """
+        headers = self._sound_headers_read(position, size=RECORD_BATCH_OVERHEAD)
+        if not headers and (header := self._header_at(position)) is not None:
+            headers = self._sound_headers_read(position, size=header.size_in_bytes)
+        return headers
+
+    def _sound_headers_read(self, position: int, *, size: int) -> list[BatchHeader]:
+        """Return these headers after at least `size` bytes were read."""
+        at = self._reader.find(position, size=size)
+        return sound_headers(
+            self._reader.chunk,
+            at,
+            position=position,
+            least_offset=self._least_offset,
+            next_base_offset=self._records.next_base_offset,
+            max_batch_bytes=self._config.max_batch_bytes,
+        )
 
     def _steps_around_damage(self, part: FileRange, position: int) -> Iterator[Step]:
         """Continue the walk over a part of the file at its first fault."""
@@ -153,16 +169,14 @@ class SegmentCheck:
 
     def _sound_steps(self, position: int, *, end_position: int) -> Iterator[Step]:
         """Walk adjacent sound batches."""
-        while position < end_position:
-            step = self._sound_step(position)
-            if step is None:
-                # It was sound a moment ago: the file has changed.
-                yield self._damaged_step(
-                    position, end_position=end_position, header=None, reason="changed while it was read"
-                )
-                return
+        for step in self._sound_run(position, end_position=end_position):
             yield step
             position = step.end_position
+        if position < end_position:
+            # It was sound a moment ago: the file has changed.
+            yield self._damaged_step(
+                position, end_position=end_position, header=None, reason="changed while it was read"
+            )
 
     def divided(self, damage: Damage) -> list[Damage]:
         """Return a damaged range as batches, as far as their sizes show them, without space at the end of the log."""
@@ -216,12 +230,12 @@ class SegmentCheck:
         except (CorruptRecordError, UnsupportedMagicError):
             return None
 
-    def _check_content(self, header: BatchHeader, data: bytes, *, least_offset: int) -> _Content:
+    def _check_content(self, header: BatchHeader, *, least_offset: int) -> _Content:
         if not self._is_deep:
             return _Content(header.record_count or 0, None)
         try:
             records = iterate_records(
-                data,
+                self._bytes_at(header.position, size=header.size_in_bytes),
                 position=header.position,
                 path=self._records.path,
                 topic_partition=self._topic_partition,
@@ -310,6 +324,7 @@ class OffsetIndexCheck:
         self._index = OffsetIndex(file.content, base_offset=file.base_offset, path=file.path)
         self._run = _Run(file.path, OFFSET_INDEX_ENTRY_SIZE)
         self._slot = 0
+        self._entry = self._index.entry(0) if self._index.entry_count else None
         self._last_position = -1
         self._last_good_offset = file.base_offset - 1
         self._waiting: tuple[int, OffsetPosition] | None = None
@@ -317,8 +332,7 @@ class OffsetIndexCheck:
 
     def step(self, step: Step) -> Iterator[Damage]:
         """Process the next step of the walk."""
-        while self._slot < self._index.entry_count:
-            entry = self._index.entry(self._slot)
+        while (entry := self._entry) is not None:
             if entry.position >= self._file.log_size_in_bytes:
                 if not self._file.has_grown:
                     yield from self._run.add(self._slot, f"position {entry.position} is past the end of the log")
@@ -331,6 +345,7 @@ class OffsetIndexCheck:
                 self._last_position = entry.position
                 yield from self._hold_against(step, entry)
             self._slot += 1
+            self._entry = self._index.entry(self._slot) if self._slot < self._index.entry_count else None
         if step.header is not None:
             self._last_offset = step.header.last_offset
 
@@ -387,6 +402,7 @@ class TimeIndexCheck:
         self._entry_count = 1 if len(file.content) == TIME_INDEX_ENTRY_SIZE else self._index.entry_count
         self._run = _Run(file.path, TIME_INDEX_ENTRY_SIZE)
         self._slot = 0
+        self._next = self._entry(0) if self._entry_count else None
         self._last_in_order: TimestampOffset | None = None
         self._largest_timestamp_ms = -1
         self._is_certain = True
@@ -402,8 +418,7 @@ class TimeIndexCheck:
         self._last_offset = step.header.last_offset
         self._largest_timestamp_ms = max(self._largest_timestamp_ms, step.header.max_timestamp_ms)
         self._has_untimed |= step.header.magic == 0
-        while self._slot < self._entry_count:
-            entry = self._entry(self._slot)
+        while (entry := self._next) is not None:
             if not self._is_in_order(entry):
                 reason = f"entry out of order: timestamp {entry.timestamp_ms}, offset {entry.offset}"
                 yield from self._run.add(self._slot, reason)
@@ -418,6 +433,7 @@ class TimeIndexCheck:
             else:
                 self._last_in_order = entry
             self._slot += 1
+            self._next = self._entry(self._slot) if self._slot < self._entry_count else None
 
     def finish(self) -> Iterator[Damage]:
         """Report what only the end of the walk shows, and damage of the file itself."""
