@@ -426,6 +426,27 @@ def test_a_tombstone_that_a_compaction_removed_before_it_was_mapped_removes_its_
     check(table, {b"b": b"2", b"c": b"2"})
 
 
+def test_a_tombstone_that_is_gone_from_a_segment_which_a_truncation_made_the_active_one_removes_its_key(
+    store: WritableStore, reader: kstore.Store
+) -> None:
+    store.change_topic_config("t", {"delete_retention_ms": 0})
+    log = store["t"]
+    put(log, ("a", "1"), ("b", "2"))
+    table = reader.table("t")
+    assert len(table) == 2
+    put(log, ("a", None), ("c", "3"))
+    end = log.log_end_offset
+    for number in range(3):
+        log.roll()
+        put(log, ("d", str(number)))
+        log.compact(is_forced=True)
+    log.truncate_to(end)
+    assert [record.key for record in log] == [b"b", b"c"]
+    assert len(log.segments) == 1
+    assert b"a" not in table
+    check(table, {b"b": b"2", b"c": b"3"})
+
+
 def test_a_log_that_was_closed_by_itself_is_opened_again(store: WritableStore) -> None:
     put(store["t"], ("a", "1"))
     table = store.table("t")

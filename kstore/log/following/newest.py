@@ -209,9 +209,11 @@ class NewestOffsets:
         """
         before, self._files = self._files, _files_of(self.source)
         mapped_end, self._mapped_end = self._mapped_end, self.position
-        if self._isolation == "read_committed" and mapped_end >= max(self._files, default=0):
+        first, active = min(self._files, default=0), max(self._files, default=0)
+        # A truncation can make a cleaned segment the active one.
+        is_known = active in before and before[active] == self._files.get(active)
+        if self._isolation == "read_committed" and is_known and mapped_end >= active:
             return
-        first = min(self._files, default=0)
         if any(at >= first and self._files.get(at) != file for at, file in before.items()):
             raise _MapLostError
 
