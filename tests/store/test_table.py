@@ -275,6 +275,7 @@ def test_a_table_of_uncommitted_records_drops_aborted_ones_that_a_compaction_rem
     check(table, {b"a": b"aborted", b"c": b"aborted"})
     log.roll()
     put(log, ("b", "1"))
+    assert len(table) == 3
     log.compact(is_forced=True)
     assert len(table) == 2
     check(table, {b"a": b"old", b"b": b"1"})
