@@ -23,20 +23,26 @@ cdef extern from *:
     static int ks_releasing = 0;
     static int ks_is_exiting = 0;
 
-    /* May run in any thread, with or without the GIL. private_data is a reference to the object that owns the arrays.
-       A thread that waits for the GIL while the interpreter ends is ended there, inside of the caller's C++, which
-       aborts the process. So nobody waits once the interpreter exits; the memory is then left to the operating
-       system. */
-    static void ks_release_exported(struct ArrowArray* array) {
+    /* Requires: the GIL. private_data is a reference to the object that owns the arrays. */
+    static void ks_drop_references(struct ArrowArray* array) {
         int64_t i;
+        for (i = 0; i < array->n_children; i++)
+            if (array->children[i]->release != NULL) {
+                array->children[i]->release = NULL;
+                ks_drop_references(array->children[i]);
+            }
+        Py_DECREF((PyObject*)array->private_data);
+    }
+
+    /* May run in any thread, with or without the GIL. A thread that waits for the GIL while the interpreter ends is
+       ended there, inside of the caller's C++, which aborts the process. So nobody waits once the interpreter exits; the
+       memory is then left to the operating system. */
+    static void ks_release_exported(struct ArrowArray* array) {
         __atomic_add_fetch(&ks_releasing, 1, __ATOMIC_SEQ_CST);
         array->release = NULL;
         if (!__atomic_load_n(&ks_is_exiting, __ATOMIC_SEQ_CST)) {
             PyGILState_STATE state = PyGILState_Ensure();
-            for (i = 0; i < array->n_children; i++)
-                if (array->children[i]->release != NULL)
-                    array->children[i]->release(array->children[i]);
-            Py_DECREF((PyObject*)array->private_data);
+            ks_drop_references(array);
             PyGILState_Release(state);
         }
         __atomic_sub_fetch(&ks_releasing, 1, __ATOMIC_SEQ_CST);

@@ -204,19 +204,21 @@ def test_threads_that_python_does_not_know_release_arrays() -> None:
         time.sleep(0.001)
 
 
-def test_the_exit_of_the_interpreter_waits_for_a_thread_that_releases() -> None:
-    """The thread waits for the GIL while the main thread exits, and would be ended inside of its C."""
+def test_the_exit_of_the_interpreter_waits_for_all_threads_that_release() -> None:
+    """They wait for the GIL while the main thread exits, and would be ended inside of their C."""
     program = """
 import sys
 from tests.core.test_export import ArrowArray, ForeignThread, NUMBERS, exported
 class Held(bytearray):
     def __del__(self):
         print("freed")
-batch = exported(Held(NUMBERS))
+batches = [exported(Held(NUMBERS)) for _ in range(30)]
 sys.setswitchinterval(100)
-ForeignThread(ArrowArray.from_address(batch.address)).wait_for_its_wait()
+threads = [ForeignThread(ArrowArray.from_address(batch.address)) for batch in batches]
+for thread in threads:
+    thread.wait_for_its_wait()
 """
-    assert run(program) == "freed\n"
+    assert run(program) == 30 * "freed\n"
 
 
 @needs_timed_join
