@@ -38,9 +38,11 @@ cdef extern from *:
        ended there, inside of the caller's C++, which aborts the process. So nobody waits once the interpreter exits; the
        memory is then left to the operating system. */
     static void ks_release_exported(struct ArrowArray* array) {
+        int may_wait;
         __atomic_add_fetch(&ks_releasing, 1, __ATOMIC_SEQ_CST);
+        may_wait = !__atomic_load_n(&ks_is_exiting, __ATOMIC_SEQ_CST);
         array->release = NULL;
-        if (!__atomic_load_n(&ks_is_exiting, __ATOMIC_SEQ_CST)) {
+        if (may_wait) {
             PyGILState_STATE state = PyGILState_Ensure();
             ks_drop_references(array);
             PyGILState_Release(state);
