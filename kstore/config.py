@@ -186,15 +186,21 @@ def config_or_default(config: LogConfig | None) -> LogConfig:
     return config
 
 
+NO_BROKER: Final = "there is no broker to connect to, the store is the first argument"
+_OF_NETWORKS = ("bootstrap_servers", "metadata_broker_list", "security_protocol", "api_version")
+
+
 def unknown_setting(who: str, name: str, known: Iterable[str], *, advice: Mapping[str, str], where: str) -> TypeError:
-    """Return the error for a setting that does not exist, with what to write instead.
+    """Return the error for a setting that does not exist, with what to write instead: the nearest one, or the advice.
 
     Args: who: has the settings; known: their names; advice: what to do in place of a setting that other clients of
-        Kafka have, by its name with underscores; where: the settings are listed.
+        Kafka have, by its name with underscores, besides those of their network; where: the settings are listed.
     """
     asked = name.lower().replace(".", "_").replace("-", "_")
     nearest = get_close_matches(asked, known, n=1)
-    if asked in advice:
+    if asked in _OF_NETWORKS:
+        instead = f": {NO_BROKER}"
+    elif asked in advice:
         instead = f": {advice[asked]}"
     else:
         instead = f": did you mean {nearest[0]!r}?" if nearest else f"; {where} lists them"

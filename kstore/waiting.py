@@ -22,6 +22,19 @@ _Result = TypeVar("_Result")
 CALLS_AHEAD = 64
 # How many calls are remembered before those that have ended are forgotten.
 _FIRST_SUBMITTED = 64
+# What a lock can wait.
+_MOST_SECONDS = 4_000_000
+
+
+def checked_timeout(timeout: float | None) -> float | None:
+    """Return a timeout in seconds, None for none.  Raises: ValueError, TypeError."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise TypeError(f"timeout must be a number of seconds or None, got {timeout!r}")
+    if not 0 <= timeout < _MOST_SECONDS:
+        raise ValueError(f"timeout must be from 0 to {_MOST_SECONDS} seconds, or None, got {timeout}")
+    return float(timeout)
 
 
 class Latch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TypedDict
 
-from kstore.config import unknown_setting
+from kstore.config import NO_BROKER, unknown_setting
 from kstore.env import StrPath
 from kstore.log.following.tail import AutoOffsetReset
 from kstore.log.reads import Isolation
@@ -34,21 +34,11 @@ class ConsumerSettings(UntypedSettings, total=False):
     value_deserializer: Deserializer | str | None
 
 
-_NO_NETWORK = "there is no broker to connect to, the store is the first argument"
 _NO_MEMBERSHIP = "a consumer is in no membership of its group, and reads all partitions that it is given"
 _NO_AUTO_COMMIT = "there is no auto-commit, call commit()"
-# What other clients of Kafka call otherwise, or have and kstore does not.
+# What other consumers of Kafka have, and kstore does not.
 _ADVICE = {
-    "group_id": "did you mean 'group'?",
-    "isolation_level": "did you mean 'isolation'?",
-    "topic": "did you mean 'topics'?",
-    "max_partition_bytes": "did you mean 'max_partition_fetch_bytes'?",
-    "max_records": "did you mean 'max_poll_records'?",
-    "bootstrap_servers": _NO_NETWORK,
-    "metadata_broker_list": _NO_NETWORK,
-    "security_protocol": _NO_NETWORK,
-    "api_version": _NO_NETWORK,
-    "client_id": _NO_NETWORK,
+    "client_id": NO_BROKER,
     "enable_auto_commit": _NO_AUTO_COMMIT,
     "auto_commit_interval_ms": _NO_AUTO_COMMIT,
     "group_instance_id": _NO_MEMBERSHIP,

@@ -32,7 +32,6 @@ from kstore.errors import (
     WakeupError,
     checked_int,
 )
-from kstore.log.following.follower import checked_timeout
 from kstore.log.following.tail import AutoOffsetReset, FollowOptions
 from kstore.log.log import Log
 from kstore.log.reads import Isolation
@@ -41,6 +40,7 @@ from kstore.record.decoding import decoded_records, deserializer_of
 from kstore.serializers import Key, Value
 from kstore.store.store import Store, WritableStore, open_store
 from kstore.types import EARLIEST, LATEST, MAX_OFFSET, Ack, OffsetAndMetadata, TopicPartition
+from kstore.waiting import checked_timeout
 
 _MS_PER_S = 1000
 # How many partitions keep a read open between polls: each has a chunk of its file and a decompressed batch in memory.

@@ -21,7 +21,7 @@ from kstore.errors import KStoreError, OffsetOutOfRangeError, checked_index, che
 from kstore.log.damage import OnError, OnSkip, SkippedRange, SkipReport, skips_damage
 from kstore.log.files.durable_point import DurablePointFile
 from kstore.log.files.names import PartitionDirectory
-from kstore.log.following.follower import Feed, Follower, checked_timeout, records_of
+from kstore.log.following.follower import Feed, Follower, records_of
 from kstore.log.following.partitions import OneLog
 from kstore.log.following.tail import AutoOffsetReset, EndOffsets, FollowOptions, LogTail, ReadRound
 from kstore.log.plan import DEFAULT_PLAN_BYTES, THREAD_RANGE_BYTES, ScanRange
@@ -40,6 +40,7 @@ from kstore.types import (
     TopicPartition,
     time_ms,
 )
+from kstore.waiting import checked_timeout
 
 if TYPE_CHECKING:
     import pyarrow

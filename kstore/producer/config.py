@@ -98,20 +98,12 @@ _LIMITS = {
 }
 _FLAGS = ("enable_idempotence", "partitioner_adaptive_partitioning_enable", "partitioner_ignore_keys")
 _TEXTS = ("client_id", "transactional_id")
-_NO_NETWORK = "there is no broker to connect to, the store is the first argument"
-# What other clients of Kafka call otherwise, or have and kstore does not.
+# What other producers of Kafka call by names that are not near, or have and kstore does not.
 _ADVICE = {
-    "bootstrap_servers": _NO_NETWORK,
-    "metadata_broker_list": _NO_NETWORK,
-    "security_protocol": _NO_NETWORK,
-    "api_version": _NO_NETWORK,
-    "compression_codec": "did you mean 'compression_type'?",
     "queue_buffering_max_ms": "did you mean 'linger_ms'?",
     "queue_buffering_max_kbytes": "did you mean 'buffer_memory', in bytes?",
     "message_timeout_ms": "did you mean 'delivery_timeout_ms'?",
     "message_max_bytes": "did you mean 'max_request_size'?",
-    "max_batch_size": "did you mean 'batch_size'?",
-    "partitioner": "did you mean 'partitioner_class'?",
     "on_delivery": "send() takes on_delivery, for each record",
 }
 

@@ -17,7 +17,7 @@ from kstore.env import ENOENT, Arrivals, Closing, Env, Listeners, join_path
 from kstore.errors import KStoreError, LogClosedError, LogNotFoundError, checked_index
 from kstore.log.files.names import PartitionDirectory, partitions_of_root
 from kstore.log.files.root_files import MetaProperties, read_meta_properties, read_partition_metadata
-from kstore.log.following.follower import Feed, Follower, checked_timeout, records_of
+from kstore.log.following.follower import Feed, Follower, records_of
 from kstore.log.following.partitions import FromOffset, ManyLogs
 from kstore.log.following.tail import AutoOffsetReset, EndOffsets, FollowOptions, LogTail
 from kstore.log.log import Log
@@ -28,6 +28,7 @@ from kstore.serializers import Deserializer, Serializer
 from kstore.store.settings.cluster import read_cluster_facts
 from kstore.store.table import DEFAULT_TABLE_BYTES, Table, TopicLogs
 from kstore.types import TopicPartition
+from kstore.waiting import checked_timeout
 
 _SomeLog = TypeVar("_SomeLog", bound=Log)
 

@@ -36,7 +36,6 @@ from kstore.log.files.root_files import (
     read_meta_properties,
     write_meta_properties,
 )
-from kstore.log.following.follower import checked_timeout
 from kstore.log.log import Log
 from kstore.log.recovery.context import RecoveryMode, check_recovery
 from kstore.log.write.writable_log import WritableLog
@@ -52,6 +51,7 @@ from kstore.store.upkeep.metrics import Metric, StoreMetrics
 from kstore.store.upkeep.removal import removed
 from kstore.store.upkeep.root_listing import RootListing
 from kstore.types import MAX_PARTITION, ZERO_UUID, Time, TopicPartition, time_ms
+from kstore.waiting import checked_timeout
 
 _DEFAULT_NODE_ID = 1
 _MOST_THREADS = 256

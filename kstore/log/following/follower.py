@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     import pyarrow
 
 Item = TypeVar("Item", covariant=True)
-# What a lock can wait.
-_MOST_SECONDS = 4_000_000
 
 
 class Made(NamedTuple):
@@ -404,17 +402,6 @@ class Follower(Closing, Generic[Item]):
         if self._ready:
             raise ValueError("some records of a batch were returned, and the others were not: take them first")
         return Follower(self._feed, convert, config=self._config)
-
-
-def checked_timeout(timeout: float | None) -> float | None:
-    """Return a timeout in seconds, None for none.  Raises: ValueError, TypeError."""
-    if timeout is None:
-        return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        raise TypeError(f"timeout must be a number of seconds or None, got {timeout!r}")
-    if not 0 <= timeout < _MOST_SECONDS:
-        raise ValueError(f"timeout must be from 0 to {_MOST_SECONDS} seconds, or None, got {timeout}")
-    return float(timeout)
 
 
 def records_of(key_deserializer: Deserializer | None, value_deserializer: Deserializer | None) -> Convert:
