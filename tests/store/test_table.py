@@ -409,19 +409,30 @@ def test_an_update_and_a_compaction_between_two_lookups_are_seen(store: Writable
     check(table, {b"a": b"2", b"b": b"3"})
 
 
-def test_a_tombstone_that_a_compaction_removed_before_it_was_mapped_removes_its_key(
-    store: WritableStore, reader: kstore.Store
-) -> None:
+def log_and_table_without_old_tombstones(store: WritableStore, reader: kstore.Store) -> tuple[WritableLog, Table]:
+    """Return a log with two keys, whose tombstones a compaction removes at once, and a table of it."""
     store.change_topic_config("t", {"delete_retention_ms": 0})
     log = store["t"]
     put(log, ("a", "1"), ("b", "2"))
     table = reader.table("t")
     assert len(table) == 2
-    put(log, ("a", None))
+    return log, table
+
+
+def compact_three_times(log: WritableLog, key: str) -> None:
+    """Compact in rounds, each with a new active segment, so that tombstones go."""
     for number in range(3):
         log.roll()
-        put(log, ("c", str(number)))
+        put(log, (key, str(number)))
         log.compact(is_forced=True)
+
+
+def test_a_tombstone_that_a_compaction_removed_before_it_was_mapped_removes_its_key(
+    store: WritableStore, reader: kstore.Store
+) -> None:
+    log, table = log_and_table_without_old_tombstones(store, reader)
+    put(log, ("a", None))
+    compact_three_times(log, "c")
     assert [record.key for record in log if record.value is None] == []
     assert b"a" not in table
     check(table, {b"b": b"2", b"c": b"2"})
@@ -430,17 +441,10 @@ def test_a_tombstone_that_a_compaction_removed_before_it_was_mapped_removes_its_
 def test_a_tombstone_that_is_gone_from_a_segment_which_a_truncation_made_the_active_one_removes_its_key(
     store: WritableStore, reader: kstore.Store
 ) -> None:
-    store.change_topic_config("t", {"delete_retention_ms": 0})
-    log = store["t"]
-    put(log, ("a", "1"), ("b", "2"))
-    table = reader.table("t")
-    assert len(table) == 2
+    log, table = log_and_table_without_old_tombstones(store, reader)
     put(log, ("a", None), ("c", "3"))
     end = log.log_end_offset
-    for number in range(3):
-        log.roll()
-        put(log, ("d", str(number)))
-        log.compact(is_forced=True)
+    compact_three_times(log, "d")
     log.truncate_to(end)
     assert [record.key for record in log] == [b"b", b"c"]
     assert len(log.segments) == 1
