@@ -237,13 +237,15 @@ batch = exported(bytearray(NUMBERS))
 
 def test_a_fork_during_a_release_leaves_a_child_that_exits() -> None:
     program = """
-import os, sys, warnings
+import os, signal, sys
 from tests.core.test_export import ArrowArray, ForeignThread, NUMBERS, exported
 sys.setswitchinterval(100)
 batch = exported(bytearray(NUMBERS))
 ForeignThread(ArrowArray.from_address(batch.address)).wait_for_its_wait()
 child = os.fork()
-if child:
+if not child:
+    signal.alarm(20)
+else:
     assert os.waitpid(child, 0)[1] == 0
     print("child exited")
 """
