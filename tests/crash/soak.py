@@ -240,13 +240,16 @@ class Soak:
         self._period_seconds = period_seconds
 
     def run(self, seconds: float) -> None:
-        """Raises: AssertionError for what is wrong."""
+        """Run for that long, and on until the follower has started to read.
+
+        Raises: AssertionError for what is wrong.
+        """
         with opened(str(self._root), LocalEnv()):
             pass
         follower = Child(soak_reader.__name__, self._root)
         try:
-            end = time.monotonic() + seconds
-            while time.monotonic() < end:
+            start = time.monotonic()
+            while (ran := time.monotonic() - start) < seconds or (not self.read and ran < LONGEST_START_SECONDS):
                 self._live_and_die(follower)
             status = follower.end()
             assert status == 0, f"the follower ended with {status}"

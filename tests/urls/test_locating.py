@@ -253,15 +253,16 @@ def test_each_method_that_writes_is_refused_with_a_reason_and_no_request() -> No
     }
     assert writing == {
         "check_writable", "open_write", "lock_file", "lock_directory", "rename", "unlink", "make_directory",
-        "remove_directory", "sync_directory", "is_locked", "copy_modification_time", "watch",
+        "remove_directory", "sync_directory", "is_locked", "lock_holder", "copy_modification_time", "watch",
     }  # fmt: skip
-    for name in writing - {"is_locked", "watch"}:
+    for name in writing - {"is_locked", "lock_holder", "watch"}:
         arguments = (path, path) if name in ("rename", "copy_modification_time") else (path,)
         with pytest.raises(StorageError, match="kstore only reads there") as caught:
             getattr(env, name)(*arguments)
         assert caught.value.errno == 30
         assert caught.value.path == path
     assert not env.is_locked(path)
+    assert env.lock_holder(path) is None
     with pytest.raises(StorageError, match="kstore only reads there"):
         open_log(f"s3://bucket/t-0?{LOCAL}", "a")
 
