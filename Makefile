@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test words bench bench-rivals bench-spark bench-prepare bench-report bench-micro build lint interop planted fuzz fuzz-asan crash powercut soak report-browser long debug coverage clean require-java
+.PHONY: help demo docs test words bench bench-rivals bench-spark bench-prepare bench-report bench-micro build lint interop planted fuzz fuzz-asan crash powercut soak report-browser long debug coverage clean require-java
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -30,6 +30,9 @@ demo: require-java build  ## run Spark on examples/flights and check the result 
 
 test: require-java build  ## run all tests except those marked long
 	@$(BIN)/python -m pytest -n $(WORKERS)
+
+docs: build  ## write the API reference to build/docs; a broken link or a public name without a line fails
+	@$(BIN)/python -m tests.repo.api_reference build/docs
 
 bench: require-java build  ## run every benchmark, with its rivals, once
 	@$(BIN)/python -m bench

@@ -43,7 +43,10 @@ _ZSTD_MAX_WINDOW_BYTES = 1 << 27
 
 
 class CompressionType(IntEnum):
-    """Kafka's compression ids; `label` is the name in Kafka's configs, one of kstore.config.CodecName."""
+    """Kafka's compression ids; `label` is the name in Kafka's configs, one of kstore.config.CodecName.
+
+    NONE, GZIP, SNAPPY, LZ4, ZSTD: 0 to 4, as in the attributes of a batch.
+    """
 
     NONE = 0
     GZIP = 1

@@ -322,14 +322,14 @@ class AppendError(KStoreError):
 
 
 class RecordErrorReason(Enum):
-    """Kafka's error code of a rejected record."""
+    """Kafka's error code of a rejected record: INVALID_RECORD or INVALID_TIMESTAMP."""
 
     INVALID_RECORD = "INVALID_RECORD"
     INVALID_TIMESTAMP = "INVALID_TIMESTAMP"
 
 
 class RecordError(NamedTuple):
-    """Why a record was rejected. record_index counts all records of the append from 0."""
+    """Why a record was rejected: reason, and message as text. record_index counts all records of the append from 0."""
 
     record_index: int
     reason: RecordErrorReason

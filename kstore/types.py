@@ -49,7 +49,10 @@ INTERNAL_TOPICS = frozenset(
 
 
 class TimestampType(IntEnum):
-    """The source of a record's timestamp (Kafka: TimestampType). `label` is Kafka's spelling."""
+    """The source of a record's timestamp (Kafka: TimestampType). `label` is Kafka's spelling.
+
+    CREATE_TIME: the producer's; LOG_APPEND_TIME: that of the append; NO_TIMESTAMP_TYPE: magic 0 has none.
+    """
 
     NO_TIMESTAMP_TYPE = -1
     CREATE_TIME = 0
@@ -97,7 +100,7 @@ def parse_partition_directory_name(name: str) -> TopicPartition | None:
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The result of a lookup by timestamp: offset and timestamp (ms) of the first record that qualifies."""
+    """The result of a lookup by timestamp: offset and timestamp_ms of the first record that qualifies."""
 
     offset: int
     timestamp_ms: int

@@ -39,6 +39,7 @@ OnBytes = Callable[[int], None]
 class ExportSummary(NamedTuple):
     """What a run did, and what the target holds now.
 
+    format: of the files; partitions, file_count, record_count, size_in_bytes: what the target holds.
     new_records, new_files: of this run, without files that only join others; joined_files: how many files of earlier
     runs were joined; was_resumed: whether this run finished an earlier one first. damage: what this run left out with
     on_error="skip", as JSON objects. waiting: offsets not exported because a transaction is open.

@@ -18,7 +18,10 @@ _logger = logging.getLogger("kstore.log")
 
 
 class Damage(NamedTuple):
-    """The bytes [position, position + size_in_bytes) of a file that are wrong, and why."""
+    """The bytes [position, position + size_in_bytes) of a file that are wrong, and why.
+
+    path: of the file; reason: the phrase of the error that reading them raises.
+    """
 
     path: str
     position: int
@@ -32,8 +35,8 @@ class SkippedRange(NamedTuple):
 
     The offsets are those between the records before and after it, within the offsets that are read; those that a
     cleaner had removed count too. last_missing_offset is first_missing_offset - 1 if no offset is missing, and None if
-    the damage reaches the end of the log, so that nothing shows how many records it held. path: of the file; reason:
-    the phrase of the error that reading the bytes raises. Picklable.
+    the damage reaches the end of the log, so that nothing shows how many records it held. path: of the file, in
+    topic_partition; reason: the phrase of the error that reading the bytes raises. Picklable.
     """
 
     topic_partition: TopicPartition

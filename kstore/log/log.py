@@ -172,6 +172,7 @@ class Log(Closing):
 
     @property
     def is_closed(self) -> bool:
+        """Whether close() was called."""
         return self._source.is_closed
 
     def refresh(self, *, keeps_known: bool = True) -> bool:

@@ -51,7 +51,8 @@ class Share(NamedTuple):
 class ScanRange:
     """The records with start_offset <= offset < end_offset, all of which are in these parts of files.
 
-    The first and the last batch may also hold records outside these offsets. path is the partition's directory.
+    topic, partition: what it is of. The first and the last batch may also hold records outside these offsets.
+    path is the partition's directory.
     end_offset is MAX_OFFSET if the end of the log is found by reading it; size_in_bytes may be too large then. aborted:
     (producer id, first offset, last offset) of the transactions whose records are left out. identities: of the planned
     files, by path, so that a worker reads no other files with their names. last_batch: the last one of the log when it

@@ -23,6 +23,7 @@ Found = TypeVar("Found")
 class FetchData(NamedTuple):
     """The result of a fetch, as a broker's: record bytes, whose last batch may be incomplete, and the log's bounds.
 
+    log_start_offset, high_watermark, last_stable_offset, log_end_offset: the bounds when it was read.
     base_offset is that of the first batch, None if there are no records. With isolation "read_committed" aborted holds
     the transactions whose data in these records a reader must leave out.
     """

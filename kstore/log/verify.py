@@ -320,7 +320,8 @@ def _compared(entries: dict[ProducerSnapshotEntry, tuple[str, int]], header: Bat
 class VerifiedPartition(NamedTuple):
     """The result of verifying one log. path is the partition's directory; counts exclude damaged batches.
 
-    losses: records that are gone without damage, as files beside the log show.
+    topic_partition: of the log; log_start_offset, log_end_offset: its bounds; segment_count, batch_count, record_count:
+    what was read. losses: records that are gone without damage, as files beside the log show.
     """
 
     topic_partition: TopicPartition

@@ -160,7 +160,17 @@ class ProducerConfig:
             that is greater.
         enable_idempotence: None enables it unless retries is 0 or acks is "buffered".
         compression_gzip_level, compression_lz4_level, compression_zstd_level: None for Kafka's default.
+        compression_type: a codec, "none" by default.
         partitioner_class: a Partitioner, or a class of one; None for the built-in partitioner.
+        partitioner_ignore_keys: whether the built-in one takes no account of keys.
+        partitioner_adaptive_partitioning_enable: whether it chooses partitions with short queues more often (KIP-794).
+        partitioner_availability_timeout_ms: partitions of a node that accepts nothing for so long are not chosen; 0
+            for no limit.
+        retry_backoff_ms, retry_backoff_max_ms: the first and the longest pause before a batch is sent again.
+        max_in_flight_requests_per_connection: batches of one partition in a call of the sink.
+        max_request_size: of a record, and of all batches in a call of the sink.
+        interceptor_classes: objects or classes of ProducerInterceptor; client_id: names the sending thread.
+        transaction_timeout_ms: a transaction that is open for longer is aborted.
         key_serializer, value_serializer: any callable, or the name of one of kstore.serializers ("string", or Kafka's
             class name); None accepts bytes and other buffers.
         transactional_id: enables transactions; a new producer fences the previous one with the same id.

@@ -57,6 +57,7 @@ class RecordBatch:
 
     A message of magic 0 or 1 counts as a batch: of one record, or, if it is a compressed wrapper, of the records inside
     it. Its producer fields and leader epoch are -1; base and largest timestamp are those of the message, -1 in magic 0.
+    Attributes: path, topic_partition: of the file that it was read from, else None.
     Args: buffer: exactly the bytes of the batch; position: its position in its file in bytes (for errors);
         allows_low_last_offset: iteration accepts a last offset below those of the records, as Kafka's classes do.
     Raises: CorruptRecordError, UnsupportedMagicError if the header is invalid.
@@ -98,10 +99,12 @@ class RecordBatch:
 
     @property
     def position(self) -> int:
+        """Its position in its file, in bytes."""
         return self.header.position
 
     @property
     def size_in_bytes(self) -> int:
+        """Its size, header included."""
         return self.header.size_in_bytes
 
     @property
@@ -117,10 +120,12 @@ class RecordBatch:
 
     @property
     def last_offset(self) -> int:
+        """The offset of the last record, or that it had before compaction."""
         return self.header.last_offset
 
     @property
     def next_offset(self) -> int:
+        """The offset after the last one."""
         return self.header.last_offset + 1
 
     @property
@@ -130,6 +135,7 @@ class RecordBatch:
 
     @property
     def magic(self) -> int:
+        """The format: 0, 1 or 2."""
         return self.header.magic
 
     @property
@@ -141,14 +147,17 @@ class RecordBatch:
 
     @property
     def timestamp_type(self) -> TimestampType:
+        """Where the timestamps of its records come from."""
         return _TIMESTAMP_TYPES[self.header.timestamp_type]
 
     @property
     def base_timestamp_ms(self) -> int:
+        """The timestamp from which those of its records are counted."""
         return self.header.base_timestamp_ms
 
     @property
     def max_timestamp_ms(self) -> int:
+        """The greatest timestamp of its records, as the header says."""
         return self.header.max_timestamp_ms
 
     @property
@@ -158,26 +167,32 @@ class RecordBatch:
 
     @property
     def producer_id(self) -> int:
+        """The id of an idempotent producer, else -1."""
         return self.header.producer_id
 
     @property
     def producer_epoch(self) -> int:
+        """The epoch of that producer, else -1."""
         return self.header.producer_epoch
 
     @property
     def base_sequence(self) -> int:
+        """The sequence of its first record, -1 without an idempotent producer."""
         return self.header.base_sequence
 
     @property
     def partition_leader_epoch(self) -> int:
+        """The epoch of the leader that appended it, -1 if unknown."""
         return self.header.partition_leader_epoch
 
     @property
     def is_transactional(self) -> bool:
+        """Whether it is part of a transaction."""
         return self.header.is_transactional
 
     @property
     def is_control(self) -> bool:
+        """Whether it holds markers, and no data."""
         return self.header.is_control
 
     @property

@@ -57,6 +57,11 @@ class MemoryRecordsBuilder(MemoryRecordsBuilderCore):
         delete_horizon_ms: the time from which compaction may drop tombstones (KIP-534).
         write_limit_bytes: the size at which the batch counts as full. has_room_for and is_full respect it; append does
             not.
+    Attributes: of the batch's header, as it would be now: attributes, base_offset, last_offset (None without records),
+        next_offset (the least that the next record may have), record_count, base_timestamp_ms, max_timestamp_ms,
+        partition_leader_epoch, is_transactional, is_control. offset_of_max_timestamp; records_size_in_bytes
+        (uncompressed, without the header); estimated_compression_ratio (that of a batch that is not closed; may be
+        set); is_open (it takes records); records_type (what build() makes).
     Raises: ValueError if the arguments contradict each other.
     Threads: not safe.
     Source: Kafka MemoryRecordsBuilder.
@@ -88,6 +93,7 @@ class MemoryRecordsBuilder(MemoryRecordsBuilderCore):
 
     @property
     def timestamp_type(self) -> TimestampType:
+        """Where the timestamps of the records come from."""
         if self.magic == 0:
             return TimestampType.NO_TIMESTAMP_TYPE
         is_append_time = self.attributes & TIMESTAMP_TYPE_BIT

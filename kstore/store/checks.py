@@ -21,8 +21,8 @@ from kstore.types import TopicPartition
 
 
 class VerificationReport(NamedTuple):
-    """The result of verify: each partition, by topic and number, the damage of the root's own files, and what is lost
-    with partitions that have no directory.
+    """The result of verify: each partition, by topic and number, the damage of the root's own files (root_damage), and
+    what is lost with partitions that have no directory (root_losses).
     """
 
     partitions: tuple[VerifiedPartition, ...]

@@ -193,6 +193,7 @@ class Store(RootLogs[Log]):
                 self._logs.replace(directories)
 
     def incarnation(self, topic: str, partition: int) -> PartitionDirectory | None:
+        """Return the partition's identity token, None if it does not exist; a re-created partition gets a new one."""
         with self._mutex:
             directory = super().incarnation(topic, partition)
             if directory is not None:
@@ -415,6 +416,7 @@ class WritableStore(RootLogs[WritableLog]):
 
     @property
     def is_closed(self) -> bool:
+        """Whether close() ended the store."""
         return self._is_closed
 
     def open_logs(self) -> list[WritableLog]:

@@ -77,6 +77,7 @@ class TransactionsReport:
 class PlannedMarker(NamedTuple):
     """An ABORT marker: where it goes, or is; of the producer with this epoch; by a coordinator of this epoch.
 
+    topic_partition: the partition; producer_id, producer_epoch, coordinator_epoch: what the marker has.
     transactional_id: whose state is changed too; None if only the marker is written. first_offset: where the
     transaction starts in the partition, None if the partition has no open data of it. offset: of the marker.
     """

@@ -41,6 +41,8 @@ class Reference(NamedTuple):
 class RegisteredSchema:
     """A version of a subject.
 
+    schema_id: the id in frames; schema_type: AVRO, JSON or PROTOBUF; text: the schema; references: the subjects and
+    versions that it imports.
     guid: the id in headers of newer serializers, None if the registry gave none. is_deleted: whether it was deleted
     softly, so that no new record uses it; it still reads the old ones.
     """

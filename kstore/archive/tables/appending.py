@@ -41,6 +41,7 @@ class TablePartition(NamedTuple):
 class TableSummary(NamedTuple):
     """What a run appended to a table, or to the tables of the topics.
 
+    new_records: how many; partitions: of how many logs; commits: how many of the table.
     damage: what was left out with on_error="skip", as JSON objects.
     """
 

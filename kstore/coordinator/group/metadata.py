@@ -34,6 +34,7 @@ _Result = TypeVar("_Result")
 class GroupMember(NamedTuple):
     """A member of a group, as its coordinator last stored it; it need not be alive.
 
+    member_id, client_id, host: as the client said.
     instance_id: group.instance.id, None for a dynamic member. epoch: None in a classic group. topics: those that it
     subscribes to. assignment: its partitions; a topic of which the root has no partition is named by its id. Both are
     empty where they are unknown: of clients with protocols of their own, and of the tasks of Kafka Streams.
@@ -88,6 +89,7 @@ class GroupOffset(NamedTuple):
 class Group:
     """A group: its type and state by Kafka's names, its members, and its offsets by partition.
 
+    group_id: its name; protocol_type: what its clients said that they are, "consumer" mostly.
     A group that only commits offsets is "Classic" and "Empty", as for a broker. epoch: the generation of a classic
     group. protocol, leader: of a classic group with members. offsets: what is committed; pending: what transactions
     that are not decided would commit.

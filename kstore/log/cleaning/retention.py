@@ -23,6 +23,7 @@ _logger = logging.getLogger("kstore.log")
 class DueSegment(NamedTuple):
     """A segment that retention removes, and the first reason for it: "log start offset", "size" or "time".
 
+    base_offset, size_in_bytes: of its .log.
     end_offset: the base offset of the next segment, or the log end offset. max_timestamp_ms: the timestamp by which it
     was decided, for "time"; else None.
     """

@@ -285,6 +285,7 @@ class Follower(Closing, Generic[Item]):
 
     @property
     def is_closed(self) -> bool:
+        """Whether close() was called."""
         return self._feed.is_closed
 
     @property

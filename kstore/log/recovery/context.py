@@ -69,6 +69,7 @@ class LoadedSegment(NamedTuple):
 class RecoveryReport(NamedTuple):
     """What loading did to the files, or would do in a dry run.
 
+    log_start_offset, log_end_offset: of the log after it.
     truncated_bytes: removed from the end of .log files, or from anywhere in them by salvage; preallocated space
     does not count. deleted_segments: base offsets of segments removed entirely; their bytes are not in
     truncated_bytes. rebuilt: names of index files and checkpoints rewritten because they were missing or wrong. damage:

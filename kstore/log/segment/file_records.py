@@ -306,6 +306,7 @@ class FileRecords(FileRecordsSlice, Closing):
 
     @property
     def is_read_only(self) -> bool:
+        """Whether it was opened for reading, so that nothing can be appended."""
         return self._writer is None and self._parked is None
 
     @property

@@ -32,6 +32,7 @@ _ANY_CODEC = -1
 class LogAppendInfo(NamedTuple):
     """The result of an append.
 
+    size_in_bytes: of what was written. max_timestamp_ms: the greatest one of its records. log_start_offset: of the log.
     base_offset and last_offset are the offsets of its records, -1 if there were none. For wrapper messages of magic 0
     and 1 appended by a follower, base_offset is the last offset of the first wrapper. log_append_time_ms is -1 unless
     the topic uses LogAppendTime. is_duplicate: an idempotent producer sent the records before; the offsets are those of

@@ -46,6 +46,8 @@ class BufferPool(BufferPoolCore):
     Waiters are served in FIFO order and gather memory piece by piece; a newcomer queues after them (Kafka's pool lets
     it overtake). All memory of batches is counted, including what they grew by: available_memory plus the held bytes
     always equals `memory`. The free list is a stack, because the buffer returned last is still in the CPU's cache.
+    Attributes: memory, poolable_size (bytes, as given); buffer_exhausted_count (waits that ended without memory);
+        is_closed (requests for memory are refused).
     Raises: ValueError if memory is negative or poolable_size is below 1.
     Threads: safe; code without the GIL may take and return buffers.  Source: Kafka BufferPool.
     """
@@ -332,9 +334,11 @@ class RecordAccumulator(RecordAccumulatorCore):
         self.queue_of(topic_partition).is_muted = True
 
     def unmute_partition(self, topic_partition: TopicPartition) -> None:
+        """Let batches of a partition be drained again."""
         self.queue_of(topic_partition).is_muted = False
 
     def is_muted(self, topic_partition: TopicPartition) -> bool:
+        """Tell whether no batch of a partition is drained."""
         return self.queue_of(topic_partition).is_muted
 
     def update_node_latency_stats(self, node_id: int, *, now_ms: int, can_drain: bool) -> None:
@@ -435,14 +439,17 @@ class RecordAccumulator(RecordAccumulatorCore):
 
     @property
     def flush_in_progress(self) -> bool:
+        """Whether a flush() waits."""
         return self._flushes.in_progress
 
     @property
     def has_undrained(self) -> bool:
+        """Whether a batch waits to be drained."""
         return bool(self.active)
 
     @property
     def has_incomplete(self) -> bool:
+        """Whether a batch has no outcome yet."""
         return len(self.incomplete) > 0
 
     def deallocate(self, batch: ProducerBatch) -> None:

@@ -88,6 +88,11 @@ class ProducerBatch(ProducerBatchCore):
         again); in_retry (it, or the batch it was split from, was sent before); is_in_doubt (an attempt to send it, or
         the batch it was split from, had no definite answer, so it may be in the log); is_inflight; send_count;
         record_count; max_record_size (upper bound, in bytes, of a batch with only the largest record); is_split_batch.
+        Of its builder: magic, producer_id, producer_epoch, base_sequence, is_transactional, is_compressed, is_full,
+        compression_ratio, estimated_size_in_bytes; estimator (of compression ratios, by topic). has_sequence;
+        sequence_has_been_reset (for another epoch); is_writable (records may be added); is_closed (its bytes are
+        final); is_done (it has an outcome); is_deallocated (its buffer was given back); current_leader_epoch (of the
+        partition's leader, as the sink said); future_type (what try_append() makes).
     Threads: if two threads complete a batch the first one wins; the caller must serialize appends.
     Source: Kafka ProducerBatch, with KAFKA-19012.
     """

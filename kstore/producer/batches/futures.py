@@ -25,7 +25,8 @@ _MS_PER_S = 1000
 class RecordMetadata(NamedTuple):
     """Where a record was written (Kafka: RecordMetadata).
 
-    offset and timestamp_ms are -1 if unknown; the sizes are in bytes, -1 for null.
+    topic and partition say where. offset and timestamp_ms are -1 if unknown; serialized_key_size and
+    serialized_value_size are in bytes, -1 for null.
     """
 
     topic: str

@@ -25,6 +25,7 @@ _logger = logging.getLogger("kstore.spark")
 class PartitionProgress(NamedTuple):
     """How far a partition is.
 
+    topic, partition: which.
     start_offset, end_offset: of the micro-batch; both 0 for a partition that was not read yet. latest_offset: the end
     of the log, when the micro-batch was planned or, with a path, now. lag_bytes: of the log from end_offset on, None
     without a path, or if the partition is gone.
@@ -46,7 +47,8 @@ class PartitionProgress(NamedTuple):
 class StreamProgress(NamedTuple):
     """What the last micro-batch of a query did, and what is left. Rates are of all sources in format("kstore").
 
-    name: of the query, else its id. timestamp: of the trigger, in ISO 8601. rows: that the micro-batch read.
+    name: of the query, else its id. timestamp: of the trigger, in ISO 8601. batch_id: of the micro-batch.
+    rows, rows_per_second: that it read. partitions: of all topics that the query reads.
     """
 
     name: str

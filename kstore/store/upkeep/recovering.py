@@ -48,6 +48,8 @@ class RecoveredPartition(NamedTuple):
     """The outcome for one partition: its report, or the error with which strict recovery refused it, unchanged; or a
     CorruptCheckpointError if its partition.metadata is malformed and the topic's id unknown; or the StorageError of a
     call that failed on its files.
+
+    directory: of the partition; report: None with a refusal; refusal: the error, None with a report.
     """
 
     directory: PartitionDirectory
@@ -56,6 +58,7 @@ class RecoveredPartition(NamedTuple):
 
     @property
     def topic_partition(self) -> TopicPartition:
+        """The partition."""
         return self.directory.topic_partition
 
 
