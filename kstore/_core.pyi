@@ -140,7 +140,10 @@ class HeaderScan:
     position: Final[int]
     batch_count: Final[int]
     record_count: Final[int]
+    last_position: Final[int]
     last_offset: Final[int]
+    magics: Final[frozenset[int]]
+    codec_ids: Final[frozenset[int]]
     max_timestamp_ms: Final[int]
     offset_of_max_timestamp: Final[int]
     found: Final[BatchHeader | None]
@@ -711,6 +714,8 @@ class ColumnDecoder:
     def feed(self, chunk: Buffer, position: int) -> None: ...
     def run(self) -> Literal["more", "full", "done"]: ...
     def take(self) -> Columns: ...
+
+def file_status(of: str | int, *, follow_symlinks: bool = True) -> tuple[int, int, int, int, int, int] | None: ...
 
 @final
 class MappedBytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta, timezone
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias, overload
 from uuid import UUID
 
@@ -80,6 +81,8 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+# A checkpoint names each topic once for each of its partitions.
+@lru_cache(maxsize=1024)
 def is_topic_name(name: str) -> bool:
     """Whether Kafka allows the topic name.
 
@@ -88,6 +91,8 @@ def is_topic_name(name: str) -> bool:
     return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
 
 
+# The directories of a root have names in common, of which none is a partition's.
+@lru_cache(maxsize=1024)
 def parse_partition_directory_name(name: str) -> TopicPartition | None:
     """Split a partition directory's name at its last '-'; None if it is not one.
 

@@ -13,16 +13,18 @@ from kstore.compression import codec_name
 from kstore.env import FileKind, join_path
 from kstore.errors import KStoreError, StorageError
 from kstore.log.files.names import LOCK_FILE, retired_partition
+from kstore.log.plan import batches_of, extents
 from kstore.log.recovery.context import RecoveryContext
 from kstore.log.recovery.evidence import RootMarks, SegmentEnd, losses_beside, marks_of_root
+from kstore.record import RecordBatch
 from kstore.reporting.units import size_text
 from kstore.store.opening import open_found
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from kstore._core import BatchHeader
+    from kstore._core import BatchHeader, HeaderScan
     from kstore.cli.arguments import PartitionSelection
     from kstore.cli.output import Output
     from kstore.env import Env
@@ -98,6 +100,11 @@ class Listing:
         """Add a batch's magic and codec."""
         self.magics.add(header.magic)
         self.codec_ids.add(header.codec)
+
+    def add_walk(self, walk: HeaderScan) -> None:
+        """Add the magics and codecs of the batches of a walk."""
+        self.magics |= walk.magics
+        self.codec_ids |= walk.codec_ids
 
     def codecs(self) -> list[str]:
         """Return the codec names in the order of Kafka's ids."""
@@ -177,10 +184,10 @@ def run(selection: PartitionSelection, options: ListOptions, out: Output) -> int
     for partition in partitions:
         try:
             with open_found(partition) as log:
-                listing = list_log(log, is_exact=options.is_exact)
+                listing, lasts = list_log(log, is_exact=options.is_exact)
                 if partition.root not in of_roots:
                     of_roots[partition.root] = marks_of_root(partition.root, partition.env)
-                listing.losses = losses_of(log, partition, of_roots[partition.root])
+                listing.losses = losses_of(log, lasts, partition, of_roots[partition.root])
                 damage = log.segments[-1].tail.error if log.segments else None
         except KStoreError as error:
             status = max(status, out.partition_failure(error, partition))
@@ -312,35 +319,49 @@ def json_of_unread(
     )
 
 
-def losses_of(log: Log, partition: PartitionDirectory, of_root: RootMarks) -> list[SuspectedLoss]:
+class SegmentLast(NamedTuple):
+    """The last batch of a segment, None if it has none; error: why that could not be found."""
+
+    segment: LogSegment
+    header: BatchHeader | None = None
+    error: KStoreError | None = None
+
+    def end(self) -> SegmentEnd:
+        """Return the end of the segment, by its last batch."""
+        base_offset, last = self.segment.base_offset, self.header
+        if self.error is not None:
+            return SegmentEnd(base_offset, None, 0, is_damaged=True)
+        is_damaged = self.segment.tail.error is not None
+        if last is None:
+            return SegmentEnd(base_offset, base_offset, 0, is_damaged=is_damaged)
+        return SegmentEnd(base_offset, last.last_offset + 1, last.position + last.size_in_bytes, is_damaged=is_damaged)
+
+
+def last_of(segment: LogSegment) -> SegmentLast:
+    """Return the last batch of a segment.  Cost: a read at the end of the segment."""
+    try:
+        place = segment.last_batch()
+    except KStoreError as error:
+        return SegmentLast(segment, error=error)
+    return SegmentLast(segment, None if place is None else read_header(place.header, position=place.position))
+
+
+def losses_of(
+    log: Log, lasts: Sequence[SegmentLast], partition: PartitionDirectory, of_root: RootMarks
+) -> list[SuspectedLoss]:
     """Return the losses that the ends of a log's segments and the files beside it show.
 
-    Cost: a read at the end of each segment.
+    Cost: that of losses_beside.
     """
     context = RecoveryContext(partition, log.config, partition.env, log.log_start_offset)
-    ends = [end_of(segment) for segment in log.segments]
     is_live = partition.env.is_locked(join_path(partition.root, LOCK_FILE))
-    return losses_beside(context, ends, of_root, is_live=is_live)
+    return losses_beside(context, [last.end() for last in lasts], of_root, is_live=is_live)
 
 
-def end_of(segment: LogSegment) -> SegmentEnd:
-    """Return the end of a segment, by its last batch."""
-    try:
-        last = segment.last_batch()
-        tail = segment.tail
-    except KStoreError:
-        return SegmentEnd(segment.base_offset, None, 0, is_damaged=True)
-    if last is None:
-        return SegmentEnd(segment.base_offset, segment.base_offset, 0, is_damaged=tail.error is not None)
-    header = read_header(last.header, position=last.position)
-    end_position = last.position + header.size_in_bytes
-    return SegmentEnd(segment.base_offset, header.last_offset + 1, end_position, is_damaged=tail.error is not None)
+def list_log(log: Log, *, is_exact: bool) -> tuple[Listing, list[SegmentLast]]:
+    """Return the Listing of one log, and the last batches of its segments.
 
-
-def list_log(log: Log, *, is_exact: bool) -> Listing:
-    """Return the Listing of one log.
-
-    Cost: reads the first SAMPLE_BYTES of each segment, or all of it if is_exact, and the end of the last one.
+    Cost: reads the first SAMPLE_BYTES of each segment, or all of it if is_exact, and the end of each.
     """
     listing = Listing(
         topic_partition=log.topic_partition,
@@ -350,46 +371,56 @@ def list_log(log: Log, *, is_exact: bool) -> Listing:
         segments=len(log.segments),
         size_in_bytes=log.size_in_bytes,
     )
+    lasts = [last_of(segment) for segment in log.segments]
     for segment in log.segments:
-        for header in first_headers(segment, limit_bytes=segment.size_in_bytes if is_exact else SAMPLE_BYTES):
-            listing.add(header)
-    last = last_header(log)
+        add_first_headers(listing, segment, limit_bytes=segment.size_in_bytes if is_exact else SAMPLE_BYTES)
+    last = last_header(lasts) if log.log_start_offset < log.log_end_offset else None
     if last is not None:
         listing.add(last)
         listing.first_timestamp_ms = first_timestamp_ms(log)
         last_data = last_data_header(log) if last.is_control else last
         listing.last_timestamp_ms = None if last_data is None else last_data.max_timestamp_ms
-    return listing
+    return listing, lasts
 
 
-def first_headers(segment: LogSegment, *, limit_bytes: int) -> Iterator[BatchHeader]:
-    """Yield the headers of the batches in the first limit_bytes of a segment, at least that of its first batch."""
-    boundary = segment.records.walk(position=0, end_position=min(limit_bytes, segment.valid_end_position)).position
-    if boundary > 0:
-        for header, _ in segment.records.read_batches(position=0, end_position=boundary):
-            yield header
+def add_first_headers(listing: Listing, segment: LogSegment, *, limit_bytes: int) -> None:
+    """Add the batches in the first limit_bytes of a segment, at least the first one."""
+    end_position = min(limit_bytes, segment.valid_end_position)
+    walk = segment.records.walk(position=0, end_position=end_position)
+    listing.add_walk(walk)
+    if walk.batch_count:
+        check_inside(segment, last_offset=walk.last_offset, end_position=walk.position)
     elif segment.valid_end_position > 0:
         first = segment.translate_offset(segment.base_offset)
         if first is not None:
-            yield first
+            listing.add(first)
 
 
-def last_header(log: Log) -> BatchHeader | None:
-    """Return the header of the log's last batch, or None if the log is empty from its log start offset on."""
-    if log.log_start_offset == log.log_end_offset:
-        return None
-    for segment in reversed(log.segments):
-        end_position = segment.valid_end_position
-        index = segment.offset_index
-        floor = None
-        if index is not None and index.entry_count:
-            floor = segment.verified_batch(index, index.entry_count - 1, end_position=end_position)
-        last: BatchHeader | None = None
-        position = 0 if floor is None else floor.position
-        for header, _ in segment.records.read_batches(position=position, end_position=end_position):
-            last = header
-        if last is not None:
-            return last
+def check_inside(segment: LogSegment, *, last_offset: int, end_position: int) -> None:
+    """Raise CorruptRecordError if batches up to last_offset, which ends at end_position, reach the next segment."""
+    following = segment.next_base_offset
+    if following is not None and last_offset >= following:
+        walk = segment.records.walk(position=0, end_position=end_position, next_base_offset=following)
+        segment.records.stopped_at(walk)
+
+
+def last_header(lasts: Sequence[SegmentLast]) -> BatchHeader | None:
+    """Return the header of a log's last batch, None if it has none.  Raises: why it is not known."""
+    for segment, last, error in reversed(lasts):
+        if error is not None:
+            raise error
+        if last is None:
+            continue
+        end_position = last.position + last.size_in_bytes
+        check_inside(segment, last_offset=last.last_offset, end_position=end_position)
+        if end_position < segment.valid_end_position:
+            rest = segment.records.walk(
+                position=end_position,
+                end_position=segment.valid_end_position,
+                previous_last_offset=last.last_offset,
+            )
+            segment.records.stopped_at(rest)
+        return last
     return None
 
 
@@ -420,10 +451,12 @@ def last_data_header(log: Log) -> BatchHeader | None:
 
 def first_timestamp_ms(log: Log) -> int | None:
     """Return the timestamp of the first record at or after the log start offset, or None if there is none."""
-    start_offset = log.log_start_offset
-    for batch in log.batches(start_offset):
-        if batch.is_control:
+    start_offset, end_offset = log.log_start_offset, log.log_end_offset
+    parts = extents(log.segments, start_offset=start_offset, end_offset=end_offset, log_end_offset=end_offset)
+    for segment, header, data in batches_of(parts, checks_crc=True, anchor=None):
+        if header.is_control:
             continue
+        batch = RecordBatch(data, position=header.position, path=segment.path, config=log.config)
         records = batch.records(verify=False, headers=False)
         timestamp_ms = next((record.timestamp_ms for record in records if record.offset >= start_offset), None)
         if timestamp_ms is not None:

@@ -53,9 +53,13 @@ cdef struct Walk:
     bint stops_by_timestamp
     int64_t batch_count
     int64_t record_count
+    int64_t last_position
     int64_t last_offset
     int64_t max_timestamp
     int64_t offset_of_max_timestamp
+    # A bit for each magic and codec.
+    uint32_t magics
+    uint32_t codecs
 
 
 # Starts a walk over [position, end_position) that stops only at the end and at what is no whole batch.
@@ -69,7 +73,7 @@ cdef void start_walk(Walk* w, int64_t position, int64_t end_position, int64_t le
     w.next_base_offset = next_base_offset
     w.max_batch_bytes = max_batch_bytes
     w.stop_offset = INT64_MAX
-    w.last_offset = w.max_timestamp = w.offset_of_max_timestamp = -1
+    w.last_position = w.last_offset = w.max_timestamp = w.offset_of_max_timestamp = -1
 
 
 # Requires: at least min(61, end_position - position) bytes at p. Returns: True if a batch that may be complete starts
@@ -104,6 +108,9 @@ cdef void pass_batch(Walk* w, const Header* h) noexcept nogil:
     cdef int64_t last_offset = h.base_offset + h.last_offset_delta
     w.batch_count += 1
     w.record_count += h.record_count if h.record_count > 0 else 0
+    w.magics |= <uint32_t>1 << h.magic
+    w.codecs |= <uint32_t>1 << (h.attributes & CODEC_MASK)
+    w.last_position = w.position
     w.last_offset = last_offset
     w.least_offset = last_offset + 1
     if h.max_timestamp > w.max_timestamp:
@@ -201,6 +208,11 @@ def find_batch_header(const uint8_t[::1] buffer, Py_ssize_t at=0, *, int64_t lea
     return found
 
 
+cdef frozenset numbers_of(uint32_t bits):
+    cdef int number
+    return frozenset([number for number in range(32) if bits >> number & 1])
+
+
 @cython.final
 cdef class HeaderScan:
     """A walk over the batch headers in [position, end_position) of one .log file, fed chunk by chunk.
@@ -213,9 +225,9 @@ cdef class HeaderScan:
     - "zeros": at 17 zero bytes, as in preallocated space;
     - "corrupt": at an impossible header: bad size or magic, a base offset not above the last offset before it, or a
       last offset that reaches next_base_offset.
-    batch_count, record_count (without the records inside wrappers of magic 0 and 1), last_offset (-1 if none),
-    max_timestamp_ms and offset_of_max_timestamp (the last offset of the first batch that has it; both -1 if none) cover
-    the complete batches before the stop, without the found one.
+    batch_count, record_count (without the records inside wrappers of magic 0 and 1), last_position and last_offset (of
+    the last batch, -1 if none), max_timestamp_ms and offset_of_max_timestamp (the last offset of the first batch that
+    has it; both -1 if none), magics and codec_ids cover the complete batches before the stop, without the found one.
 
     Args: base_offset: the lowest valid base offset; previous_last_offset: the first base offset must be above it;
         next_base_offset: of the next segment, None for no bound.
@@ -268,7 +280,13 @@ cdef class HeaderScan:
     @property
     def record_count(self): return self.w.record_count
     @property
+    def last_position(self): return self.w.last_position
+    @property
     def last_offset(self): return self.w.last_offset
+    @property
+    def magics(self): return numbers_of(self.w.magics)
+    @property
+    def codec_ids(self): return numbers_of(self.w.codecs)
     @property
     def max_timestamp_ms(self): return self.w.max_timestamp
     @property

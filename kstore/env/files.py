@@ -7,14 +7,13 @@ import os
 import resource
 import select
 import socket
-import struct
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import cache
 from operator import methodcaller
 from typing import TYPE_CHECKING
 
-from kstore._core import PositionedFile, PositionedWriteFile
+from kstore._core import PositionedFile, PositionedWriteFile, file_status
 from kstore.env.base import UNKNOWN_FILE, Closing, FileIdentity, Identity, ReadFile, is_same_file
 from kstore.env.cache import SharedCache
 from kstore.errors import LogClosedError, StorageError
@@ -37,14 +36,6 @@ _SYNC_FILE_RANGE_WRITE = 2
 _NO_WRITE_BACK = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.ESPIPE})
 _PAGE_BYTES = 4096
 
-# Of struct statx: mask, inode, seconds and nanoseconds of the birth time.
-_STATX = struct.Struct("=I28xQ40xqI")
-_STATX_BYTES = 256
-_STATX_BTIME = 0x800
-_AT_FDCWD = -100
-_AT_SYMLINK_NOFOLLOW = 0x100
-_AT_EMPTY_PATH = 0x1000
-
 
 def writers_limit() -> int:
     """Return how many files for appending a store keeps open by default: half of RLIMIT_NOFILE."""
@@ -55,11 +46,13 @@ def writers_limit() -> int:
 class LocalFile(PositionedFile, ReadFile):
     """A regular file opened for positioned reads; a context manager that closes it.
 
+    Args: identity: of the file, None to look when it is asked for.
     Threads: as ReadFile.
     """
 
-    def __init__(self, fd: int, *, path: str) -> None:
+    def __init__(self, fd: int, *, path: str, identity: FileIdentity | None = None) -> None:
         super().__init__(fd, path=path, system=os, to_error=storage_error)
+        self._identity = identity
         self._known: Identity | None = None
 
     def size(self) -> int:
@@ -71,17 +64,18 @@ class LocalFile(PositionedFile, ReadFile):
             raise storage_error("stat", self.path, error) from error
 
     def identity(self) -> FileIdentity:
-        """Return the identity of the file."""
+        """Return the identity of the file, which is the same as long as it is open."""
         fd = self._open_fd()
-        try:
-            return identity_of(os.fstat(fd), fd)
-        except OSError as error:
-            raise storage_error("stat", self.path, error) from error
+        if self._identity is None:
+            try:
+                _, _, device, inode, _, born_ns = status_of(fd)
+            except OSError as error:
+                raise storage_error("stat", self.path, error) from error
+            self._identity = identity_of(device=device, inode=inode, born_ns=born_ns)
+        return self._identity
 
     def is_listed(self, listed: Identity) -> bool:
-        """Whether this is the file that had this identity in a listing.  Cost: a stat, unless the last call confirmed
-        the same identity.
-        """
+        """Whether this is the file that had this identity in a listing."""
         if self._known is not listed:
             if not is_same_file(listed, self.identity()):
                 return False
@@ -161,8 +155,8 @@ class WriteFile(LocalFile, PositionedWriteFile):
     Threads: any number may read, concurrently with one writer.
     """
 
-    def __init__(self, fd: int, *, path: str, is_new: bool) -> None:
-        super().__init__(fd, path=path)
+    def __init__(self, fd: int, *, path: str, is_new: bool, identity: FileIdentity | None = None) -> None:
+        super().__init__(fd, path=path, identity=identity)
         self.is_new = is_new
 
     def pwritev(self, parts: list[Buffer], *, position: int, size: int) -> None:
@@ -345,41 +339,21 @@ def _sync_file_range() -> Callable[..., int] | None:
     return start
 
 
-def identity_of(status: os.stat_result, of: str | int) -> FileIdentity:
-    """Return the identity of the file with this status. Args: of: its path, or a descriptor."""
-    born = getattr(status, "st_birthtime_ns", None) or int(getattr(status, "st_birthtime", 0) * 10**9)
-    if not born and (statx := _statx()) is not None:
-        call, new_buffer = statx
-        buffer = new_buffer()
-        if isinstance(of, int):
-            failed = call(of, b"", _AT_EMPTY_PATH, _STATX_BTIME, buffer)
-        else:
-            failed = call(_AT_FDCWD, os.fsencode(of), _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, buffer)
-        mask, inode, seconds, nanoseconds = _STATX.unpack_from(buffer)
-        if not failed and inode not in (0, status.st_ino):
-            # The path refers to another file now; with its birth time, the identity would mix two files.
-            born = -1
-        elif not failed and mask & _STATX_BTIME:
-            born = seconds * 10**9 + nanoseconds
-    if not born and os.major(status.st_dev) == 0:
-        return UNKNOWN_FILE
-    return FileIdentity(status.st_dev, status.st_ino, born)
-
-
-@cache
-def _statx() -> tuple[Callable[..., int], Callable[[], Buffer]] | None:
-    """Return statx, which Python does not expose, and what makes its result; None if it is missing.
-
-    It returns 0, or another number if it failed.
+def status_of(of: str | int, *, follow_symlinks: bool = True) -> tuple[int, int, int, int, int, int]:
+    """Return mode, size in bytes, device, inode, and the times of the last write and of birth in ns (0 if the file
+    system does not keep it) of a path or of an open descriptor.  Raises: OSError.
     """
-    import ctypes
+    fields = file_status(of, follow_symlinks=follow_symlinks)
+    if fields is not None:
+        return fields
+    status = os.stat(of, follow_symlinks=follow_symlinks or isinstance(of, int))
+    born = getattr(status, "st_birthtime_ns", None) or int(getattr(status, "st_birthtime", 0) * 10**9)
+    return status.st_mode, status.st_size, status.st_dev, status.st_ino, status.st_mtime_ns, born
 
-    try:
-        call = ctypes.CDLL(None, use_errno=True).statx
-    except (AttributeError, OSError, TypeError):
-        return None
-    call.argtypes = ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p
-    return call, ctypes.c_char * _STATX_BYTES
+
+def identity_of(*, device: int, inode: int, born_ns: int) -> FileIdentity:
+    """Return the identity of a file of which status_of said this."""
+    return FileIdentity(device, inode, born_ns) if born_ns or os.major(device) else UNKNOWN_FILE
 
 
 def storage_error(action: str, path: str, error: OSError) -> StorageError:

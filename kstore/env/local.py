@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import BinaryIO, TextIO
 
-from kstore.env.base import FileKind, FileStatus, StrPath, path_text
+from kstore.env.base import FileIdentity, FileKind, FileStatus, StrPath, path_text
 from kstore.env.env import Env
 from kstore.env.files import (
     OPEN_FILES,
@@ -26,6 +26,7 @@ from kstore.env.files import (
     LockFile,
     WriteFile,
     identity_of,
+    status_of,
     storage_error,
 )
 from kstore.env.process import LockHolder, find_lock_holder
@@ -55,8 +56,7 @@ class LocalEnv(Env):
             fd = _open_descriptor(path, _OPEN_FLAGS | os.O_RDONLY)
         except OSError as error:
             raise storage_error("open", path, error) from error
-        _check_regular(fd, path)
-        return LocalFile(fd, path=path)
+        return LocalFile(fd, path=path, identity=_identity_of_regular(fd, path))
 
     def open_write(self, path: str) -> WriteFile:
         flags = _OPEN_FLAGS | os.O_RDWR
@@ -67,15 +67,14 @@ class LocalEnv(Env):
                 fd, is_new = _open_descriptor(path, flags), False
         except OSError as error:
             raise storage_error("open", path, error) from error
-        _check_regular(fd, path)
-        return WriteFile(fd, path=path, is_new=is_new)
+        return WriteFile(fd, path=path, identity=_identity_of_regular(fd, path), is_new=is_new)
 
     def lock_file(self, path: str) -> LockFile | None:
         try:
             fd = _open_descriptor(path, _OPEN_FLAGS | os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise storage_error("open", path, error) from error
-        _check_regular(fd, path)
+        _identity_of_regular(fd, path)
         file = LockFile(fd, path=path, unlock=partial(_set_lock, lock_type=fcntl.F_UNLCK))
         try:
             _set_lock(fd, lock_type=fcntl.F_WRLCK)
@@ -185,16 +184,15 @@ class LocalEnv(Env):
 
     def stat(self, path: str, *, follow_symlinks: bool = True) -> FileStatus | None:
         try:
-            status = os.stat(path, follow_symlinks=follow_symlinks)
+            mode, size, device, inode, modified_ns, born_ns = status_of(path, follow_symlinks=follow_symlinks)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise storage_error("stat", path, error) from error
-        identity = status.st_dev, status.st_ino, status.st_mtime_ns
-        if stat.S_ISREG(status.st_mode):
-            return FileStatus(FileKind.FILE, status.st_size, identity, identity_of(status, path))
-        kind = FileKind.DIRECTORY if stat.S_ISDIR(status.st_mode) else FileKind.OTHER
-        return FileStatus(kind, 0, identity, identity_of(status, path))
+        changing, identity = (device, inode, modified_ns), identity_of(device=device, inode=inode, born_ns=born_ns)
+        if stat.S_ISREG(mode):
+            return FileStatus(FileKind.FILE, size, changing, identity)
+        return FileStatus(FileKind.DIRECTORY if stat.S_ISDIR(mode) else FileKind.OTHER, 0, changing, identity)
 
     def watch(self) -> DirectoryWatch:
         return DirectoryWatch(self.poll_interval)
@@ -259,16 +257,17 @@ def _open_descriptor(path: str, flags: int, *, mode: int = _NEW_FILE_MODE) -> in
     return os.open(path, flags, mode)
 
 
-def _check_regular(fd: int, path: str) -> None:
-    """Close the descriptor and raise if it is not a regular file."""
+def _identity_of_regular(fd: int, path: str) -> FileIdentity:
+    """Return the identity of a regular file; close the descriptor and raise if it is none."""
     try:
-        mode = os.fstat(fd).st_mode
+        mode, _, device, inode, _, born_ns = status_of(fd)
     except OSError as error:
         os.close(fd)
         raise storage_error("stat", path, error) from error
     if not stat.S_ISREG(mode):
         os.close(fd)
         raise StorageError(f"cannot open {path}: expected a regular file, found {_describe(mode)}", path=path)
+    return identity_of(device=device, inode=inode, born_ns=born_ns)
 
 
 def _close_unlocked(file: LockFile) -> None:

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from kstore.env import LocalEnv
 from tests.cli.runner import runner
 from tests.cli.test_process import on_a_terminal
 from tests.making.batches import (
@@ -151,6 +152,51 @@ def test_damage_in_the_last_segment_is_reported_beside_what_is_whole(kstore, tmp
     assert [shown["log_end_offset"] for shown in run.objects()] == [1]
     assert run.status == 1
     assert f"position {position} of {log}" in run.err
+
+
+def test_segment_that_reaches_into_the_next_one_is_reported(kstore, tmp_path):
+    directory = write_partition(tmp_path, [[batch(0), batch(1, 5)], [batch(6)]])
+    (directory / "00000000000000000006.log").rename(directory / "00000000000000000005.log")
+    run = kstore("ls", "--json", directory)
+    assert (run.status, run.out) == (1, "")
+    assert f"position {len(batch(0))} of {directory / SEGMENT_0}" in run.err
+    assert "expected less than 5, found 5" in run.err
+
+
+def test_damage_at_the_end_of_the_last_segment_with_batches_is_reported(kstore, tmp_path):
+    directory = write_partition(tmp_path, [[batch(0), batch(1), batch(2)], []])
+    position = len(batch(0) + batch(1))
+    set_byte(directory / SEGMENT_0, position + 8, value=0xFF)
+    run = kstore("ls", "--json", directory)
+    assert (run.status, run.out) == (1, "")
+    assert f"position {position} of {directory / SEGMENT_0}" in run.err
+
+
+def test_first_timestamp_is_of_the_first_record_though_its_batch_has_another_base(kstore, tmp_path):
+    cleaned = write_batch([record(3, timestamp_ms=700)], base_offset=0, last_offset=4, delete_horizon_ms=500)
+    compressed = write_batch([record(5, timestamp_ms=900)], base_offset=5, codec=1)
+    shown = listed(kstore, write_partition(tmp_path, [[cleaned, compressed]]))
+    assert shown["first_timestamp_ms"] == 700
+    root = write_root(tmp_path / "logs", {"t-0": [[cleaned, compressed]]}, log_start_offsets={"t-0": 4})
+    assert listed(kstore, root)["first_timestamp_ms"] == 900
+
+
+def test_each_file_of_a_partition_is_opened_once(kstore, tmp_path, monkeypatch):
+    directory = write_partition(tmp_path, [batches(0, 20, value_bytes=2000)])
+    (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    opened = []
+    open_read = LocalEnv.open_read
+    monkeypatch.setattr(LocalEnv, "open_read", lambda env, path: opened.append(path) or open_read(env, path))
+    listed(kstore, directory)
+    assert sorted(opened) == sorted(set(opened))
+
+
+def test_first_batch_with_a_wrong_crc_is_reported(kstore, tmp_path):
+    directory = write_partition(tmp_path, [[batch(0, value_bytes=9), batch(1)]])
+    flip_bit(directory / SEGMENT_0, len(batch(0, value_bytes=9)) - 3, bit=0)
+    run = kstore("ls", "--json", directory)
+    assert (run.status, run.out) == (1, "")
+    assert "position 0 of" in run.err
 
 
 def test_partition_that_can_not_be_read_does_not_hide_the_others(kstore, tmp_path):

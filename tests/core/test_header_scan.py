@@ -14,6 +14,7 @@ from kstore import _core
 from kstore.errors import CorruptionError, CorruptRecordError, InvalidRecordError, UnsupportedMagicError
 from tests.making import batches as builders
 from tests.making.batches import FIRST_TIMESTAMP_MS
+from tests.making.messages import packed_entry
 
 LOG = builders.batches(0, 4, records_per_batch=5)
 DATA = b"".join(LOG)
@@ -58,6 +59,20 @@ def test_whole_log_is_walked_to_its_end(chunk_bytes: int) -> None:
     assert (walk.max_timestamp_ms, walk.offset_of_max_timestamp) == (FIRST_TIMESTAMP_MS + 19, 19)
     assert walk.found is None
     assert walk.error is None
+
+
+def test_walk_tells_where_its_last_batch_starts_and_each_magic_and_codec() -> None:
+    parts = [builders.batch(0, codec=1), builders.batch(1), builders.batch(2, codec=4), builders.batch(3)]
+    data = b"".join(parts)
+    walk = scan(data, chunk_bytes=200)
+    assert (walk.last_position, walk.last_offset) == (len(data) - len(parts[3]), 3)
+    assert (walk.magics, walk.codec_ids) == ({2}, {0, 1, 4})
+    found = scan(data, stop_offset=1)
+    assert (found.last_position, found.last_offset, found.codec_ids) == (0, 0, {1})
+    old = scan(packed_entry(b"old", None, offset=0, magic=0) + packed_entry(b"new", None, offset=1, magic=1))
+    assert (old.magics, old.codec_ids) == ({0, 1}, {0})
+    none = scan(b"")
+    assert (none.last_position, none.magics, none.codec_ids) == (-1, frozenset(), frozenset())
 
 
 def test_empty_range_is_at_its_end_at_once() -> None:

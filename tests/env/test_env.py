@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from kstore.env import DEFAULT_ENV, FileKind, LocalFile, OpenFiles, absolute_path, path_list
+from kstore.env import DEFAULT_ENV, UNKNOWN_FILE, FileKind, LocalFile, OpenFiles, absolute_path, path_list
 from kstore.env import files as env_module
 from kstore.env import local as local_module
 from kstore.env.cache import SharedCache
+from kstore.env.files import identity_of, status_of
 from kstore.errors import LogClosedError, StorageError
 from tests.fakes.counting import CountingEnv
 
@@ -179,6 +180,46 @@ def test_stat_identity_changes_when_a_file_is_replaced(file: Path) -> None:
     other.write_bytes(CONTENT)
     other.rename(file)
     assert DEFAULT_ENV.stat(str(file)) != before
+
+
+def test_status_of_one_call_is_that_of_the_operating_system(tmp_path: Path, file: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(file)
+    os.utime(file, ns=(5, 7))
+    for path, follows in ((file, True), (link, True), (link, False), (tmp_path, True)):
+        wanted = os.stat(path, follow_symlinks=follows)
+        found = status_of(str(path), follow_symlinks=follows)
+        assert found[:5] == (wanted.st_mode, wanted.st_size, wanted.st_dev, wanted.st_ino, wanted.st_mtime_ns)
+    with open(file, "rb") as opened:
+        assert status_of(opened.fileno()) == status_of(str(file))
+    with pytest.raises(FileNotFoundError, match="missing"):
+        status_of(str(tmp_path / "missing"))
+    with pytest.raises(ValueError, match="null"):
+        status_of("a\0b")
+
+
+def test_status_of_a_path_that_is_no_utf_8_is_found(tmp_path: Path) -> None:
+    path = os.fsencode(tmp_path) + b"/\xff"
+    Path(os.fsdecode(path)).write_bytes(b"x")
+    assert status_of(os.fsdecode(path))[1] == 1
+
+
+def test_status_without_the_call_for_it_has_no_birth(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    whole = status_of(str(file))
+    monkeypatch.setattr("kstore.env.files.file_status", lambda _of, *, follow_symlinks: None)  # noqa: ARG005
+    assert status_of(str(file)) == (*whole[:5], 0)
+    with open(file, "rb") as opened:
+        assert status_of(opened.fileno(), follow_symlinks=False) == (*whole[:5], 0)
+
+
+def test_files_that_had_the_same_inode_differ_by_their_birth(tmp_path: Path) -> None:
+    assert identity_of(device=1 << 8, inode=5, born_ns=6) != identity_of(device=1 << 8, inode=5, born_ns=7)
+    assert identity_of(device=5, inode=6, born_ns=0) == UNKNOWN_FILE != identity_of(device=5, inode=6, born_ns=7)
+    (tmp_path / "a").touch()
+    with DEFAULT_ENV.open_read(str(tmp_path / "a")) as opened:
+        status = DEFAULT_ENV.stat(str(tmp_path / "a"))
+        assert status is not None
+        assert opened.identity() == status.file
 
 
 def test_listdir_is_sorted(tmp_path: Path) -> None:

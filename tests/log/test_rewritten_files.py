@@ -506,3 +506,30 @@ def test_junction_of_two_ranges_needs_both_batches(tmp_path: Path) -> None:
     log_file(directory, 20).unlink()
     with pytest.raises(LogReplacedError, match="removed since it was listed"):
         check_junction(other, again, DEFAULT_ENV)
+
+
+@pytest.mark.parametrize("value_bytes", [10, LARGE - 100], ids=["smaller", "little smaller"])
+def test_last_batch_that_is_another_since_the_end_was_found_is_none(tmp_path: Path, value_bytes: int) -> None:
+    directory = write_partition(tmp_path, [batches(0, 3, value_bytes=LARGE)])
+    with open_log(directory) as log:
+        assert log.log_end_offset == 3
+        (segment,) = log.segments
+        place = segment.last_batch()
+        assert place is not None
+        assert place.position == len(b"".join(batches(0, 2, value_bytes=LARGE)))
+        os.truncate(segment.path, place.position)
+        grow(Path(segment.path), batch(2, value_bytes=value_bytes) + bytes(2 * LARGE))
+        with pytest.raises(LogReplacedError, match="written again while it was read"):
+            segment.last_batch()
+
+
+def test_last_batch_with_another_last_offset_is_another(tmp_path: Path) -> None:
+    directory = write_partition(tmp_path, [batches(0, 3, value_bytes=LARGE)])
+    with open_log(directory) as log:
+        assert log.log_end_offset == 3
+        (segment,) = log.segments
+        position = segment.size_in_bytes - len(batch(2, value_bytes=LARGE))
+        os.truncate(segment.path, position)
+        grow(Path(segment.path), batch(7, value_bytes=LARGE))
+        with pytest.raises(LogReplacedError, match=f"batch at position {position}"):
+            segment.last_batch()

@@ -1,5 +1,101 @@
 # Positioned reads and writes of an open file, by functions that env/files.py passes in, without a Python frame of their
-# own; the header walk that reads from the page cache; and read-only maps.
+# own; the header walk that reads from the page cache; read-only maps; and the status of a file with its birth time.
+
+cdef extern from *:
+    """
+    #include <errno.h>
+
+    /* struct statx of Linux (statx(2), since 4.11), declared here since an older libc knows neither it nor the call. */
+    typedef struct { int64_t seconds; uint32_t nanoseconds; int32_t reserved; } ks_time;
+    typedef struct {
+        uint32_t mask, block_size;
+        uint64_t attributes;
+        uint32_t links, uid, gid;
+        uint16_t mode, pad;
+        uint64_t inode, size, blocks, attributes_mask;
+        ks_time accessed, born, changed, modified;
+        uint32_t rdev_major, rdev_minor, device_major, device_minor;
+        uint64_t spare[14];
+    } ks_statx;
+
+    #ifdef __linux__
+    #include <fcntl.h>
+    #include <sys/syscall.h>
+    #include <sys/sysmacros.h>
+    #include <unistd.h>
+    #ifdef SYS_statx
+    #define KS_STATX SYS_statx
+    #elif defined(__x86_64__)
+    #define KS_STATX 332
+    #elif defined(__aarch64__)
+    #define KS_STATX 291
+    #endif
+    #endif
+
+    enum { KS_BASIC_STATS = 0x7ff, KS_BORN = 0x800 };
+
+    /* The status of a path, or of the descriptor `fd` if there is none. Returns: 0 or an errno; ENOSYS where the system
+       has no such call. */
+    static int ks_file_status(int fd, const char* path, int follows, ks_statx* to, uint64_t* device) {
+    #ifdef KS_STATX
+        int flags = path == NULL ? AT_EMPTY_PATH : follows ? 0 : AT_SYMLINK_NOFOLLOW;
+        if (syscall(KS_STATX, path == NULL ? fd : AT_FDCWD, path == NULL ? "" : path, flags,
+                    KS_BASIC_STATS | KS_BORN, to) != 0)
+            return errno;
+        *device = (uint64_t)makedev(to->device_major, to->device_minor);
+        return 0;
+    #else
+        (void)fd, (void)path, (void)follows, (void)to, (void)device;
+        return ENOSYS;
+    #endif
+    }
+    """
+    ctypedef struct ks_time:
+        int64_t seconds
+        uint32_t nanoseconds
+    ctypedef struct ks_statx:
+        uint32_t mask
+        uint16_t mode
+        uint64_t inode
+        uint64_t size
+        ks_time born
+        ks_time modified
+    enum: KS_BORN
+    int ks_file_status(int fd, const char* path, int follows, ks_statx* to, uint64_t* device) nogil
+
+cdef extern from "Python.h":
+    bytes PyUnicode_EncodeFSDefault(object text)
+
+
+def file_status(of, *, bint follow_symlinks=True):
+    """Return the status of a path or of an open descriptor, by one system call, with the time of birth.
+
+    Returns: (mode, size in bytes, device, inode, ns of the last modification, ns of the birth or 0 if the file system
+        does not keep it); None where the system has no such call, or a sandbox forbids it.
+    Raises: OSError; ValueError for a path with a NUL byte.
+    Threads: the GIL is released.
+    """
+    cdef ks_statx status
+    cdef uint64_t device = 0
+    cdef bytes path = None if isinstance(of, int) else PyUnicode_EncodeFSDefault(of)
+    cdef const char* name = NULL
+    cdef int fd = -1, failed
+    if path is None:
+        fd = of
+    else:
+        name = PyBytes_AS_STRING(path)
+        if b"\0" in path:
+            raise ValueError("embedded null byte")
+    with nogil:
+        failed = ks_file_status(fd, name, follow_symlinks, &status, &device)
+    if failed in (ENOSYS, EPERM):
+        return None
+    if failed:
+        raise OSError(failed, _strerror(failed), *(() if path is None else (of,)))
+    return (status.mode, status.size, device, status.inode,
+            <object>status.modified.seconds * 1_000_000_000 + status.modified.nanoseconds,
+            <object>status.born.seconds * 1_000_000_000 + status.born.nanoseconds if status.mask & KS_BORN else 0)
+
 
 cdef extern from "<sys/mman.h>" nogil:
     enum: PROT_READ

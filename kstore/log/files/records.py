@@ -267,12 +267,13 @@ def is_same_batch(one: BatchHeader, other: BatchHeader) -> bool:
     )
 
 
-def is_header_of(header: BatchHeader, data: bytes) -> bool:
-    """Whether the first bytes of a batch are those that a header was read from."""
+def is_batch(data: bytes, *, position: int, last_offset: int, end_position: int) -> bool:
+    """Whether the first bytes of a batch are of one that starts and ends at these positions, with this last offset."""
     try:
-        return is_same_batch(read_header(data, position=header.position), header)
+        header: BatchHeader = read_header(data, position=position)
     except (CorruptRecordError, UnsupportedMagicError):
         return False
+    return header.last_offset == last_offset and position + header.size_in_bytes == end_position
 
 
 def changed_batch(path: str, position: int) -> LogReplacedError:
@@ -414,12 +415,14 @@ class SegmentRecords:
         position: int,
         end_position: int,
         previous_last_offset: int = -1,
+        next_base_offset: int | None = None,
         stop_offset: int | None = None,
         stop_timestamp_ms: int | None = None,
         stop_attributes: int = 0,
     ) -> HeaderScan:
         """Walk the headers of [position, end_position) and return the stopped HeaderScan.
 
+        Args: next_base_offset: which no batch may reach, None for no bound.
         Raises: LogReplacedError; damage is reported in the status.
         """
         scan = HeaderScan(
@@ -429,6 +432,7 @@ class SegmentRecords:
             max_batch_bytes=self._config.max_batch_bytes,
             path=self.path,
             previous_last_offset=previous_last_offset,
+            next_base_offset=next_base_offset,
             stop_offset=stop_offset,
             stop_timestamp_ms=stop_timestamp_ms,
             stop_attributes=stop_attributes,

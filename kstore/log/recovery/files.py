@@ -71,28 +71,38 @@ class PartitionFiles(NamedTuple):
 
 
 class _Names:
-    """The names in a directory, grouped by their state suffix."""
+    """The names in a directory, grouped by their state suffix; sizes: in bytes of the side files that can be rebuilt,
+    None for one that is not a regular file or is too large to be an index, which then counts as missing.
+    """
 
-    def __init__(self, names: Iterable[str]) -> None:
+    def __init__(self, path: str, env: Env) -> None:
+        self.sizes: dict[str, int | None] = {}
         self.plain: dict[str, SegmentName] = {}
         self.in_state: dict[str, dict[str, SegmentName]] = {state: {} for state in _STATES}
         self.leftovers: list[str] = []
-        for name in names:
+        for name in env.listdir(path):
             segment_name = parse_segment_name(name)
+            if name == LEADER_EPOCH_CHECKPOINT or (segment_name is not None and segment_name.suffix != LOG_SUFFIX):
+                self.sizes[name] = size = _side_file_size(path, name, env)
+                if size is None:
+                    continue
             if segment_name is not None:
                 self.plain[name] = segment_name
-                continue
-            for state in _STATES:
-                stem = name.removesuffix(state)
-                if state == DELETED_STATE:
-                    # A file of the same name was still waiting for its removal.
-                    while stem.endswith(DELETED_STATE):
-                        stem = stem.removesuffix(DELETED_STATE)
-                segment_name = parse_segment_name(stem) if stem != name else None
-                if segment_name is not None:
-                    self.in_state[state][name] = segment_name
-                elif stem != name and state == TEMPORARY_SUFFIX and stem in _REPLACED_FILES:
-                    self.leftovers.append(name)
+            elif name.endswith(_STATES):
+                self._add_in_state(name)
+
+    def _add_in_state(self, name: str) -> None:
+        for state in _STATES:
+            stem = name.removesuffix(state)
+            if state == DELETED_STATE:
+                # A file of the same name was still waiting for its removal.
+                while stem.endswith(DELETED_STATE):
+                    stem = stem.removesuffix(DELETED_STATE)
+            segment_name = parse_segment_name(stem) if stem != name else None
+            if segment_name is not None:
+                self.in_state[state][name] = segment_name
+            elif stem != name and state == TEMPORARY_SUFFIX and stem in _REPLACED_FILES:
+                self.leftovers.append(name)
 
 
 def list_partition(path: str, *, env: Env, end_offset_of: Callable[[str, int], int | None]) -> PartitionFiles:
@@ -102,9 +112,7 @@ def list_partition(path: str, *, env: Env, end_offset_of: Callable[[str, int], i
         batch, or None if the file is damaged, in which case it replaces nothing.
     Raises: StorageError; SegmentTooLargeError.
     """
-    listed = env.listdir(path)
-    sizes = {name: _side_file_size(path, name, env) for name in listed if _is_rebuilt(name)}
-    names = _Names(name for name in listed if sizes.get(name, 0) is not None)
+    names = _Names(path, env)
     swaps, cleaned = names.in_state[SWAP_STATE], names.in_state[CLEANED_STATE]
     # A swap at or above a .cleaned file belongs to the same unfinished cleaning round, which the cleaner will repeat.
     least_cleaned = min((segment.base_offset for segment in cleaned.values()), default=None)
@@ -136,11 +144,11 @@ def list_partition(path: str, *, env: Env, end_offset_of: Callable[[str, int], i
         *(current.pop(base_offset_file_name(orphan.base_offset, suffix=orphan.suffix)) for orphan in orphans),
     }
     return PartitionFiles(
-        misplaced=tuple(name for name, size in sizes.items() if size is None),
+        misplaced=tuple(name for name, size in names.sizes.items() if size is None),
         removed=tuple(sorted(gone)),
         orphans=orphans,
         renamed=tuple((name, final) for name, final in renamed if name not in gone),
-        segments=_segments(path, current, sizes, env),
+        segments=_segments(path, current, names.sizes, env),
         snapshot_offsets=tuple(producer_snapshot_offsets(current)),
     )
 
@@ -159,12 +167,6 @@ def settle_side_files(path: str, files: PartitionFiles, env: Env, quarantine: Qu
         for name, final in files.renamed:
             env.rename(join_path(path, name), join_path(path, final))
         env.sync_directory(path)
-
-
-def _is_rebuilt(name: str) -> bool:
-    """Whether a name is that of a side file which can be rebuilt from the log."""
-    segment_name = parse_segment_name(name)
-    return name == LEADER_EPOCH_CHECKPOINT if segment_name is None else segment_name.suffix != LOG_SUFFIX
 
 
 def _side_file_size(path: str, name: str, env: Env) -> int | None:

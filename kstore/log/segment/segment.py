@@ -38,7 +38,7 @@ from kstore.log.files.records import (
     SegmentRecords,
     changed_batch,
     entry_size,
-    is_header_of,
+    is_batch,
     is_preallocated,
 )
 from kstore.log.segment.replaced import ListedFile
@@ -63,13 +63,15 @@ class SegmentTail(NamedTuple):
     bytes follow, and an incomplete batch that sound batches follow, are "corrupt" in the last segment.
 
     valid_end_position is the end of the last whole batch before that, last_offset the last offset of that batch (-1 if
-    there is none); error says what is wrong if status is "corrupt".
+    there is none); error says what is wrong if status is "corrupt". last_position: where that batch starts, -1 if no
+    walk came to it.
     """
 
     status: str
     valid_end_position: int
     last_offset: int
     error: KStoreError | None = None
+    last_position: int = -1
 
 
 class LogContext(NamedTuple):
@@ -138,8 +140,6 @@ class LogSegment:
         self.index_fallbacks = 0
         self._lock = threading.Lock()
         self._tail: SegmentTail | None = None
-        # The batch at which the walk to the tail started, if an index entry led to it.
-        self._tail_start: BatchHeader | None = None
         self._reached: BatchHeader | None = None
         self._scan_end_position: int | None = None
         self._largest_timestamp_ms: int | None = None
@@ -275,15 +275,21 @@ class LogSegment:
         Cost: a header walk from the last valid index entry, and a read.
         """
         end_position = self.scan_end_position
-        start = self._tail_start or self._floor_batch(MAX_OFFSET, end_position=end_position)
-        last_offset = self._last_offset_of_batches(start)
-        if last_offset < 0 and start is not None:
-            raise changed_batch(self.path, start.position)
-        return None if last_offset < 0 else self._place_of(last_offset, start)
-
-    def _last_offset_of_batches(self, start: BatchHeader | None) -> int:
-        """Return the last offset of the last batch, by a walk from `start` if it is not known; -1 without a batch."""
-        return self.tail.last_offset if self.is_last else self._walk_from(start).last_offset
+        if end_position == 0:
+            return None
+        tail = self.tail
+        if self.is_last and tail.last_position >= 0:
+            return self._place_of(
+                tail.last_position, last_offset=tail.last_offset, end_position=tail.valid_end_position
+            )
+        start = self._floor_batch(MAX_OFFSET, end_position=end_position)
+        walk = self._walk_from(start)
+        if walk.last_offset < 0:
+            if start is not None:
+                raise changed_batch(self.path, start.position)
+            return None
+        end_position = tail.valid_end_position if self.is_last else walk.position
+        return self._place_of(walk.last_position, last_offset=walk.last_offset, end_position=end_position)
 
     def check_last_batch(self) -> bool:
         """Check the CRC of the last batch, and return whether there is one.
@@ -300,19 +306,16 @@ class LogSegment:
             self._is_end_checked = True
         return True
 
-    def _place_of(self, last_offset: int, start: BatchHeader | None) -> BatchPlace:
-        """Return the place of the last batch, of which a walk from `start` found the last offset.
+    def _place_of(self, position: int, *, last_offset: int, end_position: int) -> BatchPlace:
+        """Return the place of the last batch, to which a walk has led.
 
         Its bytes are read once more: they must be of the batch that was found, and that one must be the last one still.
         """
-        last = self._walk_from(start, stop_offset=last_offset).found
-        if last is None or last.last_offset != last_offset:
-            raise changed_batch(self.path, self.size_in_bytes if last is None else last.position)
-        header = self.records.read_bytes(min(last.size_in_bytes, RECORD_BATCH_OVERHEAD), position=last.position)
-        end_position = last.position + last.size_in_bytes
-        if not is_header_of(last, header) or (self.is_last and end_position != self.tail.valid_end_position):
-            raise changed_batch(self.path, last.position)
-        return BatchPlace(self.path, self.file_identity(), last.position, header)
+        size = min(end_position - position, RECORD_BATCH_OVERHEAD)
+        header = self.records.read_bytes(size, position=position)
+        if not is_batch(header, position=position, last_offset=last_offset, end_position=end_position):
+            raise changed_batch(self.path, position)
+        return BatchPlace(self.path, self.file_identity(), position, header)
 
     def sound_parts(self, part: FileRange) -> SoundParts:
         """Return the sound batches of a part of the .log; see sound_parts.
@@ -531,13 +534,11 @@ class LogSegment:
         return self._tail_from(self._last_indexed_batch())
 
     def _tail_from(self, start: BatchHeader | None) -> SegmentTail:
-        self._tail_start = start
         scan = self._walk_from(start, end_position=self.size_in_bytes)
         if start is not None and scan.last_offset < 0:
             raise changed_batch(self.path, start.position)
-        tail = SegmentTail(
-            scan.status, scan.position, scan.last_offset, scan.error if scan.status == "corrupt" else None
-        )
+        error = scan.error if scan.status == "corrupt" else None
+        tail = SegmentTail(scan.status, scan.position, scan.last_offset, error, scan.last_position)
         if not self.is_last or scan.status not in ("zeros", "torn"):
             return tail
         rest = self.file_range(position=tail.valid_end_position, end_position=self.size_in_bytes)
@@ -549,14 +550,13 @@ class LogSegment:
 
     def _whole_tail(self, tail: SegmentTail, start: BatchHeader | None) -> SegmentTail:
         """Exclude a half-written last batch: in preallocated space its header is valid, and zeros follow."""
-        end = tail.valid_end_position
-        last = self._walk_from(start, end_position=end, stop_offset=tail.last_offset).found
-        if last is None or any(self.records.read_bytes(_LEAST_ZEROS, position=end - _LEAST_ZEROS)):
+        position, end = tail.last_position, tail.valid_end_position
+        if any(self.records.read_bytes(_LEAST_ZEROS, position=end - _LEAST_ZEROS)):
             return tail
-        if self.records.find_batch_at(last.position, end_position=end) is not None:
+        if self.records.find_batch_at(position, end_position=end) is not None:
             return tail
-        before = self._walk_from(start, end_position=last.position)
-        return SegmentTail("torn", last.position, before.last_offset)
+        before = self._walk_from(start, end_position=position)
+        return SegmentTail("torn", position, before.last_offset, last_position=before.last_position)
 
     def _last_indexed_batch(self) -> BatchHeader | None:
         return self._floor_batch(MAX_OFFSET, end_position=self.size_in_bytes)

@@ -16,7 +16,6 @@ from kstore._core import (
     MAX_TIMESTAMP_POSITION,
     MESSAGE_TIMESTAMP_POSITION,
     AppendSurvey,
-    BatchHeader,
     SegmentAppender,
 )
 from kstore.config import LogConfig
@@ -356,6 +355,7 @@ class _AppendedSegment(LogSegment):
             identity=segment.identity,
             file_use=segment.file_use,
         )
+        # Without the last batch: the log may end after offsets that no batch has, as a truncation or a roll leaves it.
         self._tail = SegmentTail("end", size_in_bytes, last_offset)
         self._segment = segment
 
@@ -366,10 +366,6 @@ class _AppendedSegment(LogSegment):
     @property
     def time_index(self) -> TimeIndex:
         return self._segment.time_index
-
-    def _last_offset_of_batches(self, start: BatchHeader | None) -> int:
-        # The log may end after offsets that no batch has, as a truncation or a roll leaves it.
-        return self._walk_from(start).last_offset
 
 
 def _max_age_ms(config: LogConfig) -> int:
