@@ -1,16 +1,23 @@
 """Goal: a type checker finds wrong calls of kstore, and finds nothing in right ones.
-Method: mypy --strict on calls that must be refused, each with its error, and on calls that must not."""
+Method: mypy --strict on calls that must be refused, each with its error, and on calls and programs that must not;
+pyright on the programs."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.repo.linters import ROOT
 
 pytestmark = pytest.mark.build
+
+PROGRAMS = sorted((ROOT / "examples" / "programs").glob("*.py"))
+# One strict run over what users copy; of kstore only what they import.
+PYRIGHT = {"typeCheckingMode": "strict", "pythonVersion": "3.11", "reportMissingTypeStubs": False}
 
 HEAD = """from __future__ import annotations
 
@@ -117,7 +124,7 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     (directory / "right.py").write_text(HEAD + RIGHT)
     # With the settings of the linter, which has left in its cache what it found in kstore.
     command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary"]
-    command += [str(directory / "wrong.py"), str(directory / "right.py")]
+    command += [str(directory / "wrong.py"), str(directory / "right.py"), *map(str, PROGRAMS)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.splitlines()
 
 
@@ -133,3 +140,14 @@ def test_type_checker_finds_each_wrong_call(lines: list[str]) -> None:
 def test_type_checker_finds_nothing_in_right_calls(lines: list[str]) -> None:
     assert lines
     assert [line for line in lines if "wrong.py" not in line] == []
+
+
+def test_pyright_finds_nothing_in_the_programs_of_the_examples(tmp_path: Path) -> None:
+    pytest.importorskip("basedpyright")
+    places = {"include": [str(ROOT / "examples/programs")], "extraPaths": [str(ROOT), str(ROOT / "examples/programs")]}
+    environment = {"venvPath": str(Path(sys.prefix).parent), "venv": Path(sys.prefix).name}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps({**PYRIGHT, **places, **environment}))
+    command = [sys.executable, "-m", "basedpyright", "--project", str(tmp_path), "--outputjson"]
+    found = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout)
+    assert found["generalDiagnostics"] == []
+    assert found["summary"]["filesAnalyzed"] == len(PROGRAMS) > 5

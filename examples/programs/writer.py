@@ -1,0 +1,80 @@
+"""The one process that writes a directory: it takes records of others by a Unix socket, and answers with offsets.
+
+    python examples/programs/writer.py DIRECTORY SOCKET
+
+gunicorn_service.py sends to it. Threads of all connections share batches, and each fdatasync.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from contextlib import suppress
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+from threading import Thread, local
+
+import kstore
+
+
+def serve(directory: str, socket: str) -> None:
+    """Take records until SIGTERM; whoever may open the socket may write."""
+    with kstore.open_store(directory, "a", timeout=30) as store, kstore.Producer(store, acks="flushed") as producer:
+        # This process has the lock of the directory, so the socket is that of a writer that is gone.
+        Path(socket).unlink(missing_ok=True)
+        with Listener(socket, "AF_UNIX") as listener:
+            print("ready", flush=True)
+            while True:
+                connection = listener.accept()
+                Thread(target=answer, args=(connection, store, producer), daemon=True).start()
+
+
+def answer(connection: Connection, store: kstore.WritableStore, producer: kstore.Producer) -> None:
+    """Write the records of one client until it goes away."""
+    with connection:
+        while True:
+            try:
+                topic, key, value = connection.recv()
+            except EOFError:
+                return
+            try:
+                store.create_topic(topic, exist_ok=True)
+                connection.send(producer.send(topic, value, key=key).result().offset)
+            except kstore.KStoreError as error:
+                connection.send(str(error))
+
+
+class WriterGoneError(Exception):
+    """The writer does not answer; the record may be in the log or not."""
+
+
+class RemoteLog:
+    """Sends records to the writer. Threads: safe; each has a connection of its own."""
+
+    def __init__(self, socket: str) -> None:
+        self._socket = socket
+        self._local = local()
+
+    def append(self, topic: str, value: bytes, *, key: bytes | None = None) -> int:
+        """Return the offset of a record that is durable.
+
+        Raises: WriterGoneError, also if the writer refused it.
+        """
+        try:
+            if not hasattr(self._local, "connection"):
+                self._local.connection = Client(self._socket, "AF_UNIX")
+            self._local.connection.send((topic, key, value))
+            outcome: int | str = self._local.connection.recv()
+        except (OSError, EOFError) as error:
+            vars(self._local).pop("connection", None)
+            raise WriterGoneError(f"no answer of the writer at {self._socket}: {error}") from error
+        if isinstance(outcome, str):
+            raise WriterGoneError(outcome)
+        return outcome
+
+
+if __name__ == "__main__":
+    # An exception, in place of a death, closes the producer and the store.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with suppress(KeyboardInterrupt):
+        serve(*sys.argv[1:])
