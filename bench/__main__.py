@@ -41,6 +41,7 @@ WORKLOADS = (
     "compaction",
     "producer",
     "send",
+    "program",
     "memory",
     "udfs",
     "spark",

@@ -12,6 +12,21 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from bench.bench_program import (
+    APPEND,
+    DISKCACHE,
+    FUTURES,
+    GATHERED,
+    GET,
+    LMDB,
+    POLL,
+    QUEUE,
+    READ,
+    SELECT,
+    SEND_RESULT,
+    SQLITE,
+    THREADED,
+)
 from bench.chart import Bar, Group, drawn
 from bench.common import BENCH_DIRECTORY, Bound
 
@@ -298,6 +313,23 @@ PRODUCING = Table(
         )
     ],
 )
+PROGRAM = Table(
+    ("inside a program, 100-byte values", "ratio"),
+    [
+        (name, [Place("program", case, of, to)])
+        for name, case, of, to in (
+            ("`send().result()` / `log.append`, one at a time", "written", SEND_RESULT, APPEND),
+            ("`log.append` / sqlite3's INSERT, each committed, no sync", "written", APPEND, SQLITE),
+            ("the same / lmdb's put, each in a transaction, no sync", "written", APPEND, LMDB),
+            ("the same / diskcache's set, no sync", "written", APPEND, DISKCACHE),
+            ("the same / persist-queue's put", "written", APPEND, QUEUE),
+            ("gathered sends of `kstore.aio` / `Producer.send`", "sent together", GATHERED, THREADED),
+            ("the same / bare futures of asyncio", "gathered in", GATHERED, FUTURES),
+            ("`log.get(offset)` / sqlite3's SELECT by rowid", "by its offset", GET, SELECT),
+            ("`Consumer.poll` / `log.read`", "as objects", POLL, READ),
+        )
+    ],
+)
 SPARK_TABLE = Table(
     ("Spark, local[2]", "100-byte values", "1 KiB values"),
     [
@@ -332,7 +364,7 @@ UDFS = Table(
 )
 
 
-REST = (TWO, RECORDS, WRITING, OTHERS, PRODUCING, SPARK_TABLE, UDFS)
+REST = (TWO, RECORDS, WRITING, OTHERS, PRODUCING, PROGRAM, SPARK_TABLE, UDFS)
 
 
 def places() -> list[Place]:
