@@ -5,17 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from kstore._core import read_header
+from kstore._core import HeaderScan, check_crc, read_header
 from kstore.cli import EXIT_FINE
 from kstore.cli.output import LOG_COLUMNS, Column
 from kstore.cli.render import JSON_TEXT, likely_text, loss_objects, loss_text, time_text
 from kstore.compression import codec_name
+from kstore.config import config_or_default
 from kstore.env import FileKind, join_path
 from kstore.errors import KStoreError, StorageError
-from kstore.log.files.names import LOCK_FILE, retired_partition
+from kstore.log.files.checkpoints import checkpoints_of
+from kstore.log.files.names import (
+    LOCK_FILE,
+    LOG_START_OFFSET_CHECKPOINT,
+    LOG_SUFFIX,
+    parse_segment_name,
+    retired_partition,
+)
+from kstore.log.files.records import HEADER_CHUNK_BYTES
 from kstore.log.plan import batches_of, extents
 from kstore.log.recovery.context import RecoveryContext
-from kstore.log.recovery.evidence import RootMarks, SegmentEnd, losses_beside, marks_of_root
+from kstore.log.recovery.evidence import RootMarks, SegmentEnd, is_all_there, losses_beside, marks_of_root
 from kstore.record import RecordBatch
 from kstore.reporting.units import size_text
 from kstore.store.opening import open_found
@@ -24,7 +33,7 @@ from kstore.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from kstore._core import BatchHeader, HeaderScan
+    from kstore._core import BatchHeader
     from kstore.cli.arguments import PartitionSelection
     from kstore.cli.output import Output
     from kstore.env import Env
@@ -34,6 +43,8 @@ if TYPE_CHECKING:
     from kstore.log.segment.segment import LogSegment
 
 SAMPLE_BYTES = 1 << 20
+# With which open_found opens a log.
+_CONFIG = config_or_default(None)
 _NUMBERS = ("log_start_offset", "log_end_offset", "last_stable_offset", "segments", "size_in_bytes")
 COLUMNS = (
     *LOG_COLUMNS,
@@ -183,12 +194,9 @@ def run(selection: PartitionSelection, options: ListOptions, out: Output) -> int
     partitions = selection.find()
     for partition in partitions:
         try:
-            with open_found(partition) as log:
-                listing, lasts = list_log(log, is_exact=options.is_exact)
-                if partition.root not in of_roots:
-                    of_roots[partition.root] = marks_of_root(partition.root, partition.env)
-                listing.losses = losses_of(log, lasts, partition, of_roots[partition.root])
-                damage = log.segments[-1].tail.error if log.segments else None
+            if partition.root not in of_roots:
+                of_roots[partition.root] = marks_of_root(partition.root, partition.env)
+            listing, damage = look_at(partition, of_roots[partition.root], is_exact=options.is_exact)
         except KStoreError as error:
             status = max(status, out.partition_failure(error, partition))
             continue
@@ -219,6 +227,17 @@ def run(selection: PartitionSelection, options: ListOptions, out: Output) -> int
             out.table(RETIRED_COLUMNS, [directory.row(options) for directory in retired])
     show_losses([*losses, *without_directory], out)
     return status
+
+
+def look_at(partition: PartitionDirectory, of_root: RootMarks, *, is_exact: bool) -> tuple[Listing, KStoreError | None]:
+    """Return the Listing of a partition, and the damage at its end."""
+    listing = list_small(partition, of_root)
+    if listing is not None:
+        return listing, None
+    with open_found(partition) as log:
+        listing, lasts = list_log(log, is_exact=is_exact)
+        listing.losses = losses_of(log, lasts, partition, of_root)
+        return listing, log.segments[-1].tail.error if log.segments else None
 
 
 def show_losses(losses: list[SuspectedLoss], out: Output) -> None:
@@ -354,8 +373,86 @@ def losses_of(
     Cost: that of losses_beside.
     """
     context = RecoveryContext(partition, log.config, partition.env, log.log_start_offset)
-    is_live = partition.env.is_locked(join_path(partition.root, LOCK_FILE))
-    return losses_beside(context, [last.end() for last in lasts], of_root, is_live=is_live)
+    lock_path = join_path(partition.root, LOCK_FILE)
+    ends = [last.end() for last in lasts]
+    return losses_beside(context, ends, of_root, is_live=lambda: partition.env.is_locked(lock_path))
+
+
+def list_small(partition: PartitionDirectory, of_root: RootMarks) -> Listing | None:
+    """Return the Listing of a partition of one small segment, None of any other, and of one where something is amiss.
+
+    That is what list_log and losses_of find, without the objects of a Log.  Cost: one listing, one read of the .log.
+    """
+    env, path = partition.env, partition.path
+    if env.is_high_latency:
+        return None
+    try:
+        before = env.stat(path)
+        names = env.listdir(path)
+        logs = [name for name in names if name.endswith(LOG_SUFFIX)]
+        name = parse_segment_name(logs[0]) if len(logs) == 1 else None
+        if name is None:
+            return None
+        log_path = join_path(path, logs[0])
+        data = read_small(log_path, env)
+        if data is None or env.stat(path) != before:
+            return None
+        starts = checkpoints_of(env).offsets(join_path(partition.root, LOG_START_OFFSET_CHECKPOINT)) or {}
+        log_start_offset = max(starts.get(partition.topic_partition, 0), name.base_offset)
+        listing = list_data(data, partition, base_offset=name.base_offset, path=log_path)
+        if listing is None or log_start_offset not in (listing.log_start_offset, listing.log_end_offset):
+            return None
+        if log_start_offset == listing.log_end_offset:
+            listing.log_start_offset = log_start_offset
+            listing.first_timestamp_ms = listing.last_timestamp_ms = None
+        end = SegmentEnd(name.base_offset, listing.log_end_offset, len(data), is_damaged=False)
+        context = RecoveryContext(partition, _CONFIG, env, log_start_offset)
+        return listing if is_all_there(context, [end], of_root, names=names) else None
+    except KStoreError:
+        return None
+
+
+def read_small(path: str, env: Env) -> bytes | None:
+    """Return all bytes of a .log, None of one that is larger than a header walk reads at once."""
+    with env.open_read(path) as file:
+        size = file.size()
+        data = file.pread(size, position=0) if size <= HEADER_CHUNK_BYTES else b""
+    return data if len(data) == size else None
+
+
+def list_data(data: bytes, partition: PartitionDirectory, *, base_offset: int, path: str) -> Listing | None:
+    """Return the Listing of a log of one segment, from all of its bytes; None unless they are whole batches, of which
+    the first and the last hold data.
+
+    Raises: CorruptRecordError and other errors for a first batch that can't be read.
+    """
+    size = len(data)
+    walk = HeaderScan(
+        position=0,
+        end_position=size,
+        base_offset=base_offset,
+        max_batch_bytes=_CONFIG.max_batch_bytes,
+        path=path,
+    )
+    walk.feed(data, 0)
+    if walk.status != "end":
+        return None
+    end_offset = max(walk.last_offset + 1, base_offset)
+    listing = Listing(partition.topic_partition, base_offset, end_offset, None, segments=1, size_in_bytes=size)
+    if not walk.batch_count:
+        return listing
+    listing.add_walk(walk)
+    first, last = read_header(data, position=0), read_header(data, walk.last_position, position=walk.last_position)
+    if first.is_control or last.is_control:
+        return None
+    first_bytes = data[: first.size_in_bytes]
+    check_crc(first_bytes, position=0, path=path)
+    batch = RecordBatch(first_bytes, position=0, path=path, config=_CONFIG)
+    record = next(iter(batch.records(verify=False, headers=False)), None)
+    if record is None:
+        return None
+    listing.first_timestamp_ms, listing.last_timestamp_ms = record.timestamp_ms, last.max_timestamp_ms
+    return listing
 
 
 def list_log(log: Log, *, is_exact: bool) -> tuple[Listing, list[SegmentLast]]:

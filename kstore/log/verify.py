@@ -401,8 +401,12 @@ class Verification:
         context = RecoveryContext(directory, log.config, self._env, log.log_start_offset)
         ends = [self._ends[base_offset] for base_offset in sorted(self._ends)]
         try:
-            is_live = self._is_written() or self._has_changed()
-            return losses_beside(context, ends, marks_of_root(root, self._env), is_live=is_live)
+            return losses_beside(
+                context,
+                ends,
+                marks_of_root(root, self._env),
+                is_live=lambda: self._is_written() or self._has_changed(),
+            )
         except StorageError as error:
             if error.errno != ENOENT:
                 raise

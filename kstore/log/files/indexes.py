@@ -205,15 +205,18 @@ class IndexCache:
     def __init__(self, env: Env, *, is_mapped: bool = False) -> None:
         self._env = env
         self._is_mapped = is_mapped
+        self._was_asked = False
 
     def offset_index(self, path: str, *, base_offset: int) -> OffsetIndex | None:
         """Return the offset index at a path, reading it if it is not cached."""
+        self._was_asked = True
         loan = _OFFSET_INDEXES.lend(self, path, lambda: self._read(path, OffsetIndex, base_offset))
         _OFFSET_INDEXES.give_back(loan)
         return loan.value
 
     def time_index(self, path: str, *, base_offset: int) -> TimeIndex | None:
         """Return the time index at a path, reading it if it is not cached."""
+        self._was_asked = True
         loan = _TIME_INDEXES.lend(self, path, lambda: self._read(path, TimeIndex, base_offset))
         _TIME_INDEXES.give_back(loan)
         return loan.value
@@ -225,8 +228,9 @@ class IndexCache:
 
     def close(self) -> None:
         """Drop the indexes of this log from the cache."""
-        _OFFSET_INDEXES.release(self)
-        _TIME_INDEXES.release(self)
+        if self._was_asked:
+            _OFFSET_INDEXES.release(self)
+            _TIME_INDEXES.release(self)
 
     def _read(self, path: str, kind: type[_Index], base_offset: int) -> _Index | None:
         try:

@@ -37,11 +37,12 @@ from kstore.log.files.names import (
     TIME_INDEX_SUFFIX,
     SegmentName,
     base_offset_file_name,
+    parse_segment_name,
 )
 from kstore.log.files.records import first_offset_in, scan_headers
 from kstore.log.files.root_files import read_clean_shutdown
 from kstore.log.recovery.context import RecoveryContext
-from kstore.log.recovery.files import SegmentFiles, list_partition
+from kstore.log.recovery.files import FILE_STATES, SegmentFiles, list_partition
 from kstore.log.recovery.plan import index_content, reaches_beyond
 from kstore.types import TopicPartition, parse_partition_directory_name
 
@@ -143,41 +144,96 @@ class SegmentEnd(NamedTuple):
 
 
 def losses_beside(
-    context: RecoveryContext, ends: Sequence[SegmentEnd], of_root: RootMarks, *, is_live: bool
+    context: RecoveryContext, ends: Sequence[SegmentEnd], of_root: RootMarks, *, is_live: Callable[[], bool]
 ) -> list[SuspectedLoss]:
     """Return what find_losses says of a log that was read, and not loaded for writing.
 
-    Args: is_live: whether a writer may have the log open: then nothing is said of its end.
+    Args: is_live: returns whether a writer may have the log open: then nothing is said of its end. It is called before
+        the directory is listed, and only if something is amiss.
     Returns: nothing if the directory has other segments by now.
     Raises: StorageError.
-    Cost: a listing, and a stat of each side file; then as find_losses.
+    Cost: a listing, and a read of the leader epochs and of the durable point; if something is amiss, a second listing,
+        a stat of each side file and then as find_losses.
     """
+    if is_all_there(context, ends, of_root, names=context.env.listdir(context.path)):
+        return []
+    may_grow = is_live()
     env, path = context.env, context.path
     listed = list_partition(path, env=env, end_offset_of=lambda _name, _base_offset: None)
     if [files.base_offset for files in listed.segments] != [end.base_offset for end in ends]:
         return []
-    if is_live and not ends:
+    if may_grow and not ends:
         return []
-    partition, is_clean = context.topic_partition, of_root.is_clean
-    noted = None if is_clean else DurablePointFile(path, env).read()
-    marks = Marks(
-        0 if noted is None else noted.offset,
-        of_root.recovery_points.get(partition),
-        of_root.high_watermarks.get(partition),
-        is_clean,
-    )
     segments = [
         HeldSegment(
             files,
             end.base_offset,
             end.base_offset if end.next_offset is None else end.next_offset,
             end.end_position,
-            is_read=end.next_offset is not None and not (is_live and files is listed.segments[-1]),
+            is_read=end.next_offset is not None and not (may_grow and files is listed.segments[-1]),
             is_damaged=end.is_damaged,
         )
         for files, end in zip(listed.segments, ends, strict=True)
     ]
+    marks = _marks_of(context, of_root, is_noted=True)
     return find_losses(context, segments, orphans=listed.orphans, snapshot_offsets=listed.snapshot_offsets, marks=marks)
+
+
+def _marks_of(context: RecoveryContext, of_root: RootMarks, *, is_noted: bool) -> Marks:
+    """Return the marks of a partition. is_noted: whether there may be a durable point."""
+    partition, is_clean = context.topic_partition, of_root.is_clean
+    noted = DurablePointFile(context.path, context.env).read() if is_noted and not is_clean else None
+    return Marks(
+        0 if noted is None else noted.offset,
+        of_root.recovery_points.get(partition),
+        of_root.high_watermarks.get(partition),
+        is_clean,
+    )
+
+
+def is_all_there(
+    context: RecoveryContext, ends: Sequence[SegmentEnd], of_root: RootMarks, *, names: Sequence[str]
+) -> bool:
+    """Whether no gap is between segments and no file refers to records that are not in them: then nothing is lost.
+
+    False also for what it does not look into: damage, and files of an interrupted change.
+    Args: names: of the files in the directory.
+    Cost: a read of the leader epochs, and of the durable point if there is one.
+    """
+    offsets = [end.next_offset for end in ends if end.next_offset is not None and not end.is_damaged]
+    if not offsets or len(offsets) < len(ends) or offsets[-1] < context.log_start_offset:
+        return False
+    if any(offset < following.base_offset for offset, following in zip(offsets, ends[1:], strict=False)):
+        return False
+    bases, log_end_offset, log_count = {end.base_offset for end in ends}, offsets[-1], 0
+    for name in names:
+        segment_name = parse_segment_name(name)
+        if segment_name is None:
+            if name.endswith(FILE_STATES):
+                return False
+        elif segment_name.suffix == PRODUCER_SNAPSHOT_SUFFIX:
+            if segment_name.base_offset > log_end_offset:
+                return False
+        elif segment_name.base_offset not in bases:
+            return False
+        else:
+            log_count += segment_name.suffix == LOG_SUFFIX
+    marks = _marks_of(context, of_root, is_noted=DURABLE_POINT in names)
+    if log_count < len(ends) or max(marks.point, marks.high_watermark or 0) > log_end_offset:
+        return False
+    # A flush ends at the end of a batch, which takes a walk to find.
+    if ends[-1].base_offset < marks.point < log_end_offset:
+        return False
+    epochs = _epochs_of(context) if LEADER_EPOCH_CHECKPOINT in names else []
+    return all(entry.start_offset <= log_end_offset for entry in epochs)
+
+
+def _epochs_of(context: RecoveryContext) -> list[EpochEntry]:
+    try:
+        return read_leader_epoch_checkpoint(context.path_of(LEADER_EPOCH_CHECKPOINT), context.env) or []
+    except (CorruptCheckpointError, StorageError):
+        # Something else in its place counts as missing.
+        return []
 
 
 class _Witness(NamedTuple):
@@ -341,7 +397,7 @@ class _HeldLog:
             text = f"segment {base_offset} is missing, but its {suffix} file exists"
             path = context.path_of(base_offset_file_name(base_offset, suffix=suffix))
             yield _Witness(path, None, is_proof=base_offset < marks.point, text=text)
-        epoch = max((entry for entry in self._epochs() if entry.start_offset > end), default=None)
+        epoch = max((entry for entry in _epochs_of(self.context) if entry.start_offset > end), default=None)
         if epoch is not None:
             text = f"leader epoch {epoch.epoch} starts at offset {epoch.start_offset}, but the log ends at {end}"
             yield _Witness(context.path_of(LEADER_EPOCH_CHECKPOINT), epoch.start_offset, is_proof=False, text=text)
@@ -423,13 +479,6 @@ class _HeldLog:
         with self.context.env.open_read(log_path) as file:
             scan_headers(file, scan, position=position, end_position=segment.end_position)
         return bool(scan.record_count == scan.last_offset + 1 - segment.base_offset > 0)
-
-    def _epochs(self) -> list[EpochEntry]:
-        try:
-            return read_leader_epoch_checkpoint(self.context.path_of(LEADER_EPOCH_CHECKPOINT), self.context.env) or []
-        except (CorruptCheckpointError, StorageError):
-            # Something else in its place counts as missing.
-            return []
 
     def _log_path(self, segment: HeldSegment) -> str:
         return self.context.path_of(segment.files.log_name)

@@ -33,7 +33,8 @@ from kstore.log.files.names import (
 )
 from kstore.log.files.records import holds_only_zeros, size_of_segment
 
-_STATES = (DELETED_STATE, CLEANED_STATE, SWAP_STATE, TEMPORARY_SUFFIX)
+# What is appended to the name of a segment's file that is being removed or replaced.
+FILE_STATES = (DELETED_STATE, CLEANED_STATE, SWAP_STATE, TEMPORARY_SUFFIX)
 _REPLACED_FILES = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
 
 
@@ -78,7 +79,7 @@ class _Names:
     def __init__(self, path: str, env: Env) -> None:
         self.sizes: dict[str, int | None] = {}
         self.plain: dict[str, SegmentName] = {}
-        self.in_state: dict[str, dict[str, SegmentName]] = {state: {} for state in _STATES}
+        self.in_state: dict[str, dict[str, SegmentName]] = {state: {} for state in FILE_STATES}
         self.leftovers: list[str] = []
         for name in env.listdir(path):
             segment_name = parse_segment_name(name)
@@ -88,11 +89,11 @@ class _Names:
                     continue
             if segment_name is not None:
                 self.plain[name] = segment_name
-            elif name.endswith(_STATES):
+            elif name.endswith(FILE_STATES):
                 self._add_in_state(name)
 
     def _add_in_state(self, name: str) -> None:
-        for state in _STATES:
+        for state in FILE_STATES:
             stem = name.removesuffix(state)
             if state == DELETED_STATE:
                 # A file of the same name was still waiting for its removal.

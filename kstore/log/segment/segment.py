@@ -531,6 +531,15 @@ class LogSegment:
             )
 
     def _find_tail(self) -> SegmentTail:
+        if (
+            self.size_in_bytes <= HEADER_CHUNK_BYTES
+            and self._reached is None
+            and not self._context.files.is_high_latency
+        ):
+            # One read shows as much as an index, which is needed only to get past damage.
+            scan = self._walk_from(None, end_position=self.size_in_bytes)
+            if scan.status == "end":
+                return SegmentTail("end", scan.position, scan.last_offset, None, scan.last_position)
         return self._tail_from(self._last_indexed_batch())
 
     def _tail_from(self, start: BatchHeader | None) -> SegmentTail:
