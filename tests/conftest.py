@@ -28,7 +28,7 @@ from tests.making.source_tree import copy_sources
 
 # a busy machine is no defect
 UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("default", derandomize=True, database=None, print_blob=True, **UNTIMED)
+settings.register_profile("default", max_examples=30, derandomize=True, database=None, print_blob=True, **UNTIMED)
 settings.register_profile("long", max_examples=1000, print_blob=True, **UNTIMED)
 settings.load_profile("default")
 

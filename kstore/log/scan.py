@@ -10,7 +10,7 @@ from contextlib import closing
 from functools import partial
 from typing import NamedTuple
 
-from kstore._core import BATCH_ROW_FIELDS, RECORD_BATCH_OVERHEAD, ColumnDecoder, Columns
+from kstore._core import BATCH_ROW_FIELDS, RECORD_BATCH_OVERHEAD, ColumnDecoder, Columns, read_header
 from kstore.config import LogConfig
 from kstore.env import Closing, Env, Identity, ReadFile, check_in_place, open_listed
 from kstore.errors import CorruptionError, KStoreError, LogReplacedError, UnsupportedError
@@ -122,11 +122,18 @@ def position_of_last_row(columns: Columns) -> int:
 
 
 def _check_end(content: ReadFile, part: FileRange, env: Env, *, position: int, config: LogConfig) -> None:
-    """Raise the error for what a decoder took for the end of a log, if it is none."""
+    """Raise the error for what a decoder took for the end of a log, if it is none: that of a reader which knows the
+    end where the header is wrong.
+    """
     find_index = partial(read_offset_index, part.path, base_offset=part.base_offset, env=env)
     fault = fault_at_end(content, part._replace(start_position=position), find_index=find_index, config=config)
-    if fault is not None:
-        raise fault
+    if fault is None:
+        return
+    header = content.pread(RECORD_BATCH_OVERHEAD, position=position)
+    if any(header):
+        limits = {"max_batch_bytes": config.max_batch_bytes, "end_position": part.end_position}
+        read_header(header, position=position, path=part.path, **limits)
+    raise fault
 
 
 class PlannedFiles:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kstore import _core
@@ -19,6 +19,7 @@ from kstore.errors import KStoreError
 from kstore.log import Log
 from kstore.store import open_log
 from tests.making import strategies
+from tests.making.batches import batch
 from tests.reference import codec as reference
 from tests.reference.walk import Walk, walk
 
@@ -89,6 +90,11 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+# The batch after the one with a wrong size tells that the size is wrong.
+SIZE_PAST_THE_END = b"\0" * 8 + b"\1" + batch(0)[9:] + batch(1)
+
+
+@example(data=SIZE_PAST_THE_END, read_chunk_bytes=4096, threads=1)
 @given(data=damaged_logs(), read_chunk_bytes=st.sampled_from([4096, 1 << 20]), threads=st.sampled_from([1, 1, 1, 2]))
 def test_scan_that_finds_the_end_itself_gives_what_one_after_a_walk_gives(
     directory: Path, data: bytes, read_chunk_bytes: int, threads: int
