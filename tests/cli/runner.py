@@ -6,9 +6,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
+import typer.main
 
 from kstore.cli import main
 
@@ -26,6 +28,13 @@ class Finished(NamedTuple):
 
 
 Runner = Callable[..., Finished]
+make_group = typer.main.get_command
+
+
+@cache
+def group_of(app: typer.Typer, _command_count: int) -> Any:
+    """Return the commands that an application has loaded, which typer makes anew in each run."""
+    return make_group(app)
 
 
 def runner(monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]) -> Runner:
@@ -33,6 +42,7 @@ def runner(monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[
 
     def run(*arguments: object) -> Finished:
         monkeypatch.setattr(sys, "argv", ["kstore", *map(str, arguments)])
+        monkeypatch.setattr(typer.main, "get_command", lambda app: group_of(app, len(app.registered_commands)))
         capsysbinary.readouterr()
         status = main()
         out, err = capsysbinary.readouterr()
