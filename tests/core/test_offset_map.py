@@ -6,10 +6,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kstore._core import OffsetMap, count_keys
+from tests.making.strategies import examples
 
 SECRET = bytes(range(16))
 SLOT_BYTES = 24
@@ -47,7 +48,7 @@ def run(rng: random.Random, *, slots: int, steps: int, key_count: int) -> None:
     check(offset_map, expected, keys)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(seed=st.integers(0, 2**32), slots=st.sampled_from([1, 2, 7, 64, 2000]))
 def test_a_map_answers_as_a_dict(seed: int, slots: int) -> None:
     rng = random.Random(seed)

@@ -104,7 +104,7 @@ def has_seen_enough(outcomes: Counter[str]) -> bool:
     return outcomes["generations"] > 3 and outcomes["_read: answered"] > 0
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_readers_beside_a_writer_that_rewrites_its_log_get_one_state_of_it(tmp_path: Path, seed: int) -> None:
     outcomes: Counter[str] = Counter()
     for more in range(MOST_ROUNDS):

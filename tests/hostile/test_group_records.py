@@ -4,7 +4,7 @@ Method: records that coordinators write, with bytes changed, removed and added, 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kstore import LogConfig, OffsetAndMetadata, TopicPartition, open_store, read_groups
@@ -12,6 +12,7 @@ from kstore.cli.coordinating.groups import json_of, rows_of
 from kstore.errors import KStoreError
 from kstore.record import MemoryRecordsBuilder
 from kstore.record.schemas.topics import encode_group_record, encode_offset_commit
+from tests.making.strategies import examples
 
 T0 = TopicPartition("t", 0)
 MEMBER = {
@@ -73,7 +74,7 @@ def store(tmp_path_factory):
 
 
 @given(records=st.lists(CHANGED | RANDOM, min_size=1, max_size=4))
-@settings(max_examples=200)
+@examples(60)
 def test_malformed_records_are_typed_errors(store, records):
     log = store.log("__consumer_offsets")
     log.delete_records(log.log_end_offset)

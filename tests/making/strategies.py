@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from tests.reference import codec as reference
@@ -12,6 +13,12 @@ from tests.reference.codec import CREATE_TIME, Record
 INT64 = st.integers(-(2**63), 2**63 - 1)
 MOST_TIMESTAMP_MS = (2**63 - 1) // 1000
 CODECS = st.integers(0, 4)
+
+
+def examples(count: int, **options: Any) -> settings:
+    """Return the settings of a property whose examples are costly: so many, ten times as many in the long profile."""
+    return settings(max_examples=count * (10 if settings.get_current_profile_name() == "long" else 1), **options)
+
 
 payloads = st.one_of(
     st.none(),

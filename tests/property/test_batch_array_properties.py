@@ -4,12 +4,12 @@ Method: Hypothesis draws runs of batches, tables of few bytes and one change to 
 from __future__ import annotations
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kstore.spark.udfs import batch_arrays
 from tests.making.columns import expected_microseconds
-from tests.making.strategies import CODECS, MOST_TIMESTAMP_MS, record_lists
+from tests.making.strategies import CODECS, MOST_TIMESTAMP_MS, examples, record_lists
 from tests.reference import codec as reference
 
 FIELDS = ("key", "value", "offset", "timestamp", "headers")
@@ -53,7 +53,7 @@ def unpacked(array, *, is_permissive):
     return found, done
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(drawn=st.lists(values(), max_size=6), table_bytes=st.sampled_from([1, 64, 1000, 1 << 20]))
 def test_values_are_unpacked_as_the_reference_reads_them(drawn, table_bytes):
     whole_size, batch_arrays.TABLE_BYTES = batch_arrays.TABLE_BYTES, table_bytes
@@ -67,7 +67,7 @@ def test_values_are_unpacked_as_the_reference_reads_them(drawn, table_bytes):
     assert [reason is not None for reason in done.field("error").to_pylist()] == is_damaged
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(records=record_lists(base_offset=0, most_ms=2**50), codec=st.sampled_from(["none", "gzip", "lz4", "zstd"]))
 def test_packed_records_are_there_again(records, codec):
     records = [item._replace(timestamp_ms=abs(item.timestamp_ms)) for item in records]

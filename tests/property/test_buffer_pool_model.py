@@ -4,13 +4,13 @@ Method: Hypothesis runs sequences of calls on the pool and on a model that only 
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kstore._core import ColumnBuffer
 from kstore.errors import BufferExhaustedError
 from kstore.producer import BufferPool
+from tests.making.strategies import examples
 
 MEMORY, POOLABLE = 1000, 100
 
@@ -71,4 +71,4 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 TestPoolModel = PoolMachine.TestCase
-TestPoolModel.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestPoolModel.settings = examples(40, stateful_step_count=25)

@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from kstore.config import MIB
@@ -16,6 +16,7 @@ from kstore.log.verify import verify
 from kstore.store import open_log
 from tests.fakes.disk import SimulatedDisk
 from tests.making.compacting import PATH, History
+from tests.making.strategies import examples
 
 
 def new_disk() -> SimulatedDisk:
@@ -43,13 +44,13 @@ def run(rng: random.Random, *, steps: int, **options: bool) -> None:
         assert list(verify(read, env=disk)) == []
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(25, suppress_health_check=list(HealthCheck))
 @given(rng=st.randoms(use_true_random=False))
 def test_compaction_leaves_what_the_model_leaves(rng: random.Random) -> None:
     run(rng, steps=60)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(15, suppress_health_check=list(HealthCheck))
 @given(rng=st.randoms(use_true_random=False))
 def test_rounds_with_a_small_map_lose_and_bring_back_nothing(rng: random.Random) -> None:
     run(rng, steps=60, is_small_map=True)

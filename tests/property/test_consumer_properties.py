@@ -6,7 +6,7 @@ of all records as the model."""
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kstore import Consumer, LogConfig, TopicPartition, open_store
@@ -18,6 +18,7 @@ from kstore.record import (
     Record,
     with_end_transaction_marker,
 )
+from tests.making.strategies import examples
 
 T0 = TopicPartition("t", 0)
 MOST = 2
@@ -131,7 +132,7 @@ def roots(tmp_path_factory):
 
 
 @given(steps=STEPS, is_beside=st.booleans(), isolation=st.sampled_from(("read_uncommitted", "read_committed")))
-@settings(max_examples=40)
+@examples(40)
 def test_a_consumer_returns_each_record_once(roots, steps, is_beside, isolation):
     root, model = next(roots), Model()
     with open_store(root, "a", LogConfig(file_delete_delay_ms=0, index_interval_bytes=1)) as store:

@@ -11,7 +11,6 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -22,6 +21,7 @@ from kstore.log.segment.file_records import FileRecords
 from kstore.record import MemoryRecords
 from kstore.types import OffsetPosition
 from tests.making.batches import batch
+from tests.making.strategies import examples
 
 
 class FileRecordsMachine(RuleBasedStateMachine):
@@ -104,5 +104,5 @@ class FileRecordsMachine(RuleBasedStateMachine):
         assert [entry.last_offset for entry in self.records.entries()] == self.last_offsets
 
 
-FileRecordsMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+FileRecordsMachine.TestCase.settings = examples(40, stateful_step_count=25)
 TestFileRecords = FileRecordsMachine.TestCase

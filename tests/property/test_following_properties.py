@@ -9,7 +9,7 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kstore.config import LogConfig
@@ -25,6 +25,7 @@ from kstore.record import (
     with_end_transaction_marker,
 )
 from kstore.store import open_log
+from tests.making.strategies import examples
 
 CONFIG = LogConfig(segment_bytes=600, segment_index_bytes=1000, index_interval_bytes=100)
 COMPACT = LogConfig(segment_bytes=600, segment_index_bytes=1000, cleanup_policy="compact")
@@ -178,13 +179,13 @@ def check(steps: list[tuple[str, int]], config: LogConfig, *, is_committed: bool
         Writer(log, lookers[: 2 if is_committed else 4]).run(steps)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(STEPS)
 def test_follower_gives_what_a_writer_leaves_once(steps: list[tuple[str, int]]) -> None:
     check(steps, CONFIG, is_committed=False)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(COMMITTED_STEPS)
 def test_follower_gives_what_is_committed_and_not_compacted_before_once(steps: list[tuple[str, int]]) -> None:
     check(steps, COMPACT, is_committed=True)

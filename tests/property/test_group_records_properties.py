@@ -4,7 +4,7 @@ Method: random commits, tombstones, transactions and markers; a model that repla
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kstore import LogConfig, OffsetAndMetadata, TopicPartition, open_log
@@ -17,6 +17,7 @@ from kstore.record import (
     with_end_transaction_marker,
 )
 from kstore.record.schemas.topics import encode_offset_commit
+from tests.making.strategies import examples
 
 GROUPS = ("g", "h")
 PARTITIONS = (TopicPartition("t", 0), TopicPartition("t", 1))
@@ -84,7 +85,7 @@ def directories(tmp_path_factory):
 
 
 @given(steps=STEPS, is_compacted=st.booleans())
-@settings(max_examples=40)
+@examples(40)
 def test_records_say_what_a_coordinator_knows(directories, steps, is_compacted):
     model, reading, of_one = Model(), GroupRecords(), GroupRecords(is_offset_commit_of("g"))
     config = LogConfig(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0, delete_retention_ms=10**12)

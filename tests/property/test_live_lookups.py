@@ -7,13 +7,14 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kstore.config import LogConfig
 from kstore.record import Record
 from kstore.store import open_log
 from tests.fakes.counting import CountingEnv
+from tests.making.strategies import examples
 
 # An entry for almost every batch; a search by time trusts nothing below the proof bytes.
 CONFIG = LogConfig(index_interval_bytes=150, time_index_proof_bytes=400)
@@ -30,7 +31,7 @@ def records(count: int, *, timestamp_ms: int) -> list[Record]:
 
 
 @given(todo=steps)
-@settings(max_examples=40)
+@examples(40)
 def test_lookups_between_appends_and_cuts_find_what_a_walk_would(todo: list[tuple[str, int, int]]) -> None:
     times: list[int] = []
     ends: list[int] = []

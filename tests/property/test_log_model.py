@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -22,6 +21,7 @@ from kstore.record import MemoryRecords, Record
 from kstore.record.builder import with_records
 from kstore.store import open_log
 from tests.fakes.short_writes import ShortWrites
+from tests.making.strategies import examples
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 SMALL = LogConfig(segment_bytes=900, index_interval_bytes=100, segment_index_bytes=240)
@@ -278,4 +278,4 @@ def abandon(log: WritableLog) -> None:
 
 
 TestLogModel = LogMachine.TestCase
-TestLogModel.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+TestLogModel.settings = examples(40, stateful_step_count=20)

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kstore.errors import BufferExhaustedError, KStoreError, RecordTooLargeError, StorageError
@@ -18,6 +18,7 @@ from kstore.producer import Cluster, Node, ProduceResponse, StoreSink
 from kstore.producer.batches.batch import ProducerBatch
 from kstore.store.store import WritableStore, open_store
 from tests.fakes.sending import T0, T1, Producing
+from tests.making.strategies import examples
 
 STEPS = 60
 RETRIABLE = ProduceResponse(-1, error=StorageError("not now"), is_retriable=True)
@@ -147,7 +148,7 @@ class Run:
         self.parts.check_at_rest()
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(seed=st.integers(0, 2**32))
 def test_records_are_there_once_in_order_or_failed_whatever_breaks(
     tmp_path_factory: pytest.TempPathFactory, seed: int

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kstore.coordinator.producer_ids import ProducerIdAndEpoch
@@ -20,6 +20,7 @@ from kstore.producer import TransactionCoordinator, TransactionManager
 from kstore.store.store import WritableStore, open_store
 from kstore.types import Ack, TopicPartition
 from tests.fakes.sending import T0, T1, Producing
+from tests.making.strategies import examples
 from tests.property.test_producer_faults import FaultySink
 
 TRANSACTIONS = 12
@@ -118,7 +119,7 @@ class Run:
         assert all(future.done() for *_, future in sent)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(seed=st.integers(0, 2**32))
 def test_committed_transactions_are_whole_and_others_are_not_there(
     tmp_path_factory: pytest.TempPathFactory, seed: int

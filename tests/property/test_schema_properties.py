@@ -4,7 +4,7 @@ Method: Hypothesis draws fields by the schema, an encoder of the tests writes th
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kstore import InvalidRecordError
@@ -19,6 +19,7 @@ from kstore.record.schemas.coordinator import (
 )
 from kstore.record.schemas.metadata import METADATA_RECORDS
 from kstore.record.schemas.schema import decode_message, encode_message, parse_schemas
+from tests.making.strategies import examples
 from tests.reference.protocol import message_fields, write_message
 
 TABLES = (
@@ -56,7 +57,7 @@ def drawn(data, schema, version):
 
 
 @pytest.mark.parametrize(("schema", "version"), MESSAGES.values(), ids=MESSAGES)
-@settings(max_examples=15)
+@examples(15)
 @given(data=st.data())
 def test_message_is_read_as_it_was_written(schema, version, data):
     fields, written = drawn(data, schema, version)
@@ -73,7 +74,7 @@ def test_cut_message_is_refused(data, message):
             decode_message(schema, written[:size], version=version)
 
 
-@settings(max_examples=40)
+@examples(12)
 @given(data=st.data(), message=st.sampled_from(list(MESSAGES.values())))
 def test_message_with_any_bit_flipped_is_read_or_refused(data, message):
     schema, version = message

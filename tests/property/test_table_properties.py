@@ -8,7 +8,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import kstore
@@ -17,6 +17,7 @@ from kstore.log import WritableLog
 from kstore.log.reads import Isolation
 from kstore.record import ControlRecordType, EndTransactionMarker
 from kstore.record.builder import with_end_transaction_marker, with_records, with_transactional_records
+from tests.making.strategies import examples
 
 CODECS = ("none", "none", "none", "gzip", "lz4", "zstd")
 ISOLATIONS: tuple[Isolation, ...] = ("read_committed", "read_uncommitted")
@@ -169,7 +170,7 @@ def run(root: Path, seed: int, *, steps: int, key_count: int) -> None:
         history.close()
 
 
-@settings(max_examples=8)
+@examples(8)
 @given(seed=st.integers(0, 2**32))
 def test_tables_are_what_a_reader_of_the_logs_would_fill(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     run(tmp_path_factory.mktemp("root") / "root", seed, steps=50, key_count=random.Random(seed).choice([3, 30]))

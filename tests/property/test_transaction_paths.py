@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kstore.errors import KStoreError, TransactionAbortedError, TransactionStateError
 from kstore.producer import FutureRecordMetadata, Producer
 from kstore.producer.interceptors import ProducerInterceptor
 from kstore.store.store import open_store
+from tests.making.strategies import examples
 
 TOPIC, PARTITIONS = "t", 3
 MOST_BYTES = 2000
@@ -81,7 +82,7 @@ def outcomes(steps: list[str | dict[str, Any]], **settings: Any) -> tuple[list[A
 
 
 @given(histories)
-@settings(max_examples=30)
+@examples(30)
 def test_both_paths_give_the_same_errors_and_commit_the_same_records(steps):
     assert outcomes(steps) == outcomes(steps, interceptor_classes=[ProducerInterceptor])
 

@@ -8,12 +8,13 @@ import re
 import warnings
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import kstore
 from kstore.record.search import required_bytes
 from tests.making.batches import batch, batches, record, write_partition
+from tests.making.strategies import examples
 from tests.reference.codec import write_batch
 
 
@@ -78,7 +79,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(expression=st.lists(PIECES, max_size=6).map("".join), data=st.data())
 def test_what_matches_has_the_required_bytes(expression, data):
     matched = data.draw(st.from_regex(expression, fullmatch=True))

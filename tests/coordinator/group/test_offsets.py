@@ -106,7 +106,7 @@ def test_a_damaged_partition_of_offsets_does_not_keep_a_topic_from_its_deletion(
     assert {group.group_id for group in read_groups(root, on_error=errors.append)} == {"b"}
 
 
-@pytest.mark.parametrize("kind", ["EIO", "ENOSPC", "EMFILE"])
+@pytest.mark.parametrize("kind", [pytest.param("EIO", marks=pytest.mark.long), "ENOSPC", "EMFILE"])
 def test_deletion_under_an_nth_call_that_fails_keeps_no_offset_of_a_topic_that_is_gone(
     root: Path, tmp_path: Path, kind: FaultKind
 ) -> None:
