@@ -20,7 +20,7 @@ from typing import Any
 
 import kstore
 from bench.bench_append import rated
-from bench.common import Bound, Case, Settings, require_equal
+from bench.common import MIB, Bound, Case, Settings, require_equal
 from kstore import aio
 
 VALUE = b"v" * 100
@@ -43,7 +43,7 @@ MOST_GAP_MS = 20.0
 
 def run(settings: Settings) -> Iterator[Case]:
     """Measure writes one by one, writes together, reads, and what an event loop notices of them."""
-    is_tiny = settings.rounds == 1
+    is_tiny = settings.segment_bytes < MIB
     with tempfile.TemporaryDirectory() as scratch:
         yield one_by_one(settings, 50 if is_tiny else 3000, Path(scratch))
         yield flushed_one_by_one(settings, 5 if is_tiny else 200, Path(scratch))
@@ -359,7 +359,7 @@ def gaps(settings: Settings, count: int, scratch: Path) -> Case:
     case = Case(title="The loop's longest gap, full buffer, each batch flushed", unit="ms", bytes_per_unit=1.0)
     rounds = range(min(settings.rounds, 5))
     values = [gap_of_load(count, scratch) for _ in rounds]
-    bare = [gap_of_bare_loop(0.01 if settings.rounds == 1 else 1.0) for _ in rounds]
+    bare = [gap_of_bare_loop(1.0 if settings.segment_bytes >= MIB else 0.01) for _ in rounds]
     case.bounds.append(
         Bound(name="loop gap", unit="ms", values=values, at_most=MOST_GAP_MS, bare="a bare loop", bare_values=bare)
     )

@@ -155,6 +155,21 @@ def test_a_child_made_by_fork_can_read_and_not_write_and_leaves_the_parent_alone
         assert producer.send("t", b"again").result().offset == 1
 
 
+def values_of(root):
+    with kstore.open_store(root) as own:
+        return [record.value for record in own["t"]]
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_workers_of_multiprocessing_read_while_the_parent_writes(tmp_path, method):
+    with kstore.open_store(tmp_path, "a") as store, kstore.Producer(store) as producer:
+        store.create_topic("t")
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            for number in range(2):
+                producer.send("t", b"%d" % number).result()
+                assert len(pool.apply(values_of, (tmp_path,))) == number + 1
+
+
 def test_a_program_that_waits_for_the_lock_takes_over(tmp_path):
     """What a server does that is restarted while the one before still ends."""
     holding = Program("-c", HOLDER, str(tmp_path))

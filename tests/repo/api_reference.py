@@ -86,7 +86,8 @@ def _own_members(kind: pdoc.doc.Class) -> list[pdoc.doc.Doc]:
 
 
 def _public_bases(kind: pdoc.doc.Class, bases: Callable[[pdoc.doc.Class], list[Base]]) -> list[Base]:
-    return [base for base in bases(kind) if not re.search(r"(^|\.)_", f"{base[0]}.{base[1]}")]
+    public = {name for module in map(import_module, MODULES) for name in _public_names_of(module)}
+    return [base for base in bases(kind) if base[0].partition(".")[0] != "kstore" or base[1] in public]
 
 
 def write(target: Path) -> None:
