@@ -19,6 +19,7 @@ from bench.bench_program import (
     GATHERED,
     GET,
     LMDB,
+    NOWAIT,
     POLL,
     QUEUE,
     READ,
@@ -323,8 +324,8 @@ PROGRAM = Table(
             ("the same / lmdb's put, each in a transaction, no sync", "written", APPEND, LMDB),
             ("the same / diskcache's set, no sync", "written", APPEND, DISKCACHE),
             ("the same / persist-queue's put", "written", APPEND, QUEUE),
-            ("gathered sends of `kstore.aio` / `Producer.send`", "sent together", GATHERED, THREADED),
-            ("the same / bare futures of asyncio", "gathered in", GATHERED, FUTURES),
+            ("`send_nowait` of `kstore.aio` / `Producer.send`", "sent together", NOWAIT, THREADED),
+            ("gathered sends of `kstore.aio` / bare futures of asyncio", "gathered in", GATHERED, FUTURES),
             ("`log.get(offset)` / sqlite3's SELECT by rowid", "by its offset", GET, SELECT),
             ("`Consumer.poll` / `log.read`", "as objects", POLL, READ),
         )
