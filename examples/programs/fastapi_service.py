@@ -84,12 +84,12 @@ def get_events(request: Request, start: int = 0, limit: Annotated[int, Query(le=
     return [stored(record) for record in islice(log.read(max(start, log.log_start_offset)), limit)]
 
 
-async def stream_events(request: Request, start: int = 0) -> StreamingResponse:
-    """Send events as lines of JSON as they come, until the client goes away."""
+async def stream_events(request: Request, start: int = 0, patience: float = 30.0) -> StreamingResponse:
+    """Send events as lines of JSON as they come, until the client goes away or none came for `patience` seconds."""
     log: kstore.WritableLog = request.app.state.log
 
     async def lines() -> AsyncIterator[str]:
-        async with log.follow(start) as follower:
+        async with log.follow(start, timeout=patience) as follower:
             async for record in follower:
                 yield stored(record).model_dump_json() + "\n"
 

@@ -3,6 +3,7 @@ Method: FastAPI's client; gunicorn with two workers on a Unix socket, whose writ
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
@@ -39,6 +40,8 @@ def test_events_are_posted_read_and_streamed(fastapi_service):
     found = fastapi_service.get("/events", params={"start": 1}).json()
     assert [event["text"] for event in found] == ["event 1", "event 2"]
     assert fastapi_service.get("/events", params={"limit": 1}).json()[0]["offset"] == 0
+    streamed = fastapi_service.get("/stream", params={"start": 1, "patience": 0.05}).text.splitlines()
+    assert [json.loads(line)["offset"] for line in streamed] == [1, 2]
 
 
 def test_a_full_buffer_is_a_503_and_reads_go_on(fastapi_service, gate):
