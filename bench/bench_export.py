@@ -1,5 +1,7 @@
 """Exports beside what they are made of: Parquet beside pyarrow writing ready-made tables, verbatim copies beside cp,
-and exports in Spark tasks beside write.parquet from kstore's own source and from Spark's Kafka connector."""
+Parquet in an S3 store on the loopback beside the same in a directory and an upload of the same files, and exports in
+Spark tasks beside write.parquet from kstore's own source and from Spark's Kafka connector.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +22,7 @@ from pyspark.sql import SparkSession
 import kstore
 from bench.bench_spark import MOST_ROUNDS, Topic, process_tree_cpu_seconds, session, topic_of
 from bench.common import Case, Contestant, Settings, interleaved, require_equal
+from bench.object_store import BUCKET, FreshKeys, parquet_below, put_files, running_store
 from bench.spark_connector import TOPIC as CONNECTOR_TOPIC
 from bench.spark_connector import TUNED_OPTIONS, RunningBroker, connector_jars, running_broker
 from kstore.archive import export, read_manifest
@@ -36,6 +39,9 @@ COPY = "kstore export, verbatim, 2 threads"
 COPY_ALONE = "kstore export, verbatim, 1 thread"
 CP = "cp"
 CP_AND_SYNC = "cp, then sync of the files"
+INTO_STORE = "kstore export to S3 on the loopback, 2 threads"
+INTO_DIRECTORY = "the same into a directory"
+UPLOAD = "pyarrow, upload of the same files"
 IN_TASKS = "kstore.spark.export"
 WRITE_PARQUET = "write.parquet from kstore"
 CONNECTOR = "write.parquet from Spark's Kafka connector"
@@ -125,6 +131,41 @@ def verbatim(root: Path, parent: Path, settings: Settings) -> Case:
     return case
 
 
+def into_store(root: Path, parent: Path, settings: Settings, *, codec: str) -> Case:
+    """Time exports to Parquet into an S3 store, into a directory, and an upload of what is in the directory."""
+    ours = parent / "ours"
+    with running_store() as store:
+        exports, uploads = FreshKeys(store, "ours"), FreshKeys(store, "theirs")
+
+        def exported() -> None:
+            export(root, f"s3://{BUCKET}/{exports.following()}", codec=codec)
+
+        def uploaded() -> None:
+            put_files(store, ours, uploads.following())
+
+        runs = {
+            INTO_STORE: exported,
+            INTO_DIRECTORY: partial(into_empty, ours, partial(export, root, ours, codec=codec)),
+            UPLOAD: uploaded,
+        }
+        for name in (INTO_DIRECTORY, INTO_STORE, UPLOAD):
+            runs[name]()
+        rows, total = rows_of(ours.rglob("*.parquet"))
+        for name, key in ((INTO_STORE, exports.current), (UPLOAD, uploads.current)):
+            table = pq.ParquetDataset(parquet_below(store, key), filesystem=store, partitioning=None).read(["offset"])
+            found = table.num_rows, pa.compute.sum(table.column("offset")).as_py()
+            require_equal("rows", {INTO_DIRECTORY: (rows, total), name: found})
+        case = Case(title=f"Export to an object store, {codec}, {rows} records", unit="row", bytes_per_unit=VALUE_BYTES)
+        case.samples = sampled(runs, rows, settings)
+    size = sum(path.stat().st_size for path in ours.rglob("*.parquet"))
+    case.add_ratio(INTO_STORE, INTO_DIRECTORY)
+    case.add_ratio(INTO_STORE, UPLOAD)
+    case.notes.append(
+        f"MB/s are of values; the files have {size / rows:.1f} bytes a row, and the store is moto's server"
+    )
+    return case
+
+
 def in_tasks(
     spark: SparkSession,
     root: Path,
@@ -193,6 +234,7 @@ def run(settings: Settings) -> Iterator[Case]:
         yield verbatim(root, parent, settings)
         for codec in TARGETS:
             yield to_parquet(root, parent, settings, codec=codec)
+        yield into_store(root, parent, settings, codec="snappy")
         whole = root_of(topic, parent)
         jars = connector_jars(settings)
         with session(jars=jars) as spark, ExitStack() as stack:

@@ -14,7 +14,7 @@ from kstore.errors import MemoryLimitError, SchemaNotFoundError
 from kstore.values.avro.columns import columns_of
 from kstore.values.avro.reader import AvroReader
 from kstore.values.avro.schema import AvroType, parse_avro_schema
-from kstore.values.decoded import DecodedValues
+from kstore.values.decoded import DecodedValues, Framing
 from kstore.values.header_ids import HeaderIds
 from kstore.values.reading import _MOST_UNREADABLE
 from tests.making.avro_values import encoded
@@ -149,6 +149,94 @@ def test_a_branch_in_more_bytes_than_it_needs_is_one_whether_its_field_is_read_o
         (part,) = decode(reader, values)
         kept = [None if row is None else row["kept"] for row in part.values.to_pylist()]
         assert kept == [3, 3, None]
+
+
+PASSED_OVER = record(
+    ("kept", "int"),
+    ("number", "long"),
+    ("double", "double"),
+    ("text", "string"),
+    ("flag", "boolean"),
+    ("single", "float"),
+    ("maybe_number", ["null", "long"]),
+    ("hash", {"type": "fixed", "name": "Hash", "size": 5}),
+    ("text_or_null", ["string", "null"]),
+    ("half", "float"),
+    ("hash_or_null", ["Hash", "null"]),
+    ("whole", "double"),
+    ("maybe_double", ["null", "double"]),
+    ("last", "int"),
+)
+NUMBERS_AND_SIZES = [(0, 0), (-64, 1), (64, 63), (1 << 40, 64), (-(1 << 55), 65), (1 << 62, 200), (-(1 << 63), 9000)]
+PASSED_OVER_ROWS = [
+    {
+        "kept": 1,
+        "number": number,
+        "double": 0.5,
+        "text": "x" * size,
+        "flag": True,
+        "single": 0.5,
+        "maybe_number": None if is_null else number,
+        "hash": b"12345",
+        "text_or_null": None if is_null else "y" * size,
+        "half": 0.25,
+        "hash_or_null": None if is_null else b"54321",
+        "whole": 2.0,
+        "maybe_double": None if is_null else 4.0,
+        "last": 7,
+    }
+    for number, size in [
+        (0, 0),
+        (-64, 1),
+        (64, 63),
+        (1 << 40, 64),
+        (-(1 << 55), 65),
+        (1 << 62, 200),
+        (-(1 << 63), 9000),
+    ]
+    for is_null in (False, True)
+]
+
+
+def reader_of_fields(schema: dict[str, Any], *names: str, framing: Framing = "none") -> AvroReader:
+    parsed = parse_avro_schema(json.dumps(schema))
+    wanted = columns_of(parsed, dict.fromkeys(names))
+    return AvroReader(wanted, lambda _: parsed, framing=framing, most_bytes=1 << 20)
+
+
+@pytest.mark.parametrize("wanted", [("last",), ("kept", "last"), ("text", "last"), ("maybe_number", "last")], ids=str)
+def test_a_field_is_the_same_whatever_fields_before_it_are_passed_over(wanted: tuple[str, ...]) -> None:
+    reader = reader_of_fields(PASSED_OVER, *wanted)
+    values = [encoded(PASSED_OVER, row) for row in PASSED_OVER_ROWS]
+    names = [each["name"] for each in PASSED_OVER["fields"] if each["name"] in wanted]
+    assert rows_of(decode(reader, values)) == [{name: row[name] for name in names} for row in PASSED_OVER_ROWS]
+
+
+@pytest.mark.parametrize("framing", ["none", "confluent"])
+@pytest.mark.parametrize("row", PASSED_OVER_ROWS[:-2], ids=lambda row: f"{row['number']}-{row['maybe_double']}")
+def test_a_value_that_is_cut_off_in_fields_that_nobody_reads_is_bad(row: dict[str, Any], framing: Framing) -> None:
+    reader = reader_of_fields(PASSED_OVER, "kept", framing=framing)
+    frame = b"" if framing == "none" else bytes(5)
+    whole = frame + encoded(PASSED_OVER, row)
+    cut = [whole[:size] for size in range(len(frame), len(whole))]
+    # Bytes of another value follow each, but for the last one.
+    (part,) = decode(reader, [*cut, whole, *reversed(cut)])
+    assert part.values.to_pylist() == [None] * len(cut) + [{"kept": 1}] + [None] * len(cut)
+    assert {each.reason.partition(", ")[2].rpartition(", ")[2] or each.reason for each in part.bad} == {
+        "it ends inside of a field"
+    }
+
+
+def test_bad_sizes_and_branches_of_fields_that_nobody_reads_are_bad() -> None:
+    number, optional = record(("a", "long"), ("kept", "int")), record(("a", ["null", "string"]), ("kept", "int"))
+    for schema, value, reason in (
+        (number, b"\xff" * 10 + b"\x01" + bytes(20), "a varint has more than 10 bytes"),
+        (record(("a", "bytes"), ("kept", "int")), b"\x01" + bytes(20), "a size is negative"),
+        (optional, b"\x04" + bytes(20), "the branch of a union is not in the schema"),
+        (optional, b"\x02\x01" + bytes(20), "a size is negative"),
+    ):
+        (part,) = decode(reader_of_fields(schema, "kept"), [value])
+        assert [each.reason.rpartition(", ")[2] for each in part.bad] == [reason]
 
 
 def test_id_zero_of_a_header_is_an_id() -> None:
