@@ -42,6 +42,7 @@ WORKLOADS = (
     "producer",
     "send",
     "program",
+    "command",
     "memory",
     "udfs",
     "spark",

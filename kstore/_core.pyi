@@ -271,6 +271,8 @@ class RecordMatcher:
         key_part: bytes | None = None,
         value_part: bytes | None = None,
         headers: Iterable[tuple[bytes, bytes | None]] = (),
+        key_table: bytes | None = None,
+        value_table: bytes | None = None,
         key_test: Callable[[bytes], object] | None = None,
         value_test: Callable[[bytes], object] | None = None,
     ) -> None: ...

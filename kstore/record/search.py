@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kstore import _core
 from kstore.config import MIB
+from kstore.record.automaton import table_of
 from kstore.types import MAGIC_V2
 
 if TYPE_CHECKING:
@@ -79,30 +80,45 @@ class RecordSearch:
     @cached_property
     def _matcher(self) -> _core.RecordMatcher:
         pairs = self.headers.items() if isinstance(self.headers, Mapping) else self.headers
+        key_table, key_test = _expression(self.key_regex, "key_regex")
+        value_table, value_test = _expression(self.value_regex, "value_regex")
         return _core.RecordMatcher(
             key=self.key,
             key_part=required_bytes(self.key_regex),
             value_part=required_bytes(self.value_regex),
             headers=[(name.encode("utf-8", "surrogateescape"), value) for name, value in pairs],
-            key_test=_test_of(self.key_regex, "key_regex"),
-            value_test=_test_of(self.value_regex, "value_regex"),
+            key_table=key_table,
+            value_table=value_table,
+            key_test=key_test,
+            value_test=value_test,
         )
 
 
-def _test_of(expression: str | None, name: str) -> Callable[[bytes], object] | None:
-    """Return what finds an expression in bytes; None if required_bytes says all."""
+class _Expression(NamedTuple):
+    """How an expression is looked for beyond required_bytes: by the table of an automaton, or by a call for each
+    candidate; neither if required_bytes says all.
+    """
+
+    table: bytes | None = None
+    test: Callable[[bytes], object] | None = None
+
+
+def _expression(expression: str | None, name: str) -> _Expression:
+    """Return how an expression is looked for.  Raises: ValueError."""
     if expression is None:
-        return None
+        return _Expression()
+    is_known = required_bytes(expression) is not None and is_literal(expression)
     try:
         if expression.isascii():
             search = re.compile(expression.encode()).search
-            return None if required_bytes(expression) and is_literal(expression) else search
+            table = None if is_known else table_of(expression.encode())
+            return _Expression(table, None if is_known or table is not None else search)
         search_text = re.compile(expression).search
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"{name} is no regular expression: {error}") from error
-    if required_bytes(expression) and is_literal(expression):
-        return None
-    return lambda data: search_text(data.decode("utf-8", "surrogateescape"))
+    if is_known:
+        return _Expression()
+    return _Expression(test=lambda data: search_text(data.decode("utf-8", "surrogateescape")))
 
 
 def is_literal(expression: str) -> bool:

@@ -12,6 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kstore
+from kstore._core import RecordMatcher
+from kstore.record import RecordBatch, RecordSearch
+from kstore.record.automaton import table_of
 from kstore.record.search import required_bytes
 from tests.making.batches import batch, batches, record, write_partition
 from tests.making.strategies import examples
@@ -174,6 +177,102 @@ def test_a_literal_that_is_looked_for_is_in_what_any_expression_matches():
             text = "".join(chosen.choices(CHARACTERS, k=chosen.randrange(9)))
             if pattern.search(text):
                 assert required in text.encode(), (expression, text)
+
+
+# For the automaton, which knows what is in most expressions, and must leave the others to `re`.
+ATOMS = (
+    *(
+        "a",
+        "b",
+        "c",
+        "A",
+        "x",
+        "0",
+        r"\n",
+        "[ab]",
+        "[^b]",
+        "[^a-b]",
+        "[A-c]",
+        r"[\d_]",
+        r"[^\w]",
+        ".",
+        r"\d",
+        r"\W",
+        r"\S",
+    ),
+    *(
+        "(ab)",
+        "(?:a|bc)",
+        "(a|b|)",
+        "(?i:aB)",
+        "(?s:.)",
+        "(?-i:a)",
+        "(?=a)",
+        "(?<!b)",
+        r"\b",
+        "^",
+        "$",
+        r"\Z",
+        r"(a)\1",
+    ),
+)
+REPEATS = ("", "", "", "*", "+", "?", "{2}", "{1,3}", "*?", "{,2}", "{0}", "{2,}")
+
+
+def drawn_expression(chosen: random.Random) -> str:
+    expression = "".join(chosen.choice(ATOMS) + chosen.choice(REPEATS) for _ in range(chosen.randrange(1, 6)))
+    if chosen.random() < 0.2:
+        expression += "|" + chosen.choice(ATOMS) + chosen.choice(ATOMS)
+    return chosen.choice(("", "", "", "(?i)", "(?s)", "(?m)")) + expression
+
+
+def test_a_search_finds_what_re_finds():
+    chosen = random.Random(7)
+    values = [bytes(chosen.choices(b"abcABC01x\n_ \xff", k=size % 12)) for size in range(60)]
+    found_by = RecordBatch(write_batch([record(offset, value=value) for offset, value in enumerate(values)]))
+    count = with_table = 0
+    while count < 5000:
+        expression = drawn_expression(chosen)
+        pattern = compiled(expression)
+        if pattern is None:
+            continue
+        count += 1
+        with_table += table_of(expression.encode()) is not None
+        search = re.compile(expression.encode()).search
+        expected = [offset for offset, value in enumerate(values) if search(value)]
+        found = [one.offset for part in RecordSearch(value_regex=expression).records(found_by) for one in part]
+        assert found == expected, expression
+    assert with_table > 1500
+
+
+@pytest.mark.parametrize(
+    "expression", ["a*", "^a", "a$", r"\ba", r"(a)\1", "(?=a)b", "a.{300}", "[ab].{9}[ab]", "", "(?L)a"]
+)
+def test_expression_that_is_no_small_regular_language_has_no_table(expression):
+    assert table_of(expression.encode()) is None
+
+
+def test_match_at_each_place_of_values_of_each_size_is_found():
+    search = RecordSearch(value_regex="[xy][0-9]z")
+    for size in range(3, 20):
+        for at in range(size - 2):
+            value = b"." * at + b"y7z" + b"." * (size - at - 3)
+            miss = b"." * at + b"y7." + b"." * (size - at - 3)
+            data = RecordBatch(write_batch([record(0, value=miss), record(1, value=value), record(2, value=None)]))
+            assert [one.offset for part in search.records(data) for one in part] == [1]
+
+
+def test_match_across_two_records_is_none():
+    data = RecordBatch(write_batch([record(0, key=b"k", value=b"ab"), record(1, key=b"cd", value=b"ef")]))
+    assert not list(RecordSearch(value_regex="b[^q]*c").records(data))
+    assert not list(RecordSearch(key_regex="[e]f").records(data))
+    assert [one.offset for (one,) in RecordSearch(key_regex="[c]d").records(data)] == [1]
+
+
+@pytest.mark.parametrize("table", [b"", bytes(256), bytes(700), bytes([2]) * 512, bytes(257 * 256)])
+def test_table_that_leads_out_of_itself_is_refused(table):
+    with pytest.raises(ValueError, match="table"):
+        RecordMatcher(value_table=table)
 
 
 def test_an_empty_expression_matches_all_but_null(tmp_path):

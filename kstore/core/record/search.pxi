@@ -5,6 +5,32 @@ cdef extern from "<string.h>" nogil:
     void* memmem(const void* data, size_t size, const void* part, size_t part_size)
     int memcmp(const void* one, const void* other, size_t size)
 
+cdef extern from *:
+    """
+    /* Whether an automaton finds a match: it starts in state 1, and state 0 is that of a match. table: the next state
+       after each byte, 256 for each state. Bytes that leave it in state 1 are passed over without a chain of loads. */
+    static int ks_finds(const uint8_t* table, const uint8_t* p, int64_t size) {
+        const uint8_t* end = p + size;
+        const uint8_t* first = table + 256;
+        uint32_t state = 1;
+        while (p < end) {
+            if (state == 1) {
+                while (end - p >= 4 && ((first[p[0]] ^ 1) | (first[p[1]] ^ 1) | (first[p[2]] ^ 1) | (first[p[3]] ^ 1)) == 0)
+                    p += 4;
+                while (p < end && first[*p] == 1)
+                    p++;
+                if (p == end)
+                    return 0;
+            }
+            state = table[state << 8 | *p++];
+            if (state == 0)
+                return 1;
+        }
+        return 0;
+    }
+    """
+    bint ks_finds(const uint8_t* table, const uint8_t* p, int64_t size) nogil
+
 # Bytes to look for. data: NULL for none.
 cdef struct Wanted:
     const uint8_t* data
@@ -39,6 +65,19 @@ cdef inline bint is_part(const Wanted* wanted, const uint8_t* p, int64_t size) n
     return size >= wanted.size and memmem(p, <size_t>size, wanted.data, <size_t>wanted.size) != NULL
 
 
+# Whether bytes have a match of an automaton. table.data: NULL for none.
+cdef inline bint is_found(const Wanted* table, const uint8_t* p, int64_t size) noexcept nogil:
+    return table.data == NULL or (size >= 0 and ks_finds(table.data, p, size))
+
+
+cdef Wanted wanted_table(bytes table) except *:
+    cdef Wanted wanted = wanted_bytes(table)
+    if table is not None and (wanted.size < 512 or wanted.size % 256 or wanted.size > 65536
+                              or max(table) >= wanted.size // 256):
+        raise ValueError(f"expected a table of 2 to 256 states, got {wanted.size} bytes")
+    return wanted
+
+
 cdef object copied(object data, str name):
     if data is not None and type(data) is not bytes:
         raise TypeError(f"{name} must be bytes or None, got {type(data).__name__}")
@@ -47,18 +86,21 @@ cdef object copied(object data, str name):
 
 @cython.final
 cdef class RecordMatcher:
-    """RecordMatcher(*, key=None, key_part=None, value_part=None, headers=(), key_test=None, value_test=None)\n--\n
+    """RecordMatcher(*, key=None, key_part=None, value_part=None, headers=(), key_table=None, value_table=None, key_test=None, value_test=None)\n--\n
     What the records of a search have: all conditions that are given.
 
     Args: key: the whole key; key_part, value_part: bytes that the key or value contains; headers: (key, value) of
-        headers that are there, None for any value; key_test, value_test: called with a key or value that has all else,
+        headers that are there, None for any value; key_table, value_table: of automatons (table_of) that find a match in
+        the key or value; key_test, value_test: called with a key or value that has all else,
         and return whether it matches. A null matches no condition.
-    Raises: TypeError for what is not bytes.  Threads: safe to share.
+    Raises: TypeError for what is not bytes; ValueError for a table that leads out of itself.  Threads: safe to share.
     """
 
     cdef Wanted key
     cdef Wanted key_part
     cdef Wanted value_part
+    cdef Wanted key_table
+    cdef Wanted value_table
     cdef WantedHeader* headers
     cdef int header_count
     cdef object key_test
@@ -66,15 +108,17 @@ cdef class RecordMatcher:
     cdef tuple wanted_headers
     cdef tuple held         # the bytes that the pointers are to
 
-    def __cinit__(self, *, key=None, key_part=None, value_part=None, headers=(), key_test=None, value_test=None):
+    def __cinit__(self, *, key=None, key_part=None, value_part=None, headers=(), key_table=None, value_table=None,
+                  key_test=None, value_test=None):
         cdef int i
         self.wanted_headers = tuple([(copied(name, "the key of a header"), copied(value, "the value of a header"))
                                      for name, value in headers])
         self.held = (copied(key, "key"), copied(key_part, "key_part"), copied(value_part, "value_part"),
-                     self.wanted_headers)
+                     copied(key_table, "key_table"), copied(value_table, "value_table"), self.wanted_headers)
         self.key = wanted_bytes(key)
         self.key_part = wanted_bytes(key_part)
         self.value_part = wanted_bytes(value_part)
+        self.key_table, self.value_table = wanted_table(key_table), wanted_table(value_table)
         self.key_test, self.value_test = key_test, value_test
         self.header_count = <int>len(self.wanted_headers)
         self.headers = <WantedHeader*>calloc(<size_t>max(self.header_count, 1), sizeof(WantedHeader))
@@ -95,7 +139,7 @@ cdef class RecordMatcher:
         for i in range(self.header_count):
             if not (is_part(&self.headers[i].key, p, size) and is_part(&self.headers[i].value, p, size)):
                 return False
-        return True
+        return is_found(&self.key_table, p, size) and is_found(&self.value_table, p, size)
 
     # Requires: parse_record returned OK.
     cdef bint has_headers(self, const RawRecord* r) noexcept nogil:
@@ -121,7 +165,8 @@ cdef class RecordMatcher:
 
     cdef bint is_candidate(self, const RawRecord* r) noexcept nogil:
         return equals(&self.key, r.key, r.key_size) and is_part(&self.key_part, r.key, r.key_size) \
-            and is_part(&self.value_part, r.value, r.value_size) and self.has_headers(r)
+            and is_part(&self.value_part, r.value, r.value_size) and self.has_headers(r) \
+            and is_found(&self.key_table, r.key, r.key_size) and is_found(&self.value_table, r.value, r.value_size)
 
     cdef bint passes_tests(self, key, value) except -1:
         if self.key_test is not None and (key is None or not self.key_test(key)):
