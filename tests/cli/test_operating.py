@@ -155,6 +155,35 @@ def test_a_topic_is_deleted_with_its_settings(kstore, root):
     assert kstore("delete-topic", root, "--topic", "t").status == 2
 
 
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("topics", "--create", "t", "--if-not-exists", "--partitions", 9), "topic t is already in"),
+        (("topics", "--alter", "none", "--partitions", 4, "--if-exists"), "topic none is not in"),
+        (("delete-topic", "--topic", "none", "--if-exists"), "topic none is not in"),
+    ],
+)
+def test_a_topic_is_left_alone_on_a_condition(kstore, root, arguments, said, dry):
+    before = content(root)
+    run = kstore(arguments[0], root, *arguments[1:], *dry)
+    assert (run.status, run.out, content(root)) == (0, "", before)
+    assert said in run.err
+
+
+def test_a_condition_that_holds_changes_nothing_of_the_command(kstore, root):
+    assert kstore("topics", root, "--create", "n", "--if-not-exists").status == 0
+    assert kstore("topics", root, "--alter", "n", "--partitions", 3, "--if-exists").status == 0
+    assert kstore("delete-topic", root, "--topic", "n", "--if-exists", "--json").objects()[0]["partitions"] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--create", "n", "--if-exists"), ("--alter", "t", "--if-not-exists"), ("--if-exists",)]
+)
+def test_a_condition_of_another_command_is_wrong_use(kstore, root, arguments):
+    assert kstore("topics", root, *arguments).status == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "consequence"),
     [

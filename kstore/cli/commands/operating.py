@@ -16,6 +16,7 @@ from kstore.config import MAX_INT32
 TopicName = Annotated[str, typer.Option("--topic", metavar="TOPIC", help="The topic.")]
 Root = Annotated[str, typer.Argument(metavar="DIR", help="A log.dirs root.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, report what would be done.")]
+IfExists = Annotated[bool, typer.Option("--if-exists", help="Do nothing if there is no such topic.")]
 Force = Annotated[bool, typer.Option("--force", help="Also in a root whose topics a cluster has its own account of.")]
 
 
@@ -63,6 +64,10 @@ def show_topics(
     topic_id: Annotated[
         str | None, typer.Option("--id", metavar="ID", help="The id of the new topic; default: a random one.")
     ] = None,
+    if_exists: IfExists = False,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Create nothing if there is such a topic.")
+    ] = False,
     dry_run: DryRun = False,
     force: Force = False,
     sort: Annotated[TopicOrder | None, typer.Option(help="Sort the list by this.")] = None,
@@ -75,6 +80,10 @@ def show_topics(
 
     if create is not None and alter is not None:
         raise WrongUseError("--create and --alter are two commands")
+    if if_exists and alter is None:
+        raise WrongUseError("--if-exists is for --alter TOPIC")
+    if if_not_exists and create is None:
+        raise WrongUseError("--if-not-exists is for --create TOPIC")
     changed = create if alter is None else alter
     if changed is None:
         if config or topic_id is not None or partitions is not None:
@@ -88,6 +97,7 @@ def show_topics(
         settings=tuple(config or ()),
         topic_id=topic_id,
         is_new=create is not None,
+        is_conditional=if_exists or if_not_exists,
         is_dry=dry_run,
         is_forced=force,
     )
@@ -99,6 +109,7 @@ def delete_topic(
     out: Output,
     directory: Root,
     topic: TopicName,
+    if_exists: IfExists = False,
     dry_run: DryRun = False,
     force: Force = False,
     json: Json = False,
@@ -106,7 +117,8 @@ def delete_topic(
     """Delete a topic: records, settings, committed offsets."""
     from kstore.cli.operating import topics
 
-    return topics.delete(directory, topic, out, is_dry=dry_run, is_forced=force, is_json=json)
+    wanted = topics.TopicDeletion(name=topic, is_conditional=if_exists, is_dry=dry_run, is_forced=force)
+    return topics.delete(directory, wanted, out, is_json=json)
 
 
 @command("configs")

@@ -44,13 +44,27 @@ _COMES_BACK = "a broker that starts on it makes the partitions again, empty, as 
 
 @dataclass(frozen=True, kw_only=True)
 class TopicChange:
-    """A topic that is to be created, or to get more partitions; topic_id: None for a new one."""
+    """A topic that is to be created, or to get more partitions; topic_id: None for a new one.
+
+    is_conditional: a topic that is there, or is not there to be altered, is left alone, and no error.
+    """
 
     name: str
     partitions: int | None
     settings: Sequence[str] = ()
     topic_id: str | None = None
     is_new: bool
+    is_conditional: bool = False
+    is_dry: bool
+    is_forced: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicDeletion:
+    """A topic that is to be deleted; is_conditional: one that is not there is no error."""
+
+    name: str
+    is_conditional: bool
     is_dry: bool
     is_forced: bool
 
@@ -75,6 +89,9 @@ def run(directory: str, topics: Sequence[str], out: Output, *, is_json: bool, or
 def change(directory: str, wanted: TopicChange, out: Output, *, is_json: bool) -> int:
     """Create a topic or add partitions to one, and return the exit status."""
     root, env = find_root(directory)
+    if wanted.is_conditional and _has(root, wanted.name) == wanted.is_new:
+        out.notice(f"topic {wanted.name} is {'already' if wanted.is_new else 'not'} in {shown_path(root)}")
+        return EXIT_FINE
     check_owner(root, env, out, consequence=_STRAY, is_forced=wanted.is_forced)
     settings = parse_settings(wanted.settings)
     result = _create(root, wanted, settings) if wanted.is_new else _grow(root, wanted)
@@ -82,16 +99,20 @@ def change(directory: str, wanted: TopicChange, out: Output, *, is_json: bool) -
     return EXIT_FINE
 
 
-def delete(directory: str, name: str, out: Output, *, is_dry: bool, is_forced: bool, is_json: bool) -> int:
+def delete(directory: str, wanted: TopicDeletion, out: Output, *, is_json: bool) -> int:
     """Delete a topic with its records, settings and committed offsets, and return the exit status."""
+    name = wanted.name
     root, env = find_root(directory)
-    check_owner(root, env, out, consequence=_COMES_BACK, is_forced=is_forced)
+    if wanted.is_conditional and not _has(root, name):
+        out.notice(f"topic {name} is not in {shown_path(root)}")
+        return EXIT_FINE
+    check_owner(root, env, out, consequence=_COMES_BACK, is_forced=wanted.is_forced)
     with open_store(root) as store:
         check_exists(store, name)
         numbers = [partition for topic, partition in store.partitions if topic == name]
         size = sum(store.log(name, number).size_in_bytes for number in numbers)
         topic_id = store.topic_id(name)
-    if not is_dry:
+    if not wanted.is_dry:
         with open_store(root, "a") as writable:
             writable.delete_topic(name)
     result = {
@@ -101,7 +122,7 @@ def delete(directory: str, name: str, out: Output, *, is_dry: bool, is_forced: b
         "partitions": numbers,
         "size_in_bytes": size,
     }
-    _report(result, is_dry, out, is_json=is_json)
+    _report(result, wanted.is_dry, out, is_json=is_json)
     return EXIT_FINE
 
 
@@ -141,6 +162,11 @@ def check_exists(store: Store, topic: str) -> str:
     similar = get_close_matches(topic, topics, n=1)
     hint = f"; did you mean {similar[0]}?" if similar else ""
     raise WrongUseError(f"no topic {topic} in {shown_path(store.root)}{hint}")
+
+
+def _has(root: str, topic: str) -> bool:
+    with open_store(root) as store:
+        return topic in topics_of(store)
 
 
 def _create(root: str, wanted: TopicChange, settings: Mapping[str, Any]) -> dict[str, Any]:
