@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -21,6 +22,7 @@ from kstore.spark.jobs.selecting import constraint_where, projected
 from tests.fakes.s3 import S3Server
 from tests.making.batches import batch, write_root
 from tests.making.rides import ROWS, write_rides
+from tests.spark.comparing import sorted_rows
 from tests.urls.conftest import FLIGHTS, running_server, server
 
 __all__ = ["running_server", "server"]
@@ -30,22 +32,18 @@ pytestmark = pytest.mark.spark
 TOPIC = "flights-lz4"
 
 
-def rows_of(frame: Any) -> list[tuple[object, ...]]:
-    return sorted(tuple(row) for row in frame.select("topic", "partition", "offset", "key", "value").collect())
-
-
-def both(spark: SparkSession, path: str, **options: str) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
+def both(spark: SparkSession, path: str, **options: str) -> tuple[pa.Table, pa.Table]:
     loaded = spark.read.format("kstore").options(**options).load(path)
     scanned = kstore.spark.scan(spark, path, **options)
     assert scanned.schema == loaded.schema
-    return rows_of(scanned), rows_of(loaded)
+    return sorted_rows(scanned), sorted_rows(loaded)
 
 
 @pytest.mark.parametrize(
     "options",
     [
         {},
-        {"subscribe": TOPIC, "maxPartitionBytes": "100000"},
+        {"subscribe": TOPIC, "maxPartitionBytes": "1500000"},
         {"assign": f'{{"{TOPIC}":[1]}}', "startingOffsets": f'{{"{TOPIC}":{{"1":1000}}}}'},
         {"maxRecordsPerPartition": "9000", "includeHeaders": "true", "kafka.isolation.level": "read_committed"},
     ],
@@ -53,11 +51,12 @@ def both(spark: SparkSession, path: str, **options: str) -> tuple[list[tuple[obj
 def test_rows_are_those_of_a_read_that_the_driver_plans(spark: SparkSession, options: dict[str, str]) -> None:
     found, wanted = both(spark, str(FLIGHTS), **options)
     assert found == wanted
-    assert found
+    assert found.num_rows
 
 
 def test_rows_of_a_url_are_those_of_the_files(spark: SparkSession, server: S3Server) -> None:
-    assert rows_of(kstore.spark.scan(spark, server.url("flights"))) == both(spark, str(FLIGHTS))[1]
+    found = sorted_rows(kstore.spark.scan(spark, server.url("flights")))
+    assert found == sorted_rows(spark.read.format("kstore").load(str(FLIGHTS)))
 
 
 def test_driver_lists_the_names_and_a_task_lists_each_partition_once(spark: SparkSession, server: S3Server) -> None:
@@ -93,7 +92,7 @@ def test_small_partitions_are_read_by_few_tasks(spark: SparkSession, tmp_path: P
 def test_schema_is_a_projection(spark: SparkSession) -> None:
     frame = kstore.spark.scan(spark, FLIGHTS, schema="offset BIGINT, value STRING")
     wanted = spark.read.format("kstore").schema("offset BIGINT, value STRING").load(str(FLIGHTS))
-    assert sorted(map(tuple, frame.collect())) == sorted(map(tuple, wanted.collect()))
+    assert sorted_rows(frame) == sorted_rows(wanted)
 
 
 def test_offsets_are_those_of_the_call(spark: SparkSession, tmp_path: Path) -> None:

@@ -3,10 +3,12 @@ Method: the flights in an S3 server on loopback, beside the same files on disk."
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from tests.fakes.s3 import S3Server
+from tests.spark.comparing import sorted_rows
 from tests.urls.conftest import FLIGHTS, running_server, server
 
 __all__ = ["running_server", "server"]
@@ -16,9 +18,8 @@ pytestmark = pytest.mark.spark
 COLUMNS = ("topic", "partition", "offset", "key", "value")
 
 
-def rows_of(spark: SparkSession, path: str, **options: str) -> list[tuple[object, ...]]:
-    frame = spark.read.format("kstore").options(**options).load(path).select(*COLUMNS)
-    return sorted(tuple(row) for row in frame.collect())
+def rows_of(spark: SparkSession, path: str, **options: str) -> pa.Table:
+    return sorted_rows(spark.read.format("kstore").options(**options).load(path).select(*COLUMNS))
 
 
 def test_batch_read_of_a_url_gives_the_rows_of_the_files(spark: SparkSession, server: S3Server) -> None:
@@ -52,8 +53,7 @@ def test_stream_of_a_url_gives_the_rows_of_the_files(spark: SparkSession, server
         .start()
     )
     assert query.awaitTermination(120)
-    found = spark.table("from_url").select(*COLUMNS).collect()
-    assert sorted(tuple(row) for row in found) == rows_of(spark, str(FLIGHTS))
+    assert sorted_rows(spark.table("from_url").select(*COLUMNS)) == rows_of(spark, str(FLIGHTS))
 
 
 def test_url_that_has_no_log_is_told_without_secrets(spark: SparkSession, server: S3Server) -> None:
