@@ -32,6 +32,8 @@ pytestmark = pytest.mark.timeout(900)
 ROOT = Path(__file__).parents[2]
 SMALL = PartitionSpec(name="bench-0", value_bytes=100, segment_bytes=40_000, segment_count=2)
 DATA_RECORDS, DATA_BYTES, DATA_CRC = 828, 97686, 0x82EE9476
+# What makes many data frames takes a minute and more.
+OF_SPARK_LONG = (pytest.mark.spark, pytest.mark.long)
 WORKLOADS = [
     pytest.param("crc", "kstore / crc32c wheel", id="crc"),
     pytest.param("scan", "kstore Log, copied / aiokafka from the file", id="scan"),
@@ -48,7 +50,7 @@ WORKLOADS = [
     pytest.param("command", f"{bench_command.FIND_LITERAL} / {bench_command.SCAN}", id="command"),
     pytest.param("append", "kstore, append as leader, written / os.write", id="append"),
     pytest.param("compaction", "kstore, compact / kstore, read, decode and write without a map", id="compaction"),
-    pytest.param("udfs", "kstore, unpack_batches / aiokafka by flat lists, unpack", id="udfs", marks=pytest.mark.spark),
+    pytest.param("udfs", "kstore, unpack_batches / aiokafka by flat lists, unpack", id="udfs", marks=OF_SPARK_LONG),
     pytest.param("spark", "kstore / ready-made Arrow batches", id="spark", marks=pytest.mark.spark),
     pytest.param(
         "spark_values",
@@ -56,12 +58,13 @@ WORKLOADS = [
         id="spark_values",
         marks=pytest.mark.spark,
     ),
-    pytest.param("export", "kstore export, verbatim, 2 threads / cp", id="export", marks=pytest.mark.spark),
+    pytest.param("export", "kstore export, verbatim, 2 threads / cp", id="export", marks=OF_SPARK_LONG),
 ]
 
 
 BOUNDED = ("open", "follow", "memory")
-SPARK = ("udfs", "spark", "spark_values", "pipeline", "export")
+SPARK = ("spark", "spark_values")
+SPARK_LONG = ("udfs", "pipeline", "export")
 
 
 class Driven(NamedTuple):
@@ -100,9 +103,14 @@ def driven_spark(tmp_path_factory: pytest.TempPathFactory) -> Driven:
     return drive(SPARK, tmp_path_factory.mktemp("results-spark"))
 
 
+@pytest.fixture(scope="module")
+def driven_spark_long(tmp_path_factory: pytest.TempPathFactory) -> Driven:
+    return drive(SPARK_LONG, tmp_path_factory.mktemp("results-spark-long"))
+
+
 def test_every_workload_but_that_of_a_whole_store_is_run_here() -> None:
     names = {str(case.values[0]) for case in WORKLOADS}
-    assert {*names, *BOUNDED, *SPARK} == {*EVERY_WORKLOAD} - {"store"}
+    assert {*names, *BOUNDED, *SPARK, *SPARK_LONG} == {*EVERY_WORKLOAD} - {"store"}
 
 
 def test_opening_is_held_against_its_bounds(driven: Driven) -> None:
@@ -119,8 +127,9 @@ def test_following_is_held_against_its_bounds(driven: Driven) -> None:
 
 
 @pytest.mark.spark
-def test_pipeline_is_held_against_its_bounds(driven_spark: Driven) -> None:
-    planning, writing, permissive, micro_batches = driven_spark.cases("pipeline")
+@pytest.mark.long
+def test_pipeline_is_held_against_its_bounds(driven_spark_long: Driven) -> None:
+    planning, writing, permissive, micro_batches = driven_spark_long.cases("pipeline")
     assert [bound["unit"] for bound in planning["bounds"] + micro_batches["bounds"]] == ["CPU s", "CPU s", "ms", "ms"]
     assert [ratio["target"] for ratio in writing["ratios"] + permissive["ratios"]] == [0.6, 0.8, 0.95]
 
@@ -129,7 +138,8 @@ def test_pipeline_is_held_against_its_bounds(driven_spark: Driven) -> None:
 def test_workload_compares_equal_outputs_and_writes_its_ratios(
     workload: str, ratio: str, request: pytest.FixtureRequest
 ) -> None:
-    run: Driven = request.getfixturevalue("driven_spark" if workload in SPARK else "driven")
+    fixture = "driven_spark" if workload in SPARK else "driven_spark_long" if workload in SPARK_LONG else "driven"
+    run: Driven = request.getfixturevalue(fixture)
     cases = run.cases(workload)
     assert all(len(samples["wall"]) == 1 and min(samples["wall"]) > 0 for c in cases for samples in c["samples"])
     assert ratio in {f"{r['of']} / {r['to']}" for r in cases[0]["ratios"]}
