@@ -7,6 +7,8 @@ from typing import Literal
 
 import pyarrow as pa
 
+from kstore.naming import did_you_mean
+
 Binary = Literal["copy", "view"]
 
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -45,7 +47,8 @@ def schema(columns: Sequence[str] | None = None, *, binary: Binary = "copy", str
     """
     names = list(DEFAULT_COLUMNS if columns is None else columns)
     if not names or not TYPES.keys() >= set(names) or len(set(names)) != len(names):
-        raise ValueError(f"columns must be some of {', '.join(TYPES)}, each once; got {names}")
+        meant = did_you_mean(names, TYPES)
+        raise ValueError(f"columns must be some of {', '.join(TYPES)}, each once; got {names}{meant}")
     if binary not in ("copy", "view"):
         raise ValueError(f'binary must be "copy" or "view", got {binary!r}')
     as_text = {strings} if isinstance(strings, str) else set(strings)

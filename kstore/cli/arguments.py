@@ -12,8 +12,8 @@ from functools import cached_property
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from kstore.cli.shell.names import did_you_mean
 from kstore.errors import KStoreError
+from kstore.naming import did_you_mean
 from kstore.types import MAX_OFFSET
 
 if TYPE_CHECKING:

@@ -30,10 +30,11 @@ class Column(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A cell; share: of a bar under the number, from 0 to 1."""
+    """A cell; share: of a bar under the number, from 0 to 1; is_one_line: it does not wrap."""
 
     text: str
     share: float | None = None
+    is_one_line: bool = False
 
 
 class Table(NamedTuple):
@@ -179,7 +180,7 @@ def _topics(partitions: Partitions) -> Section:
                 number_text(partition["batches"]),
                 number_text(_per_second(partition)),
                 "/".join(f"V{magic}" for magic in partition["magics"]) or "-",
-                time_text(partition["last_timestamp"]),
+                _time(partition["last_timestamp"]),
             )
             for partition in _largest_first(partitions)
         ],
@@ -250,8 +251,8 @@ def _timestamps(partitions: Partitions) -> Section:
         [
             (
                 name_of(partition),
-                time_text(partition["first_timestamp"]),
-                time_text(partition["last_timestamp"]),
+                _time(partition["first_timestamp"]),
+                _time(partition["last_timestamp"]),
                 number_text(partition["timestamps"]["late_batches"]),
                 span_text(partition["timestamps"]["late_by_at_most_ms"] or None),
                 number_text(partition["timestamps"]["future_batches"]),
@@ -307,7 +308,7 @@ def _segments(partitions: Partitions) -> Section:
                 size_text(segment["size_in_bytes"]),
                 number_text(segment["batches"]),
                 number_text(segment["records"]),
-                time_text(segment["max_timestamp_ms"]),
+                _time(segment["max_timestamp_ms"]),
                 number_text(segment["damaged_bytes"]),
             )
             for partition in mapped
@@ -331,7 +332,7 @@ def _transactions(partitions: Partitions) -> Section:
                 str(one["producer_id"]),
                 number_text(one["first_offset"]),
                 number_text(stable),
-                time_text(one["first_timestamp"]),
+                _time(one["first_timestamp"]),
                 span_text(one["age_ms"]),
             )
             for name, stable, one in sorted(opened, key=lambda item: -(item[2]["age_ms"] or 0))
@@ -375,7 +376,7 @@ def _transactions(partitions: Partitions) -> Section:
                     number_text,
                     (one["epoch"], one["batches"], one["records"], one["last_sequence"], one["last_offset"]),
                 ),
-                time_text(one["last_timestamp_ms"]),
+                _time(one["last_timestamp_ms"]),
             )
             for partition in partitions
             for one in partition["producers"]["latest"]
@@ -413,7 +414,7 @@ def _groups(report: Mapping[str, Any]) -> Section:
                 group["group"],
                 offset["partition"],
                 *map(number_text, (offset["offset"], offset["log_end_offset"], offset["lag"])),
-                time_text(offset["committed"] if (offset["committed"] or 0) > 0 else None),
+                _time(offset["committed"] if (offset["committed"] or 0) > 0 else None),
             )
             for group in groups
             for offset in group["offsets"]
@@ -446,6 +447,10 @@ def _epochs(partitions: Partitions) -> Section:
 
 def _outlook(report: Mapping[str, Any], partitions: Partitions) -> Section:
     section = Section("outlook", "Retention and compaction")
+    errors = {partition["outlook"]["error"] for partition in partitions}
+    common = errors.pop() if len(errors) == 1 else None
+    if common is not None:
+        section.texts.append(f"Of all partitions: {common}.")
     rows = []
     for partition in partitions:
         outlook, savings = partition["outlook"], partition["compaction"]
@@ -460,7 +465,7 @@ def _outlook(report: Mapping[str, Any], partitions: Partitions) -> Section:
                 "-" if cleanable is None else size_text(cleanable["cleanable_bytes"]),
                 "-" if cleanable is None else f"{100 * cleanable['dirty_ratio']:.0f} %",
                 size_text(saved),
-                outlook["error"] or outlook["policy"],
+                outlook["policy"] if outlook["error"] in (None, common) else outlook["error"],
             )
         )
     section.add(
@@ -498,6 +503,10 @@ def _files(report: Mapping[str, Any], partitions: Partitions) -> Section:
     retired = [(name,) for name in report["root"]["retired"]] if report["is_root"] else []
     section.add("Directories that a broker deletes, moves or does not know", ("Directory",), retired)
     return section
+
+
+def _time(timestamp_ms: int | None) -> Cell:
+    return Cell(time_text(timestamp_ms), is_one_line=True)
 
 
 def _bar(text: str, value: float, largest: float) -> Cell:

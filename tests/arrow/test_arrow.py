@@ -230,11 +230,12 @@ def test_a_timestamp_that_microseconds_cannot_hold_is_null_with_one_warning_a_sc
     [
         ({"columns": ["offset", "nope"]}, "columns must be some of"),
         ({"columns": []}, "columns must be some of"),
+        ({"columns": ["vlue"]}, r"got \['vlue'\]; did you mean value"),
         ({"columns": ["offset", "offset"]}, "each once"),
         ({"binary": "borrow"}, 'binary must be "copy" or "view"'),
         ({"strings": ["topic"]}, "strings must be some of key and value"),
     ],
-    ids=["unknown column", "no column", "repeated column", "binary", "strings"],
+    ids=["unknown column", "no column", "misspelt column", "repeated column", "binary", "strings"],
 )
 def test_wrong_options_are_refused_before_reading(root: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -59,6 +59,14 @@ def test_file_of_any_name_begins_at_its_first_batch(kstore, tmp_path, segment, n
     assert [shown["baseOffset"] for shown in kstore("dump", "--json", copy).objects()] == [12, 15]
 
 
+def test_nothing_is_appended_to_what_was_handed_over_so_that_follow_refuses_it(kstore, tmp_path, segment, partition):
+    shutil.copytree(partition, tmp_path / "backup of orders")
+    for place in (segment, tmp_path / "backup of orders"):
+        run = kstore("cat", "--follow", place)
+        assert run.status == 2
+        assert "--follow goes on with a partition directory or a log.dirs root: " in run.err
+
+
 def test_text_has_the_name_of_a_file_in_place_of_its_partition(kstore, tmp_path, segment):
     copy = shutil.copy(segment, tmp_path / "copy.bin")
     assert kstore("cat", copy, "--limit", 1).out.startswith("copy.bin\t12\t")

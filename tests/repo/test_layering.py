@@ -27,6 +27,7 @@ LAYERS = {
     "types": 1,
     "config": 1,
     "serializers": 1,
+    "naming": 1,
     "waiting": 1,
     "_deprecated": 1,
     "_html": 1,

@@ -9,10 +9,10 @@ from kstore.cli.arguments import WrongUseError
 from kstore.cli.output import Column, printable
 from kstore.cli.printing.watching import Order
 from kstore.cli.render import JSON_TEXT, plain_value, time_text
-from kstore.cli.shell.names import did_you_mean
 from kstore.consumer.groups import read_groups
 from kstore.coordinator.group.metadata import STATES, TYPES
 from kstore.env import shown_path
+from kstore.naming import did_you_mean
 from kstore.store.store import open_store
 from kstore.types import GROUP_OFFSETS_TOPIC
 

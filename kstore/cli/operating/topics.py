@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from kstore.cli import EXIT_FINE
@@ -17,6 +16,7 @@ from kstore.env import shown_path
 from kstore.errors import InvalidTopicError, TopicExistsError
 from kstore.log.files.names import CLUSTER_METADATA_TOPIC
 from kstore.log.files.root_files import id_text, parse_id
+from kstore.naming import did_you_mean
 from kstore.store.settings.cluster import read_cluster_topics
 from kstore.store.settings.kafka_names import TOPIC_SETTINGS_BY_NAME, parse_setting, setting_text
 from kstore.store.settings.known import KnownSettings
@@ -159,9 +159,7 @@ def check_exists(store: Store, topic: str) -> str:
     topics = topics_of(store)
     if topic in topics:
         return topic
-    similar = get_close_matches(topic, topics, n=1)
-    hint = f"; did you mean {similar[0]}?" if similar else ""
-    raise WrongUseError(f"no topic {topic} in {shown_path(store.root)}{hint}")
+    raise WrongUseError(f"no topic {topic} in {shown_path(store.root)}{did_you_mean([topic], topics)}")
 
 
 def _has(root: str, topic: str) -> bool:

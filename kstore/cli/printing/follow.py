@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ def run(selection: PartitionSelection, wanted: CatOptions, record_format: Record
     A partition that can't be opened is reported and left out. If a log is truncated, or loses records before they are
     printed, a warning says so and the command continues.
     """
-    partitions = selection.find()
+    partitions = _followed(selection)
     status, unreadable = EXIT_FINE, set()
     for partition in partitions:
         try:
@@ -72,6 +73,15 @@ def run(selection: PartitionSelection, wanted: CatOptions, record_format: Record
     finally:
         feed.close()
     return status if decoding is None else max(status, decoding.finish(out))
+
+
+def _followed(selection: PartitionSelection) -> list[PartitionDirectory]:
+    try:
+        return selection.find()
+    except LogNotFoundError as error:
+        if error.errno == errno.ENOENT:
+            raise
+        raise WrongUseError(f"--follow goes on with a partition directory or a log.dirs root: {error}") from error
 
 
 def _present_partitions(

@@ -26,7 +26,7 @@ from kstore.cli.render import (
     json_records,
     record_parts,
 )
-from kstore.cli.shell.names import did_you_mean
+from kstore.naming import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

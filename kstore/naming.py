@@ -1,4 +1,4 @@
-"""Names that were meant: what to say if a topic or group that was asked for is not there."""
+"""Names that were meant: what to say if a topic, a group or a column that was asked for is not there."""
 
 from __future__ import annotations
 
