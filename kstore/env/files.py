@@ -68,10 +68,9 @@ class LocalFile(PositionedFile, ReadFile):
         fd = self._open_fd()
         if self._identity is None:
             try:
-                _, _, device, inode, _, born_ns = status_of(fd)
+                *_, self._identity = status_of(fd)
             except OSError as error:
                 raise storage_error("stat", self.path, error) from error
-            self._identity = identity_of(device=device, inode=inode, born_ns=born_ns)
         return self._identity
 
     def is_listed(self, listed: Identity) -> bool:
@@ -339,21 +338,19 @@ def _sync_file_range() -> Callable[..., int] | None:
     return start
 
 
-def status_of(of: str | int, *, follow_symlinks: bool = True) -> tuple[int, int, int, int, int, int]:
-    """Return mode, size in bytes, device, inode, and the times of the last write and of birth in ns (0 if the file
-    system does not keep it) of a path or of an open descriptor.  Raises: OSError.
+def status_of(of: str | int, *, follow_symlinks: bool = True) -> tuple[int, int, tuple[int, int, int], FileIdentity]:
+    """Return mode, size in bytes, what a write changes (device, inode, time of the last write in ns) and identity of
+    the file at a path or of an open descriptor.  Raises: OSError.
     """
     fields = file_status(of, follow_symlinks=follow_symlinks)
-    if fields is not None:
-        return fields
-    status = os.stat(of, follow_symlinks=follow_symlinks or isinstance(of, int))
-    born = getattr(status, "st_birthtime_ns", None) or int(getattr(status, "st_birthtime", 0) * 10**9)
-    return status.st_mode, status.st_size, status.st_dev, status.st_ino, status.st_mtime_ns, born
-
-
-def identity_of(*, device: int, inode: int, born_ns: int) -> FileIdentity:
-    """Return the identity of a file of which status_of said this."""
-    return FileIdentity(device, inode, born_ns) if born_ns or os.major(device) else UNKNOWN_FILE
+    if fields is None:
+        status = os.stat(of, follow_symlinks=follow_symlinks or isinstance(of, int))
+        born = getattr(status, "st_birthtime_ns", None) or int(getattr(status, "st_birthtime", 0) * 10**9)
+        fields = status.st_mode, status.st_size, status.st_dev, status.st_ino, status.st_mtime_ns, born
+    mode, size, device, inode, modified_ns, born_ns = fields
+    # 0 if the file system does not keep the time of birth.
+    identity = FileIdentity(device, inode, born_ns) if born_ns or os.major(device) else UNKNOWN_FILE
+    return mode, size, (device, inode, modified_ns), identity
 
 
 def storage_error(action: str, path: str, error: OSError) -> StorageError:

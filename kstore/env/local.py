@@ -25,7 +25,6 @@ from kstore.env.files import (
     LocalFile,
     LockFile,
     WriteFile,
-    identity_of,
     status_of,
     storage_error,
 )
@@ -184,12 +183,11 @@ class LocalEnv(Env):
 
     def stat(self, path: str, *, follow_symlinks: bool = True) -> FileStatus | None:
         try:
-            mode, size, device, inode, modified_ns, born_ns = status_of(path, follow_symlinks=follow_symlinks)
+            mode, size, changing, identity = status_of(path, follow_symlinks=follow_symlinks)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise storage_error("stat", path, error) from error
-        changing, identity = (device, inode, modified_ns), identity_of(device=device, inode=inode, born_ns=born_ns)
         if stat.S_ISREG(mode):
             return FileStatus(FileKind.FILE, size, changing, identity)
         return FileStatus(FileKind.DIRECTORY if stat.S_ISDIR(mode) else FileKind.OTHER, 0, changing, identity)
@@ -260,14 +258,14 @@ def _open_descriptor(path: str, flags: int, *, mode: int = _NEW_FILE_MODE) -> in
 def _identity_of_regular(fd: int, path: str) -> FileIdentity:
     """Return the identity of a regular file; close the descriptor and raise if it is none."""
     try:
-        mode, _, device, inode, _, born_ns = status_of(fd)
+        mode, _, _, identity = status_of(fd)
     except OSError as error:
         os.close(fd)
         raise storage_error("stat", path, error) from error
     if not stat.S_ISREG(mode):
         os.close(fd)
         raise StorageError(f"cannot open {path}: expected a regular file, found {_describe(mode)}", path=path)
-    return identity_of(device=device, inode=inode, born_ns=born_ns)
+    return identity
 
 
 def _close_unlocked(file: LockFile) -> None:

@@ -14,8 +14,9 @@ import pytest
 from kstore.env import DEFAULT_ENV, UNKNOWN_FILE, FileKind, LocalFile, OpenFiles, absolute_path, path_list
 from kstore.env import files as env_module
 from kstore.env import local as local_module
+from kstore.env.base import FileIdentity
 from kstore.env.cache import SharedCache
-from kstore.env.files import identity_of, status_of
+from kstore.env.files import status_of
 from kstore.errors import LogClosedError, StorageError
 from tests.fakes.counting import CountingEnv
 
@@ -189,7 +190,8 @@ def test_status_of_one_call_is_that_of_the_operating_system(tmp_path: Path, file
     for path, follows in ((file, True), (link, True), (link, False), (tmp_path, True)):
         wanted = os.stat(path, follow_symlinks=follows)
         found = status_of(str(path), follow_symlinks=follows)
-        assert found[:5] == (wanted.st_mode, wanted.st_size, wanted.st_dev, wanted.st_ino, wanted.st_mtime_ns)
+        changing = wanted.st_dev, wanted.st_ino, wanted.st_mtime_ns
+        assert found[:3] == (wanted.st_mode, wanted.st_size, changing)
     with open(file, "rb") as opened:
         assert status_of(opened.fileno()) == status_of(str(file))
     with pytest.raises(FileNotFoundError, match="missing"):
@@ -205,16 +207,25 @@ def test_status_of_a_path_that_is_no_utf_8_is_found(tmp_path: Path) -> None:
 
 
 def test_status_without_the_call_for_it_has_no_birth(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
-    whole = status_of(str(file))
+    mode, size, changing, _ = status_of(str(file))
+    device, inode, _ = changing
+    without = FileIdentity(device, inode, 0) if os.major(device) else UNKNOWN_FILE
     monkeypatch.setattr("kstore.env.files.file_status", lambda _of, *, follow_symlinks: None)  # noqa: ARG005
-    assert status_of(str(file)) == (*whole[:5], 0)
+    assert status_of(str(file)) == (mode, size, changing, without)
     with open(file, "rb") as opened:
-        assert status_of(opened.fileno(), follow_symlinks=False) == (*whole[:5], 0)
+        assert status_of(opened.fileno(), follow_symlinks=False) == (mode, size, changing, without)
 
 
-def test_files_that_had_the_same_inode_differ_by_their_birth(tmp_path: Path) -> None:
-    assert identity_of(device=1 << 8, inode=5, born_ns=6) != identity_of(device=1 << 8, inode=5, born_ns=7)
-    assert identity_of(device=5, inode=6, born_ns=0) == UNKNOWN_FILE != identity_of(device=5, inode=6, born_ns=7)
+def test_files_that_had_the_same_inode_differ_by_their_birth(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with monkeypatch.context() as patch:
+
+        def identity_by(*, device: int, inode: int, born_ns: int) -> FileIdentity:
+            fields = 0o100644, 1, device, inode, 8, born_ns
+            patch.setattr("kstore.env.files.file_status", lambda _of, *, follow_symlinks: fields)  # noqa: ARG005
+            return status_of("a")[3]
+
+        assert identity_by(device=1 << 8, inode=5, born_ns=6) != identity_by(device=1 << 8, inode=5, born_ns=7)
+        assert identity_by(device=5, inode=6, born_ns=0) == UNKNOWN_FILE != identity_by(device=5, inode=6, born_ns=7)
     (tmp_path / "a").touch()
     with DEFAULT_ENV.open_read(str(tmp_path / "a")) as opened:
         status = DEFAULT_ENV.stat(str(tmp_path / "a"))
