@@ -231,7 +231,7 @@ class _Typing:
             # A view, which a scan may have of the other column.
             column = column.cast(pa.binary())
         for part in self._readers[origin].decode(column, headers):
-            rows = batch if len(part.values) == len(batch) else batch.slice(part.start, len(part.values))
+            rows = batch.slice(part.start, len(part.values))
             at = 0
             for inner, columns, bad in self._decoded(rows, others):
                 count = inner.num_rows
@@ -285,12 +285,7 @@ class _Typing:
         if output.path is None:
             return _reasons(bad.get(output.origin, []), rows.num_rows)
         column = columns[output.origin]
-        for number, name in enumerate(output.path):
-            if column.null_count > 0:
-                # A field of a null row is null, too.
-                return pc.struct_field(column, list(output.path[number:]))
-            column = column.field(name)
-        return column
+        return pc.struct_field(column, list(output.path)) if output.path else column
 
     def _error(self, rows: pa.RecordBatch, row: int, origin: Origin, bad: BadValue) -> RecordDeserializationError:
         topic, partition, offset, timestamp = (rows.column(name)[row] for name in _PLACE)
