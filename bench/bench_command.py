@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -21,7 +19,18 @@ from pathlib import Path
 import kstore
 from bench import data
 from bench.bench_append import rated
-from bench.common import Bound, Case, Contestant, Settings, exhausting, interleaved, require_equal, without_result
+from bench.common import (
+    Bound,
+    Case,
+    Contestant,
+    Settings,
+    cpu_seconds,
+    exhausting,
+    interleaved,
+    require_equal,
+    seconds_of,
+    without_result,
+)
 
 PARTITIONS = 10_000
 TOPICS = 10
@@ -65,22 +74,10 @@ def grepped(cat: list[str], expression: str) -> bytes:
     return found.stdout
 
 
-def seconds_of(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
-def cpu_seconds_of_processes() -> float:
-    """Return the CPU seconds of this process and of the children that it has waited for."""
-    used = (resource.getrusage(resource.RUSAGE_CHILDREN), resource.getrusage(resource.RUSAGE_SELF))
-    return sum(one.ru_utime + one.ru_stime for one in used)
-
-
 def cpu_seconds_of(work: Callable[[], object]) -> float:
-    start = cpu_seconds_of_processes()
+    start = cpu_seconds()
     work()
-    return cpu_seconds_of_processes() - start
+    return cpu_seconds() - start
 
 
 def bound(
@@ -171,7 +168,7 @@ def searching_by_command(settings: Settings, partition: data.PartitionData) -> C
         runs[regex] = partial(seconds_of, partial(run_quietly, [*cat, "--value-regex", expression]))
         runs[grep] = partial(seconds_of, partial(grepped, cat, expression))
     case = Case(title="kstore cat with a search that finds nothing", unit="rec", bytes_per_unit=100)
-    case.samples = rated(runs, settings, units=partition.record_count, cpu_seconds=cpu_seconds_of_processes)
+    case.samples = rated(runs, settings, units=partition.record_count, cpu_seconds=cpu_seconds)
     case.add_ratio(CAT_REGEX, CAT_GREP, target=LEAST_OF_GREP)
     case.add_ratio(CAT_EXPRESSION, CAT_GREP_EXPRESSION, target=LEAST_OF_GREP)
     return case

@@ -5,7 +5,6 @@ Spark tasks beside write.parquet from kstore's own source and from Spark's Kafka
 
 from __future__ import annotations
 
-import resource
 import shutil
 import subprocess
 import tempfile
@@ -21,7 +20,7 @@ from pyspark.sql import SparkSession
 
 import kstore
 from bench.bench_spark import MOST_ROUNDS, Topic, process_tree_cpu_seconds, session, topic_of
-from bench.common import Case, Contestant, Settings, interleaved, require_equal
+from bench.common import Case, Contestant, Settings, cpu_seconds, interleaved, require_equal
 from bench.object_store import BUCKET, FreshKeys, parquet_below, put_files, running_store
 from bench.spark_connector import TOPIC as CONNECTOR_TOPIC
 from bench.spark_connector import TUNED_OPTIONS, RunningBroker, connector_jars, running_broker
@@ -212,12 +211,6 @@ def sampled(runs: dict[str, Callable[[], None]], units: int, settings: Settings)
         cpu_seconds=cpu_seconds,
         one_run_per_sample=True,
     )
-
-
-def cpu_seconds() -> float:
-    """Return the CPU time of this process and of the children that ended."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def prepare(settings: Settings) -> None:

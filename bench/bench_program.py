@@ -20,7 +20,7 @@ from typing import Any
 
 import kstore
 from bench.bench_append import rated
-from bench.common import MIB, Bound, Case, Settings, require_equal
+from bench.common import MIB, Bound, Case, Settings, require_equal, seconds_of
 from kstore import aio
 
 VALUE = b"v" * 100
@@ -59,12 +59,6 @@ def run(settings: Settings) -> Iterator[Case]:
 def fresh(scratch: Path) -> Path:
     shutil.rmtree(scratch / "root", ignore_errors=True)
     return scratch / "root"
-
-
-def seconds_of(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 def in_store(scratch: Path, count: int, work: Callable[[kstore.WritableStore], float]) -> float:
@@ -140,7 +134,9 @@ def sqlite_inserts(count: int, scratch: Path) -> float:
             connection.execute("INSERT INTO log (value) VALUES (?)", (VALUE,))
 
     seconds = seconds_of(work)
+    (written,) = connection.execute("SELECT count(*) FROM log WHERE value = ?", (VALUE,)).fetchone()
     connection.close()
+    require_equal("records", {"expected": count, SQLITE: written})
     return seconds
 
 
@@ -154,7 +150,9 @@ def lmdb_puts(count: int, scratch: Path) -> float:
                 with environment.begin(write=True) as transaction:
                     transaction.put(b"%016d" % number, VALUE)
 
-        return seconds_of(work)
+        seconds = seconds_of(work)
+        require_equal("records", {"expected": count, LMDB: environment.stat()["entries"]})
+        return seconds
 
 
 def diskcache_sets(count: int, scratch: Path) -> float:
@@ -166,7 +164,9 @@ def diskcache_sets(count: int, scratch: Path) -> float:
             for number in range(count):
                 cache.set(number, VALUE)
 
-        return seconds_of(work)
+        seconds = seconds_of(work)
+        require_equal("records", {"expected": count, DISKCACHE: len(cache)})
+        return seconds
 
 
 def queue_puts(count: int, scratch: Path) -> float:
@@ -178,7 +178,9 @@ def queue_puts(count: int, scratch: Path) -> float:
         for _ in range(count):
             queue.put(VALUE)
 
-    return seconds_of(work)
+    seconds = seconds_of(work)
+    require_equal("records", {"expected": count, QUEUE: queue.qsize()})
+    return seconds
 
 
 def in_loop(

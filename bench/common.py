@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -226,6 +227,19 @@ def _rate(contestant: Contestant, least_seconds: float, cpu_seconds: Callable[[]
     cpu = cpu_seconds() - cpu_start
     units = contestant.units * runs
     return units / elapsed, units / max(cpu, 1e-6)
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    """Return how long a call takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and of the children that ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def without_result(function: Callable[[], object]) -> Callable[[], None]:

@@ -89,7 +89,8 @@ async def stream_events(request: Request, start: int = 0, patience: float = 30.0
     log: kstore.WritableLog = request.app.state.log
 
     async def lines() -> AsyncIterator[str]:
-        async with log.follow(start, timeout=patience) as follower:
+        opened: kstore.Follower[kstore.Record] = await asyncio.to_thread(log.follow, start, timeout=patience)
+        async with opened as follower:
             async for record in follower:
                 yield stored(record).model_dump_json() + "\n"
 

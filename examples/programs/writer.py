@@ -7,6 +7,7 @@ gunicorn_service.py sends to it. Threads of all connections share batches, and e
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from contextlib import suppress
@@ -34,14 +35,18 @@ def answer(connection: Connection, store: kstore.WritableStore, producer: kstore
     with connection:
         while True:
             try:
-                topic, key, value = connection.recv()
+                # recv() would run what a client pickled.
+                topic, key, value = json.loads(connection.recv_bytes())
             except EOFError:
                 return
             try:
                 store.create_topic(topic, exist_ok=True)
-                connection.send(producer.send(topic, value, key=key).result().offset)
+                record_key = None if key is None else bytes.fromhex(key)
+                metadata = producer.send(topic, bytes.fromhex(value), key=record_key).result()
+                outcome: int | str = metadata.offset
             except kstore.KStoreError as error:
-                connection.send(str(error))
+                outcome = str(error)
+            connection.send_bytes(json.dumps(outcome).encode())
 
 
 class WriterGoneError(Exception):
@@ -63,8 +68,9 @@ class RemoteLog:
         try:
             if not hasattr(self._local, "connection"):
                 self._local.connection = Client(self._socket, "AF_UNIX")
-            self._local.connection.send((topic, key, value))
-            outcome: int | str = self._local.connection.recv()
+            request = topic, None if key is None else key.hex(), value.hex()
+            self._local.connection.send_bytes(json.dumps(request).encode())
+            outcome: int | str = json.loads(self._local.connection.recv_bytes())
         except (OSError, EOFError) as error:
             vars(self._local).pop("connection", None)
             raise WriterGoneError(f"no answer of the writer at {self._socket}: {error}") from error

@@ -51,7 +51,7 @@ class Share(NamedTuple):
 class ScanRange:
     """The records with start_offset <= offset < end_offset, all of which are in these parts of files.
 
-    topic, partition: what it is of. The first and the last batch may also hold records outside these offsets.
+    topic, partition: those of the log. The first and the last batch may also hold records outside these offsets.
     path is the partition's directory.
     end_offset is MAX_OFFSET if the end of the log is found by reading it; size_in_bytes may be too large then. aborted:
     (producer id, first offset, last offset) of the transactions whose records are left out. identities: of the planned

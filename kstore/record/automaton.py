@@ -9,15 +9,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
 from typing import Any, TypeAlias
 
-# The parser of the module re, which no other module offers.
-if sys.version_info >= (3, 11):
-    from re import _constants as codes  # type: ignore[attr-defined]
-    from re import _parser as parser  # type: ignore[attr-defined]
-else:
-    import sre_constants as codes
-    import sre_parse as parser
+# The parser of the module re, which no other module offers, under the names that it had before Python 3.11 and since.
+_IS_IN_RE = sys.version_info >= (3, 11)
+codes = import_module("re._constants" if _IS_IN_RE else "sre_constants")
+parser = import_module("re._parser" if _IS_IN_RE else "sre_parse")
 
 # Above these, the table would not fit a cache, or take longer to make than a search.
 MOST_STATES = 255
@@ -172,8 +170,7 @@ def table_of(expression: bytes) -> bytes | None:
         and is never left.
     Raises: re.error for what is no regular expression.
     """
-    parse: Any = parser.parse
-    parsed = parse(expression)
+    parsed = parser.parse(expression)
     if parsed.state.flags & ~_KNOWN_FLAGS:
         return None
     net = _Net()

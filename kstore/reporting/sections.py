@@ -448,7 +448,7 @@ def _epochs(partitions: Partitions) -> Section:
 def _outlook(report: Mapping[str, Any], partitions: Partitions) -> Section:
     section = Section("outlook", "Retention and compaction")
     errors = {partition["outlook"]["error"] for partition in partitions}
-    common = errors.pop() if len(errors) == 1 else None
+    common = errors.pop() if len(errors) == 1 and len(partitions) > 1 else None
     if common is not None:
         section.texts.append(f"Of all partitions: {common}.")
     rows = []

@@ -210,7 +210,7 @@ def test_status_without_the_call_for_it_has_no_birth(monkeypatch: pytest.MonkeyP
     mode, size, changing, _ = status_of(str(file))
     device, inode, _ = changing
     without = FileIdentity(device, inode, 0) if os.major(device) else UNKNOWN_FILE
-    monkeypatch.setattr("kstore.env.files.file_status", lambda _of, *, follow_symlinks: None)  # noqa: ARG005
+    monkeypatch.setattr("kstore.env.files.file_status", lambda *_, **__: None)
     assert status_of(str(file)) == (mode, size, changing, without)
     with open(file, "rb") as opened:
         assert status_of(opened.fileno(), follow_symlinks=False) == (mode, size, changing, without)
@@ -221,7 +221,7 @@ def test_files_that_had_the_same_inode_differ_by_their_birth(monkeypatch: pytest
 
         def identity_by(*, device: int, inode: int, born_ns: int) -> FileIdentity:
             fields = 0o100644, 1, device, inode, 8, born_ns
-            patch.setattr("kstore.env.files.file_status", lambda _of, *, follow_symlinks: fields)  # noqa: ARG005
+            patch.setattr("kstore.env.files.file_status", lambda *_, **__: fields)
             return status_of("a")[3]
 
         assert identity_by(device=1 << 8, inode=5, born_ns=6) != identity_by(device=1 << 8, inode=5, born_ns=7)

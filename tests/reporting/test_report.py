@@ -17,6 +17,7 @@ from kstore.record import with_records
 from kstore.reporting import report as module
 from kstore.reporting.charts import rates_of, time_chart, volume_chart
 from kstore.reporting.page import MOST_ROWS
+from kstore.reporting.sections import Section, sections_of
 from kstore.reporting.units import number_text, size_text, span_text, time_text
 from tests.cli.runner import runner
 from tests.making.batches import batch, flip_bit, write_root
@@ -232,11 +233,38 @@ def test_page_follows_the_theme_and_prints(root: Path) -> None:
     assert "var(--mark)" in page
 
 
+def test_times_of_the_page_stay_on_one_line(root: Path) -> None:
+    assert f'<td class="one-line">{time_text(BASE_MS)}</td>' in kstore.report(root).html
+
+
 def test_thousands_of_rows_are_folded_under_the_first(tmp_path: Path) -> None:
     root = write_root(tmp_path / "root", {f"t-{n}": [[batch(0, 1)]] for n in range(MOST_ROWS + 1)})
     page = Page(kstore.report(root).html)
     assert "Partitions by size: the first 20 of 21" in page.text
     assert page.counts["input"] >= 1
+
+
+def test_an_error_that_all_partitions_have_is_said_once(root: Path) -> None:
+    facts = kstore.report(root).facts
+    first, *others = partitions = facts["partitions"]
+    for partition in partitions:
+        partition["outlook"]["error"] = "no settings"
+    section = outlook_of(facts)
+    assert section.texts[0] == "Of all partitions: no settings."
+    assert "no settings" not in {cell.text for row in section.tables[0].rows for cell in row}
+    first["outlook"]["error"] = None
+    assert errors_of(outlook_of(facts)) == [False] + [True] * len(others)
+    facts["partitions"] = others
+    assert errors_of(outlook_of(facts)) == [True]
+
+
+def outlook_of(facts) -> Section:
+    (section,) = [section for section in sections_of(facts) if section.id == "outlook"]
+    return section
+
+
+def errors_of(section: Section) -> list[bool]:
+    return [row[-1].text == "no settings" for row in section.tables[0].rows]
 
 
 def test_rates_of_partitions_are_added_in_the_coarsest_interval() -> None:

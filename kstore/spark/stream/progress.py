@@ -25,7 +25,7 @@ _logger = logging.getLogger("kstore.spark")
 class PartitionProgress(NamedTuple):
     """How far a partition is.
 
-    topic, partition: which.
+    topic, partition: of the log.
     start_offset, end_offset: of the micro-batch; both 0 for a partition that was not read yet. latest_offset: the end
     of the log, when the micro-batch was planned or, with a path, now. lag_bytes: of the log from end_offset on, None
     without a path, or if the partition is gone.

@@ -58,7 +58,7 @@ class RecoveredPartition(NamedTuple):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition."""
+        """The partition that was recovered, or refused."""
         return self.directory.topic_partition
 
 
