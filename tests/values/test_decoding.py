@@ -185,15 +185,7 @@ PASSED_OVER_ROWS = [
         "maybe_double": None if is_null else 4.0,
         "last": 7,
     }
-    for number, size in [
-        (0, 0),
-        (-64, 1),
-        (64, 63),
-        (1 << 40, 64),
-        (-(1 << 55), 65),
-        (1 << 62, 200),
-        (-(1 << 63), 9000),
-    ]
+    for number, size in NUMBERS_AND_SIZES
     for is_null in (False, True)
 ]
 
