@@ -113,7 +113,9 @@ def test_the_loop_goes_on_while_others_consume_commit_and_follow(store, disk):
             return await consumer.committed()
 
     async def follow(count):
-        async with store.follow(["t"], from_offset=kstore.EARLIEST) as follower:
+        # It opens the logs, unless another task has.
+        opened = await asyncio.to_thread(store.follow, ["t"], from_offset=kstore.EARLIEST)
+        async with opened as follower:
             async for _ in follower:
                 count -= 1
                 if not count:
