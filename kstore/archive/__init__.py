@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
+from kstore._progress import Progress, ProgressBar
 from kstore.archive.manifest import ExportedFile, ExportedPartition, Manifest, read_manifest
 from kstore.archive.options import ExportArguments, Format, export_options
 from kstore.archive.restoring.run import RestoredPartition, RestoreSummary, restore
@@ -45,6 +46,7 @@ def export(
     storage_options: Mapping[str, str] | None = ...,
     threads: int = ...,
     fail_on_data_loss: bool = ...,
+    progress: Progress = ...,
     config: LogConfig | None = ...,
     env: Env | None = ...,
     **options: Unpack[ExportArguments],
@@ -62,6 +64,7 @@ def export(
     storage_options: None = ...,
     threads: int = ...,
     fail_on_data_loss: bool = ...,
+    progress: Progress = ...,
     config: LogConfig | None = ...,
     env: Env | None = ...,
     **options: Unpack[ExportArguments],
@@ -78,6 +81,7 @@ def export(
     storage_options: Mapping[str, str] | None = None,
     threads: int = 2,
     fail_on_data_loss: bool = True,
+    progress: Progress = False,
     config: LogConfig | None = None,
     env: Env | None = None,
     **options: Unpack[ExportArguments],
@@ -90,7 +94,8 @@ def export(
     "kstore" it is a log.dirs root of its own, with the batches byte for byte, in segments that a broker loads. In both
     cases _kstore_manifest.json, which is written last, lists the finished files (docs/export.md).
     The same call resumes a run that ended early. Files of earlier runs are joined up to file_bytes.
-    Args: options: see kstore.archive.ExportArguments; threads: how many parts are exported at a time;
+    Args: options: see kstore.archive.ExportArguments; threads: how many parts are exported at a time; progress: as
+        of kstore.verify, begun again for each table;
         fail_on_data_loss: False to go on where the source has deleted records before they were exported; the manifest
         lists their offsets as missing.
         storage_options: of a target that is a URL (s3, gs, abfs): credentials, region, endpoint_url and so on, as
@@ -112,25 +117,16 @@ def export(
     """
     check_destination(target, table, partition_by)
     checked = export_options(format, **options)
-    if target is not None:
-        return local_export(
-            source,
-            target,
-            checked,
-            threads=threads,
-            fail_on_data_loss=fail_on_data_loss,
-            config=config,
-            env=env,
-            storage_options=storage_options,
-        )
-    check_no_storage_options(storage_options)
-    return export_to_table(
-        source,
-        table or "",
-        checked,
-        partition_by=partition_by,
-        threads=threads,
-        fail_on_data_loss=fail_on_data_loss,
-        config=config,
-        env=env,
-    )
+    with ProgressBar(progress, "export") as bar:
+        shared: dict[str, Any] = {
+            "threads": threads,
+            "fail_on_data_loss": fail_on_data_loss,
+            "config": config,
+            "env": env,
+            "on_plan": bar.begin,
+            "on_bytes": bar.add,
+        }
+        if target is not None:
+            return local_export(source, target, checked, storage_options=storage_options, **shared)
+        check_no_storage_options(storage_options)
+        return export_to_table(source, table or "", checked, partition_by=partition_by, **shared)

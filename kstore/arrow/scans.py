@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from kstore._html import table_html
+from kstore._progress import Progress, ProgressBar
 from kstore.arrow import frames
 from kstore.arrow.columns import DEFAULT_COLUMNS, Binary
 from kstore.arrow.decoding import DEFAULT_BATCH_BYTES, ScanOptions, decode_ranges, strings_of
@@ -89,20 +90,23 @@ class Scan:
         self.schema: pa.Schema = self._base if typed is None else typed.schema(self._base)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self._batches(self.ranges)
+
+    def _batches(self, ranges: Iterable[ScanRange]) -> Iterator[pa.RecordBatch]:
         if self._typed is None and self._times is None:
-            return decode_ranges(self.ranges, self._options, self.schema)
-        batches = self._timely_batches()
+            return decode_ranges(ranges, self._options, self.schema)
+        batches = self._timely_batches(ranges)
         if self._typed is None:
             return batches
         return self._typed.batches(batches, most_bytes=self._options.config.max_decompressed_bytes)
 
-    def _timely_batches(self) -> Iterator[pa.RecordBatch]:
+    def _timely_batches(self, ranges: Iterable[ScanRange]) -> Iterator[pa.RecordBatch]:
         """Yield the rows within the bounds of time; keys and values are bytes or text."""
         times, names = self._times, self._base.names
         if times is None:
-            return decode_ranges(self.ranges, self._options, self._base)
+            return decode_ranges(ranges, self._options, self._base)
         options = replace(self._options, columns=names if "timestamp" in names else [*names, "timestamp"])
-        batches = decode_ranges(self.ranges, options, options.schema())
+        batches = decode_ranges(ranges, options, options.schema())
         return (part.select(names) for batch in batches for part in times.rows_in(batch))
 
     def __repr__(self) -> str:
@@ -140,9 +144,22 @@ class Scan:
         """Return a pyarrow.RecordBatchReader that reads the files once."""
         return pa.RecordBatchReader.from_batches(self.schema, iter(self))
 
-    def to_table(self) -> pa.Table:
-        """Read everything into one pyarrow.Table in memory."""
-        return self.to_reader().read_all()
+    def to_table(self, *, progress: Progress = False) -> pa.Table:
+        """Read everything into one pyarrow.Table in memory.
+
+        Args: progress: as of kstore.verify, told once a range.
+        """
+        if progress is False:
+            return self.to_reader().read_all()
+        with ProgressBar(progress, "scan") as bar:
+            batches = self._batches(self._counted(bar))
+            return pa.RecordBatchReader.from_batches(self.schema, batches).read_all()
+
+    def _counted(self, bar: ProgressBar) -> Iterator[ScanRange]:
+        bar.begin(sum(scan_range.size_in_bytes for scan_range in self.ranges))
+        for scan_range in self.ranges:
+            yield scan_range
+            bar.add(scan_range.size_in_bytes)
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
         """Read everything into a pandas.DataFrame: key and value are objects of bytes, timestamps datetime64 in UTC.

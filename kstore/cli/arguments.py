@@ -12,7 +12,6 @@ from functools import cached_property
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from kstore.errors import KStoreError
 from kstore.naming import did_you_mean
 from kstore.types import MAX_OFFSET
 
@@ -144,24 +143,6 @@ class PartitionSelection:
         topics = f"of topic {' or '.join(self.topics)} " if self.topics else ""
         numbers = f"numbered {' or '.join(map(str, self.partitions))} " if self.partitions else ""
         return topics + numbers
-
-
-def log_size_in_bytes(
-    partitions: Iterable[PartitionDirectory], *, start_offset: int = 0, end_offset: int = MAX_OFFSET
-) -> int:
-    """Return the size of the segments that hold offsets of a range. A partition that can't be opened counts as 0."""
-    from kstore.store.opening import open_found
-
-    total = 0
-    for partition in partitions:
-        with suppress(KStoreError), open_found(partition) as log:
-            total += sum(
-                segment.size_in_bytes
-                for segment in log.segments
-                if segment.base_offset < end_offset
-                and (segment.next_base_offset is None or segment.next_base_offset > start_offset)
-            )
-    return total
 
 
 def parse_offset(text: str, *, option: str, counts_from_end: bool = False) -> int:

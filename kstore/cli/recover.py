@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE
-from kstore.cli.arguments import log_size_in_bytes
 from kstore.cli.output import LOG_COLUMNS, Column, Progress, salvage_command
 from kstore.cli.render import (
     DAMAGE_COLUMNS,
@@ -24,7 +23,8 @@ from kstore.env import split_path
 from kstore.log.damage import LostOffsets, joined_ranges
 from kstore.log.recovery.context import LEFT_IN_PLACE
 from kstore.log.recovery.load import DAMAGE_LOGGER
-from kstore.store.upkeep.recovering import recover_partitions, recoverable
+from kstore.store.opening import log_size_in_bytes
+from kstore.store.upkeep.recovering import passes_of, recover_partitions, recoverable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -72,10 +72,9 @@ def run(selection: PartitionSelection, wanted: RecoverOptions, out: Output, *, i
     directories = recoverable(selection.find())
     out.hidden_loggers.add(DAMAGE_LOGGER)
     progress = Progress()
-    passes = 2 if wanted.mode == "salvage" else 1
     reports: list[RecoveredPartition] = []
     try:
-        with out.progress(progress, total_bytes=lambda: passes * log_size_in_bytes(directories)):
+        with out.progress(progress, total_bytes=lambda: passes_of(wanted.mode) * log_size_in_bytes(directories)):
             return recover_all(directories, wanted, out, progress, reports if not is_json else None)
     finally:
         show(reports, out, is_dry=wanted.dry_run)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE
-from kstore.cli.arguments import log_size_in_bytes, shell_word
+from kstore.cli.arguments import shell_word
 from kstore.cli.handed import is_handed_over, partitions_of, place_text
 from kstore.cli.output import LOG_COLUMNS, Column, Progress, salvage_command
 from kstore.cli.render import (
@@ -27,7 +27,7 @@ from kstore.env import split_path
 from kstore.errors import KStoreError
 from kstore.log.files.names import SEGMENT_INDEX_SUFFIXES
 from kstore.log.verify import Verification, verify, verify_checkpoints
-from kstore.store.opening import open_found
+from kstore.store.opening import log_size_in_bytes, open_found
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:

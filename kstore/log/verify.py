@@ -13,6 +13,7 @@ from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from kstore._core import BatchHeader, increment_sequence
+from kstore.config import MIB
 from kstore.env import DEFAULT_ENV, ENOENT, NO_FILE, Env, join_path, split_path
 from kstore.errors import InvalidRecordError, LogReplacedError, StorageError
 from kstore.log.damage import Damage, SuspectedLoss, damage_of_file, size_of_file
@@ -352,13 +353,22 @@ class Verification:
     batch_count and record_count (damaged batches are not counted, nor, unless deep, the records inside V0 and V1
     wrappers) grow during the iteration, and so does verified_bytes, the bytes of the .log files that were verified.
     Args: on_segment: called at each look at a segment, of which there are several if it is damaged; what it returns is
-        called with each step of that look.
+        called with each step of that look. on_read: called with the growth of verified_bytes, by chunks of about 1 MiB.
     Threads: not thread-safe.
     """
 
-    def __init__(self, log: Log, *, is_deep: bool, env: Env, on_segment: OnSegment | None = None) -> None:
+    def __init__(
+        self,
+        log: Log,
+        *,
+        is_deep: bool,
+        env: Env,
+        on_segment: OnSegment | None = None,
+        on_read: Callable[[int], object] = lambda _: None,
+    ) -> None:
         self._log = log
         self._on_segment = on_segment
+        self._on_read = on_read
         self._is_deep = is_deep
         self._env = env
         self._first_listed: dict[str, ListedFile | None] = {}
@@ -367,6 +377,7 @@ class Verification:
         # Of each segment, by base offset.
         self._ends: dict[int, SegmentEnd] = {}
         self._verified_before = 0
+        self._told_bytes = 0
         self.batch_count = 0
         self.record_count = 0
         self.verified_bytes = 0
@@ -413,7 +424,7 @@ class Verification:
             raise _removed(log.path) from error
 
     def _damages(self) -> Iterator[Damage]:
-        self.batch_count = self.record_count = self.verified_bytes = self._verified_before = 0
+        self.batch_count = self.record_count = self.verified_bytes = self._verified_before = self._told_bytes = 0
         self._ends = {}
         self._first_listed = {listed.path: listed.listed for listed in self._log.segments}
         side_files, early = None, False
@@ -446,6 +457,7 @@ class Verification:
             yield from damage
             following = segment.next_base_offset
             self._verified_before = self.verified_bytes
+            self._tell_growth(least=1)
         if early:
             again = {
                 damaged.path: damaged
@@ -576,6 +588,7 @@ class Verification:
             self.record_count = record_count + check.record_count
             # In a second look at the segment this stands still until there is more to add.
             self.verified_bytes = max(self.verified_bytes, self._verified_before + step.end_position)
+            self._tell_growth(least=MIB)
             if step.damage is not None:
                 yield step.damage
             for index_check in index_checks:
@@ -588,6 +601,12 @@ class Verification:
         if side_files is not None:
             yield from side_files.finish_segment(segment)
         yield from chain.from_iterable(index_check.finish() for index_check in index_checks)
+
+    def _tell_growth(self, *, least: int) -> None:
+        growth = self.verified_bytes - self._told_bytes
+        if growth >= least:
+            self._told_bytes = self.verified_bytes
+            self._on_read(growth)
 
     def _has_grown(self, segment: LogSegment) -> bool:
         status = self._env.stat(segment.path)

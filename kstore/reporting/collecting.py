@@ -117,7 +117,9 @@ def _partition(found: PartitionDirectory, settings: KnownSettings, options: Repo
 def _log(log: Log, found: PartitionDirectory, settings: KnownSettings, options: ReportOptions) -> Json:
     start_offset, end_offset = log.log_start_offset, log.log_end_offset
     walk = LogWalk(log.config, start_offset=start_offset, end_offset=end_offset, now_ms=options.now_ms)
-    verification = Verification(log, is_deep=options.is_deep, env=found.env, on_segment=_counted(walk, options))
+    verification = Verification(
+        log, is_deep=options.is_deep, env=found.env, on_segment=walk.on_segment, on_read=options.on_read
+    )
     verified = verification.result()
     facts, segments = walk.facts, walk.segments
     statistics = facts.statistics
@@ -171,28 +173,11 @@ def _log(log: Log, found: PartitionDirectory, settings: KnownSettings, options: 
     } | _deep(log, deep, options, found.env)
 
 
-def _counted(walk: LogWalk, options: ReportOptions) -> Callable[..., Callable[..., None]]:
-    """Return the walk's on_segment, which also tells options.on_read how far it is."""
-
-    def on_segment(segment: Any) -> Callable[..., None]:
-        note, reached = walk.on_segment(segment), 0
-
-        def counted(step: Any) -> None:
-            nonlocal reached
-            note(step)
-            if step.end_position - reached >= 1 << 20:
-                options.on_read(step.end_position - reached)
-                reached = step.end_position
-
-        return counted
-
-    return on_segment
-
-
 def _deep_statistics(log: Log, options: ReportOptions) -> LogStatistics:
     statistics = LogStatistics(LargestKeys(COUNTED_KEYS))
     for batch in log.batches(on_error="skip", on_skip=lambda _: None):
         statistics.add(batch, config=options.config)
+        options.on_read(batch.size_in_bytes)
     return statistics
 
 

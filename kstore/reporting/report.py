@@ -8,12 +8,14 @@ from functools import cached_property
 from html import escape
 from typing import Any
 
+from kstore._progress import Progress, ProgressBar
 from kstore.config import LogConfig, config_or_default
 from kstore.env import Env, StrPath, join_path, locate, shown_path, split_path
 from kstore.errors import KStoreError
 from kstore.log.files.checkpoints import replace_file
 from kstore.log.files.names import META_PROPERTIES, PartitionDirectory, find_partition, find_partitions
 from kstore.reporting.collecting import ReportOptions, collect, is_unharmed
+from kstore.store.opening import log_size_in_bytes
 from kstore.types import TopicPartition
 
 _EXTRA = ("jinja2", "vl_convert")
@@ -82,6 +84,7 @@ def report(
     *,
     topics: str | Iterable[str] | None = None,
     deep: bool = False,
+    progress: Progress = False,
     config: LogConfig | None = None,
     env: Env | None = None,
 ) -> Report:
@@ -89,7 +92,7 @@ def report(
 
     Args: path: a partition directory or a log.dirs root, also one that a broker writes; topics: only this topic or
         these; deep: read the records too, for the largest keys, ratios of codecs, and what compaction would save;
-        config: the limits for reading.
+        progress: as of kstore.verify; config: the limits for reading.
     Raises: LogNotFoundError if there is no log at the path; ValueError for a topic that is not there; StorageError of
         the root. Damage, and partitions that cannot be read, are in the report.
     Cost: reads everything once, with `deep` four times; memory for the facts of each partition and segment.
@@ -104,7 +107,15 @@ def report(
     missing = (wanted or set()) - {one.topic_partition.topic for one in found}
     if missing:
         raise ValueError(f"topics not found: {', '.join(sorted(missing))}")
-    return report_on(found, path=path, is_deep=deep, config=settings, env=env)
+    with ProgressBar(progress, "report") as bar:
+        if bar.is_wanted:
+            bar.begin(passes_of(is_deep=deep) * log_size_in_bytes(found))
+        return report_on(found, path=path, is_deep=deep, config=settings, env=env, on_read=bar.add)
+
+
+def passes_of(*, is_deep: bool) -> int:
+    """Return how often on_read is told of each byte."""
+    return 2 if is_deep else 1
 
 
 def report_on(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from kstore._deprecated import with_old_names
 from kstore._html import table_html
+from kstore._progress import Progress, ProgressBar
 from kstore.config import LogConfig, config_or_default
 from kstore.env import Env, StrPath, locate
 from kstore.errors import LogNotFoundError, LogReplacedError
@@ -15,8 +16,8 @@ from kstore.log.files.names import PartitionDirectory, find_partitions
 from kstore.log.recovery.context import RecoveryMode
 from kstore.log.recovery.evidence import losses_of_root
 from kstore.log.verify import Verification, VerifiedPartition, verify_checkpoints
-from kstore.store.opening import open_found
-from kstore.store.upkeep.recovering import RecoveredPartition, recover_partitions, recoverable
+from kstore.store.opening import log_size_in_bytes, open_found
+from kstore.store.upkeep.recovering import RecoveredPartition, passes_of, recover_partitions, recoverable
 from kstore.types import TopicPartition
 
 
@@ -83,6 +84,7 @@ def verify(
     *,
     topics: str | Iterable[str] | None = None,
     deep: bool = True,
+    progress: Progress = False,
     config: LogConfig | None = None,
     env: Env | None = None,
 ) -> VerificationReport:
@@ -91,21 +93,19 @@ def verify(
     Every batch is checked (framing, CRC, order of offsets), every index entry, the leader epochs and the checkpoints of
     the root; if deep, also every record, transaction index and producer snapshot. See `kstore verify` in docs/cli.md.
     Args: path: a partition directory or a log.dirs root, also one that a broker writes; topics: only this topic or
-        these; config: the limits for reading.
+        these; progress: True to show a bar of tqdm (in a notebook a widget), or a function that is called with
+        the numbers of bytes that are done and in total, and whose errors end the call; config: the limits for reading.
     Raises: LogNotFoundError if there is no log at the path; ValueError for a topic that is not there; StorageError;
         LogReplacedError if a log is replaced while it is read. A log that is deleted during the call is left out.
+        ModuleNotFoundError for a bar without tqdm.
     Cost: reads everything once, a damaged segment twice, or five times while another process writes the log.
     """
     settings = config_or_default(config)
     directories = _selected(path, topics, env)
-    verified = []
-    for directory in directories:
-        try:
-            with open_found(directory, settings) as log:
-                verified.append(Verification(log, is_deep=deep, env=directory.env).result())
-        except (LogNotFoundError, LogReplacedError):
-            if not directory.was_deleted():
-                raise
+    with ProgressBar(progress, "verify") as bar:
+        if bar.is_wanted:
+            bar.begin(log_size_in_bytes(directories))
+        verified = list(_verified(directories, settings, deep=deep, on_read=bar.add))
     roots = {directory.root: directory.env for directory in directories}
     root_damage = (damage for root in sorted(roots) for damage in verify_checkpoints(root, roots[root]))
     _, absolute = locate(path, env)
@@ -128,6 +128,7 @@ def recover(
     dry_run: bool = False,
     keeps_copies: bool = True,
     trusts_recovery_point: bool = False,
+    progress: Progress = False,
     config: LogConfig | None = None,
     env: Env | None = None,
 ) -> tuple[RecoveredPartition, ...]:
@@ -140,7 +141,7 @@ def recover(
         durable records: "strict" refuses the log, "point_in_time" truncates it there, "salvage" keeps every batch that
         is still whole; topics: only this topic or these; dry_run: change nothing and take no lock, but report;
         keeps_copies: move what is removed to quarantine; trusts_recovery_point: read only the segments above the
-        recovery point, as Kafka does; config: of the logs.
+        recovery point, as Kafka does; progress: as of verify; config: of the logs.
     Returns: for each partition, by topic and number, the report, or the error with which strict recovery refused it, or
         with which a call failed on its files, or of a topic id that is unreadable and unknown.
     Raises: LogNotFoundError if there is no log at the path; LogLockedError; StorageError of the root's own files,
@@ -152,16 +153,33 @@ def recover(
     env, root = locate(path, env)
     if not dry_run:
         env.check_writable(root)
-    recovered = recover_partitions(
-        recoverable(_selected(root, topics, env)),
-        recovery,
-        config=config_or_default(config),
-        dry_run=dry_run,
-        keeps_copies=keeps_copies,
-        trusts_recovery_point=trusts_recovery_point,
-        env=env,
-    )
-    return tuple(recovered)
+    directories = recoverable(_selected(root, topics, env))
+    with ProgressBar(progress, "recover") as bar:
+        if bar.is_wanted:
+            bar.begin(passes_of(recovery) * log_size_in_bytes(directories))
+        recovered = recover_partitions(
+            directories,
+            recovery,
+            config=config_or_default(config),
+            dry_run=dry_run,
+            keeps_copies=keeps_copies,
+            trusts_recovery_point=trusts_recovery_point,
+            on_read=bar.add,
+            env=env,
+        )
+        return tuple(recovered)
+
+
+def _verified(
+    directories: Iterable[PartitionDirectory], config: LogConfig, *, deep: bool, on_read: Callable[[int], None]
+) -> Iterator[VerifiedPartition]:
+    for directory in directories:
+        try:
+            with open_found(directory, config) as log:
+                yield Verification(log, is_deep=deep, env=directory.env, on_read=on_read).result()
+        except (LogNotFoundError, LogReplacedError):
+            if not directory.was_deleted():
+                raise
 
 
 def _selected(path: StrPath, topics: str | Iterable[str] | None, env: Env | None) -> list[PartitionDirectory]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Literal, TypeVar, overload
 
 from kstore.config import LogConfig, config_or_default
 from kstore.env import Env, StrPath, locate, split_path
-from kstore.errors import LogNotFoundError
+from kstore.errors import KStoreError, LogNotFoundError
 from kstore.log.directory_source import DirectorySource
 from kstore.log.files.checkpoints import forget_partitions
 from kstore.log.files.lock import PartitionLock
@@ -18,7 +19,7 @@ from kstore.log.recovery.context import RecoveryMode, check_recovery
 from kstore.log.write.writable_log import WritableLog
 from kstore.store.settings.topics import forget_settings
 from kstore.store.upkeep.removal import directories_of_topic
-from kstore.types import parse_partition_directory_name
+from kstore.types import MAX_OFFSET, parse_partition_directory_name
 from kstore.waiting import results_in_threads
 
 _Found = TypeVar("_Found")
@@ -108,6 +109,22 @@ def look_into(
     """Yield look(directory) of each partition, in order; of a store that answers slowly, of several at a time."""
     at_once = max((directory.env.parallel_requests for directory in directories), default=1)
     return results_in_threads(look, directories, threads=at_once, name="kstore-plan")
+
+
+def log_size_in_bytes(
+    partitions: Iterable[PartitionDirectory], *, start_offset: int = 0, end_offset: int = MAX_OFFSET
+) -> int:
+    """Return the size of the segments that hold offsets of a range. A partition that can't be opened counts as 0."""
+    total = 0
+    for partition in partitions:
+        with suppress(KStoreError), open_found(partition) as log:
+            total += sum(
+                segment.size_in_bytes
+                for segment in log.segments
+                if segment.base_offset < end_offset
+                and (segment.next_base_offset is None or segment.next_base_offset > start_offset)
+            )
+    return total
 
 
 def _made_partition(absolute: str, env: Env, *, is_locked: bool) -> PartitionDirectory:

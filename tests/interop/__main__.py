@@ -2,8 +2,8 @@
 
 kstore and a real broker write one root by turns, and so do their producers; kstore and Kafka's UnifiedLog take the same
 random histories; kstore reads and verifies while a broker writes; a broker loads what kstore exported, and what it
-recovered; kstore's commands of an operator show and do on a broker's directories what Kafka's tools do.
-recovered; kstore asks a schema registry that runs.
+recovered; kstore's commands of an operator show and do on a broker's directories what Kafka's tools do; kstore asks a
+schema registry that runs.
 Needs Maven and a JDK; the jars are kept in build/interop. Ends with 1 if a case differs or the tools can't be had.
 """
 

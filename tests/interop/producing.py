@@ -34,11 +34,11 @@ def steps(work: Path) -> Iterator[tuple[str, Problems]]:
     with broker.running() as client:
         client.ask("create", TOPIC, 1)
         client.ask("produce", TOPIC, 0, "lz4", 5, "commit")
-    yield "a kstore producer goes on behind a broker's, with its transactional id", produced(root)
+    yield "a kstore producer goes on after a broker's, with its transactional id", produced(root)
     yield "DumpLogSegments reads what the producer wrote", dumped(root)
     with broker.running() as client:
         yield "a consumer reads what the producer wrote", read_as_kstore_does(client, root)
-        yield "a broker's producer goes on behind kstore's", went_on(client, root)
+        yield "a broker's producer goes on after kstore's", went_on(client, root)
     yield "the broker recovers and rebuilds nothing behind the producer", clean_start(broker, {TOPIC})
     yield "a kstore producer goes on once more", produced(root)
     yield "DumpLogSegments decodes the transaction state", transaction_state(root)

@@ -86,7 +86,7 @@ def steps(work: Path) -> Iterator[tuple[str, Problems]]:
         yield "the broker answers ListOffsets as kstore does", listed(client, root, written)
         yield "the broker appends behind kstore", appended(client, written, ends)
     yield "the broker recovers and rebuilds nothing of a root that kstore closed", clean_start(broker, set(written))
-    yield "kstore goes on behind the broker", gone_on(root, ends)
+    yield "kstore goes on after the broker", gone_on(root, ends)
     yield "DumpLogSegments reads what both wrote", dumped(root)
     acknowledged = kill_writer(root, PREALLOCATED_TOPIC, is_preallocated=True)
     yield "kstore recovers a preallocated log and leaves no zeros in it", recovered(root)

@@ -23,7 +23,7 @@ def test_notebook_is_kept_without_outputs(name: str) -> None:
     assert [cell for cell in code if cell["outputs"] or cell["execution_count"] is not None] == []
 
 
-def test_notebook_explores_a_disk() -> None:
+def test_notebook_explores_a_disk(capsys: pytest.CaptureFixture[str]) -> None:
     store, log, scan, rows, by_partition, health = outputs_of("explore")
     assert "flights-lz4" in store
     assert RECORDS in log.replace(",", "")
@@ -31,6 +31,7 @@ def test_notebook_explores_a_disk() -> None:
     assert int(rows) > 0
     assert by_partition.count("offset_count") == 3
     assert "<table" in health
+    assert "verify: 100%" in capsys.readouterr().err
 
 
 def test_notebook_finds_and_salvages_damage() -> None:

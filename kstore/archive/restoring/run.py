@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from kstore._core import BatchHeader, crc32c, next_header
+from kstore._progress import Progress, ProgressBar
 from kstore.archive.restoring.plan import (
     OpenTransactions,
     PartitionPlan,
@@ -87,6 +88,7 @@ def restore(
     topic_as: str | None = None,
     open_transactions: OpenTransactions = "keep",
     dry_run: bool = False,
+    progress: Progress = False,
     config: LogConfig | None = None,
     env: Env | None = None,
     target_env: Env | None = None,
@@ -104,8 +106,8 @@ def restore(
         record with this timestamp or a later one (ms or datetime). Both are by partitions of the source. rename: new
         names of topics; topic_as: the new name of the only one. open_transactions: whether a partition with
         transactions that are open at its end keeps them open ("keep"), or ends earlier, where none is ("wait").
-        dry_run: change nothing, and return what would be done. config: for reading the source; env, target_env: as for
-        kstore.open_store.
+        dry_run: change nothing, and return what would be done. progress: as of kstore.verify. config: for reading the
+        source; env, target_env: as for kstore.open_store.
     Raises: ValueError, TypeError for wrong arguments; InvalidTopicError for a new topic whose name Kafka does not
         allow, alone or beside another one's; RestoreError with what was done up to then, also for a target
         that is refused; for the source CorruptionError, LogNotFoundError, LogReplacedError, UnsupportedError; for the
@@ -126,7 +128,8 @@ def restore(
         env=env,
         target_env=target_env,
     )
-    return carry_out(wanted, dry_run=dry_run)
+    with ProgressBar(progress, "restore") as bar:
+        return carry_out(wanted, dry_run=dry_run, on_plan=bar.begin, on_bytes=bar.add)
 
 
 def restore_wanted(

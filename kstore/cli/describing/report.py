@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE
-from kstore.cli.arguments import WrongUseError, log_size_in_bytes
+from kstore.cli.arguments import WrongUseError
 from kstore.cli.output import Progress
 from kstore.config import LogConfig
 from kstore.env import locate
-from kstore.reporting.report import check_target, report_on
+from kstore.reporting.report import check_target, passes_of, report_on
+from kstore.store.opening import log_size_in_bytes
 
 if TYPE_CHECKING:
     from kstore.cli.arguments import PartitionSelection
@@ -35,7 +35,7 @@ def run(selection: PartitionSelection, out: Output, *, target: str | None, is_js
     def on_read(size: int) -> None:
         progress.done_bytes += size
 
-    with out.progress(progress, total_bytes=partial(log_size_in_bytes, partitions)):
+    with out.progress(progress, total_bytes=lambda: passes_of(is_deep=is_deep) * log_size_in_bytes(partitions)):
         report = report_on(
             partitions,
             path=selection.directory,

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kstore.cli import EXIT_FINE
-from kstore.cli.arguments import log_size_in_bytes
 from kstore.cli.output import Column, Progress
 from kstore.cli.printing.watching import Order
 from kstore.cli.render import JSON_TEXT, bytes_text, plain_value, time_text
@@ -15,7 +14,7 @@ from kstore.config import LogConfig
 from kstore.errors import KStoreError
 from kstore.log.cleaning.savings import compaction_savings
 from kstore.reporting.statistics import LargestKeys, LogStatistics
-from kstore.store.opening import open_found
+from kstore.store.opening import log_size_in_bytes, open_found
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,14 +9,14 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE
-from kstore.cli.arguments import WrongUseError, log_size_in_bytes
+from kstore.cli.arguments import WrongUseError
 from kstore.cli.handed import partitions_of
 from kstore.cli.output import Progress
 from kstore.cli.printing.formats import Group
 from kstore.cli.printing.values import DecodedRecords
 from kstore.cli.render import parts_of, text_of_batch
 from kstore.errors import KStoreError
-from kstore.store.opening import open_found
+from kstore.store.opening import log_size_in_bytes, open_found
 from kstore.types import MAX_OFFSET
 
 if TYPE_CHECKING:

@@ -67,6 +67,11 @@ def recoverable(directories: Iterable[PartitionDirectory]) -> list[PartitionDire
     return [directory for directory in directories if directory.topic_partition.topic != CLUSTER_METADATA_TOPIC]
 
 
+def passes_of(mode: RecoveryMode) -> int:
+    """Return how often a recovery may read each byte."""
+    return 2 if mode == "salvage" else 1
+
+
 def recover_partitions(
     directories: Sequence[PartitionDirectory],
     mode: RecoveryMode,

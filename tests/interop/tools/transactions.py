@@ -63,7 +63,7 @@ def steps(work: Path) -> Iterator[tuple[str, Problems]]:
     yield "--abort of a hanging one writes the bytes of kafka-transactions abort", same_markers(root)
     yield "the states that --abort wrote have the version and fields of the broker's", state_versions(root)
     with broker.running() as client:
-        yield "the broker goes on behind --abort", gone_on(client, broker, root)
+        yield "the broker goes on after --abort", gone_on(client, broker, root)
         yield "kstore transactions beside the broker after that", compared(client, root)
 
 
