@@ -111,12 +111,10 @@ class Log(Closing):
         Returns: None if there is no such record: below the log's start, at or after its end, of a marker, of a record
             that compaction removed, and with "read_committed" of an aborted one or one that is not decided.
         Raises: TypeError, ValueError for what is no offset; the errors of read().
-        Cost: a search in the index, a read and a CRC check of one batch.
+        Cost: a search in the index, a read and a CRC check of one batch, of which one object is made; where the index
+            does not lead to that batch, and for the formats before V2, that of read().
         """
-        offset = checked_int("offset", offset, least=0)
-        if not self.log_start_offset <= offset < self.log_end_offset:
-            return None
-        return next(self.read(offset, offset + 1, isolation=isolation), None)
+        return self._strict.record_at(checked_int("offset", offset, least=0), isolation=isolation)
 
     def last(self, *, isolation: Isolation = "read_uncommitted") -> Record | None:
         """Return the record with the greatest offset, None if there is none; see get() for what counts.
@@ -124,7 +122,10 @@ class Log(Closing):
         Cost: a read of the last batch, and of those before it as long as they have no record.
         """
         start, end = self.log_start_offset, self.log_end_offset
-        step = 1
+        record = self.get(end - 1, isolation=isolation) if end > start else None
+        if record is not None:
+            return record
+        step = 2
         while end > start:
             begin = max(start, end - step)
             last = deque(self.read(begin, end, isolation=isolation), maxlen=1)

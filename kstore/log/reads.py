@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -34,6 +35,10 @@ from kstore.types import (
 )
 
 Item = TypeVar("Item")
+
+_base_offset = attrgetter("base_offset")
+# In place of a record that takes more to find than the index and one batch.
+_UNPROVEN = Record(value=None)
 
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
@@ -139,7 +144,7 @@ class Reads:
     def segments_from(self, offset: int) -> tuple[LogSegment, ...]:
         """Return the segments that may hold an offset or a later one."""
         segments = self.source.segments
-        return segments[max(bisect_right(segments, offset, key=attrgetter("base_offset")) - 1, 0) :]
+        return segments[max(bisect_right(segments, offset, key=_base_offset) - 1, 0) :]
 
     def settled(self, isolation: Isolation) -> SettledLog | None:
         """Return the transactions that a read has to know, None for uncommitted records."""
@@ -165,6 +170,48 @@ class Reads:
         """Iterate the records of [start_offset, end_offset); see Log.read."""
         batches, part = self._watched(start_offset, end_offset, isolation, checks_crc=checks_crc, checks_control=False)
         return self._records(batches, part, checks_crc=checks_crc)
+
+    def record_at(self, offset: int, *, isolation: Isolation) -> Record | None:
+        """Return the record at an offset; see Log.get."""
+        record = self.source.answer(partial(self._proven_record, offset, isolation))
+        if record is not _UNPROVEN:
+            return record
+        return next(self.records(offset, offset + 1, isolation=isolation, checks_crc=True), None)
+
+    def _proven_record(self, offset: int, isolation: Isolation) -> Record | None:
+        """Return the record at an offset, None if there is none; _UNPROVEN where the index and one batch do not show
+        which.
+        """
+        source = self.source
+        if source.is_closed:
+            raise closed_error(source.context)
+        settled = None if isolation == "read_uncommitted" else self.settled(isolation)
+        end = source.log_end_offset if settled is None else settled.transactions.last_stable_offset
+        if not source.log_start_offset <= offset < end:
+            return None
+        last = source.last_batch() if settled is None else settled.last_batch
+        segments = source.segments
+        segment = segments[max(bisect_right(segments, offset, key=_base_offset) - 1, 0)]
+        batch = segment.sound_batch(offset)
+        if batch is None:
+            return _UNPROVEN
+        header, data = batch
+        if last is not None:
+            segment.records.check_anchor(last)
+        if header.is_control:
+            return None
+        if settled is not None and settled.transactions.aborted_filter()(header):
+            return None
+        context = source.context
+        records = iterate_records(
+            data,
+            position=header.position,
+            path=segment.path,
+            topic_partition=context.topic_partition,
+            decompress=decompress,
+            max_decompressed_bytes=context.config.max_decompressed_bytes,
+        )
+        return records.find(offset)
 
     def _watched(
         self,

@@ -88,6 +88,17 @@ def test_log_read_starts_and_ends_at_the_asked_offsets(partition: GoldenPartitio
                 assert found == expected, (first, last, difference(partition, found, expected))
 
 
+@over("partition", LISTED_PARTITIONS)
+def test_each_offset_has_the_listed_record(partition: GoldenPartition) -> None:
+    start, end = log_start_offset(partition), manifest(partition).end_offset
+    expected = {record.offset: record for record in data_records(partition, start_offset=start)}
+    step = max((end - start) // 40, 1)
+    with open_log(partition.directory) as log:
+        for offset in (*range(start, end, step), end - 1, end, start - 1):
+            record = log.get(offset) if offset >= 0 else None
+            assert (record and as_listed(record)) == expected.get(offset), offset
+
+
 def bounds_between(start: int, end: int) -> list[tuple[int, int]]:
     """Return offset ranges: empty, one offset, odd cuts (mostly inside batches) and the whole."""
     third = (end - start) // 3

@@ -82,6 +82,14 @@ def look_up_offsets(log: Log) -> object:
     return [log.fetch(offset, 1).base_offset for offset in range(log.log_start_offset, log.log_end_offset)]
 
 
+def look_up_records(log: Log) -> object:
+    return [
+        (record.offset, len(record.value or b""))
+        for offset in range(log.log_start_offset, log.log_end_offset, 7)
+        if (record := log.get(offset))
+    ]
+
+
 def look_up_time(log: Log) -> object:
     return log.offset_for_timestamp(2**62)
 
@@ -94,7 +102,7 @@ def bounds(log: Log) -> object:
     return log.log_start_offset, log.log_end_offset, log.transactions()
 
 
-LOOKUPS = {lookup.__name__: lookup for lookup in (fetch, look_up_offsets, look_up_time, plan, bounds)}
+LOOKUPS = {lookup.__name__: lookup for lookup in (fetch, look_up_offsets, look_up_records, look_up_time, plan, bounds)}
 
 
 def runs_with_a_change(tmp_path: Path, use: Callable[[Log], object], change: Change) -> Iterator[tuple[int, object]]:

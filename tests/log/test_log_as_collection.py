@@ -72,6 +72,23 @@ def test_the_last_record_is_before_markers(store, log):
     assert log.get(3).value == b"aborted"
 
 
+def test_a_record_of_an_open_transaction_is_not_committed(store, log):
+    fill(log, b"0")
+    with kstore.Producer(store, transactional_id="x") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"1")
+        producer.flush()
+        fill(log, b"2")
+        for offset, committed in ((0, b"0"), (1, None), (2, None)):
+            assert log.get(offset).value == b"%d" % offset
+            record = log.get(offset, isolation="read_committed")
+            assert (record and record.value) == committed
+        assert log.last(isolation="read_committed").value == b"0"
+        producer.commit_transaction()
+    assert [log.get(offset, isolation="read_committed").value for offset in range(3)] == [b"0", b"1", b"2"]
+
+
 def test_records_of_a_batch_below_the_log_start_are_not_there(log):
     log.append([Record(value=b"%d" % n) for n in range(5)])
     log.delete_records(3)

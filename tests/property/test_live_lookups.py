@@ -22,7 +22,7 @@ FIRST_MS = 1_000_000
 
 appends = st.tuples(st.just("append"), st.integers(1, 4), st.integers(-3, 8))
 cuts = st.tuples(st.just("cut"), st.integers(0, 30), st.just(0))
-lookups = st.tuples(st.sampled_from(["offset", "time"]), st.integers(0, 400), st.just(0))
+lookups = st.tuples(st.sampled_from(["offset", "record", "time"]), st.integers(0, 400), st.just(0))
 steps = st.lists(st.one_of(appends, appends, appends, lookups, lookups, cuts), max_size=120)
 
 
@@ -51,6 +51,9 @@ def test_lookups_between_appends_and_cuts_find_what_a_walk_would(todo: list[tupl
             elif step == "offset":
                 batch = log.segments[-1].translate_offset(number)
                 assert (batch is not None and batch.base_offset <= number <= batch.last_offset) == (number < len(times))
+            elif step == "record":
+                record = log.get(number)
+                assert (record and record.timestamp_ms) == (times[number] if number < len(times) else None)
             else:
                 wanted = FIRST_MS - 50 + number
                 found = log.offset_for_timestamp(wanted)

@@ -696,6 +696,30 @@ cdef class OffsetIndexSearch:
         at = header.position - plan.position
         return header, chunk[at:at + header.h.size]
 
+    # Returns: (header, bytes) of the batch that batch_for finds, whole and with a right CRC, if its magic is 2.
+    cdef tuple read_sound_batch(self, int64_t offset, pread, const Readable* segment):
+        cdef Problem problem
+        cdef Status status
+        cdef bytes data, start
+        cdef const uint8_t* first
+        cdef int64_t size
+        cdef BatchHeader header
+        cdef tuple found = self.read_batch(offset, pread, segment)
+        if found is None:
+            return None
+        header, data = found
+        if header.h.magic != MAGIC_V2:
+            return None
+        if PyBytes_GET_SIZE(data) < header.h.size:
+            start, data = data, read_at(pread, header.h.size, header.position)
+            if not data.startswith(start):
+                return None
+        start_problem(&problem, header.position)
+        first, size = <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)
+        with nogil:
+            status = check_whole_batch(first, size, &problem)
+        return (header, data) if status == OK else None
+
     # Returns: the first record at or after both bounds, if a checked time entry leads to a batch with an index interval
     # of its own; else None. Reads only as much of the batch as the record should need, judging by two entries of the
     # time index; therefore the CRC, which was checked once, is not computed again.
@@ -799,6 +823,19 @@ cdef class SegmentLookup:
         except LogClosedError:
             self.pread = None
             return offsets.batch_for(offset, self.pread_at_hand(), &self.segment)
+
+    def sound_batch_of_offset(self, int64_t offset):
+        """Return the BatchHeader of batch_of_offset and the bytes of the batch, which have a right CRC, or None; None
+        also for magic 0 and 1.
+        """
+        cdef OffsetIndexSearch offsets = self.offsets_at_hand()
+        if offsets is None:
+            return None
+        try:
+            return offsets.read_sound_batch(offset, self.pread_at_hand(), &self.segment)
+        except LogClosedError:
+            self.pread = None
+            return offsets.read_sound_batch(offset, self.pread_at_hand(), &self.segment)
 
     def record_of_timestamp(self, int64_t timestamp_ms, *, int64_t start_offset):
         """Return the OffsetAndTimestamp of the first record at or after both bounds, after note_checked; else None."""

@@ -464,28 +464,32 @@ cdef class RecordIterator:
     # Returns: None after the last record.
     cdef Record next_record(self):
         cdef RawRecord raw
+        if self.h.magic < MAGIC_V2:
+            return self.next_message(start_of(self.payload))
+        return self.make(&raw) if self.next_raw(&raw) else None
+
+    # Requires: magic 2. Returns: whether there is another record.
+    cdef inline bint next_raw(self, RawRecord* raw) except -1:
         cdef const uint8_t* start = start_of(self.payload)
         cdef const uint8_t* end = start + self.payload.shape[0]
         cdef Status status
-        if self.h.magic < MAGIC_V2:
-            return self.next_message(start)
         if self.done == self.h.record_count:
-            return None
+            return False
         self.problem.record = self.done
-        status = parse_record(start + self.at, end, &raw, &self.problem)
+        status = parse_record(start + self.at, end, raw, &self.problem)
         if status == OK:
             status = check_offset_delta(&self.h, raw.offset_delta, &self.least_delta, &self.problem)
         if status == OK and self.done + 1 == self.h.record_count and raw.end != end:
             status = fail(&self.problem, TRAILING_BYTES, 0, end - raw.end)
         if status == OK and raw.header_count and self.makes_headers:
-            status = check_header_count(&raw, self.max_decompressed_bytes, self.h.base_offset + raw.offset_delta, &self.problem)
+            status = check_header_count(raw, self.max_decompressed_bytes, self.h.base_offset + raw.offset_delta, &self.problem)
         if status != OK:
             raise error_of(&self.problem, self.path)
         if self.ahead:
             prefetch(start + self.at + self.ahead, raw.end - start - self.at)
         self.done += 1
         self.at = raw.end - start
-        return self.make(&raw)
+        return True
 
     cdef Record make(self, const RawRecord* raw):
         cdef Record record = Record.__new__(Record)
@@ -577,6 +581,23 @@ cdef class RecordIterator:
         if self.problem.status != OK:
             raise error_of(&self.problem, self.path)
         return 0
+
+    def find(self, int64_t offset):
+        """Return the Record at an offset, None if none of those that are left has it.
+
+        Raises: as iteration does.  Cost: the records before it, which are checked; of magic 2, no object is made of
+            them.
+        """
+        cdef RawRecord raw
+        cdef Record record
+        while self.h.magic == MAGIC_V2 and self.next_raw(&raw):
+            if self.h.base_offset + raw.offset_delta >= offset:
+                return self.make(&raw) if self.h.base_offset + raw.offset_delta == offset else None
+        if self.h.magic < MAGIC_V2:
+            for record in self:
+                if record.offset == offset:
+                    return record
+        return None
 
     def take(self, *, Py_ssize_t most_records, int64_t most_bytes):
         """Return the next Records as a list, empty after the last one.

@@ -392,6 +392,15 @@ class LogSegment:
         start = self._floor_batch(offset, end_position=self.scan_end_position)
         return self.records.stopped_at(self._walk_from(start, stop_offset=offset))
 
+    def sound_batch(self, offset: int) -> tuple[BatchHeader, bytes] | None:
+        """Return header and bytes of the batch that translate_offset returns, which have a right CRC; None where an
+        index entry and at most two reads do not prove it, and for magic 0 and 1.
+
+        Raises: StorageError, LogReplacedError, LogClosedError.
+        Cost: O(log entries), a read of the batch and its CRC.
+        """
+        return (self._lookup or self._made_lookup()).sound_batch_of_offset(offset)
+
     def search_timestamp(self, timestamp_ms: int, *, start_offset: int) -> OffsetAndTimestamp | None:
         """Return the first record with timestamp >= timestamp_ms and offset >= start_offset, or None.
 

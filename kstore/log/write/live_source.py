@@ -109,11 +109,11 @@ class LiveSource:
 
     @property
     def log_start_offset(self) -> int:
-        return self._local.log_start_offset
+        return self._local.appender.log_start_offset
 
     @property
     def log_end_offset(self) -> int:
-        return self._local.log_end_offset
+        return self._local.appender.log_end_offset
 
     @property
     def high_watermark(self) -> int:

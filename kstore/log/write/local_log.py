@@ -168,7 +168,7 @@ class LocalLog:
     @property
     def segments(self) -> tuple[LogSegment, ...]:
         """The segments as readers see them, by base offset."""
-        published, viewed = self.published, self._viewed
+        published, viewed = self.appender.published, self._viewed
         if viewed is None or viewed[0] is not published:
             sealed, active, size, end = published
             view = active.view(self._context, size_in_bytes=size, last_offset=end - 1 if size else -1)

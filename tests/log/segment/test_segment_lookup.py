@@ -130,6 +130,20 @@ def test_batch_that_no_longer_fits_its_place_is_not_believed(data: bytes) -> Non
     assert asked == [(161, 200)]
 
 
+def test_batch_that_takes_two_reads_is_the_same_in_both() -> None:
+    data, other = b"".join(LARGE[:2]), LARGE[0] + patch_header(LARGE[1], partition_leader_epoch=7)
+    content = (4).to_bytes(4, "big") + bytes(4) + (9).to_bytes(4, "big") + len(LARGE[0]).to_bytes(4, "big")
+    for later, expected in ((data, LARGE[1]), (other, None), (data[:-1], None)):
+        files = [data, later]
+
+        def pread(size: int, *, position: int, files: list[bytes] = files) -> bytes:
+            return files.pop(0)[position : position + size]
+
+        found = lookup_in(content, pread=pread, end_position=len(data)).sound_batch_of_offset(7)
+        assert (found and found[1]) == expected
+        assert not files
+
+
 POSITIONS = [
     pytest.param([(1, 100), (2, 100)], id="same-position"),
     pytest.param([(1, 100), (2, 50)], id="going-back"),
@@ -166,6 +180,10 @@ def test_file_that_the_cache_closed_is_opened_anew() -> None:
     lookup = _core.SegmentLookup(lambda: search, lambda: None, fetch_pread, end_position=len(LARGE[0]))
     found = lookup.batch_of_offset(4)
     assert (found is not None, len(opened)) == (True, 2)
+    opened.clear()
+    lookup = _core.SegmentLookup(lambda: search, lambda: None, fetch_pread, end_position=len(LARGE[0]))
+    sound = lookup.sound_batch_of_offset(4)
+    assert (sound and sound[1], len(opened)) == (LARGE[0], 2)
 
 
 def test_log_closed_meanwhile_is_said(tmp_path: Path) -> None:
@@ -175,6 +193,7 @@ def test_log_closed_meanwhile_is_said(tmp_path: Path) -> None:
         segment.search_timestamp(FIRST_TIMESTAMP_MS + 43, start_offset=0)
     for call in (
         lambda: segment.translate_offset(23),
+        lambda: segment.sound_batch(23),
         lambda: segment.search_timestamp(FIRST_TIMESTAMP_MS + 43, start_offset=0),
     ):
         with pytest.raises(LogClosedError):
