@@ -35,6 +35,7 @@ from kstore.errors import (
     CorruptRecordError,
     DecompressionError,
     InvalidRecordError,
+    KStoreError,
     LogClosedError,
     MemoryLimitError,
     ProducerClosedError,
@@ -87,3 +88,4 @@ include "core/values/json.pxi"
 include "core/values/decoder.pxi"
 include "core/producer/accumulate.pxi"
 include "core/producer/send.pxi"
+include "core/producer/direct.pxi"

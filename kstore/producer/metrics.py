@@ -11,6 +11,7 @@ from kstore._core import OwnedLock, sums_of_request
 from kstore.env.process import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
+    from kstore._core import RequestSums
     from kstore.producer.batches.batch import ProducerBatch
 
 _WINDOW_MS = 30_000
@@ -107,14 +108,26 @@ class ProducerMetrics:
 
     def note_request(self, batches: Sequence[ProducerBatch]) -> None:
         """Count the batches of one request to a node."""
-        now_ms = self._clock.monotonic_ms()
-        sums, records = sums_of_request(list(batches))
+        self._note(sums_of_request(list(batches)), requests=1, now_ms=self._clock.monotonic_ms())
+
+    def note_direct_sends(self, sums: RequestSums) -> None:
+        """Count requests of one batch each, which took as long as the sums say."""
+        self._note(sums, requests=sums.batches, now_ms=sums.last_ms)
         with self._lock:
-            if batches:
-                for name, (total, largest) in zip(_OF_REQUEST, sums, strict=True):
-                    self._averages[name].record_all(len(batches), total, maximum=largest, now_ms=now_ms)
-            self._averages["records-per-request"].record(records, now_ms)
-            for name, amount in (("record-send", records), ("outgoing-byte", int(sums[0][0]))):
+            self._averages["request-latency"].record_all(
+                sums.batches, sums.latency_ms, maximum=sums.greatest_latency_ms, now_ms=sums.last_ms
+            )
+
+    def _note(self, sums: RequestSums, *, requests: int, now_ms: int) -> None:
+        values = sums.values()
+        with self._lock:
+            if sums.batches:
+                for name, (total, largest) in zip(_OF_REQUEST, values, strict=True):
+                    self._averages[name].record_all(sums.batches, total, maximum=largest, now_ms=now_ms)
+            self._averages["records-per-request"].record_all(
+                requests, sums.records, maximum=sums.records, now_ms=now_ms
+            )
+            for name, amount in (("record-send", sums.records), ("outgoing-byte", int(values[0][0]))):
                 self._totals[name] += amount
                 self._rates[name].record(amount, now_ms)
 

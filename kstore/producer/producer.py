@@ -112,6 +112,7 @@ class ProducerParts:
             name=f"kstore-producer-{config.client_id}" if config.client_id else "kstore-producer",
         )
         self.accumulator.wake_sender = self.sender.wakeup
+        self.accumulator.direct = self.sender.direct
         self._add_gauges()
         add_dependent = getattr(self.sink, "add_dependent", None)
         if add_dependent is not None:
@@ -156,6 +157,7 @@ def _hooks(metrics: ProducerMetrics) -> SenderHooks:
     return SenderHooks(
         on_send=on_send,
         on_response=on_response,
+        on_direct_sends=metrics.note_direct_sends,
         on_retry=on_retry,
         on_error=on_error,
         on_split=on_split,
@@ -220,6 +222,7 @@ class Producer(ProducerCore, Generic[Key, Value]):
             parts.accumulator,
             serialize=serialized,
             wake_sender=parts.sender.wakeup,
+            call_sender=parts.sender.call,
             send_slowly=self._send_slowly,
             send_serialized=self._send_serialized,
             key_serializer=self._key_serializer,
@@ -493,6 +496,7 @@ class Producer(ProducerCore, Generic[Key, Value]):
 
     def metrics(self) -> dict[str, float]:
         """Return all metrics by Kafka's names; rates and averages cover the last 30 to 60 seconds."""
+        self._sender.note_direct_sends()
         return self._metrics.snapshot()
 
     def flush(self, timeout: float | None = None) -> None:

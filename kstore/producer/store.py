@@ -11,6 +11,7 @@ from typing import Protocol
 from kstore.coordinator.store import CoordinatorLog, CoordinatorStore
 from kstore.errors import KStoreError, StorageError
 from kstore.record import MemoryRecords
+from kstore.types import Ack
 
 
 class AppendInfo(Protocol):
@@ -30,6 +31,8 @@ class ProducerLog(CoordinatorLog, Protocol):
     def is_closed(self) -> bool: ...
 
     def append_batches(self, batches: Sequence[MemoryRecords]) -> Sequence[AppendInfo | KStoreError]: ...
+
+    def append_alone(self, batch: MemoryRecords, *, ack: Ack) -> AppendInfo | None: ...
 
 
 class Dependent(Protocol):

@@ -20,7 +20,7 @@ from kstore.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
-from kstore.producer.batches.sequences import SequenceTracker, is_sequence_after
+from kstore.producer.batches.sequences import PartitionSequences, SequenceTracker, is_sequence_after
 from kstore.producer.batches.waiting import TransactionalResult
 from kstore.producer.sink import ProduceResponse
 from kstore.producer.store import is_retriable
@@ -535,6 +535,12 @@ class TransactionManager(SequenceTracker):
         else:
             self.producer_id_and_epoch = ProducerIdAndEpoch(producer_id, epoch + 1)
         self.renumber_in_flight_batches()
+
+    def settled_sequences(self, topic_partition: TopicPartition) -> PartitionSequences | None:
+        """Return the sequences of a partition if its next batch takes the next one without a decision, else None."""
+        if self._state is _S.FATAL_ERROR or self._needs_epoch_bump or self.is_transactional:
+            return None
+        return self.sequences_at_rest(topic_partition)
 
     # Outcomes of batches
 

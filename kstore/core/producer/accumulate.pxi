@@ -70,16 +70,21 @@ cdef class TriedLock:
 cdef class Bell:
     """An event for one waiting thread: ring() ends its wait, or makes its next wait return at once.
 
-    Args: lock: not held; has acquire(blocking, timeout in s) and release().
-    Threads: any may call ring(). Each call is one step, which no interrupt can split.
+    Args: lock: not held; has acquire(blocking, timeout in s) and release(); patience_s: within which the thread looks
+        at what call() is called for.
+    Threads: any may call ring() and call(). Each call is one step, which no interrupt can split.
     """
 
     cdef object lock              # held, except when ring() has released it for the waiting thread
     cdef bint is_awaited
     cdef readonly bint is_rung
+    cdef bint is_called           # since the last wait began
+    cdef double patience_s
+    cdef double timeout_s         # of the wait
 
-    def __init__(self, lock):
+    def __init__(self, lock, *, double patience_s=0):
         self.lock = lock
+        self.patience_s = patience_s
         lock.acquire()
 
     def ring(self):
@@ -89,9 +94,24 @@ cdef class Bell:
             self.is_awaited = False
             self.lock.release()
 
+    def call(self):
+        """Let the thread's wait, the present or the next one, end within patience_s, by its own timeout if that is so.
+
+        To wake a thread takes far longer than to note that it is to look: who calls again and again wakes nobody.
+        """
+        self.is_called = True
+        if self.patience_s <= 0 or (self.is_awaited and self.timeout_s > self.patience_s):
+            self.ring()
+
     def wait(self, double timeout_s):
-        """Wait until ring() is called, at most timeout_s, or return at once if it was called since the last wait."""
+        """Wait until ring() is called, at most timeout_s, or return at once if it was called since the last wait.
+
+        After a call() it waits patience_s at most.
+        """
         if not self.is_rung:
+            self.timeout_s = min(timeout_s, self.patience_s) if self.is_called else timeout_s
+            timeout_s = self.timeout_s
+            self.is_called = False
             self.is_awaited = True
             if not self.lock.acquire(True, timeout_s) and not self.is_awaited:
                 # The timeout ended first, and ring() released the lock afterwards.
@@ -107,7 +127,8 @@ cdef class PartitionQueue(OwnedLock):
     A finalizer or signal handler may append while its own thread holds the lock. A single compiled call holds the GIL
     throughout and so needs no lock, but it must first check that the lock is not held.
     Args: lock: an object with acquire() and release(); active: a dict that contains the queue while it is not empty;
-        wake_sender: called when somebody waits for a batch that lingers in the queue; None if nobody is to be woken.
+        wake_sender: called when somebody waits for a batch that lingers in the queue; None if nobody is to be woken;
+        direct: a DirectSend, None if only the Sender's thread sends.
     Attributes: is_muted: whether no batch may be drained now.
     Threads: safe while the lock is held.
     """
@@ -117,11 +138,13 @@ cdef class PartitionQueue(OwnedLock):
     cdef list batches
     cdef dict active
     cdef object wake_sender
+    cdef object direct
     cdef int32_t partition
 
-    def __init__(self, topic_partition, *, lock, active, wake_sender=None):
+    def __init__(self, topic_partition, *, lock, active, wake_sender=None, direct=None):
         self.topic_partition = topic_partition
         self.wake_sender = wake_sender
+        self.direct = direct
         self.partition = <int32_t>ranged("partition", topic_partition[1], 0, INT32_MAX)
         super().__init__(lock)
         self.active = active
@@ -164,7 +187,13 @@ cdef class PartitionQueue(OwnedLock):
     cdef int receive(self, ProducerBatchCore batch) except -1:
         self.active[self] = None
         batch.result.wake_sender = self.wake_sender
+        batch.result.queue = self
         return 0
+
+    def send_now(self, ProduceRequestResultCore result not None):
+        """Send the first batch in the calling thread, if `result` is its and a DirectSend can; see there."""
+        if self.direct is not None:
+            self.direct.send(self, result)
 
     def push_first(self, ProducerBatchCore batch not None):
         """Insert a batch at the front."""

@@ -28,6 +28,7 @@ cdef class ProduceRequestResultCore:
     cdef readonly bint is_awaited
     cdef bint is_set
     cdef object wake_sender       # None before the batch is in a queue
+    cdef object queue             # the PartitionQueue that the batch waits in, or left last; None when it is done
     cdef object error_of_record
     cdef list waiters             # locks held, to be released at the end
     cdef list watchers
@@ -65,7 +66,7 @@ cdef class ProduceRequestResultCore:
             raise ValueError(f"the result of a batch of {self.topic_partition} is not set")
         self.is_done = True
         waiters, watchers = self.waiters, self.watchers
-        self.waiters = self.watchers = None
+        self.waiters = self.watchers = self.queue = None
         if waiters is not None:
             for lock in waiters:
                 lock.release()
@@ -80,7 +81,8 @@ cdef class ProduceRequestResultCore:
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
         self.is_set = self.is_done = True
-        waiters, self.waiters = self.waiters, None
+        waiters = self.waiters
+        self.waiters = self.queue = None
         if waiters is not None:
             for lock in waiters:
                 lock.release()
@@ -97,6 +99,17 @@ cdef class ProduceRequestResultCore:
         self.is_awaited = True
         if self.wake_sender is not None:
             self.wake_sender()
+
+    def send_now(self):
+        """Send the batch in the calling thread, which waits for it, if that is possible; return whether it is done.
+
+        Raises: RuntimeError in a signal handler or finalizer that interrupted a send of this thread, and in a callback:
+            a wait for the batch would have no end.
+        """
+        queue = self.queue
+        if not self.is_done and queue is not None:
+            queue.send_now(self)
+        return self.is_done
 
     def add_watcher(self, watcher):
         """Register a future to notify, for any record of the batch; return False if the batch is done."""

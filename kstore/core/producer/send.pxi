@@ -231,30 +231,61 @@ def records_of_batches(list batches not None):
     return records
 
 
-def sums_of_request(list batches not None):
-    """Return [(sum, maximum)] of batch sizes, largest record sizes, times in queue (ms) and compression ratios; and the
-    number of records."""
-    cdef ProducerBatchCore batch
+@cython.final
+cdef class RequestSums:
+    """Sums and maxima of the batches of requests: of the sizes of batches and of their largest records, in bytes; of
+    the times in the queue, in ms; and of the compression ratios.
+
+    Attributes: batches, records: how many; latency_ms, greatest_latency_ms: how long requests took; last_ms: when the
+        last one was noted, monotonic.
+    Threads: each call is one step under the GIL.
+    """
+
     cdef int64_t sums[3]
     cdef int64_t largest[3]
-    cdef int64_t values[3]
-    cdef int64_t records = 0
-    cdef double ratio, ratios = 0, largest_ratio = 0
-    cdef int i
-    for i in range(3):
-        sums[i] = largest[i] = 0
-    for batch in checked_batches(batches):
-        values[0] = batch._builder.estimated_size_in_bytes
-        values[1] = batch.max_record_size
-        values[2] = batch.drained_ms - batch.created_ms
+    cdef double ratios
+    cdef double largest_ratio
+    cdef readonly int64_t batches
+    cdef readonly int64_t records
+    cdef readonly int64_t latency_ms
+    cdef readonly int64_t greatest_latency_ms
+    cdef readonly int64_t last_ms
+
+    @cython.final
+    cdef int add(self, ProducerBatchCore batch) except -1:
+        cdef int64_t[3] values
+        cdef double ratio = batch._builder.compression_ratio
+        cdef int i
+        values[:] = [batch._builder.estimated_size_in_bytes, batch.max_record_size, batch.drained_ms - batch.created_ms]
         for i in range(3):
-            sums[i] += values[i]
-            largest[i] = max(largest[i], values[i])
-        ratio = batch._builder.compression_ratio
-        ratios += ratio
-        largest_ratio = max(largest_ratio, ratio)
-        records += batch._builder.h.record_count
-    return [(sums[i], largest[i]) for i in range(3)] + [(ratios, largest_ratio)], records
+            self.sums[i] += values[i]
+            self.largest[i] = max(self.largest[i], values[i])
+        self.ratios += ratio
+        self.largest_ratio = max(self.largest_ratio, ratio)
+        self.batches += 1
+        self.records += batch._builder.h.record_count
+        return 0
+
+    # Adds a request of one batch.
+    @cython.final
+    cdef int add_request(self, ProducerBatchCore batch, int64_t started_ms, int64_t now_ms) except -1:
+        self.add(batch)
+        self.latency_ms += now_ms - started_ms
+        self.greatest_latency_ms = max(self.greatest_latency_ms, now_ms - started_ms)
+        self.last_ms = now_ms
+        return 0
+
+    def values(self):
+        """Return (sum, maximum) of each of the four."""
+        return [(self.sums[i], self.largest[i]) for i in range(3)] + [(self.ratios, self.largest_ratio)]
+
+
+def sums_of_request(list batches not None):
+    """Return the RequestSums of batches, without a latency."""
+    cdef RequestSums sums = RequestSums.__new__(RequestSums)
+    for batch in checked_batches(batches):
+        sums.add(<ProducerBatchCore>batch)
+    return sums
 
 
 # Whether the object is an int from -1 to `most`.
@@ -357,7 +388,7 @@ cdef class ProducerCore:
 
     Args: accumulator: gets the records; serialize: called with "key" or "value", the object, its serializer and the
         topic, for objects that are neither bytes nor None, or have a serializer; wake_sender: called when a batch is
-        full or new; send_slowly, send_serialized: the slow paths, called with the arguments of send() in the
+        full; call_sender: when it is new, and lingers; send_slowly, send_serialized: the slow paths, called with the arguments of send() in the
         order of its signature, except that in send_serialized the key precedes the value. The first is for
         interceptors, a custom partitioner, or no open transaction; the second gets bytes, if the batch has no room, the
         transaction does not have the partition yet, or an argument is invalid; max_record_bytes: a record of a larger
@@ -369,6 +400,7 @@ cdef class ProducerCore:
     cdef RecordAccumulatorCore accumulator
     cdef object serialize
     cdef object wake_sender
+    cdef object call_sender
     cdef object send_slowly
     cdef object send_serialized
     cdef object clock
@@ -381,13 +413,14 @@ cdef class ProducerCore:
     cdef public bint _uses_fast_path
     cdef public dict _partition_counts
 
-    def __init__(self, RecordAccumulatorCore accumulator, *, serialize, wake_sender, send_slowly, send_serialized,
+    def __init__(self, RecordAccumulatorCore accumulator, *, serialize, wake_sender, call_sender, send_slowly, send_serialized,
                  key_serializer, value_serializer, int64_t max_record_bytes, bint ignores_keys, clock=None):
         if accumulator is None:
             raise TypeError("accumulator must not be None")
         self.accumulator = accumulator
         self.serialize = serialize
         self.wake_sender = wake_sender
+        self.call_sender = call_sender
         self.send_slowly = send_slowly
         self.send_serialized = send_serialized
         self.key_serializer = key_serializer
@@ -465,8 +498,10 @@ cdef class ProducerCore:
             return None
         # Read the index now: code that runs below may append more records.
         index = batch._builder.h.record_count - 1
-        if index == 0 or batch.looks_full():
+        if batch.looks_full():
             self.wake_sender()
+        elif index == 0:
+            self.call_sender()
         return new_future(batch.type_of_futures, batch.result, index, request.timestamp_ms, <int32_t>r.key_size,
                           <int32_t>r.value_size)
 

@@ -334,6 +334,27 @@ class WritableLog(Log):
             return [result if isinstance(result, KStoreError) else error for result in done]
         return done
 
+    def append_alone(self, batch: MemoryRecords, *, ack: Ack = "written") -> LogAppendInfo | None:
+        """Append what a producer sent as append_batches does, if that is one write and nothing else.
+
+        Returns: None, with nothing done, if it takes more: another segment, a check of its records or its producer.
+        Raises: LogClosedError, LogFailedError, StorageError as append.
+        Cost: one compiled call, and with ack "flushed" a shared fdatasync.
+        """
+        gate = self._gate
+        with gate.append_lock:
+            if not gate.is_open:
+                gate.check()
+            done = self._append_run([batch], start=0, now_ms=self._env.wall_clock_ms())
+        if not done:
+            return None
+        (info,) = done
+        if self._listeners.any:
+            self._live.tell()
+        if ack == "flushed" or not self._durability.needs_no_flush:
+            self._durability.flush_for_ack(info.last_offset, ack)
+        return info
+
     def append_as_follower(self, records: MemoryRecords, *, ack: Ack = "written") -> LogAppendInfo:
         """Append batches with the offsets that their leader assigned. Gaps are allowed; an incomplete last batch is
         dropped.

@@ -37,7 +37,7 @@ from kstore.record import MemoryRecordsBuilder
 from kstore.types import MAGIC_V2, TopicPartition
 
 if TYPE_CHECKING:
-    from kstore._core import ColumnBuffer, StickyPartitionInfo
+    from kstore._core import ColumnBuffer, DirectSend, StickyPartitionInfo
 
 
 class BufferPool(BufferPoolCore):
@@ -127,6 +127,9 @@ class RecordAccumulator(RecordAccumulatorCore):
         )
         # Called when somebody waits for a batch that lingers; set before the first append.
         self.wake_sender: Callable[[], object] | None = None
+        # Lets threads that wait send; set before the first append.
+        self.direct: DirectSend | None = None
+        self.linger_ms = linger_ms
         self.next_expiry_time_ms = NO_READY_CHECK_MS
         self.clock = clock
         self._random = random_module.Random() if random is None else random
@@ -245,6 +248,7 @@ class RecordAccumulator(RecordAccumulatorCore):
                 lock=threading.Lock(),
                 active=self.active,
                 wake_sender=self.wake_sender,
+                direct=self.direct,
             )
             queue = queues.add(queue)
         return queue
@@ -357,6 +361,16 @@ class RecordAccumulator(RecordAccumulatorCore):
             if not batch.is_done:
                 self._put_back(queue, batch)
             batch.is_inflight = False
+
+    def take_back(self, batch: ProducerBatch) -> None:
+        """Return a batch that a waiting thread took, and did not bring to an end, to its queue; it need not back off."""
+        queue = self.queue_of(batch.topic_partition)
+        with queue:
+            batch.is_inflight = False
+            if not batch.is_done:
+                self._put_back(queue, batch)
+        if batch.is_done:
+            self.deallocate(batch)
 
     def split_and_reenqueue(self, batch: ProducerBatch) -> int:
         """Split a batch that was too large for the sink, enqueue the pieces and return their number.

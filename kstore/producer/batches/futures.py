@@ -116,6 +116,8 @@ class FutureRecordMetadata(FutureRecordMetadataCore, ProducerFuture[RecordMetada
         )
 
     def _wait(self, timeout: float | None) -> None:
+        if timeout is None and self.produce_result.send_now() and not self.produce_result.pieces:
+            return
         if not self.produce_result.await_record(self.index, timeout):
             raise timed_out(timeout)
 
@@ -125,7 +127,9 @@ class FutureRecordMetadata(FutureRecordMetadataCore, ProducerFuture[RecordMetada
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Return the record's metadata or raise its error; wait at most `timeout` seconds, None for no limit.
 
-        Raises: ProducerTimeoutError if the timeout expires; the future can still complete later.
+        Without a timeout the calling thread may send the record's batch itself.
+        Raises: ProducerTimeoutError if the timeout expires; the future can still complete later; RuntimeError without a
+            timeout in a callback, and in a signal handler that interrupted the thread that sends.
         """
         self._wait(timeout)
         error = self._error()
@@ -397,8 +401,12 @@ class ProduceRequestResult(ProduceRequestResultCore):
 
         Raises: ValueError if the result was not set; KeyboardInterrupt from a callback, after all futures are notified.
         """
+        self.notify(self.end())
+
+    def notify(self, watchers: Iterable[Watcher]) -> None:
+        """Tell futures that the batch has ended: the last step of done().  Raises: KeyboardInterrupt as done()."""
         interrupt = None
-        for watcher in self.end():
+        for watcher in watchers:
             try:
                 if not self.pieces or not self.watch(watcher):
                     watcher.settle()

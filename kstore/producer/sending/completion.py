@@ -23,6 +23,7 @@ from kstore.producer.sink import ProduceResponse, checked_response
 from kstore.types import MAGIC_V2, NO_OFFSET
 
 if TYPE_CHECKING:
+    from kstore._core import RequestSums
     from kstore.producer.batches.accumulator import RecordAccumulator
     from kstore.producer.batches.batch import ProducerBatch
     from kstore.producer.cluster import Node
@@ -40,12 +41,13 @@ def _ignore(*_: object) -> None:
 class SenderHooks:
     """Callbacks of a Sender for metrics; they run in its thread and must not raise an exception.
 
-    on_send: node and batches. on_response: node, batches, and the milliseconds that the sink took. on_retry, on_error:
-    topic and number of records. on_split: topic. is_held_here: whether the calling thread holds a lock that they need.
+    on_send: node and batches. on_response: node, batches, and the milliseconds that the sink took. on_direct_sends: what
+    waiting threads sent. on_retry, on_error: topic and number of records. on_split: topic. is_held_here: whether the calling thread holds a lock that they need.
     """
 
     on_send: Callable[[Node, list[ProducerBatch]], None] = _ignore
     on_response: Callable[[Node, list[ProducerBatch], int], None] = _ignore
+    on_direct_sends: Callable[[RequestSums], None] = _ignore
     on_retry: Callable[[str, int], None] = _ignore
     on_error: Callable[[str, int], None] = _ignore
     on_split: Callable[[str], None] = _ignore

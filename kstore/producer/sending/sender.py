@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from kstore._core import Bell, begin_sends, end_sends
+from kstore._core import Bell, DirectSend, begin_sends, end_sends
 from kstore.config import MAX_INT32
 from kstore.env.process import SYSTEM_CLOCK, Clock, after_fork_in_child, at_exit
 from kstore.errors import KStoreError, ProducerClosedError, TransactionAbortedError
+from kstore.producer.batches.batch import FinalState
 from kstore.producer.batches.futures import failures_among
 from kstore.producer.cluster import Cluster, Node
 from kstore.producer.sending.completion import BatchCompletion, SenderHooks
@@ -99,10 +101,30 @@ class Sender:
         self._is_open = True
         self._is_forced = False
         self._is_given_up = False
-        self._bell = Bell(threading.Lock())
+        self._bell = Bell(threading.Lock(), patience_s=accumulator.linger_ms / _MS_PER_S)
         self.wakeup: Callable[[], None] = self._bell.ring
+        self.call: Callable[[], None] = self._bell.call
+        self.direct = self._direct_send(transaction_manager)
         self._end_latch = Latch()
         self._thread = threading.Thread(target=self.run, name=name, daemon=True)
+
+    def _direct_send(self, manager: TransactionManager | None) -> DirectSend:
+        """Return what lets waiting threads send; it is closed unless the sink and the settings allow that."""
+        append_alone = getattr(self._sink, "append_alone", None)
+        is_possible = append_alone is not None and manager is not None and not manager.is_transactional
+        direct = DirectSend(
+            threading.Lock(),
+            wake_sender=self.wakeup,
+            sequences_of=_no_sequences if manager is None else manager.settled_sequences,
+            append=partial(_no_sequences if append_alone is None else append_alone, ack=self._ack),
+            incomplete=self._accumulator.incomplete.batches,
+            state=FinalState.SUCCEEDED,
+            delivery_timeout_ms=self._delivery_timeout_ms,
+            clock=None if self._clock is SYSTEM_CLOCK else self._clock,
+        )
+        if not is_possible or self._ack == "buffered":
+            direct.close()
+        return direct
 
     # From any thread
 
@@ -143,7 +165,7 @@ class Sender:
     def is_held_here(self) -> bool:
         """Whether the calling thread holds a lock that the Sender's thread needs, as in a signal handler."""
         manager = self._transaction_manager
-        is_held = self._accumulator.is_held_here or self._hooks.is_held_here()
+        is_held = self._accumulator.is_held_here or self._hooks.is_held_here() or self.direct.is_held_here
         return is_held or (manager is not None and manager.is_held_here)
 
     @property
@@ -197,6 +219,7 @@ class Sender:
 
     def initiate_close(self) -> None:
         """Refuse new records; send the queued ones, abort an open transaction, and end the thread."""
+        self.direct.close()
         self._accumulator.close()
         self._is_open = False
         self.wakeup()
@@ -205,6 +228,12 @@ class Sender:
         """Do as initiate_close(), but fail the batches that are not sent yet."""
         self._is_forced = True
         self.initiate_close()
+
+    def note_direct_sends(self) -> None:
+        """Pass what waiting threads sent since the last call to the hooks."""
+        sums = self.direct.take_sums()
+        if sums is not None:
+            self._hooks.on_direct_sends(sums)
 
     # The thread
 
@@ -224,6 +253,7 @@ class Sender:
 
     def run_once(self) -> int:
         """Do the outstanding work; return the milliseconds until there may be more, 0 if it must run again at once."""
+        self._settle_direct_sends()
         manager = self._transaction_manager
         if manager is not None:
             manager.maybe_resolve_sequences()
@@ -243,7 +273,24 @@ class Sender:
         left_ms = max(self._next_request_ms - self._clock.monotonic_ms(), 0)
         return left_ms if left_ms or (manager is not None and manager.has_new_partitions) else _MAX_WAIT_MS
 
+    def _settle_direct_sends(self) -> None:
+        """Do what threads that sent have left to this one."""
+        direct = self.direct
+        while direct.returned:
+            self._accumulator.take_back(direct.returned.pop(0))
+        while direct.ended:
+            result, watchers = direct.ended.pop(0)
+            try:
+                result.notify(watchers)
+            except KeyboardInterrupt as error:
+                self._completion.keep_interrupt(error)
+        self.note_direct_sends()
+
     def _guarded_run(self) -> int:
+        with self.direct:
+            return self._guarded_run_in_turn()
+
+    def _guarded_run_in_turn(self) -> int:
         try:
             return self.run_once()
         except Exception as error:
@@ -263,7 +310,8 @@ class Sender:
 
     def _has_work(self) -> bool:
         manager = self._transaction_manager
-        return self._accumulator.has_undrained or (manager is not None and manager.has_pending_requests)
+        has_work = self._accumulator.has_undrained or self.direct.has_work
+        return has_work or (manager is not None and manager.has_pending_requests)
 
     def _has_transaction_to_end(self) -> bool:
         """Return whether a transaction is still open; begin to abort it unless it is being ended."""
@@ -280,9 +328,12 @@ class Sender:
 
     def _end(self) -> None:
         error = ProducerClosedError("the producer was closed before this was done")
-        if self._transaction_manager is not None:
-            self._transaction_manager.close(error)
-        self._fail_unsent()
+        # A thread that sends ends first.
+        with self.direct:
+            self._settle_direct_sends()
+            if self._transaction_manager is not None:
+                self._transaction_manager.close(error)
+            self._fail_unsent()
 
     def _fail_unsent(self) -> None:
         count = self._accumulator.abort_incomplete_batches()
@@ -436,7 +487,18 @@ def _end_all() -> None:
             _logger.error("%d records were not sent before the program ended: %s", count, error)
 
 
-after_fork_in_child(_running.clear)
+def _forget_in_child() -> None:
+    """Have no thread of a child process made by fork() send: the child has only copies."""
+    for sender in list(_running):
+        sender.direct.close()
+    _running.clear()
+
+
+def _no_sequences(*_: object, **__: object) -> None:
+    """Return None: every batch is left to the Sender's thread."""
+
+
+after_fork_in_child(_forget_in_child)
 
 
 def _batches_per_partition(sink: Sink) -> int:

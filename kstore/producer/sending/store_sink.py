@@ -24,6 +24,7 @@ from kstore.types import NO_OFFSET, NO_SEQUENCE, Ack, TopicPartition
 
 if TYPE_CHECKING:
     from kstore.producer.batches.batch import ProducerBatch
+    from kstore.record import MemoryRecords
 
 _NOT_TRIED = ProduceResponse(NO_OFFSET)
 
@@ -87,6 +88,20 @@ class StoreSink:
             except KStoreError as error:
                 responses += [ProduceResponse(NO_OFFSET, error=error)] * len(group)
         return responses
+
+    def append_alone(
+        self, topic_partition: TopicPartition, records: MemoryRecords, *, ack: Ack
+    ) -> tuple[int, int] | None:
+        """Append a batch of an idempotent producer; return its base offset and log append time (ms, -1 for none).
+
+        Returns: None, with nothing done, if send() has to: its log is not open yet, or has more to do than to append.
+        Raises: the error of the log.
+        """
+        log = self._logs.get(topic_partition)
+        if log is None or log.is_closed:
+            return None
+        info = log.append_alone(records, ack=ack)
+        return None if info is None else (info.base_offset, info.log_append_time_ms)
 
     def _append(self, batches: Sequence[ProducerBatch], *, ack: Ack) -> list[ProduceResponse]:
         """Append the batches of each partition together; return one response per batch, in their order."""
