@@ -939,6 +939,7 @@ class FutureRecordMetadataCore:
     serialized_key_size: Final[int]
     serialized_value_size: Final[int]
     callbacks: Final[list[Callable[[Any], object]] | None]
+    def metadata_now(self, metadata_type: type, *, waits: bool) -> Any: ...
     def made_callbacks(self) -> list[Callable[[Any], object]]: ...
     def __init__(
         self,
@@ -1074,7 +1075,7 @@ class TriedLock:
 @final
 class Bell:
     is_rung: Final[bool]
-    def __init__(self, lock: Any, *, patience_s: float = 0) -> None: ...
+    def __init__(self, lock: Any, *, patience_s: float = 0, work: dict[Any, Any] | None = None) -> None: ...
     def ring(self) -> None: ...
     def call(self) -> None: ...
     def wait(self, timeout_s: float) -> None: ...
@@ -1282,6 +1283,7 @@ class DirectSend:
     returned: Final[list[Any]]
     ended: Final[list[tuple[Any, Sequence[Any]]]]
     is_closed: Final[bool]
+    is_wanted: Final[bool]
     is_held_here: Final[bool]
     has_work: Final[bool]
     def __init__(
@@ -1290,7 +1292,7 @@ class DirectSend:
         *,
         wake_sender: Callable[[], object],
         sequences_of: Callable[[TopicPartition], Any],
-        append: Callable[[TopicPartition, Any], tuple[int, int] | None],
+        append: Callable[[TopicPartition, Any], Any],
         incomplete: dict[Any, None],
         state: Any,
         delivery_timeout_ms: int,
@@ -1301,3 +1303,44 @@ class DirectSend:
     def close(self) -> None: ...
     def take_sums(self) -> RequestSums | None: ...
     def send(self, queue: PartitionQueue, result: ProduceRequestResultCore) -> None: ...
+
+@final
+class LoopBatch:
+    index: ClassVar[int]
+    result: Final[ProduceRequestResultCore]
+    left: Final[int]
+    def __init__(self, result: ProduceRequestResultCore, when_done: Callable[[LoopBatch], object]) -> None: ...
+    def settle(self) -> None: ...
+    def set_some(self, most: int, metadata_type: type, set_slowly: Callable[[Any, Any], object]) -> int: ...
+
+@disjoint_base
+class LoopSender:
+    _new_future: Callable[[], Any] | None
+    _may_send: bool
+    _waiting_count: int
+    _batches: Final[dict[Any, LoopBatch]]
+    _newest: Final[LoopBatch | None]
+    def __init__(self, producer: ProducerCore, *, would_block: type[Exception]) -> None: ...
+    def send_nowait(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        headers: Any = (),
+        partition: int | None = None,
+        timestamp_ms: Any = None,
+        on_delivery: Any = None,
+    ) -> Any: ...
+    def _sent_now(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Any,
+        partition: int | None,
+        timestamp_ms: Any,
+        on_delivery: Any,
+    ) -> Any: ...
+    def _future_of(self, sent: Any) -> Any: ...
+    def _forget(self, batch: LoopBatch) -> None: ...

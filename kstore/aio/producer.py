@@ -10,6 +10,7 @@ from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
+from kstore._core import LoopSender
 from kstore.errors import BufferExhaustedError, KStoreError
 from kstore.producer import Producer as BlockingProducer
 from kstore.producer import RecordMetadata
@@ -20,8 +21,8 @@ from kstore.types import OffsetAndMetadata, Time, TopicPartition
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-    from kstore._core import RecordAppendResult
-    from kstore.producer.batches.futures import AppendedBatch, FutureRecordMetadata, ProduceRequestResult
+    from kstore._core import LoopBatch, ProduceRequestResultCore, RecordAppendResult
+    from kstore.producer.batches.futures import AppendedBatch, FutureRecordMetadata
     from kstore.producer.cluster import PartitionInfo
     from kstore.producer.config import ProducerConfig, UntypedSettings
     from kstore.producer.interceptors import Header, ProducerRecord
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 _MOST_SET_AT_ONCE = 256
 
 
-_Send: TypeAlias = Callable[[], "FutureRecordMetadata"]
+_Fields: TypeAlias = tuple[Any, Any, Any, Any, Any, Any, Any]
 
 
 class _WouldBlockError(Exception):
@@ -63,37 +64,7 @@ class _LoopProducer(BlockingProducer[Key, Value]):
         return 0 if get_ident() == self.loop_thread else super()._max_block_ms
 
 
-class _Batch:
-    """The futures of the records of one batch, in the order in which they were sent."""
-
-    __slots__ = ("_when_done", "futures", "result")
-
-    # What a result's watchers have: the record whose piece they wait for.
-    index = 0
-
-    def __init__(self, result: ProduceRequestResult, when_done: Callable[[_Batch], None]) -> None:
-        self.result = result
-        self.futures: deque[tuple[FutureRecordMetadata, asyncio.Future[RecordMetadata]]] = deque()
-        self._when_done = when_done
-
-    def settle(self) -> None:
-        """Called by the producer's thread when the batch is done."""
-        self._when_done(self)
-
-    def set_some(self, most: int) -> int:
-        """Give up to `most` futures the outcomes of their records; return how many."""
-        count = min(most, len(self.futures))
-        outcomes = self.result.outcomes()
-        for _ in range(count):
-            sent, future = self.futures.popleft()
-            if outcomes is None:
-                _set(sent, future)
-            elif not future.done():
-                _set_outcome(future, outcomes(sent))
-        return count
-
-
-class Producer(Generic[Key, Value]):
+class Producer(LoopSender, Generic[Key, Value]):
     """Sends records to the partitions of a store, or of another sink, from the tasks of one event loop of asyncio.
 
     Its settings and its guarantees are those of kstore.Producer. No call blocks the loop: what may wait for the disk,
@@ -115,17 +86,15 @@ class Producer(Generic[Key, Value]):
         self._producer: _LoopProducer[Key, Value] = _LoopProducer(
             target, key_serializer=key_serializer, value_serializer=value_serializer, **settings
         )
-        # They may wait, and are called once for a record.
-        self._calls_interceptors = bool(self.config.interceptor_classes)
+        super().__init__(self._producer, would_block=_WouldBlockError)
+        # Interceptors may wait, and are called once for a record.
+        self._may_send = not self.config.interceptor_classes
         self._loop: asyncio.AbstractEventLoop | None = None
         # Of the tasks that wait to append, one tries at a time, in the order of their calls.
         self._turn = asyncio.Lock()
-        self._waiting_count = 0
-        self._batches: dict[ProduceRequestResult, _Batch] = {}
-        self._newest: _Batch | None = None
-        self._done: deque[_Batch] = deque()
+        self._done: deque[LoopBatch] = deque()
         self._is_setting = False
-        self._to_hurry: dict[ProduceRequestResult, None] = {}
+        self._to_hurry: dict[ProduceRequestResultCore, None] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -169,117 +138,80 @@ class Producer(Generic[Key, Value]):
         Args: as of kstore.Producer.send; on_delivery: called by the producer's thread.
         Raises: what kstore.Producer.send raises, and what its future raises.
         """
-        call = self._bound(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-        sent = None if self._waiting_count else self._sent_now(call)
-        if sent is None:
-            sent = await self._sent_in_turn(call)
-        self._hurry(sent.produce_result)
-        return await self._future_of(sent)
+        fields = topic, value, key, headers, partition, timestamp_ms, on_delivery
+        future = None if self._waiting_count else self._sent_now(*fields)
+        if future is None:
+            future = await self._sent_in_turn(fields)
+        else:
+            self._hurry_newest()
+        return await future
 
-    def send_nowait(
-        self,
-        topic: str,
-        value: Value | None = None,
-        *,
-        key: Key | None = None,
-        headers: Iterable[Header] = (),
-        partition: int | None = None,
-        timestamp_ms: Time | None = None,
-        on_delivery: DeliveryCallback | None = None,
-    ) -> asyncio.Future[RecordMetadata]:
-        """Put a record into a batch, and return a future of its metadata; the batch lingers for up to linger_ms.
+    # send_nowait() is compiled.
 
-        Raises: BufferExhaustedError if that would wait: for memory, after other tasks that wait, or for the partitions
-            of a topic to which nothing was sent before; use send() then. What kstore.Producer.send raises.
-        """
-        call = self._bound(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-        sent = None if self._waiting_count else self._sent_now(call)
-        if sent is None:
-            raise BufferExhaustedError("the record would have to wait for memory or for the partitions of its topic")
-        return self._future_of(sent)
+    if TYPE_CHECKING:
+
+        def send_nowait(
+            self,
+            topic: str,
+            value: Value | None = None,
+            *,
+            key: Key | None = None,
+            headers: Iterable[Header] = (),
+            partition: int | None = None,
+            timestamp_ms: Time | None = None,
+            on_delivery: DeliveryCallback | None = None,
+        ) -> asyncio.Future[RecordMetadata]: ...
 
     async def send_columns(self, topic: str, columns: Any, *, partition: int | None = None) -> list[AppendedBatch]:
         """Send all rows of Arrow data as kstore.Producer.send_columns, from a worker thread, and wait."""
         send = partial(self._producer.send_columns, topic, columns, partition=partition)
         return await (await asyncio.to_thread(send))
 
-    def _bound(
-        self,
-        topic: str,
-        value: Any,
-        key: Any,
-        headers: Iterable[Header],
-        partition: int | None,
-        timestamp_ms: Time | None,
-        on_delivery: DeliveryCallback | None,
-    ) -> _Send:
-        """Return the call that puts a record into a batch."""
+    def _begin(self) -> None:
+        """Take the loop that runs as that of the producer."""
+        self._loop = loop = asyncio.get_running_loop()
+        self._producer.loop_thread = get_ident()
+        # What create_future() of asyncio's own loops does, without a call of Python code for each record.
+        is_plain = type(loop).create_future is asyncio.BaseEventLoop.create_future
+        self._new_future = partial(asyncio.Future, loop=loop) if is_plain else loop.create_future
+
+    async def _sent_in_turn(self, fields: _Fields) -> asyncio.Future[RecordMetadata]:
+        """Put a record into a batch after those of the tasks that wait already, and let the batch go."""
+        topic, value, key, headers, partition, timestamp_ms, on_delivery = fields
         options: dict[str, Any] = {
             "headers": headers,
             "partition": partition,
             "timestamp_ms": timestamp_ms,
             "on_delivery": on_delivery,
         }
-        return partial(self._producer.send, topic, value, key=key, **options)
-
-    def _sent_now(self, call: _Send) -> FutureRecordMetadata | None:
-        """Return the future of a record that was put into a batch, None if that would wait."""
-        if self._loop is None:
-            self._begin()
-        if self._calls_interceptors:
-            return None
-        try:
-            return call()
-        except _WouldBlockError:
-            return None
-
-    def _begin(self) -> None:
-        """Take the loop that runs as that of the producer."""
-        self._loop = asyncio.get_running_loop()
-        self._producer.loop_thread = get_ident()
-
-    async def _sent_in_turn(self, call: _Send) -> FutureRecordMetadata:
-        """Put a record into a batch after those of the tasks that wait already."""
         self._waiting_count += 1
         try:
             async with self._turn:
-                sent = self._sent_now(call)
-                return await asyncio.to_thread(call) if sent is None else sent
+                future = self._sent_now(*fields)
+                if future is None:
+                    send = partial(self._producer.send, topic, value, key=key, **options)
+                    future = self._future_of(await asyncio.to_thread(send))
+                self._hurry_newest()
+                return future
         finally:
             self._waiting_count -= 1
 
-    # Futures: one callback of the loop sets those of a batch.
+    # Futures: one callback of the loop sets those of the batches that are done.
 
-    def _future_of(self, sent: FutureRecordMetadata) -> asyncio.Future[RecordMetadata]:
-        loop = self._loop or asyncio.get_running_loop()
-        future: asyncio.Future[RecordMetadata] = loop.create_future()
-        result: ProduceRequestResult = sent.produce_result
-        batch = self._newest
-        if batch is None or batch.result is not result:
-            batch = self._batches.get(result)
-            if batch is None:
-                batch = self._batches[result] = _Batch(result, self._when_done)
-                batch.futures.append((sent, future))
-                self._newest = batch
-                if not result.watch(batch):
-                    self._set_soon(batch)
-                return future
-            self._newest = batch
-        batch.futures.append((sent, future))
-        return future
-
-    def _when_done(self, batch: _Batch) -> None:
+    def _when_done(self, batch: LoopBatch) -> None:
         """Called by the producer's thread."""
+        loop = self._loop
+        self._done.append(batch)
+        if self._is_setting or loop is None:
+            return
+        self._is_setting = True
         try:
-            (self._loop or asyncio.get_running_loop()).call_soon_threadsafe(self._set_soon, batch)
+            loop.call_soon_threadsafe(self._set_futures)
         except RuntimeError:
             # The loop was closed: nobody waits.
             return
 
-    def _set_soon(self, batch: _Batch) -> None:
-        self._batches.pop(batch.result, None)
-        if self._newest is batch:
-            self._newest = None
+    def _set_soon(self, batch: LoopBatch) -> None:
         self._done.append(batch)
         if not self._is_setting:
             self._set_futures()
@@ -288,14 +220,23 @@ class Producer(Generic[Key, Value]):
         """Set the futures of the batches that are done, some in each turn of the loop."""
         left = _MOST_SET_AT_ONCE
         while self._done and left > 0:
-            left -= self._done[0].set_some(left)
-            if not self._done[0].futures:
+            batch = self._done[0]
+            self._forget(batch)
+            left -= batch.set_some(left, RecordMetadata, _set)
+            if not batch.left:
                 self._done.popleft()
-        self._is_setting = bool(self._done)
-        if self._is_setting:
+        # Before the look at what is done: a batch that is done after it has its own callback.
+        self._is_setting = False
+        if self._done:
+            self._is_setting = True
             asyncio.get_running_loop().call_soon(self._set_futures)
 
-    def _hurry(self, result: ProduceRequestResult) -> None:
+    def _hurry_newest(self) -> None:
+        newest = self._newest
+        if newest is not None:
+            self._hurry(newest.result)
+
+    def _hurry(self, result: ProduceRequestResultCore) -> None:
         """Let a batch go at the end of this turn of the loop, in which other tasks may send too."""
         if not self._to_hurry:
             asyncio.get_running_loop().call_soon(self._hurry_all)

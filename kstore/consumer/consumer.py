@@ -148,6 +148,42 @@ class _Partition:
         """Move the position past a record that next() returned."""
         self.position, self.held = record.offset + 1, None
 
+    def take_more(self, records: list[Record], *, most_records: int, most_bytes: int) -> int:
+        """Append the records after the last one that was passed, as far as the open read has them; return their bytes.
+
+        Ends when `records` has most_records, or with the record that brings the bytes to most_bytes. If the files
+        change it ends too, and next() says so.
+        Raises: as next(), with the position past what was appended.
+        """
+        source, position = self._records, self.position
+        count, room, taken_bytes = len(records), most_records - len(records), 0
+        if source is None or position is None or room <= 0:
+            return 0
+        append, least = records.append, position
+        try:
+            for record in source:
+                if record.offset < least:
+                    continue
+                append(record)
+                key, value = record.key, record.value
+                taken_bytes += (len(key) if key else 0) + (len(value) if value else 0)
+                if record.headers:
+                    taken_bytes += _size_of_headers(record)
+                room -= 1
+                if room == 0 or taken_bytes >= most_bytes:
+                    break
+            else:
+                self._records, least = None, max(least, self._end_offset)
+        except (LogReplacedError, LogClosedError, OffsetOutOfRangeError):
+            self._records = None
+        except BaseException:
+            self._records = None
+            raise
+        finally:
+            # Not before: after an interrupt in the loop, the caller resets the position, as there are records.
+            self.position = max(least, records[-1].offset + 1) if len(records) > count else least
+        return taken_bytes
+
 
 class Consumer(Closing, Generic[Key, Value]):
     """Reads the partitions of topics in a store, as a Kafka consumer to which all of them are assigned.
@@ -508,6 +544,12 @@ class Consumer(Closing, Generic[Key, Value]):
             taken_bytes += _size_of(record)
             if taken_bytes >= most_bytes:
                 break
+            if key_deserializer is None and value_deserializer is None:
+                taken_bytes += partition.take_more(
+                    records, most_records=self._max_poll_records, most_bytes=most_bytes - taken_bytes
+                )
+                if taken_bytes >= most_bytes:
+                    break
         return taken_bytes
 
     def _next(self, partition: _Partition) -> Record | None:
@@ -713,7 +755,8 @@ def _may_be_gone(error: KStoreError) -> bool:
 
 def _size_of(record: Record) -> int:
     """Return the bytes of a record's key, value and headers."""
-    size = len(record.key or b"") + len(record.value or b"")
-    for key, value in record.headers:
-        size += len(key) + len(value or b"")
-    return size
+    return len(record.key or b"") + len(record.value or b"") + _size_of_headers(record)
+
+
+def _size_of_headers(record: Record) -> int:
+    return sum(len(key) + len(value or b"") for key, value in record.headers)

@@ -348,8 +348,10 @@ class Producer(ProducerCore, Generic[Key, Value]):
             raise
         if self._transactions is not None and self._transactions.is_transactional:
             self._transactions.maybe_add_partition(TopicPartition(record.topic, result.partition))
-        if result.batch_is_full or result.new_batch_created:
+        if result.batch_is_full:
             self._sender.wakeup()
+        elif result.new_batch_created:
+            self._sender.call()
         future: FutureRecordMetadata = result.future
         return future
 

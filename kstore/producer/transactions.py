@@ -538,9 +538,12 @@ class TransactionManager(SequenceTracker):
 
     def settled_sequences(self, topic_partition: TopicPartition) -> PartitionSequences | None:
         """Return the sequences of a partition if its next batch takes the next one without a decision, else None."""
+        entry = self._entries.get(topic_partition)
+        if entry is None or entry.in_flight or self._unresolved or entry.producer != self.producer_id_and_epoch:
+            return None
         if self._state is _S.FATAL_ERROR or self._needs_epoch_bump or self.is_transactional:
             return None
-        return self.sequences_at_rest(topic_partition)
+        return entry
 
     # Outcomes of batches
 

@@ -71,7 +71,7 @@ cdef class Bell:
     """An event for one waiting thread: ring() ends its wait, or makes its next wait return at once.
 
     Args: lock: not held; has acquire(blocking, timeout in s) and release(); patience_s: within which the thread looks
-        at what call() is called for.
+        at what call() is called for; work: a dict that has something in it while there is anything to look at.
     Threads: any may call ring() and call(). Each call is one step, which no interrupt can split.
     """
 
@@ -81,10 +81,12 @@ cdef class Bell:
     cdef bint is_called           # since the last wait began
     cdef double patience_s
     cdef double timeout_s         # of the wait
+    cdef dict work
 
-    def __init__(self, lock, *, double patience_s=0):
+    def __init__(self, lock, *, double patience_s=0, dict work=None):
         self.lock = lock
         self.patience_s = patience_s
+        self.work = work
         lock.acquire()
 
     def ring(self):
@@ -106,17 +108,25 @@ cdef class Bell:
     def wait(self, double timeout_s):
         """Wait until ring() is called, at most timeout_s, or return at once if it was called since the last wait.
 
-        After a call() it waits patience_s at most.
+        After a call() it looks at `work` twice within patience_s, and returns if there is any both times: what others
+        begin and end again and again is no work.
         """
-        if not self.is_rung:
-            self.timeout_s = min(timeout_s, self.patience_s) if self.is_called else timeout_s
-            timeout_s = self.timeout_s
+        cdef double left_s = timeout_s
+        cdef bint has_seen_work = False
+        while not self.is_rung:
+            self.timeout_s = min(left_s, self.patience_s / 2) if self.is_called or has_seen_work else left_s
+            left_s -= self.timeout_s
             self.is_called = False
             self.is_awaited = True
-            if not self.lock.acquire(True, timeout_s) and not self.is_awaited:
+            if not self.lock.acquire(True, self.timeout_s) and not self.is_awaited:
                 # The timeout ended first, and ring() released the lock afterwards.
                 self.lock.acquire()
             self.is_awaited = False
+            if self.is_rung:
+                break
+            if left_s <= 0 or self.work is None or (has_seen_work and len(self.work) > 0):
+                return
+            has_seen_work = len(self.work) > 0
         self.is_rung = False
 
 

@@ -88,6 +88,25 @@ cdef class ProduceRequestResultCore:
                 lock.release()
         return 0
 
+    # Returns: the metadata of a record; filled in place, as the tuple's class is Python code.
+    # Requires: the batch succeeded, and was not split.
+    @cython.final
+    cdef object made_metadata(self, metadata_type, int64_t index, int64_t timestamp_ms, int64_t key_size,
+                              int64_t value_size):
+        cdef int64_t numbers[4]
+        cdef Py_ssize_t i
+        topic, partition = self.topic_partition
+        numbers[:] = [-1 if self.base_offset == -1 else self.base_offset + index,
+                      timestamp_ms if self.log_append_time_ms == -1 else self.log_append_time_ms, key_size, value_size]
+        metadata = alloc_of(metadata_type, 6)
+        Py_INCREF(topic)
+        PyTuple_SET_ITEM(metadata, 0, topic)
+        Py_INCREF(partition)
+        PyTuple_SET_ITEM(metadata, 1, partition)
+        for i in range(4):
+            set_number(metadata, 2 + i, numbers[i])
+        return metadata
+
     def error_of(self, index):
         """Return the error of the record with an index, None if it has none; after a split, see place_of()."""
         return None if self.error_of_record is None else self.error_of_record(index)
@@ -159,6 +178,20 @@ cdef class FutureRecordMetadataCore:
         self.timestamp_ms = timestamp_ms
         self.serialized_key_size = serialized_key_size
         self.serialized_value_size = serialized_value_size
+
+    def metadata_now(self, metadata_type, *, bint waits):
+        """Return the metadata of a record that is written; None if it is not, has failed, or its batch was split.
+
+        Args: metadata_type: RecordMetadata; waits: whether the calling thread waits for the record, and so may send it.
+        Raises: as ProduceRequestResultCore.send_now().
+        """
+        cdef ProduceRequestResultCore result = self.produce_result
+        if waits and not result.is_done:
+            result.send_now()
+        if not result.is_done or result.pieces or result.error_of_record is not None:
+            return None
+        return result.made_metadata(metadata_type, self.index, self.timestamp_ms, self.serialized_key_size,
+                                    self.serialized_value_size)
 
     def made_callbacks(self):
         """Return the list of callbacks, created on first use, always the same."""

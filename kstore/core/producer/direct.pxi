@@ -13,11 +13,11 @@ cdef class DirectSend:
     the log: an interrupt can come only there, and leaves a batch that the Sender's thread sends again.
     Args: lock: an object with acquire(blocking) and release(), not held; wake_sender: called when the Sender's thread
         has to go on; sequences_of: returns the sequences of a partition whose next batch can have the next one, else
-        None; append: called with a partition and a sealed batch, returns (base offset, log append time in ms), or None,
-        with nothing done, if it takes more than one plain append; incomplete: the accumulator's batches; state: of a
+        None; append: called with a partition and a sealed batch, returns the LogAppendInfo, or None, with nothing done, if
+        it takes more than one plain append; incomplete: the accumulator's batches; state: of a
         batch that succeeded; delivery_timeout_ms: batches that are older are left to the Sender's thread; clock: None
         for the system's.
-    Attributes: returned: batches that the Sender's thread has to take back; ended: (result, futures to notify).
+    Attributes: is_wanted: whether the Sender's thread waits for its turn; is_closed; returned: batches that the Sender's thread has to take back; ended: (result, futures to notify).
     Threads: safe.
     """
 
@@ -33,7 +33,7 @@ cdef class DirectSend:
     cdef readonly list returned
     cdef readonly list ended
     cdef readonly bint is_closed
-    cdef bint is_wanted           # by the Sender's thread
+    cdef readonly bint is_wanted
     cdef bint is_held
     cdef long holder
 
@@ -178,7 +178,7 @@ cdef class DirectSend:
         cdef int64_t base_offset, log_append_time_ms
         cdef int64_t now_ms = self.now_ms()
         cdef object last_sequence = batch.last_sequence
-        base_offset, log_append_time_ms = answer
+        base_offset, log_append_time_ms = answer.base_offset, answer.log_append_time_ms
         # No other Python code runs from here on.
         sequences.in_flight.remove(batch)
         sequences.last_acked_sequence = last_sequence

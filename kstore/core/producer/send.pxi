@@ -445,6 +445,10 @@ cdef class ProducerCore:
         Threads: safe.  Cost: one copy, one future; blocks while buffer_memory is exhausted.
         Source: Kafka KafkaProducer.send.
         """
+        return self.sent(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+
+    @cython.final
+    cdef object sent(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
         if not self._uses_fast_path or not self.is_open():
             return self.send_slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if self.key_serializer is not None or (key is not None and type(key) is not bytes):

@@ -363,7 +363,7 @@ class RecordAccumulator(RecordAccumulatorCore):
             batch.is_inflight = False
 
     def take_back(self, batch: ProducerBatch) -> None:
-        """Return a batch that a waiting thread took, and did not bring to an end, to its queue; it need not back off."""
+        """Return a batch that a waiting thread took, and did not end, to its queue; it need not back off."""
         queue = self.queue_of(batch.topic_partition)
         with queue:
             batch.is_inflight = False

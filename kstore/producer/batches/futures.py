@@ -131,6 +131,9 @@ class FutureRecordMetadata(FutureRecordMetadataCore, ProducerFuture[RecordMetada
         Raises: ProducerTimeoutError if the timeout expires; the future can still complete later; RuntimeError without a
             timeout in a callback, and in a signal handler that interrupted the thread that sends.
         """
+        metadata: RecordMetadata | None = self.metadata_now(RecordMetadata, waits=timeout is None)
+        if metadata is not None:
+            return metadata
         self._wait(timeout)
         error = self._error()
         if error is not None:

@@ -159,13 +159,6 @@ class SequenceTracker:
         entry.start_at_beginning(self.producer_id_and_epoch, is_transactional=self.is_transactional)
         self._unresolved.discard(topic_partition)
 
-    def sequences_at_rest(self, topic_partition: TopicPartition) -> PartitionSequences | None:
-        """Return the sequences of a partition of the current producer without batches in flight, else None."""
-        entry = self._entries.get(topic_partition)
-        if entry is None or entry.in_flight or self._unresolved or entry.producer != self.producer_id_and_epoch:
-            return None
-        return entry
-
     def assign_sequences(self, batches: list[ProducerBatch]) -> None:
         """Give new batches of one partition the current producer's next sequences, and add them to those in flight.
 

@@ -41,8 +41,9 @@ def _ignore(*_: object) -> None:
 class SenderHooks:
     """Callbacks of a Sender for metrics; they run in its thread and must not raise an exception.
 
-    on_send: node and batches. on_response: node, batches, and the milliseconds that the sink took. on_direct_sends: what
-    waiting threads sent. on_retry, on_error: topic and number of records. on_split: topic. is_held_here: whether the calling thread holds a lock that they need.
+    on_send: node and batches. on_response: node, batches, and the milliseconds that the sink took. on_direct_sends:
+    what waiting threads sent. on_retry, on_error: topic and number of records. on_split: topic. is_held_here: whether
+    the calling thread holds a lock that they need.
     """
 
     on_send: Callable[[Node, list[ProducerBatch]], None] = _ignore

@@ -101,7 +101,7 @@ class Sender:
         self._is_open = True
         self._is_forced = False
         self._is_given_up = False
-        self._bell = Bell(threading.Lock(), patience_s=accumulator.linger_ms / _MS_PER_S)
+        self._bell = Bell(threading.Lock(), patience_s=accumulator.linger_ms / _MS_PER_S, work=accumulator.active)
         self.wakeup: Callable[[], None] = self._bell.ring
         self.call: Callable[[], None] = self._bell.call
         self.direct = self._direct_send(transaction_manager)

@@ -19,7 +19,7 @@ from kstore.errors import (
 from kstore.producer.batches.sequences import is_sequence_after
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
 from kstore.producer.sink import ProduceResponse
-from kstore.producer.store import Dependent, ProducerLog, ProducerStore, is_retriable
+from kstore.producer.store import AppendInfo, Dependent, ProducerLog, ProducerStore, is_retriable
 from kstore.types import NO_OFFSET, NO_SEQUENCE, Ack, TopicPartition
 
 if TYPE_CHECKING:
@@ -89,19 +89,14 @@ class StoreSink:
                 responses += [ProduceResponse(NO_OFFSET, error=error)] * len(group)
         return responses
 
-    def append_alone(
-        self, topic_partition: TopicPartition, records: MemoryRecords, *, ack: Ack
-    ) -> tuple[int, int] | None:
-        """Append a batch of an idempotent producer; return its base offset and log append time (ms, -1 for none).
+    def append_alone(self, topic_partition: TopicPartition, records: MemoryRecords, *, ack: Ack) -> AppendInfo | None:
+        """Append a batch of an idempotent producer.
 
         Returns: None, with nothing done, if send() has to: its log is not open yet, or has more to do than to append.
-        Raises: the error of the log.
+        Raises: the error of the log, such as LogClosedError of one that send() opens again.
         """
         log = self._logs.get(topic_partition)
-        if log is None or log.is_closed:
-            return None
-        info = log.append_alone(records, ack=ack)
-        return None if info is None else (info.base_offset, info.log_append_time_ms)
+        return None if log is None else log.append_alone(records, ack=ack)
 
     def _append(self, batches: Sequence[ProducerBatch], *, ack: Ack) -> list[ProduceResponse]:
         """Append the batches of each partition together; return one response per batch, in their order."""
