@@ -187,7 +187,7 @@ class Producer(LoopSender, Generic[Key, Value]):
         self._waiting_count += 1
         try:
             async with self._turn:
-                future = self._sent_now(*fields)
+                future: asyncio.Future[RecordMetadata] | None = self._sent_now(*fields)
                 if future is None:
                     send = partial(self._producer.send, topic, value, key=key, **options)
                     future = self._future_of(await asyncio.to_thread(send))

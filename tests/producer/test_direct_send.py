@@ -18,6 +18,7 @@ import pytest
 import kstore
 from kstore._core import Bell
 from kstore.errors import KStoreError, ProducerClosedError, StorageError
+from kstore.log import WritableLog
 from kstore.producer import Producer
 from kstore.producer.sending.store_sink import StoreSink
 from kstore.store import WritableStore, open_store
@@ -58,17 +59,17 @@ class Stop:
         self.begun, self.may_go = threading.Event(), threading.Event()
         self.threads: list[str] = []
         self.do: Callable[[], object] = lambda: None
-        append_alone = StoreSink.append_alone
+        append_alone = WritableLog._append_alone
 
-        def stopped(sink: StoreSink, *args: Any, **options: Any) -> Any:
-            info = append_alone(sink, *args, **options) if after else None
+        def stopped(log: WritableLog, *args: Any, **options: Any) -> Any:
+            info = append_alone(log, *args, **options) if after else None
             self.threads.append(threading.current_thread().name)
             self.begun.set()
             self.may_go.wait(PATIENCE_S)
             self.do()
-            return info if after else append_alone(sink, *args, **options)
+            return info if after else append_alone(log, *args, **options)
 
-        monkeypatch.setattr(StoreSink, "append_alone", stopped)
+        monkeypatch.setattr(WritableLog, "_append_alone", stopped)
 
 
 class Parts(Producing):
@@ -117,7 +118,7 @@ def test_wait_with_a_timeout_leaves_the_sending_to_the_producers_thread(
     producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sends: list[object] = []
-    monkeypatch.setattr(StoreSink, "append_alone", lambda *args, **_: sends.append(args))
+    monkeypatch.setattr(WritableLog, "_append_alone", lambda *args, **_: sends.append(args))
     assert producer.send("t", b"v", partition=0).result(PATIENCE_S).offset == 1
     assert not sends
 
@@ -293,7 +294,7 @@ def test_aborted_batch_that_was_given_back_frees_its_memory(
     def abort_and_fail(*_: object, **__: object) -> None:
         parts.accumulator.abort_batches(KStoreError("aborted"))
 
-    monkeypatch.setattr(StoreSink, "append_alone", abort_and_fail)
+    monkeypatch.setattr(WritableLog, "_append_alone", abort_and_fail)
     parts = Parts(store)
     future = parts.append(b"1")
     assert parts.send_now(future)
@@ -303,21 +304,19 @@ def test_aborted_batch_that_was_given_back_frees_its_memory(
 
 def test_wait_for_a_split_batch_is_one_for_the_piece(store: WritableStore) -> None:
     parts = Parts(store)
-    futures = parts.append_batch(b"1", b"2")
+    futures = parts.append_batch(b"1" * 100, b"2" * 100)
     queue = parts.accumulator.queue_of(T0)
     with queue:
         batch = queue.pop_first()
-    pieces = batch.split(1)
-    assert futures[1].produce_result.send_now()
-    waits = threading.Event()
-    pieces[1].result.hurry()
-    with in_thread(lambda: (waits.set(), futures[1].exception())) as waiting:
-        assert waits.wait(PATIENCE_S)
-        pieces[1].complete(7)
-        assert waiting.result(PATIENCE_S)[1] is None
-    assert futures[1].result(0).offset == 7
-    assert futures[0].produce_result.send_now()
+    first, second = batch.split(1)
+    with in_thread(futures[1].exception) as waiting:
+        while not second.result.is_awaited:
+            assert not waiting.done()
+        second.complete(7)
+        assert waiting.result(PATIENCE_S) is None
+    assert futures[1].result().offset == 7
     assert not futures[0].done()
+    assert not first.result.is_awaited
 
 
 # Callbacks
@@ -504,7 +503,7 @@ def test_interrupt_anywhere_in_a_wait_leaves_each_record_in_the_log_once(tmp_pat
     tracer = Tracer()
     assert not run(tracer, tmp_path / "whole")
     places = first_visits(tracer)
-    assert any(place.code.co_name == "append_alone" for place in places)
+    assert any(place.code.co_name == "_append_alone" for place in places)
     for number, place in enumerate(places):
         assert run(Tracer(place), tmp_path / str(number)) or not place
 

@@ -145,10 +145,10 @@ def test_sends_begin_for_those_that_are_not_too_old() -> None:
 
 def test_sums_are_those_of_the_batches() -> None:
     batches = drained(filled({0: 3}), 9, now_ms=25)
-    sums, records = sums_of_request(batches)
+    sums = sums_of_request(batches)
     largest = max(batch.max_record_size for batch in batches)
-    assert sums == [(3 * FULL_BYTES, FULL_BYTES), (3 * largest, largest), (75, 25), (3.0, 1.0)]
-    assert records == 3 * RECORDS_PER_BATCH
+    assert sums.values() == [(3 * FULL_BYTES, FULL_BYTES), (3 * largest, largest), (75, 25), (3.0, 1.0)]
+    assert (sums.batches, sums.records) == (3, 3 * RECORDS_PER_BATCH)
 
 
 def completion_of(accumulator: RecordAccumulator) -> BatchCompletion:

@@ -110,13 +110,13 @@ class Sender:
 
     def _direct_send(self, manager: TransactionManager | None) -> DirectSend:
         """Return what lets waiting threads send; it is closed unless the sink and the settings allow that."""
-        append_alone = getattr(self._sink, "append_alone", None)
-        is_possible = append_alone is not None and manager is not None and not manager.is_transactional
+        append = getattr(self._sink, "_append_alone", None)
+        is_possible = append is not None and manager is not None and not manager.is_transactional
         direct = DirectSend(
             threading.Lock(),
             wake_sender=self.wakeup,
             sequences_of=_no_sequences if manager is None else manager.settled_sequences,
-            append=partial(_no_sequences if append_alone is None else append_alone, ack=self._ack),
+            append=partial(_no_sequences if append is None else append, ack=self._ack),
             incomplete=self._accumulator.incomplete.batches,
             state=FinalState.SUCCEEDED,
             delivery_timeout_ms=self._delivery_timeout_ms,
@@ -277,7 +277,7 @@ class Sender:
         """Do what threads that sent have left to this one."""
         direct = self.direct
         while direct.returned:
-            self._accumulator.take_back(direct.returned.pop(0))
+            self._accumulator._take_back(direct.returned.pop(0))
         while direct.ended:
             result, watchers = direct.ended.pop(0)
             try:
