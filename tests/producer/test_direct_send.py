@@ -59,7 +59,7 @@ class Stop:
         self.begun, self.may_go = threading.Event(), threading.Event()
         self.threads: list[str] = []
         self.do: Callable[[], object] = lambda: None
-        append_alone = WritableLog._append_alone
+        append_alone = WritableLog.append_alone
 
         def stopped(log: WritableLog, *args: Any, **options: Any) -> Any:
             info = append_alone(log, *args, **options) if after else None
@@ -69,7 +69,7 @@ class Stop:
             self.do()
             return info if after else append_alone(log, *args, **options)
 
-        monkeypatch.setattr(WritableLog, "_append_alone", stopped)
+        monkeypatch.setattr(WritableLog, "append_alone", stopped)
 
 
 class Parts(Producing):
@@ -118,7 +118,7 @@ def test_wait_with_a_timeout_leaves_the_sending_to_the_producers_thread(
     producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sends: list[object] = []
-    monkeypatch.setattr(WritableLog, "_append_alone", lambda *args, **_: sends.append(args))
+    monkeypatch.setattr(WritableLog, "append_alone", lambda *args, **_: sends.append(args))
     assert producer.send("t", b"v", partition=0).result(PATIENCE_S).offset == 1
     assert not sends
 
@@ -294,7 +294,7 @@ def test_aborted_batch_that_was_given_back_frees_its_memory(
     def abort_and_fail(*_: object, **__: object) -> None:
         parts.accumulator.abort_batches(KStoreError("aborted"))
 
-    monkeypatch.setattr(WritableLog, "_append_alone", abort_and_fail)
+    monkeypatch.setattr(WritableLog, "append_alone", abort_and_fail)
     parts = Parts(store)
     future = parts.append(b"1")
     assert parts.send_now(future)
@@ -503,7 +503,7 @@ def test_interrupt_anywhere_in_a_wait_leaves_each_record_in_the_log_once(tmp_pat
     tracer = Tracer()
     assert not run(tracer, tmp_path / "whole")
     places = first_visits(tracer)
-    assert any(place.code.co_name == "_append_alone" for place in places)
+    assert any(place.code.co_name == "append_alone" for place in places)
     for number, place in enumerate(places):
         assert run(Tracer(place), tmp_path / str(number)) or not place
 

@@ -334,7 +334,7 @@ class WritableLog(Log):
             return [result if isinstance(result, KStoreError) else error for result in done]
         return done
 
-    def _append_alone(self, batch: MemoryRecords, *, ack: Ack = "written") -> LogAppendInfo | None:
+    def append_alone(self, batch: MemoryRecords, *, ack: Ack = "written") -> LogAppendInfo | None:
         """Append what a producer sent as append_batches does, if that is one write and nothing else.
 
         Returns: None, with nothing done, if it takes more: another segment, a check of its records or its producer.

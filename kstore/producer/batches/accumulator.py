@@ -362,7 +362,7 @@ class RecordAccumulator(RecordAccumulatorCore):
                 self._put_back(queue, batch)
             batch.is_inflight = False
 
-    def _take_back(self, batch: ProducerBatch) -> None:
+    def take_back(self, batch: ProducerBatch) -> None:
         """Return a batch that a waiting thread took, and did not end, to its queue; it need not back off."""
         queue = self.queue_of(batch.topic_partition)
         with queue:

@@ -110,7 +110,7 @@ class Sender:
 
     def _direct_send(self, manager: TransactionManager | None) -> DirectSend:
         """Return what lets waiting threads send; it is closed unless the sink and the settings allow that."""
-        append = getattr(self._sink, "_append_alone", None)
+        append = getattr(self._sink, "append_alone", None)
         is_possible = append is not None and manager is not None and not manager.is_transactional
         direct = DirectSend(
             threading.Lock(),
@@ -277,7 +277,7 @@ class Sender:
         """Do what threads that sent have left to this one."""
         direct = self.direct
         while direct.returned:
-            self._accumulator._take_back(direct.returned.pop(0))
+            self._accumulator.take_back(direct.returned.pop(0))
         while direct.ended:
             result, watchers = direct.ended.pop(0)
             try:

@@ -89,14 +89,14 @@ class StoreSink:
                 responses += [ProduceResponse(NO_OFFSET, error=error)] * len(group)
         return responses
 
-    def _append_alone(self, topic_partition: TopicPartition, records: MemoryRecords, *, ack: Ack) -> AppendInfo | None:
+    def append_alone(self, topic_partition: TopicPartition, records: MemoryRecords, *, ack: Ack) -> AppendInfo | None:
         """Append a batch of an idempotent producer.
 
         Returns: None, with nothing done, if send() has to: its log is not open yet, or has more to do than to append.
         Raises: the error of the log, such as LogClosedError of one that send() opens again.
         """
         log = self._logs.get(topic_partition)
-        return None if log is None else log._append_alone(records, ack=ack)
+        return None if log is None else log.append_alone(records, ack=ack)
 
     def _append(self, batches: Sequence[ProducerBatch], *, ack: Ack) -> list[ProduceResponse]:
         """Append the batches of each partition together; return one response per batch, in their order."""
