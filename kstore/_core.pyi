@@ -1152,6 +1152,7 @@ class RecordAccumulatorCore:
     is_closed: bool
     open_transaction: Final[OpenTransaction | None]
     is_held_here: Final[bool]
+    future_type: Any
     def __init__(
         self,
         *,
@@ -1344,3 +1345,7 @@ class LoopSender:
     ) -> Any: ...
     def _future_of(self, sent: Any) -> Any: ...
     def _forget(self, batch: LoopBatch) -> None: ...
+
+def take_records(
+    records: Iterable[Any], into: list[Any], *, least_offset: int, most_records: int, most_bytes: int
+) -> tuple[int, bool]: ...

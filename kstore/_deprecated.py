@@ -1,6 +1,6 @@
-"""Old names of arguments that still work, with a DeprecationWarning; all are here, and go with version 0.2.
+"""Old names of arguments, and old values, that still work, with a DeprecationWarning; all are here, and go with 0.2.
 
-A function or method that has some is decorated with `with_old_names`, and is listed in the table of its kind.
+A function or method that has old names is decorated with `with_old_names`, and is listed in the table of its kind.
 """
 
 from __future__ import annotations
@@ -26,6 +26,18 @@ OLD_KEYWORDS = {
 OLD_POSITIONS = {
     "Log.plan": ("max_bytes", "start_offset", "end_offset"),
 }
+# Values that said nothing else than others, each with the one to use.
+OLD_VALUES = {"ack": {"buffered": "written"}}
+
+
+def is_old_value(argument: str, value: object) -> bool:
+    """Return whether the value of an argument is an old one; warn if it is."""
+    new = OLD_VALUES[argument].get(value) if isinstance(value, str) else None
+    if new is None:
+        return False
+    message = f"{argument}={value!r} does the same as {argument}={new!r}, and is taken only until 0.2"
+    warnings.warn(message, DeprecationWarning, stacklevel=4)
+    return True
 
 
 def with_old_names(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:

@@ -36,8 +36,10 @@ Time: TypeAlias = int | datetime
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
 
-# What has happened to records when their append is done; see WritableLog.append and ProducerConfig.acks.
-Ack: TypeAlias = Literal["buffered", "written", "flushed"]
+# What has happened to records when their append is done; see WritableLog.append. With "buffered" a producer does not
+# wait for that; see ProducerConfig.acks.
+Ack: TypeAlias = Literal["written", "flushed"]
+SinkAck: TypeAlias = Literal["buffered", "written", "flushed"]
 
 GROUP_OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"

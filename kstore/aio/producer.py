@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -11,9 +12,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from kstore._core import LoopSender
+from kstore.aio.futures import RecordFuture
 from kstore.errors import BufferExhaustedError, KStoreError
 from kstore.producer import Producer as BlockingProducer
 from kstore.producer import RecordMetadata
+from kstore.producer.batches.futures import FutureRecordMetadata
 from kstore.producer.producer import DeliveryCallback
 from kstore.serializers import Key, Value
 from kstore.types import OffsetAndMetadata, Time, TopicPartition
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from kstore._core import LoopBatch, ProduceRequestResultCore, RecordAppendResult
-    from kstore.producer.batches.futures import AppendedBatch, FutureRecordMetadata
+    from kstore.producer.batches.futures import AppendedBatch
     from kstore.producer.cluster import PartitionInfo
     from kstore.producer.config import ProducerConfig, UntypedSettings
     from kstore.producer.interceptors import Header, ProducerRecord
@@ -43,6 +46,10 @@ class _LoopProducer(BlockingProducer[Key, Value]):
     """A producer whose send() raises _WouldBlockError in the thread of an event loop, in place of waiting there."""
 
     loop_thread: int | None = None
+
+    def use_futures(self, future_type: type[RecordFuture]) -> None:
+        """Have send() return futures of this class."""
+        self._accumulator.future_type = future_type
 
     def _append(
         self, record: ProducerRecord, key: bytes | None, value: bytes | None, on_delivery: DeliveryCallback | None
@@ -87,6 +94,7 @@ class Producer(LoopSender, Generic[Key, Value]):
             target, key_serializer=key_serializer, value_serializer=value_serializer, **settings
         )
         super().__init__(self._producer, would_block=_WouldBlockError)
+        self._producer.use_futures(_future_type(weakref.ref(self)))
         # Interceptors may wait, and are called once for a record.
         self._may_send = not self.config.interceptor_classes
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -160,7 +168,7 @@ class Producer(LoopSender, Generic[Key, Value]):
             partition: int | None = None,
             timestamp_ms: Time | None = None,
             on_delivery: DeliveryCallback | None = None,
-        ) -> asyncio.Future[RecordMetadata]: ...
+        ) -> RecordFuture: ...
 
     async def send_columns(self, topic: str, columns: Any, *, partition: int | None = None) -> list[AppendedBatch]:
         """Send all rows of Arrow data as kstore.Producer.send_columns, from a worker thread, and wait."""
@@ -328,13 +336,29 @@ class BegunTransaction:
             return
 
 
+def _future_type(owner: weakref.ref[Producer[Any, Any]]) -> type[RecordFuture]:
+    """Return the class of the futures of a producer, which they do not keep alive."""
+
+    def make(sent: FutureRecordMetadata) -> asyncio.Future[RecordMetadata]:
+        producer = owner()
+        if producer is not None:
+            future: asyncio.Future[RecordMetadata] = LoopSender._future_of(producer, sent)  # noqa: SLF001 - its own
+        else:
+            future = asyncio.get_running_loop().create_future()
+            _set(sent, future)
+        return future
+
+    return type("RecordFuture", (RecordFuture,), {"__slots__": (), "make": staticmethod(make)})
+
+
 def _set(sent: FutureRecordMetadata, future: asyncio.Future[RecordMetadata]) -> None:
     """Give a future the outcome of a record of a split batch, once its piece is done."""
-    if sent.done():
+    # Those of a RecordFuture are of this very future.
+    if FutureRecordMetadata.done(sent):
         if not future.done():
             _set_outcome(future, sent.outcome())
     else:
-        sent.add_done_callback(lambda _: _set(sent, future))
+        FutureRecordMetadata.add_done_callback(sent, lambda _: _set(sent, future))
 
 
 def _set_outcome(future: asyncio.Future[RecordMetadata], outcome: RecordMetadata | KStoreError) -> None:

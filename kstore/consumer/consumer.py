@@ -8,6 +8,7 @@ from math import inf
 from typing import Generic, NoReturn
 from weakref import WeakSet
 
+from kstore._core import take_records
 from kstore.config import MAX_INT32, MIB
 from kstore.consumer.config import check_settings
 from kstore.coordinator.group.offsets import (
@@ -155,30 +156,21 @@ class _Partition:
         change it ends too, and next() says so.
         Raises: as next(), with the position past what was appended.
         """
-        source, position = self._records, self.position
-        count, room, taken_bytes = len(records), most_records - len(records), 0
-        if source is None or position is None or room <= 0:
+        source, position, count = self._records, self.position, len(records)
+        if source is None or position is None or count >= most_records:
             return 0
-        append, least = records.append, position
+        taken_bytes, least = 0, position
         try:
-            for record in source:
-                if record.offset < least:
-                    continue
-                append(record)
-                key, value = record.key, record.value
-                taken_bytes += (len(key) if key else 0) + (len(value) if value else 0)
-                if record.headers:
-                    taken_bytes += _size_of_headers(record)
-                room -= 1
-                if room == 0 or taken_bytes >= most_bytes:
-                    break
-            else:
+            taken_bytes, has_ended = take_records(
+                source, records, least_offset=position, most_records=most_records, most_bytes=most_bytes
+            )
+            if has_ended:
                 self._records, least = None, max(least, self._end_offset)
-        except (LogReplacedError, LogClosedError, OffsetOutOfRangeError):
+        except BaseException as error:
             self._records = None
-        except BaseException:
-            self._records = None
-            raise
+            if not isinstance(error, LogReplacedError | LogClosedError | OffsetOutOfRangeError):
+                raise
+            taken_bytes = sum(map(_size_of, records[count:]))
         finally:
             # Not before: after an interrupt in the loop, the caller resets the position, as there are records.
             self.position = max(least, records[-1].offset + 1) if len(records) > count else least
@@ -755,8 +747,7 @@ def _may_be_gone(error: KStoreError) -> bool:
 
 def _size_of(record: Record) -> int:
     """Return the bytes of a record's key, value and headers."""
-    return len(record.key or b"") + len(record.value or b"") + _size_of_headers(record)
-
-
-def _size_of_headers(record: Record) -> int:
-    return sum(len(key) + len(value or b"") for key, value in record.headers)
+    size = len(record.key or b"") + len(record.value or b"")
+    for key, value in record.headers:
+        size += len(key) + len(value or b"")
+    return size

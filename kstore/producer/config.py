@@ -15,7 +15,7 @@ from kstore.config import MAX_INT32, MAX_INT64, MIB, CodecName, unknown_setting
 from kstore.coordinator.transaction.state import MAX_TRANSACTION_TIMEOUT_MS
 from kstore.errors import SerializationError, checked_int
 from kstore.serializers import serializer as serializer_named
-from kstore.types import Ack
+from kstore.types import SinkAck
 
 if TYPE_CHECKING:
     from kstore.producer.interceptors import ProducerInterceptor
@@ -62,7 +62,7 @@ Acks: TypeAlias = Literal["buffered", "written", "flushed", "0", "1", "all", "-1
 
 MAX_IN_FLIGHT_WITH_IDEMPOTENCE = 5
 
-_ACKS: dict[str, Ack] = {
+_ACKS: dict[str, SinkAck] = {
     "buffered": "buffered",
     "written": "written",
     "flushed": "flushed",
@@ -245,7 +245,7 @@ class ProducerConfig:
         return cls(**settings)
 
     @property
-    def ack(self) -> Ack:
+    def ack(self) -> SinkAck:
         """The ack that `acks` means: "buffered", "written" or "flushed"."""
         return _ACKS[str(self.acks)]
 

@@ -80,7 +80,7 @@ class ProducerParts:
                 transactional_id=config.transactional_id,
                 coordinator=coordinator,
                 timeout_ms=config.transaction_timeout_ms,
-                ack=config.ack,
+                ack="flushed" if config.ack == "flushed" else "written",
             )
         self.accumulator = RecordAccumulator(
             batch_size=config.batch_size,

@@ -18,7 +18,7 @@ from kstore.config import MAX_INT64
 from kstore.env.process import Clock
 from kstore.errors import KStoreError, SinkResponseError, UnknownTopicOrPartitionError
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
-from kstore.types import NO_OFFSET, NO_TIMESTAMP, Ack
+from kstore.types import NO_OFFSET, NO_TIMESTAMP, SinkAck
 
 if TYPE_CHECKING:
     from kstore.producer.batches.batch import ProducerBatch
@@ -51,7 +51,7 @@ class Sink(Protocol):
     def cluster(self) -> Cluster:
         """Return the current partitions and their leaders; called before every send, so it should be cheap."""
 
-    def send(self, node: Node, batches: Sequence[ProducerBatch], *, ack: Ack) -> Sequence[ProduceResponse]:
+    def send(self, node: Node, batches: Sequence[ProducerBatch], *, ack: SinkAck) -> Sequence[ProduceResponse]:
         """Take batches for partitions that `node` leads; return one response for each, in order.
 
         Several batches may be of one partition; they are in order and must be written in that order. There are at most

@@ -16,7 +16,14 @@ from kstore.producer.sink import ProduceResponse
 from kstore.producer.store import Dependent
 from kstore.staging.area import StagedFile, StagingArea
 from kstore.store.upkeep.dependents import Dependents
-from kstore.types import INTERNAL_TOPICS, NO_OFFSET, Ack, TopicPartition, is_topic_name, parse_partition_directory_name
+from kstore.types import (
+    INTERNAL_TOPICS,
+    NO_OFFSET,
+    SinkAck,
+    TopicPartition,
+    is_topic_name,
+    parse_partition_directory_name,
+)
 
 if TYPE_CHECKING:
     from kstore.producer.batches.batch import ProducerBatch
@@ -97,7 +104,7 @@ class StagingSink:
             self._cluster = self._made_cluster()
         return len(self._partitions[topic])
 
-    def send(self, node: Node, batches: Sequence[ProducerBatch], *, ack: Ack) -> list[ProduceResponse]:
+    def send(self, node: Node, batches: Sequence[ProducerBatch], *, ack: SinkAck) -> list[ProduceResponse]:
         """Append each batch to the file of its partition; see Sink.send."""
         del node, ack
         responses: list[ProduceResponse] = []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import kstore
-from kstore._deprecated import OLD_KEYWORDS, OLD_POSITIONS
+from kstore._deprecated import OLD_KEYWORDS, OLD_POSITIONS, OLD_VALUES
 from tests.making.collecting import over
 
 # What is called for a row of the tables, and the values of its arguments.
@@ -63,3 +63,17 @@ def test_plan_takes_its_old_positions(root: str) -> None:
             log.plan(50, 2, start_offset=2)  # type: ignore[misc]
         with pytest.raises(TypeError, match="positional"):
             log.plan(50, 2, 5, "read_committed")  # type: ignore[misc]
+
+
+def test_old_level_of_an_append_does_what_the_new_one_does(root: str) -> None:
+    assert OLD_VALUES == {"ack": {"buffered": "written"}}
+    with kstore.open_store(root, "a") as store:
+        store.create_topic("levels")
+        log = store.log("levels")
+        with pytest.warns(DeprecationWarning, match="written.*0.2") as caught:
+            assert log.append(kstore.Record(value=b"v"), ack="buffered").base_offset == 0  # type: ignore[arg-type]
+        assert [warning.filename for warning in caught] == [__file__]
+        with pytest.raises(ValueError, match="written, flushed"):
+            log.append(kstore.Record(value=b"v"), ack="soon")  # type: ignore[arg-type]
+    with kstore.open_store(root) as store:
+        assert [record.value for record in store.log("levels").read()] == [b"v"]

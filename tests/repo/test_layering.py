@@ -74,7 +74,7 @@ WINGS = {
         " < formats < conversion, typed"
     ),
     "consumer": "config < consumer, groups",
-    "aio": "producer, consumer",
+    "aio": "futures < producer, consumer",
     "reporting": "statistics, units < walk < collecting < charts < sections < page < report",
     "staging": "area < sink, committed < commit",
     "archive": (

@@ -420,7 +420,7 @@ cdef class RecordAccumulatorCore:
         compression ratio; incomplete: a dict that batches enter themselves into; open_transaction: None if records may
         be appended outside of transactions.
     Attributes: topics: the queues by topic; active: the queues that are not empty; is_closed: whether appends are
-        refused.
+        refused; future_type: the class of the futures of new batches.
     """
 
     cdef readonly dict topics
@@ -431,7 +431,7 @@ cdef class RecordAccumulatorCore:
     cdef readonly OpenTransaction open_transaction
     cdef object append_slowly
     cdef object batch_type
-    cdef object future_type
+    cdef public object future_type
     cdef object result_type
     cdef object estimator
     cdef MemoryRecordsBuilderCore model

@@ -81,33 +81,35 @@ cdef class LoopSender:
         self._batches = {}
 
     def send_nowait(self, topic, value=None, *, key=None, headers=(), partition=None, timestamp_ms=None, on_delivery=None):
-        """Put a record into a batch, and return a future of its metadata; the batch lingers for up to linger_ms.
+        """Put a record into a batch, and return a RecordFuture; the batch lingers for up to linger_ms.
 
         Raises: BufferExhaustedError if that would wait: for memory, after other tasks that wait, or for the partitions
             of a topic to which nothing was sent before; use send() then. What kstore.Producer.send raises.
         """
-        future = None
+        cdef FutureRecordMetadataCore sent = None
         if self._waiting_count == 0:
-            future = self.future_now(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-        if future is None:
+            sent = self.sent_now(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        if sent is None:
             raise BufferExhaustedError("the record would have to wait for memory or for the partitions of its topic")
-        return future
+        # That of a record which is in no batch is a future of another class.
+        return sent if isinstance(sent, self.producer.accumulator.future_type) else self.future_of(sent)
 
     def _sent_now(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
         """Put a record into a batch and return a future of its metadata, None if that would wait."""
-        return self.future_now(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        cdef FutureRecordMetadataCore sent = self.sent_now(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        return None if sent is None else self.future_of(sent)
 
     @cython.final
-    cdef object future_now(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
+    cdef FutureRecordMetadataCore sent_now(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
         if self._new_future is None:
             (<object>self)._begin()
         if not self._may_send:
             return None
         try:
-            sent = self.producer.sent(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+            return <FutureRecordMetadataCore?>self.producer.sent(topic, value, key, headers, partition, timestamp_ms,
+                                                                 on_delivery)
         except self.would_block:
             return None
-        return self.future_of(<FutureRecordMetadataCore?>sent)
 
     def _future_of(self, FutureRecordMetadataCore sent not None):
         """Return a future of the loop with the outcome of a record that was sent."""

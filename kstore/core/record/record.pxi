@@ -812,3 +812,30 @@ def iterate_run(const uint8_t[::1] buffer, *, int64_t position, decompress, int6
     batch.payload = None        # an unset view; accesses with checks raise
     run.buffer, run.position, run.max_batch_bytes = buffer, position, max_batch_bytes
     return run
+
+
+def take_records(records, list into not None, *, int64_t least_offset, Py_ssize_t most_records, int64_t most_bytes):
+    """Append the records of an iterator from least_offset on to a list.
+
+    Ends when the list has most_records, or with the record that brings the bytes taken to most_bytes: those of keys,
+    values and headers.
+    Returns: (the bytes, whether the iterator has ended).
+    Raises: what the iterator raises, with the records before in the list.
+    """
+    cdef Record record
+    cdef int64_t taken_bytes = 0
+    for item in records:
+        record = <Record?>item
+        if record.offset < least_offset:
+            continue
+        into.append(record)
+        taken_bytes += size_of_bytes(record.key) + size_of_bytes(record.value)
+        for key, value in record.headers if record.headers else ():
+            taken_bytes += len(key) + size_of_bytes(value)
+        if len(into) >= most_records or taken_bytes >= most_bytes:
+            return taken_bytes, False
+    return taken_bytes, True
+
+
+cdef inline Py_ssize_t size_of_bytes(object content) except -1:
+    return 0 if content is None else len(content)

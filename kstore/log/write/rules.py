@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, get_args
 
 from kstore._core import AppendSurvey, LeaderAssigner, survey_replicated
+from kstore._deprecated import is_old_value
 from kstore.compression import CompressionType, decompress
 from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import (
@@ -217,7 +218,7 @@ def _as_list(records: object) -> list[Record]:
 
 def check_ack(ack: str) -> None:
     """Raise ValueError for an unknown acknowledgement."""
-    if ack not in _ACKS:
+    if ack not in _ACKS and not is_old_value("ack", ack):
         raise ValueError(f"ack must be one of {', '.join(_ACKS)}, got {ack!r}")
 
 

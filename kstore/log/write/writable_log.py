@@ -251,11 +251,11 @@ class WritableLog(Log):
             compressed); a batch with any offsets; or one Record or several, which become one batch with the topic's
             codec, and several if one would exceed max_message_bytes. The offsets of Records are ignored; one that has
             neither offset nor timestamp gets the current time. The argument is not changed.
-            ack: what has happened when this returns: "written" survives the end of the process, "flushed" a power cut;
-            "buffered" does the same as "written". partition_leader_epoch: None for that of the last append, 0 in a new
-            log; not below it, or -1 for none. guard: see ProducerStateManager.start_verification. expected_end_offset:
-            append only if the log ends there, as another append may have come in between. atomic: do not divide
-            Records into several batches, of which a crash may leave the first ones alone.
+            ack: what has happened when this returns: "written" survives the end of the process, "flushed" a power cut.
+            partition_leader_epoch: None for that of the last append, 0 in a new log; not below it, or -1 for none.
+            guard: see ProducerStateManager.start_verification. expected_end_offset: append only if the log ends there,
+            as another append may have come in between. atomic: do not divide Records into several batches, of which a
+            crash may leave the first ones alone.
         Raises: before anything is written: CorruptRecordError, InvalidRecordError, UnsupportedError;
             UnexpectedAppendOffsetError for another end than expected_end_offset; RecordValidationError and its
             subclasses, RecordTooLargeError, RecordBatchTooLargeError, ProducerStateError; TypeError for a key or value

@@ -18,7 +18,7 @@ from kstore.producer.cluster import Cluster, Node
 from kstore.producer.sending.completion import BatchCompletion, SenderHooks
 from kstore.producer.sink import Sink, answers_of, as_kstore_error, cluster_of
 from kstore.producer.store import is_retriable
-from kstore.types import Ack
+from kstore.types import SinkAck
 from kstore.waiting import Latch
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Sender:
         accumulator: RecordAccumulator,
         sink: Sink,
         *,
-        ack: Ack = "written",
+        ack: SinkAck = "written",
         max_in_flight: int = 5,
         max_request_size: int = 1024 * 1024,
         retries: int = MAX_INT32,
@@ -80,7 +80,7 @@ class Sender:
             raise ValueError(f"max_in_flight must be at least 1, got {max_in_flight}")
         self._accumulator = accumulator
         self._sink = sink
-        self._ack: Ack = ack
+        self._ack: SinkAck = ack
         most = _batches_per_partition(sink) if max_in_flight > 1 else 1
         self._drains_per_run, self._batches_per_drain = (1, most) if most > max_in_flight else (max_in_flight, 1)
         self._max_request_size = max_request_size

@@ -20,7 +20,7 @@ from kstore.producer.batches.sequences import is_sequence_after
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
 from kstore.producer.sink import ProduceResponse
 from kstore.producer.store import AppendInfo, Dependent, ProducerLog, ProducerStore, is_retriable
-from kstore.types import NO_OFFSET, NO_SEQUENCE, Ack, TopicPartition
+from kstore.types import NO_OFFSET, NO_SEQUENCE, Ack, SinkAck, TopicPartition
 
 if TYPE_CHECKING:
     from kstore.producer.batches.batch import ProducerBatch
@@ -66,7 +66,7 @@ class StoreSink:
             self._cluster = partitions, cluster
         return cluster
 
-    def send(self, node: Node, batches: Sequence[ProducerBatch], *, ack: Ack) -> Sequence[ProduceResponse]:
+    def send(self, node: Node, batches: Sequence[ProducerBatch], *, ack: SinkAck) -> Sequence[ProduceResponse]:
         """Append each batch; see Sink.send.
 
         Raises: ValueError if `node` is not this sink's.
@@ -98,7 +98,7 @@ class StoreSink:
         log = self._logs.get(topic_partition)
         return None if log is None else log.append_alone(records, ack=ack)
 
-    def _append(self, batches: Sequence[ProducerBatch], *, ack: Ack) -> list[ProduceResponse]:
+    def _append(self, batches: Sequence[ProducerBatch], *, ack: SinkAck) -> list[ProduceResponse]:
         """Append the batches of each partition together; return one response per batch, in their order."""
         by_partition: dict[TopicPartition, list[int]] = {}
         for index, batch in enumerate(batches):
