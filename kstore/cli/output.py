@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import errno
 import logging
+import re
 import sys
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE, EXIT_WRONG_USE
@@ -48,6 +50,14 @@ WRONG_PATH_ERRNOS = (
 )
 
 
+# What a cell may be divided into.
+_PIECES = re.compile(r"[^ ,]*(?:[ ,]+|$)")
+_LEAST_WRAPPED = 24
+_BAR_WIDTH = 20
+# The longest size and time beside a bar, and the spaces between.
+_BESIDE_A_BAR = 27
+
+
 class Part(NamedTuple):
     """A piece of a line and its Rich style."""
 
@@ -57,12 +67,14 @@ class Part(NamedTuple):
 
 class Column(NamedTuple):
     """Heading of a table column. Number columns are right-aligned. rank: 0 for a column that is always shown; the
-    others are left out on a terminal that is too narrow, the highest rank first.
+    others are left out on a terminal that is too narrow, the highest rank first. wraps: whether cells may have several
+    lines there.
     """
 
     heading: str
     is_number: bool = False
     rank: int = 0
+    wraps: bool = False
 
 
 LOG_COLUMNS = (
@@ -142,35 +154,27 @@ class Output:
             console.print(Text.assemble(*((part.text, part.style) for part in parts)), soft_wrap=True)
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
-        """Write a table of aligned columns that are never truncated. On a terminal its headings are bold, and a line
-        names the columns that were left out for its width.
+        """Write a table of aligned columns that are never truncated. On a terminal its headings are bold, cells of
+        columns that wrap have several lines if need be, and a line names the columns that were left out for its width.
         """
         lines = [[column.heading for column in columns], *rows]
         widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
-        shown = self._fitting(columns, widths)
+        if self.is_terminal:
+            shown, widths = _fitting(columns, lines, widths, room=self._rich().width)
+        else:
+            shown = list(range(len(columns)))
         left_out = [column.heading for i, column in enumerate(columns) if i not in shown]
         columns, widths = [columns[i] for i in shown], [widths[i] for i in shown]
-        lines = [[line[i] for i in shown] for line in lines]
         for number, line in enumerate(lines):
-            cells = [
-                cell.rjust(width) if column.is_number else cell.ljust(width)
-                for cell, width, column in zip(line, widths, columns, strict=True)
-            ]
-            self.styled([Part("  ".join(cells).rstrip(), "" if number else "bold")])
+            wrapped = [_wrapped(line[i], width) for i, width in zip(shown, widths, strict=True)]
+            for pieces in zip_longest(*wrapped, fillvalue=""):
+                cells = [
+                    piece.rjust(width) if column.is_number else piece.ljust(width)
+                    for piece, width, column in zip(pieces, widths, columns, strict=True)
+                ]
+                self.styled([Part("  ".join(cells).rstrip(), "" if number else "bold")])
         if left_out:
             self.styled([Part(f"no room for: {', '.join(left_out)}", "dim")])
-
-    def _fitting(self, columns: Sequence[Column], widths: Sequence[int]) -> list[int]:
-        """Return which columns to show, as indexes."""
-        shown = list(range(len(columns)))
-        if not self.is_terminal:
-            return shown
-        room = self._rich().width
-        for i in sorted(shown, key=lambda i: -columns[i].rank):
-            if columns[i].rank == 0 or sum(widths[i] + 2 for i in shown) - 2 <= room:
-                break
-            shown.remove(i)
-        return shown
 
     def next_block(self) -> None:
         """Let the next line begin a block: on a terminal in the place of all before it, else after an empty line."""
@@ -330,6 +334,44 @@ class _LogLines(logging.Handler):
             self._tell(record.getMessage())
 
 
+def _fitting(
+    columns: Sequence[Column], lines: Sequence[Sequence[str]], widths: Sequence[int], *, room: int
+) -> tuple[list[int], list[int]]:
+    """Return which columns to show, as indexes, and the widths of all columns."""
+    fitted = list(widths)
+    for i, column in enumerate(columns):
+        if column.wraps:
+            longest = max(len(piece) for line in lines for piece in _PIECES.findall(line[i]) or [""])
+            fitted[i] = min(widths[i], max(longest, _LEAST_WRAPPED))
+    shown = list(range(len(columns)))
+    for i in sorted(shown, key=lambda i: -columns[i].rank):
+        if columns[i].rank == 0 or _width_of(shown, fitted) <= room:
+            break
+        shown.remove(i)
+    for i in (i for i in shown if columns[i].wraps):
+        spare = room - _width_of(shown, fitted)
+        fitted[i] = min(widths[i], max(fitted[i] + spare, _LEAST_WRAPPED))
+    return shown, fitted
+
+
+def _width_of(shown: Sequence[int], widths: Sequence[int]) -> int:
+    return sum(widths[i] + 2 for i in shown) - 2
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Return the lines of a cell, which end after a space or a comma, and within words that are longer than a line."""
+    if len(text) <= width:
+        return [text]
+    lines = [""]
+    for piece in _PIECES.findall(text):
+        if lines[-1] and len((lines[-1] + piece).rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
+        while len(lines[-1].rstrip()) > width:
+            lines[-1:] = [lines[-1][:width], lines[-1][width:]]
+    return [line.rstrip() for line in lines]
+
+
 def _bar_of(shown: Progress, total_bytes: int | None, stream: TextIO) -> rich.progress.Progress:
     """Return a bar of one line, which is erased when it stops."""
     from rich.console import Console
@@ -341,19 +383,25 @@ def _bar_of(shown: Progress, total_bytes: int | None, stream: TextIO) -> rich.pr
             shown.update()
             done = shown.done_bytes if total_bytes is None else min(shown.done_bytes, total_bytes)
             for task in self.task_ids:
-                self.update(task, completed=done, description=printable(shown.label))
+                self.update(task, completed=done, description=_shortened(printable(shown.label), room))
             yield from super().get_renderables()
 
     line = Column(no_wrap=True)
     columns = (
         TextColumn("{task.description}", markup=False, table_column=line),
-        BarColumn(table_column=line),
+        BarColumn(_BAR_WIDTH, table_column=line),
         DownloadColumn(table_column=line),
         TimeElapsedColumn(table_column=line),
     )
-    bar = Bar(*columns, console=Console(file=stream), transient=True)
+    console = Console(file=stream)
+    room = console.width - _BAR_WIDTH - _BESIDE_A_BAR
+    bar = Bar(*columns, console=console, transient=True)
     bar.add_task("", total=total_bytes)
     return bar
+
+
+def _shortened(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: max(width - 3, 0)]}..."
 
 
 def next_step(log_path: str | None) -> str:

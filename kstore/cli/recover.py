@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 COLUMNS = (
     *LOG_COLUMNS,
     Column("truncated bytes", is_number=True),
-    Column("deleted segments", is_number=True),
-    Column("rebuilt files", is_number=True),
-    Column("damaged ranges", is_number=True),
+    Column("deleted segments", is_number=True, rank=2),
+    Column("rebuilt files", is_number=True, rank=3),
+    Column("damaged ranges", is_number=True, rank=1),
 )
 # The columns of the damaged ranges: those of `verify`, with what recovery did before the reason.
 RECOVERED_COLUMNS = (
     *DAMAGE_COLUMNS[:-1],
     Column("lost offsets"),
-    Column("outcome"),
+    Column("outcome", wraps=True),
     DAMAGE_COLUMNS[-1],
 )
 COPIES_COLUMNS = (Column("partition"), Column("copies", is_number=True), Column("copied to"))

@@ -50,7 +50,7 @@ DAMAGE_COLUMNS = (
     Column("file"),
     Column("position", is_number=True),
     Column("size", is_number=True),
-    Column("reason"),
+    Column("reason", wraps=True),
 )
 
 LOSS_COLUMNS = (
@@ -58,7 +58,7 @@ LOSS_COLUMNS = (
     Column("offsets"),
     Column("file"),
     Column("certainty"),
-    Column("evidence"),
+    Column("evidence", wraps=True),
 )
 
 

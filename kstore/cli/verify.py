@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     *LOG_COLUMNS,
-    Column("segments", is_number=True),
-    Column("batches", is_number=True),
+    Column("segments", is_number=True, rank=2),
+    Column("batches", is_number=True, rank=1),
     Column("records", is_number=True),
     Column("damaged ranges", is_number=True),
 )

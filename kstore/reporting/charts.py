@@ -33,6 +33,18 @@ _AXIS = {
     "titleFontWeight": "normal",
     "titlePadding": 14,
 }
+# Of an axis, by what a tick begins: 24 hours instead of AM and PM.
+_TIME_FORMATS = {
+    "milliseconds": "%H:%M:%S.%L",
+    "seconds": "%H:%M:%S",
+    "minutes": "%H:%M",
+    "hours": "%H:%M",
+    "date": "%b %d",
+    "week": "%b %d",
+    "month": "%b",
+    "quarter": "%b",
+    "year": "%Y",
+}
 # The m of milli would be read as mega.
 _RATE_LABEL = "format(datum.value, datum.value < 1 ? '~g' : '~s')"
 _CONFIG: Spec = {
@@ -97,7 +109,13 @@ def volume_chart(rates: Rates) -> Callable[[int], Spec]:
                 "field": "from",
                 "type": "temporal",
                 "scale": {"type": "utc"},
-                "axis": {"title": None, "grid": False, "tickCount": width // 120, "labelOverlap": True},
+                "axis": {
+                    "title": None,
+                    "grid": False,
+                    "tickCount": width // 120,
+                    "format": _TIME_FORMATS,
+                    "labelOverlap": True,
+                },
             },
             "x2": {"field": "to"},
             "y": {
@@ -123,7 +141,13 @@ def sizes_chart(bars: Sequence[tuple[str, int]], *, of: str) -> Callable[[int], 
                 "field": "size",
                 "type": "ordinal",
                 "sort": None,
-                "axis": {"title": "bytes, at least", "labelAngle": 0, "labelOverlap": "greedy", "grid": False},
+                "axis": {
+                    "title": "bytes, at least",
+                    "labelAngle": 0,
+                    "labelOverlap": "greedy",
+                    "labelSeparation": 12,
+                    "grid": False,
+                },
             },
             "y": {
                 "field": "count",
@@ -151,7 +175,7 @@ def time_chart(partitions: Sequence[Mapping[str, Any]]) -> Callable[[int], Spec]
     y = {
         "type": "temporal",
         "scale": {"type": "utc", "zero": False, "nice": False},
-        "axis": {"title": None, "tickCount": 3},
+        "axis": {"title": None, "tickCount": 3, "format": _TIME_FORMATS},
     }
 
     def spec(width: int) -> Spec:
@@ -226,7 +250,14 @@ def segment_chart(partitions: Sequence[Mapping[str, Any]]) -> Callable[[int], Sp
             }
             for kind, colour in colours.items()
         ]
-        return {"width": width - label - 20, "height": 30 * len(names), "data": {"values": rects}, "layer": layers}
+        return {
+            "width": width - label - 40,
+            "height": 30 * len(names),
+            # A browser's font may be wider than the one that labels were measured in.
+            "padding": {"left": 25, "top": 5, "right": 5, "bottom": 5},
+            "data": {"values": rects},
+            "layer": layers,
+        }
 
     return spec
 

@@ -15,6 +15,7 @@ from kstore.config import LogConfig
 from kstore.env import DEFAULT_ENV as LOCAL
 from kstore.errors import LogLockedError, StorageError
 from kstore.log.files.names import TOPIC_SETTINGS, find_partition
+from kstore.log.files.root_files import id_text
 from kstore.store.settings.file import read_settings
 from kstore.store.upkeep.moving import move_partition
 from kstore.types import TopicPartition
@@ -138,7 +139,8 @@ def test_a_topic_that_differs_from_another_only_by_dots_and_underscores_is_refus
 def test_partitions_are_added_with_the_id_of_the_topic(kstore, root):
     before = content(root)
     dry = kstore("topics", root, "--alter", "t", "--partitions", 4, "--dry-run", "--json")
-    assert dry.objects() == [{"topic": "t", "action": "add partitions", "partitions": [2, 3], "dry_run": True}]
+    (added,) = dry.objects()
+    assert added == {"topic": "t", "action": "add partitions", "existed": True, "partitions": [2, 3], "dry_run": True}
     assert content(root) == before
     assert kstore("topics", root, "--alter", "t", "--partitions", 4).status == 0
     assert (root / "t-3" / "partition.metadata").read_bytes() == (root / "t-0" / "partition.metadata").read_bytes()
@@ -169,6 +171,31 @@ def test_a_topic_is_left_alone_on_a_condition(kstore, root, arguments, said, dry
     run = kstore(arguments[0], root, *arguments[1:], *dry)
     assert (run.status, run.out, content(root)) == (0, "", before)
     assert said in run.err
+
+
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]], ids=["", "dry"])
+def test_a_topic_that_is_left_alone_has_the_json_object_of_one_that_is_not(kstore, root, dry):
+    def printed(*arguments):
+        (found,) = kstore(*arguments, *dry, "--json").objects()
+        return found
+
+    common = {"topic": "t", "existed": True, "dry_run": bool(dry)}
+    created = printed("topics", root, "--create", "t", "--if-not-exists", "--partitions", 9)
+    assert created == {
+        **common,
+        "action": "create",
+        "id": id_text(ID),
+        "partitions": [0, 1],
+        "settings": {"segment.bytes": "200", "retention.ms": "7", "cleanup.policy": "delete"},
+    }
+    assert created.keys() == printed("topics", root, "--create", "new").keys()
+    none = {**common, "topic": "none", "existed": False, "partitions": []}
+    altered = printed("topics", root, "--alter", "none", "--partitions", 4, "--if-exists")
+    assert altered == {**none, "action": "add partitions"}
+    assert altered.keys() == printed("topics", root, "--alter", "t", "--partitions", 4).keys()
+    deleted = printed("delete-topic", root, "--topic", "none", "--if-exists")
+    assert deleted == {**none, "action": "delete", "id": None, "size_in_bytes": 0}
+    assert deleted.keys() == printed("delete-topic", root, "--topic", "t").keys()
 
 
 def test_a_condition_that_holds_changes_nothing_of_the_command(kstore, root):

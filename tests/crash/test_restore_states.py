@@ -51,13 +51,20 @@ def cut_runs(source: Path) -> Iterator[SimulatedDisk]:
 
 def check_held(disk: SimulatedDisk, source: Path) -> None:
     for partition in range(PARTITIONS):
-        name = f"{TOPIC}-{partition}"
-        with open_log(source / name) as log, open_log(f"{TARGET}/{name}", env=disk) as copy:
-            assert list(copy.read()) == [record for record in log.read() if record.offset < END]
-            whole = [bytes(batch) for batch in log.batches() if batch.last_offset < END]
-            assert [bytes(batch) for batch in copy.batches()][: len(whole)] == whole
-            assert copy.log_end_offset == END
+        check_partition(disk, source, f"{TOPIC}-{partition}")
     assert verify(TARGET, env=disk).damage == ()
+
+
+def check_partition(disk: SimulatedDisk, source: Path, name: str) -> None:
+    with open_log(source / name) as log, open_log(f"{TARGET}/{name}", env=disk) as copy:
+        assert list(copy.read()) == [record for record in log.read() if record.offset < END]
+        whole = [bytes(batch) for batch in log.batches() if batch.last_offset < END]
+        assert [bytes(batch) for batch in copy.batches()][: len(whole)] == whole
+        assert copy.log_end_offset == END
+
+
+def has_batches(disk: SimulatedDisk, directory: str) -> bool:
+    return any(content.strip(b"\0") for path, content in disk.state(directory).items() if path.endswith(".log"))
 
 
 def check_after_cuts(disk: SimulatedDisk, source: Path) -> None:
@@ -80,6 +87,21 @@ def test_what_a_restore_has_ended_is_durable(source: Path) -> None:
     disk = new_disk()
     restore_to(disk, source)
     check_after_cuts(disk, source)
+
+
+def test_a_partition_is_durable_before_the_next_is_written(source: Path) -> None:
+    disk, seen = new_disk(), set()
+
+    def look(_done: int, _total: int) -> None:
+        names = [f"{TOPIC}-{partition}" for partition in range(PARTITIONS)]
+        begun = [name for name in names if has_batches(disk, f"{TARGET}/{name}")]
+        for name in begun[:-1]:
+            seen.add(name)
+            for seed in range(4):
+                check_partition(disk.after_cut(random.Random(seed)), source, name)
+
+    restore(source, TARGET, end_offset=END, target_env=disk, progress=look)
+    assert len(seen) == PARTITIONS - 1
 
 
 @pytest.mark.parametrize("disk_class", [DiskThatForgetsFiles, DiskThatForgetsNames])

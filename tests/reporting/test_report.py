@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,9 +16,10 @@ import kstore
 from kstore import LogConfig, Producer, Record, open_log, open_store
 from kstore.record import with_records
 from kstore.reporting import report as module
-from kstore.reporting.charts import rates_of, time_chart, volume_chart
+from kstore.reporting.charts import figure_of, rates_of, time_chart, volume_chart
 from kstore.reporting.page import MOST_ROWS
 from kstore.reporting.sections import Section, sections_of
+from kstore.reporting.statistics import Rates
 from kstore.reporting.units import number_text, size_text, span_text, time_text
 from tests.cli.runner import runner
 from tests.making.batches import batch, flip_bit, write_root
@@ -231,6 +233,24 @@ def test_page_follows_the_theme_and_prints(root: Path) -> None:
     assert "prefers-color-scheme: dark" in page
     assert "@media print" in page
     assert "var(--mark)" in page
+
+
+def test_on_paper_the_first_rows_give_way_to_all_of_them(tmp_path: Path) -> None:
+    write_root(tmp_path, {f"t{number:02d}-0": [[batch(0)]] for number in range(25)})
+    page = kstore.report(tmp_path).html
+    assert ".part:has(+ details[open]) { display: none; }" in page
+    parts = re.findall(r'<div class="scroll part".*?</table>\n</div>\s*<(\w+)', page, re.DOTALL)
+    assert set(parts) == {"details"}
+    assert len(parts) == page.count(": the first 20 of 25")
+
+
+def test_times_of_charts_have_24_hours() -> None:
+    rates = Rates()
+    for hour in range(20):
+        rates.add(hour * 3_600_000, records=1, size_in_bytes=1)
+    drawn = figure_of("", volume_chart(rates)).wide
+    assert {"03:00", "15:00"} <= set(re.findall(r">(\d\d:\d\d)<", drawn))
+    assert not re.search(r"[AP]M<", drawn)
 
 
 def test_times_of_the_page_stay_on_one_line(root: Path) -> None:

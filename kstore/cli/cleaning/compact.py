@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     *LOG_COLUMNS,
-    Column("clean to", is_number=True),
-    Column("records read", is_number=True),
-    Column("records kept", is_number=True),
+    Column("clean to", is_number=True, rank=1),
+    Column("records read", is_number=True, rank=3),
+    Column("records kept", is_number=True, rank=2),
     Column("bytes before", is_number=True),
     Column("bytes after", is_number=True),
 )

@@ -31,7 +31,7 @@ COLUMNS = (
     Column("segment", is_number=True),
     Column("end offset", is_number=True),
     Column("bytes", is_number=True),
-    Column("reason"),
+    Column("reason", wraps=True),
 )
 LIMITS = frozenset({"retention_ms", "retention_bytes"})
 

@@ -32,7 +32,7 @@ RESET_COLUMNS = (
     Column("partition", is_number=True),
     Column("committed", is_number=True),
     Column("new offset", is_number=True),
-    Column("note"),
+    Column("note", wraps=True),
 )
 DELETED_COLUMNS = (
     Column("group"),

@@ -32,9 +32,9 @@ COLUMNS = (
     Column("offset", is_number=True),
     Column("log end", is_number=True),
     Column("lag", is_number=True),
-    Column("committed"),
-    Column("member"),
-    Column("host"),
+    Column("committed", rank=2),
+    Column("member", rank=1),
+    Column("host", rank=3),
 )
 LIST_COLUMNS = (
     Column("group"),

@@ -27,8 +27,8 @@ COLUMNS = (
     Column("partition", is_number=True),
     Column("producer", is_number=True),
     Column("epoch", is_number=True),
-    Column("coordinator epoch", is_number=True),
-    Column("last sequence", is_number=True),
+    Column("coordinator epoch", is_number=True, rank=2),
+    Column("last sequence", is_number=True, rank=1),
     Column("last timestamp"),
     Column("open from", is_number=True),
 )

@@ -26,9 +26,9 @@ COLUMNS = (
     Column("id", is_number=True),
     Column("type"),
     Column("compatibility"),
-    Column("deleted"),
-    Column("references"),
-    Column("guid"),
+    Column("deleted", rank=1),
+    Column("references", rank=2),
+    Column("guid", rank=3),
 )
 LATEST = "latest"
 _KEPT_SPACE = "\n\t"

@@ -30,20 +30,20 @@ COUNTED_KEYS = 10_000
 COLUMNS = (
     Column("topic"),
     Column("partition", is_number=True),
-    Column("segments", is_number=True),
+    Column("segments", is_number=True, rank=3),
     Column("bytes", is_number=True),
-    Column("batches", is_number=True),
+    Column("batches", is_number=True, rank=4),
     Column("records", is_number=True),
-    Column("records/s", is_number=True),
-    Column("bytes/s", is_number=True),
-    Column("codecs"),
-    Column("keys", is_number=True),
-    Column("compaction saves", is_number=True),
+    Column("records/s", is_number=True, rank=5),
+    Column("bytes/s", is_number=True, rank=6),
+    Column("codecs", wraps=True),
+    Column("keys", is_number=True, rank=1),
+    Column("compaction saves", is_number=True, rank=2),
 )
 KEY_COLUMNS = (
     Column("topic"),
     Column("partition", is_number=True),
-    Column("key"),
+    Column("key", wraps=True),
     Column("records", is_number=True),
     Column("bytes", is_number=True),
 )

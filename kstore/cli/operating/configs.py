@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from kstore.cli.output import Output
 
-COLUMNS = (Column("topic"), Column("name"), Column("value"), Column("said by"))
+COLUMNS = (Column("topic"), Column("name"), Column("value", wraps=True), Column("said by", rank=1))
 _IGNORED = (
     "brokers ignore kstore-topic-settings: a setting there holds for kstore alone, and theirs are set by kafka-configs"
 )

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 COLUMNS = (
     Column("topic"),
     Column("partition", is_number=True),
-    Column("log start before", is_number=True),
+    Column("log start before", is_number=True, rank=1),
     Column("log start", is_number=True),
     Column("log end", is_number=True),
     Column("segments removed", is_number=True),

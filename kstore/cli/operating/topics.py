@@ -28,10 +28,17 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from kstore.cli.output import Output
+    from kstore.env import Env
     from kstore.store.settings.cluster import ClusterTopic
     from kstore.store.store import Store
 
-COLUMNS = (Column("topic"), Column("id"), Column("partitions", is_number=True), Column("cluster"), Column("settings"))
+COLUMNS = (
+    Column("topic"),
+    Column("id", rank=2),
+    Column("partitions", is_number=True),
+    Column("cluster", rank=1),
+    Column("settings", wraps=True),
+)
 # What `--sort` sorts by.
 SORT_KEYS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "name": lambda topic: topic["topic"],
@@ -91,6 +98,13 @@ def change(directory: str, wanted: TopicChange, out: Output, *, is_json: bool) -
     root, env = find_root(directory)
     if wanted.is_conditional and _has(root, wanted.name) == wanted.is_new:
         out.notice(f"topic {wanted.name} is {'already' if wanted.is_new else 'not'} in {shown_path(root)}")
+        if is_json:
+            unchanged = (
+                _there(root, env, wanted.name)
+                if wanted.is_new
+                else _result(wanted.name, "add partitions", existed=False)
+            )
+            out.line(JSON_TEXT({**unchanged, "dry_run": wanted.is_dry}))
         return EXIT_FINE
     check_owner(root, env, out, consequence=_STRAY, is_forced=wanted.is_forced)
     settings = parse_settings(wanted.settings)
@@ -105,6 +119,9 @@ def delete(directory: str, wanted: TopicDeletion, out: Output, *, is_json: bool)
     root, env = find_root(directory)
     if wanted.is_conditional and not _has(root, name):
         out.notice(f"topic {name} is not in {shown_path(root)}")
+        if is_json:
+            unchanged = _result(name, "delete", existed=False, id=None, size_in_bytes=0)
+            out.line(JSON_TEXT({**unchanged, "dry_run": wanted.is_dry}))
         return EXIT_FINE
     check_owner(root, env, out, consequence=_COMES_BACK, is_forced=wanted.is_forced)
     with open_store(root) as store:
@@ -115,13 +132,7 @@ def delete(directory: str, wanted: TopicDeletion, out: Output, *, is_json: bool)
     if not wanted.is_dry:
         with open_store(root, "a") as writable:
             writable.delete_topic(name)
-    result = {
-        "topic": name,
-        "action": "delete",
-        "id": None if topic_id is None else id_text(topic_id),
-        "partitions": numbers,
-        "size_in_bytes": size,
-    }
+    result = _result(name, "delete", numbers, existed=True, id=_id_text(topic_id), size_in_bytes=size)
     _report(result, wanted.is_dry, out, is_json=is_json)
     return EXIT_FINE
 
@@ -162,6 +173,23 @@ def check_exists(store: Store, topic: str) -> str:
     raise WrongUseError(f"no topic {topic} in {shown_path(store.root)}{did_you_mean([topic], topics)}")
 
 
+def _result(topic: str, action: str, partitions: Iterable[int] = (), *, existed: bool, **fields: Any) -> dict[str, Any]:
+    return {"topic": topic, "action": action, "existed": existed, "partitions": list(partitions), **fields}
+
+
+def _id_text(topic_id: UUID | None) -> str | None:
+    return None if topic_id is None else id_text(topic_id)
+
+
+def _there(root: str, env: Env, name: str) -> dict[str, Any]:
+    """Return what would have been created, as it is."""
+    with open_store(root) as store:
+        numbers = [partition for topic, partition in store.partitions if topic == name]
+        topic_id = store.topic_id(name)
+    settings = _named(KnownSettings(root, env).of(name).settings)
+    return _result(name, "create", numbers, existed=True, id=_id_text(topic_id), settings=settings)
+
+
 def _has(root: str, topic: str) -> bool:
     with open_store(root) as store:
         return topic in topics_of(store)
@@ -181,13 +209,8 @@ def _create(root: str, wanted: TopicChange, settings: Mapping[str, Any]) -> dict
         raise WrongUseError(str(error)) from error
     except (TypeError, ValueError) as error:
         raise in_kafkas_names(error) from error
-    return {
-        "topic": wanted.name,
-        "action": "create",
-        "id": None if topic_id is None else id_text(topic_id),
-        "partitions": list(range(count)),
-        "settings": _named(settings),
-    }
+    created = range(count)
+    return _result(wanted.name, "create", created, existed=False, id=_id_text(topic_id), settings=_named(settings))
 
 
 def _check_new(root: str, name: str, settings: Mapping[str, Any]) -> None:
@@ -211,7 +234,7 @@ def _grow(root: str, wanted: TopicChange) -> dict[str, Any]:
         with open_store(root, "a") as writable:
             writable.create_partitions(wanted.name, wanted.partitions)
     added = [number for number in range(wanted.partitions) if number not in numbers]
-    return {"topic": wanted.name, "action": "add partitions", "partitions": added}
+    return _result(wanted.name, "add partitions", added, existed=True)
 
 
 def _report(result: Mapping[str, Any], is_dry: bool, out: Output, *, is_json: bool) -> None:
@@ -230,7 +253,7 @@ def _described(
     topic_id, found = store.topic_id(topic), known.of(topic)
     return {
         "topic": topic,
-        "id": None if topic_id is None else id_text(topic_id),
+        "id": _id_text(topic_id),
         "partitions": [partition for name, partition in store.partitions if name == topic],
         "cluster": _in_cluster(topic, topic_id, cluster),
         "settings": {**known.texts_of_cluster(topic), **_named(found.settings)},

@@ -1,0 +1,133 @@
+"""Goal: on a terminal of 80 columns no table is wider, and no word or number of it is divided.
+Method: each command that prints a table, on a root that a broker wrote, at 80 and at 1,000 columns: each word of the
+one is a word of the other."""
+
+from __future__ import annotations
+
+import re
+import sys
+from io import StringIO
+
+import pytest
+
+from kstore.cli.output import Column, Output, Progress
+from tests.cli.runner import Runner, runner
+from tests.golden.sets import unpack
+
+COMMANDS = {
+    "ls": ["ls"],
+    "ls --topics": ["ls", "--topics"],
+    "ls --human": ["ls", "--human"],
+    "stat": ["stat"],
+    "verify": ["verify"],
+    "offsets": ["offsets", "--time", "latest"],
+    "groups": ["groups"],
+    "groups --list": ["groups", "--list"],
+    "transactions": ["transactions"],
+    "transactions --producers": ["transactions", "--producers"],
+    "transactions --ids": ["transactions", "--ids"],
+    "transactions --abort": ["transactions", "--transactional-id", "open-1-ms1", "--abort", "--dry-run"],
+    "topics": ["topics"],
+    "configs": ["configs"],
+    "configs --all": ["configs", "--topic", "txn", "--all"],
+    "metadata": ["metadata"],
+    "recover": ["recover", "--dry-run"],
+    "compact": ["compact", "--dry-run"],
+    "delete-records": ["delete-records", "--topic", "txn", "--partition", "0", "--before", "300", "--dry-run"],
+}
+STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+NEWS = re.compile(r"no room for: .*\n")
+
+
+@pytest.fixture
+def kstore(monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]) -> Runner:
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(type(sys.stdout), "isatty", lambda stream: stream is sys.stdout, raising=False)
+    return runner(monkeypatch, capsysbinary)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_table_fits_into_80_columns(name: str, kstore: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = unpack("main-4.4.0", "trees") / "data"
+    first, *options = COMMANDS[name]
+    shown = {}
+    for columns in (80, 1000):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        shown[columns] = STYLES.sub("", kstore(first, root, *options).out)
+    narrow = NEWS.sub("", shown[80])
+    assert narrow.count("\n") > 1
+    assert [line for line in narrow.splitlines() if len(line) > 80] == []
+    assert set(re.split(r"[\s,]+", narrow)) - set(re.split(r"[\s,]+", shown[1000])) <= set(pieces_of_long(shown[1000]))
+
+
+def pieces_of_long(text: str) -> list[str]:
+    """Words of more than 24 characters may be divided: return all of their parts."""
+    long = [word for word in re.split(r"[\s,]+", text) if len(word) > 24]
+    return [word[a:b] for word in long for a in range(len(word)) for b in range(a + 1, len(word) + 1)]
+
+
+class Terminal(StringIO):
+    """A text stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+    @property
+    def buffer(self) -> Terminal:  # type: ignore[override]
+        return self
+
+    def write(self, text: str | bytes) -> int:  # type: ignore[override]
+        return super().write(text.decode() if isinstance(text, bytes) else text)
+
+
+def table(columns: list[Column], rows: list[list[str]], monkeypatch: pytest.MonkeyPatch, *, width: int) -> list[str]:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    out = Output(stdout=stream, stderr=StringIO())
+    out.table(columns, rows)
+    out.flush()
+    return STYLES.sub("", stream.getvalue()).splitlines()
+
+
+def test_cells_of_a_column_that_wraps_end_after_commas_and_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = [Column("topic"), Column("n", is_number=True), Column("settings", wraps=True)]
+    rows = [["orders", "12", "retention.ms=-1,cleanup.policy=compact,a=1"], ["b", "3", "a=1"]]
+    assert table(columns, rows, monkeypatch, width=40) == [
+        "topic    n  settings",
+        "orders  12  retention.ms=-1,",
+        "            cleanup.policy=compact,a=1",
+        "b        3  a=1",
+    ]
+    assert len(table(columns, rows, monkeypatch, width=60)) == 3
+
+
+def test_a_word_longer_than_a_line_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    word = "".join(chr(ord("a") + number % 26) for number in range(100))
+    lines = table([Column("key", wraps=True), Column("n", is_number=True)], [[word, "1"]], monkeypatch, width=50)
+    assert max(map(len, lines)) == 50
+    assert "".join(line.split()[0] for line in lines[1:]) == word
+    assert [line for line in lines if line.endswith(" 1")] == lines[1:2]
+
+
+def test_columns_are_left_out_by_rank_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = [Column("a"), Column("b", rank=1), Column("c", rank=2)]
+    assert table(columns, [["1" * 10, "2" * 10, "3" * 10]], monkeypatch, width=24) == [
+        "a           b",
+        "1111111111  2222222222",
+        "no room for: c",
+    ]
+
+
+def test_the_numbers_of_a_bar_are_whole_beside_a_long_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    out = Output(stdout=StringIO(), stderr=stream)
+    with out.progress(Progress(label="x" * 249), total_bytes=lambda: 1_234_500_000):
+        pass
+    shown = STYLES.sub("", stream.getvalue())
+    assert "0.0/1.2 GB 0:00:00" in shown
+    assert max(map(len, re.split(r"[\r\n]", shown))) <= 80
