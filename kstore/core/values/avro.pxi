@@ -16,7 +16,8 @@ cdef enum:
     NO_APICURIO_ID = 0xC0       # bits of its first byte; from 1 << 62 on, ids are the numbers of headers
     LIMBS = 4                   # of 64 bits, in the widest decimal
 
-# What a field that nobody wants takes in a value. A union of it and null has a bit for the number of the null.
+# What a field that nobody wants takes in a value. A union of it and null has a bit for the number of the null. The size
+# with it is that of SKIP_FIXED; of another, that of the fields of a fixed size that follow.
 cdef enum SkipKind:
     SKIP_FIXED
     SKIP_NUMBER
@@ -353,7 +354,12 @@ cdef ValueFault read_record(ValueRun* r, const AvroStep* s, int depth) noexcept 
             fault = read_branch(r, &inner)
             if fault != VALUE_SOUND:
                 return fault
-        fault = read_plain(r, inner) if inner.kind < STEP_INT_AS_LONG else read_other(r, inner, depth)
+        if inner.kind < STEP_INT_AS_LONG:
+            fault = read_plain(r, inner)
+        elif inner.kind == STEP_SKIP:
+            fault = skip_fields(r, inner)
+        else:
+            fault = read_other(r, inner, depth)
         if fault != VALUE_SOUND:
             return fault
     return end_struct(r, s.column)
@@ -413,83 +419,88 @@ cdef ValueFault read_promoted(ValueRun* r, const AvroStep* s) noexcept nogil:
     return put_double(r, s.column, <double>wide)
 
 
-# Moves past a number, of which it needs not know the value.
-cdef inline ValueFault skip_number(ValueRun* r, const uint8_t** at) noexcept nogil:
-    cdef const uint8_t* p = at[0]
-    cdef int64_t size
-    cdef uint64_t word = 0
-    cdef ValueFault fault
-    if p < r.end and p[0] < 0x80:
-        at[0] = p + 1
-        return VALUE_SOUND
-    size = varint_bytes(p, r.readable_end, &word)
-    if 0 < size <= r.end - p:
-        at[0] = p + size
-        return VALUE_SOUND
-    r.at = p
-    fault = read_wide_number(r, &size)
-    at[0] = r.at
-    return fault
+# Moves past a size, and what has it.
+cdef inline ValueFault skip_sized(ValueRun* r) noexcept nogil:
+    cdef const uint8_t* p = NULL
+    cdef int64_t size = 0
+    return take_sized_from_value(r, &p, &size)
 
 
-cdef inline ValueFault skip_sized(ValueRun* r, const uint8_t** at) noexcept nogil:
-    cdef const uint8_t* p = at[0]
-    cdef int64_t size
-    cdef ValueFault fault
-    if p < r.end and p[0] < 0x80:
-        size = unzigzag64(p[0])
-        p += 1
-    else:
-        r.at = p
-        fault = read_wide_number(r, &size)
+# Passes over one field, and what fields of a fixed size follow it. Checks everything: this is what says what is wrong.
+cdef ValueFault skip_field(ValueRun* r, int32_t kind, int64_t size) noexcept nogil:
+    cdef const uint8_t* p = NULL
+    cdef int64_t number = 0
+    cdef bint is_there = True
+    cdef ValueFault fault = VALUE_SOUND
+    if kind >= SKIP_IF_SECOND:
+        fault = read_avro_long(r, &number)
         if fault != VALUE_SOUND:
             return fault
-        p = r.at
-    if size < 0:
-        return VALUE_BAD_SIZE
-    if size > r.end - p:
-        return VALUE_TRUNCATED
-    at[0] = p + size
-    return VALUE_SOUND
+        if not 0 <= number <= 1:
+            return VALUE_BAD_BRANCH
+        is_there = (number == 0) == (kind & SKIP_IF_FIRST != 0)
+        kind &= SKIP_IF_SECOND - 1
+    if kind == SKIP_FIXED:
+        return take_from_value(r, size, &p) if is_there else VALUE_SOUND
+    if is_there:
+        fault = read_avro_long(r, &number) if kind == SKIP_NUMBER else skip_sized(r)
+    return take_from_value(r, size, &p) if fault == VALUE_SOUND else fault
 
 
-# Passes over fields of a record that nobody wants.
+# Returns: the bytes of a number, more than MAX_VARLONG_SIZE if it is none. Requires: so many bytes. A branch for each
+# byte: where sizes repeat, the processor goes on with the next field before it knows them, which arithmetic prevents.
+cdef inline int64_t number_bytes(const uint8_t* p) noexcept nogil:
+    cdef int64_t size = 1
+    while p[size - 1] >= 0x80:
+        size += 1
+        if size > MAX_VARLONG_SIZE:
+            break
+    return size
+
+
+# Passes over fields of a record that nobody wants. What is not plain, or not sound, skip_field passes over.
 cdef ValueFault skip_fields(ValueRun* r, const AvroStep* s) noexcept nogil:
     cdef const int32_t* fields = r.references + s.first
     cdef const int32_t* last = fields + 2 * s.count
     cdef const uint8_t* at = r.at
     cdef const uint8_t* end = r.end
-    cdef int64_t branch = 0
+    cdef const uint8_t* readable_end = r.readable_end
+    cdef const uint8_t* p
+    cdef int64_t size
     cdef int32_t kind
-    cdef ValueFault fault = VALUE_SOUND
-    while fields < last and fault == VALUE_SOUND:
+    cdef bint is_plain
+    cdef ValueFault fault
+    while fields < last:
         kind = fields[0]
-        if kind >= SKIP_IF_SECOND:
-            if at < end and at[0] < 0x80:
-                branch = unzigzag64(at[0])
-                at += 1
+        size = fields[1]
+        p = at
+        is_plain = readable_end - at > MAX_VARLONG_SIZE
+        if kind >= SKIP_IF_SECOND and is_plain:
+            p += 1
+            if at[0] == (0 if kind & SKIP_IF_SECOND else 2):
+                size = 0 if kind & (SKIP_IF_SECOND - 1) == SKIP_FIXED else size
+                kind = SKIP_FIXED
             else:
-                r.at = at
-                fault = read_wide_number(r, &branch)
-                at = r.at
-            if fault != VALUE_SOUND or not 0 <= branch <= 1:
-                fault = VALUE_BAD_BRANCH if fault == VALUE_SOUND else fault
-                break
-            if (branch == 0) == (kind & SKIP_IF_SECOND != 0):
-                fields += 2
-                continue
-            kind &= SKIP_IF_SECOND - 1
-        if kind == SKIP_NUMBER:
-            fault = skip_number(r, &at)
-        elif kind == SKIP_SIZED:
-            fault = skip_sized(r, &at)
-        elif fields[1] <= end - at:
-            at += fields[1]
+                is_plain = at[0] == (2 if kind & SKIP_IF_SECOND else 0)
+                kind &= SKIP_IF_SECOND - 1
+        if is_plain:
+            if kind == SKIP_NUMBER:
+                size += number_bytes(p)
+                is_plain = size - fields[1] <= MAX_VARLONG_SIZE
+            elif kind == SKIP_SIZED:
+                size += 1 + (p[0] >> 1)
+                is_plain = p[0] & 0x81 == 0
+        if is_plain and size <= end - p:
+            at = p + size
         else:
-            fault = VALUE_TRUNCATED
+            r.at = at
+            fault = skip_field(r, fields[0], fields[1])
+            if fault != VALUE_SOUND:
+                return fault
+            at = r.at
         fields += 2
     r.at = at
-    return fault
+    return VALUE_SOUND
 
 
 # Reads a time of day, in milliseconds or microseconds.

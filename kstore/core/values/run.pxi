@@ -40,7 +40,7 @@ cdef enum AvroStepKind:
 # What a step needs besides its kind: `first` and `count` are a part of the program's references, which are numbers of
 # steps (fields of a record in the writer's order, branches of a union, the item of an array, the value of a map, the
 # value of a default), or for an enum positions of texts in the constants, -1 for a symbol that the reader does not have,
-# each followed by its size, or for a skip a SkipKind and a size for each field that is passed over.
+# each followed by its size, or for a skip a SkipKind and the size with it for each field that is passed over.
 # `size` is the size of a fixed, the least size of an item, the number of a member among the children of its struct.
 # constant, constant_size: an encoded default; the 32 bytes of 10^precision; the sizes of an enum's texts follow them.
 cdef struct AvroStep:

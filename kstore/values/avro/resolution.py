@@ -48,6 +48,7 @@ _PROMOTIONS = {
 _MOST_STEPS = 1 << 18
 _MOST_REFERENCES = 1 << 22
 _MOST_CONSTANTS = 1 << 26
+_MOST_SKIPPED = (1 << 31) - 1
 # What a reason says at most; each bad value has one.
 _MOST_PROBLEMS = 5
 _MOST_PHRASE = 300
@@ -241,7 +242,8 @@ class Resolution:
         for each in (*fields, None):
             skip = None if each is None or isinstance(each, int) else _plain_skip(each)
             if skip is not None:
-                plain += skip
+                for field in skip:
+                    _add_skip(plain, field)
                 continue
             if plain:
                 steps.append(self._step("skip", None, list(chain.from_iterable(plain)), count=len(plain)))
@@ -310,6 +312,20 @@ def _plain_skip(writer: AvroType) -> list[tuple[int, int]] | None:
         case UnionType(branches=(other, Primitive(name="null"))):
             return _optional_skip(other, "if first")
     return None
+
+
+def _add_skip(skips: list[tuple[int, int]], field: tuple[int, int]) -> None:
+    """Add a field to those that are passed over; one of a fixed size becomes a part of the field before it."""
+    fixed = AVRO_SKIPS["fixed"]
+    kind, size = field
+    if kind == fixed and skips:
+        before, more = skips[-1]
+        is_optional = before >= AVRO_SKIPS["if second"]
+        is_fixed = before % AVRO_SKIPS["if second"] == fixed
+        if not (is_optional and is_fixed) and more + size <= _MOST_SKIPPED:
+            skips[-1] = before, more + size
+            return
+    skips.append(field)
 
 
 def _optional_skip(branch: AvroType, when: str) -> list[tuple[int, int]] | None:
