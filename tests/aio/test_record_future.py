@@ -16,7 +16,7 @@ from kstore import aio
 from kstore.aio.futures import RecordFuture
 from kstore.errors import KStoreError, RecordTooLargeError
 
-PATIENCE_S = 60
+PATIENCE_S = 20
 HOUR_MS = 3_600_000
 
 

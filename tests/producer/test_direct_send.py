@@ -354,6 +354,7 @@ def test_wait_in_a_callback_without_a_timeout_is_refused(store: WritableStore) -
     assert len(list(store.log("t", 1).read())) == 1
 
 
+@pytest.mark.timeout(30)
 def test_calls_in_a_handler_that_interrupted_the_sending_thread_are_refused(
     producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
