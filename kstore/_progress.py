@@ -40,7 +40,7 @@ class ProgressBar:
     @property
     def is_wanted(self) -> bool:
         """Whether anybody is told."""
-        return not self._tqdm is self._tell is None
+        return self._tqdm is not None or self._tell is not None
 
     def begin(self, total_bytes: int) -> None:
         """Start at 0 of a number of bytes; a bar that was begun before is full."""

@@ -446,6 +446,9 @@ class Log(Closing):
         segments = reads.segments_from(offset)
         if segments and offset < segments[0].base_offset:
             raise reads.below_segments(offset, first_base_offset=segments[0].base_offset)
+        # After the segments were listed: what is appended meanwhile is not in them.
+        if limit is not None and limit >= self.log_end_offset:
+            limit = None
         for segment in segments:
             first = segment.translate_offset(offset)
             if first is not None:
