@@ -42,11 +42,14 @@ def parsed(line: str) -> None:
     command = COMMANDS[name]
     context = command.context_class(command)
     try:
-        _, left, _ = command.make_parser(context).parse_args(words)
+        _, left, given = command.make_parser(context).parse_args(list(words))
     except Exception as error:  # Typer's own click has no public name.
         raise NotTaken(f"{type(error).__name__}: {error}") from error
     if left:
         raise NotTaken(f"left: {left}")
+    missing = [one.name for one in command.params if one.required and one not in given]
+    if words and missing:
+        raise NotTaken(f"missing: {missing}")
 
 
 @over("line", lines())
@@ -54,7 +57,9 @@ def test_each_command_line_of_the_page_is_taken(line: str) -> None:
     parsed(line)
 
 
-@pytest.mark.parametrize("line", ["kstore nothing DIR", "kstore cat DIR --nothing", "kstore delete-topic DIR T"])
+@pytest.mark.parametrize(
+    "line", ["kstore nothing DIR", "kstore cat DIR --nothing", "kstore delete-topic DIR T", "kstore offsets DIR"]
+)
 def test_a_line_that_is_not_taken_is_found(line: str) -> None:
     with pytest.raises(NotTaken):
         parsed(line)
