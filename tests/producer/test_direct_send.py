@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import kstore
-from kstore._core import Bell
+from kstore._core import Bell, DirectSend
 from kstore.errors import KStoreError, ProducerClosedError, StorageError
 from kstore.log import WritableLog
 from kstore.producer import Producer
@@ -401,6 +401,46 @@ def test_senders_thread_comes_before_a_thread_that_sends_again_and_again(
             assert waiting.result(PATIENCE_S).offset == 1
         assert sending.result(PATIENCE_S).offset == 1
     assert len(stop.threads) == 1
+
+
+def test_turn_that_the_senders_thread_waits_for_is_not_taken(store: WritableStore) -> None:
+    parts = Parts(store)
+    future = parts.append(b"1")
+    tried: list[bool] = []
+
+    class Lock:
+        """Has a waiter try to send just as the Sender's thread waits for the turn."""
+
+        def acquire(self, blocking: bool = True) -> bool:
+            if blocking:
+                direct.send(parts.accumulator.queue_of(T0), future.produce_result)
+            else:
+                tried.append(blocking)
+            return blocking
+
+        def release(self) -> None:
+            pass
+
+    direct = DirectSend(
+        Lock(),
+        wake_sender=lambda: None,
+        sequences_of=lambda _: None,
+        append=lambda *_: None,
+        incomplete={},
+        state=object(),
+        delivery_timeout_ms=1000,
+    )
+    with direct:
+        assert direct.is_held_here
+    assert not tried
+
+
+def test_sequences_go_on_after_those_of_waiters(store: WritableStore) -> None:
+    parts = Parts(store)
+    assert parts.manager is not None
+    assert parts.send_now(parts.append_batch(b"1", b"2")[0])
+    sequences = parts.manager.sequences_of(T0)
+    assert (sequences.last_acked_sequence, sequences.next_sequence, sequences.in_flight) == (2, 3, [])
 
 
 @pytest.mark.parametrize("timeout", [None, 0])
