@@ -25,6 +25,7 @@ from tests.making.in_memory import IN_MEMORY
 from tests.making.installing import write_translator
 from tests.making.record_files import DATA
 from tests.making.source_tree import copy_sources
+from tests.making.spark_home import spark_home
 
 # a busy machine is no defect
 UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
@@ -54,6 +55,9 @@ sys.dont_write_bytecode = False
 # Tests run many short queries: compiling their code twice, for speed, costs more than it saves.
 SHORT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 os.environ["SPARK_SUBMIT_OPTS"] = os.environ["SPARK_LAUNCHER_OPTS"] = SHORT_JVM
+SPARK_HOME = spark_home()
+if SPARK_HOME is not None:
+    os.environ["SPARK_HOME"] = str(SPARK_HOME)
 
 # What shares a fixture of the whole run: a Spark session, the core translated and built; or a cache, that of mypy.
 GROUPS = {
