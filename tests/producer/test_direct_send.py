@@ -5,7 +5,9 @@ at each place where the interpreter looks for signals; random histories of many 
 from __future__ import annotations
 
 import os
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ from kstore._core import Bell, DirectSend
 from kstore.errors import KStoreError, ProducerClosedError, StorageError
 from kstore.log import WritableLog
 from kstore.producer import Producer
+from kstore.producer.sending.sender import Sender
 from kstore.producer.sending.store_sink import StoreSink
 from kstore.store import WritableStore, open_store
 from tests.fakes.interrupts import Tracer, bounded, first_visits, traced
@@ -42,7 +45,21 @@ def producer(store: WritableStore) -> Iterator[Producer]:
     with kstore.Producer(store, linger_ms=HOUR_MS) as producer:
         for number in (0, 1):
             producer.send("t", b"first", partition=number).result()
+        let_sender_rest(producer)
         yield producer
+
+
+def let_sender_rest(producer: Producer) -> None:
+    """Return once the Sender's thread waits for work: the turn to send is free then."""
+    sender = producer._sender
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        frame = sys._current_frames().get(sender._thread.ident or 0)
+        waits = frame is not None and frame.f_code is Sender._wait.__code__ and frame.f_locals["delay_ms"] > 0
+        if waits and not sender._bell.is_rung:
+            return
+        time.sleep(0)
+    raise AssertionError("the Sender's thread does not come to rest")
 
 
 @contextmanager
@@ -101,6 +118,7 @@ def test_thread_that_waits_sends_its_batch_itself(store: WritableStore, monkeypa
     stop.may_go.set()
     with kstore.Producer(store, linger_ms=HOUR_MS) as producer:
         producer.send("t", b"first", partition=0).result()
+        let_sender_rest(producer)
         for number in range(5):
             assert producer.send("t", b"%d" % number, partition=0).result().offset == number + 1
     assert stop.threads == [threading.current_thread().name] * 5
@@ -525,6 +543,7 @@ def test_interrupt_anywhere_in_a_wait_leaves_each_record_in_the_log_once(tmp_pat
             store.create_topic("t", partitions=1)
             with kstore.Producer(store, linger_ms=HOUR_MS) as producer:
                 producer.send("t", b"first").result()
+                let_sender_rest(producer)
                 futures: list[Any] = []
 
                 def scenario() -> None:

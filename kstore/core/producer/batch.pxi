@@ -185,7 +185,7 @@ cdef class FutureRecordMetadataCore:
         Args: metadata_type: RecordMetadata; waits: whether the calling thread waits for the record, and so may send it.
         Raises: as ProduceRequestResultCore.send_now().
         """
-        cdef ProduceRequestResultCore result = self.produce_result
+        cdef ProduceRequestResultCore result = <ProduceRequestResultCore?>self.produce_result
         if waits and not result.is_done:
             result.send_now()
         if not result.is_done or result.pieces or result.error_of_record is not None:

@@ -38,7 +38,7 @@ cdef class LoopBatch:
 
         Args: metadata_type: RecordMetadata; set_slowly: called with (sent, future) if the batch failed or was split.
         """
-        cdef ProduceRequestResultCore result = self.result
+        cdef ProduceRequestResultCore result = <ProduceRequestResultCore?><object>self.result
         cdef FutureRecordMetadataCore sent
         cdef bint is_plain = result.is_done and not result.pieces and result.error_of_record is None
         cdef Py_ssize_t i, count = min(most, len(self.futures) - self.set_count)
