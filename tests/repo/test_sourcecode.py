@@ -59,7 +59,8 @@ def source_constructors() -> dict[str, list[str]]:
     for body in re.split(r"^cdef class ", core_text(), flags=re.MULTILINE)[1:]:
         if match := re.search(r"^    def __c?init__\(self, (.*?)\):$", body, re.MULTILINE | re.DOTALL):
             parameters = re.split(r",\s*(?![^()]*\))", match[1])
-            found[re.split(r"\W", body)[0]] = [re.split(r"\s*=| not None", parameter)[0].split()[-1] for parameter in parameters]
+            declared = [re.split(r"\s*=| not None", parameter)[0] for parameter in parameters]
+            found[re.split(r"\W", body)[0]] = [declaration.split()[-1] for declaration in declared]
     return found
 
 
