@@ -21,7 +21,7 @@ class ProgressBar:
     """
 
     def __init__(self, wanted: Progress, label: str) -> None:
-        self._tell = None if isinstance(wanted, bool) else wanted
+        self._function = None if isinstance(wanted, bool) else wanted
         self._tqdm = _tqdm() if wanted is True else None
         self._label = label
         self._bar: Any = None
@@ -39,8 +39,8 @@ class ProgressBar:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether anybody is told."""
-        return self._tqdm is not None or self._tell is not None
+        """Whether there is a bar or a function to update."""
+        return self._tqdm is not None or self._function is not None
 
     def begin(self, total_bytes: int) -> None:
         """Start at 0 of a number of bytes; a bar that was begun before is full."""
@@ -58,8 +58,8 @@ class ProgressBar:
         self._done += size
         if self._bar is not None:
             self._bar.update(size)
-        elif self._tell is not None:
-            self._tell(self._done, self._total)
+        elif self._function is not None:
+            self._function(self._done, self._total)
 
     def _close(self) -> None:
         if self._bar is not None:

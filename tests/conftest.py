@@ -55,9 +55,8 @@ sys.dont_write_bytecode = False
 # Tests run many short queries: compiling their code twice, for speed, costs more than it saves.
 SHORT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 os.environ["SPARK_SUBMIT_OPTS"] = os.environ["SPARK_LAUNCHER_OPTS"] = SHORT_JVM
-SPARK_HOME = spark_home()
-if SPARK_HOME is not None:
-    os.environ["SPARK_HOME"] = str(SPARK_HOME)
+if (home := spark_home()) is not None:
+    os.environ["SPARK_HOME"] = str(home)
 
 # What shares a fixture of the whole run: a Spark session, the core translated and built; or a cache, that of mypy.
 GROUPS = {

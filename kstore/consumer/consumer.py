@@ -8,7 +8,7 @@ from math import inf
 from typing import Generic, NoReturn
 from weakref import WeakSet
 
-from kstore._core import take_records
+from kstore._core import record_size, take_records
 from kstore.config import MAX_INT32, MIB
 from kstore.consumer.config import check_settings
 from kstore.coordinator.group.offsets import (
@@ -170,7 +170,7 @@ class _Partition:
             self._records = None
             if not isinstance(error, LogReplacedError | LogClosedError | OffsetOutOfRangeError):
                 raise
-            taken_bytes = sum(map(_size_of, records[count:]))
+            taken_bytes = sum(map(record_size, records[count:]))
         finally:
             # Not before: after an interrupt in the loop, the caller resets the position, as there are records.
             self.position = max(least, records[-1].offset + 1) if len(records) > count else least
@@ -533,7 +533,7 @@ class Consumer(Closing, Generic[Key, Value]):
             # In this order: after an interrupt between the two, the caller resets the position, as there is a record.
             records.append(decoded)
             partition.passed(record)
-            taken_bytes += _size_of(record)
+            taken_bytes += record_size(record)
             if taken_bytes >= most_bytes:
                 break
             if key_deserializer is None and value_deserializer is None:
@@ -743,11 +743,3 @@ def _may_be_gone(error: KStoreError) -> bool:
     """Whether a read fails like this after its partition was deleted, or re-created."""
     is_missing = isinstance(error, StorageError) and error.errno == ENOENT
     return is_missing or isinstance(error, LogClosedError | LogNotFoundError | LogReplacedError)
-
-
-def _size_of(record: Record) -> int:
-    """Return the bytes of a record's key, value and headers."""
-    size = len(record.key or b"") + len(record.value or b"")
-    for key, value in record.headers:
-        size += len(key) + len(value or b"")
-    return size

@@ -446,7 +446,7 @@ class Log(Closing):
         segments = reads.segments_from(offset)
         if segments and offset < segments[0].base_offset:
             raise reads.below_segments(offset, first_base_offset=segments[0].base_offset)
-        # After the segments were listed: what is appended meanwhile is not in them.
+        # Read after the segments were listed, which so have nothing from this end on.
         if limit is not None and limit >= self.log_end_offset:
             limit = None
         for segment in segments:

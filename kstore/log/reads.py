@@ -13,7 +13,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
-from kstore._core import iterate_records
+from kstore._core import RecordIterator, iterate_records
 from kstore.compression import decompress
 from kstore.errors import CorruptionError, KStoreError, OffsetOutOfRangeError, checked_index, checked_int
 from kstore.log.damage import SkippedRange
@@ -202,16 +202,7 @@ class Reads:
             return None
         if settled is not None and settled.transactions.aborted_filter()(header):
             return None
-        context = source.context
-        records = iterate_records(
-            data,
-            position=header.position,
-            path=segment.path,
-            topic_partition=context.topic_partition,
-            decompress=decompress,
-            max_decompressed_bytes=context.config.max_decompressed_bytes,
-        )
-        return records.find(offset)
+        return self._records_of((segment, header, data), checks_crc=True, least_offset=segment.base_offset).find(offset)
 
     def _watched(
         self,
@@ -288,25 +279,15 @@ class Reads:
             raise
 
     def _records(self, batches: Iterator[RawBatch], part: SourcePart, *, checks_crc: bool) -> Iterator[Record]:
-        context = self.source.context
         read_segment, least_offset = None, 0
         try:
-            for segment, header, data in batches:
+            for batch in batches:
+                segment, header, _ = batch
                 first_least = segment.base_offset if segment is not read_segment else least_offset
                 read_segment, least_offset = segment, header.last_offset + 1
                 if header.is_control or (part.is_aborted is not None and part.is_aborted(header)):
                     continue
-                for record in iterate_records(
-                    data,
-                    position=header.position,
-                    path=segment.path,
-                    topic_partition=context.topic_partition,
-                    decompress=decompress,
-                    max_decompressed_bytes=context.config.max_decompressed_bytes,
-                    verify_crc=checks_crc,
-                    least_offset=first_least,
-                    allows_low_last_offset=self.skips_damage,
-                ):
+                for record in self._records_of(batch, checks_crc=checks_crc, least_offset=first_least):
                     # A record after the last offset of its batch is where that is.
                     if part.start_offset <= record.offset and (
                         record.offset < part.end_offset or header.last_offset < part.end_offset
@@ -315,6 +296,25 @@ class Reads:
         except KStoreError as error:
             self.source.raise_change(error)
             raise
+
+    def _records_of(self, batch: RawBatch, *, checks_crc: bool, least_offset: int) -> RecordIterator:
+        """Iterate the records of a batch, whose own CRC is not checked.
+
+        Args: checks_crc: whether those inside of a wrapper are; least_offset: of its records, for magic 0 and 1.
+        """
+        segment, header, data = batch
+        context = self.source.context
+        return iterate_records(
+            data,
+            position=header.position,
+            path=segment.path,
+            topic_partition=context.topic_partition,
+            decompress=decompress,
+            max_decompressed_bytes=context.config.max_decompressed_bytes,
+            verify_crc=checks_crc,
+            least_offset=least_offset,
+            allows_low_last_offset=self.skips_damage,
+        )
 
     # Lookups by time
 

@@ -377,7 +377,7 @@ class Verification:
         # Of each segment, by base offset.
         self._ends: dict[int, SegmentEnd] = {}
         self._verified_before = 0
-        self._told_bytes = 0
+        self._reported_bytes = 0
         self.batch_count = 0
         self.record_count = 0
         self.verified_bytes = 0
@@ -424,7 +424,7 @@ class Verification:
             raise _removed(log.path) from error
 
     def _damages(self) -> Iterator[Damage]:
-        self.batch_count = self.record_count = self.verified_bytes = self._verified_before = self._told_bytes = 0
+        self.batch_count = self.record_count = self.verified_bytes = self._verified_before = self._reported_bytes = 0
         self._ends = {}
         self._first_listed = {listed.path: listed.listed for listed in self._log.segments}
         side_files, early = None, False
@@ -457,7 +457,7 @@ class Verification:
             yield from damage
             following = segment.next_base_offset
             self._verified_before = self.verified_bytes
-            self._tell_growth(least=1)
+            self._report_growth(least=1)
         if early:
             again = {
                 damaged.path: damaged
@@ -588,7 +588,7 @@ class Verification:
             self.record_count = record_count + check.record_count
             # In a second look at the segment this stands still until there is more to add.
             self.verified_bytes = max(self.verified_bytes, self._verified_before + step.end_position)
-            self._tell_growth(least=MIB)
+            self._report_growth(least=MIB)
             if step.damage is not None:
                 yield step.damage
             for index_check in index_checks:
@@ -602,10 +602,10 @@ class Verification:
             yield from side_files.finish_segment(segment)
         yield from chain.from_iterable(index_check.finish() for index_check in index_checks)
 
-    def _tell_growth(self, *, least: int) -> None:
-        growth = self.verified_bytes - self._told_bytes
+    def _report_growth(self, *, least: int) -> None:
+        growth = self.verified_bytes - self._reported_bytes
         if growth >= least:
-            self._told_bytes = self.verified_bytes
+            self._reported_bytes = self.verified_bytes
             self._on_read(growth)
 
     def _has_grown(self, segment: LogSegment) -> bool:

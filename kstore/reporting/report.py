@@ -114,7 +114,7 @@ def report(
 
 
 def passes_of(*, is_deep: bool) -> int:
-    """Return how often on_read is told of each byte."""
+    """Return how many passes a report makes over the bytes of a log."""
     return 2 if is_deep else 1
 
 

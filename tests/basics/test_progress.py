@@ -49,14 +49,14 @@ def size_of(root: Path) -> int:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_function_is_told_from_zero_to_all(name: str, root: Path, tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
+def test_a_function_is_called_from_zero_to_all(name: str, root: Path, tmp_path: Path) -> None:
+    calls: list[tuple[int, int]] = []
     size = size_of(root)
-    CALLS[name](root, tmp_path / "target", progress=lambda done, total: told.append((done, total)))
-    done = [done for done, _ in told]
-    assert {total for _, total in told} == {2 * size if name in ("recover salvage", "deep report") else size}
+    CALLS[name](root, tmp_path / "target", progress=lambda done, total: calls.append((done, total)))
+    done = [done for done, _ in calls]
+    assert {total for _, total in calls} == {2 * size if name in ("recover salvage", "deep report") else size}
     assert done[0] == 0
-    assert done[-1] == told[-1][1]
+    assert done[-1] == calls[-1][1]
     assert done == sorted(done)
     assert len(set(done)) >= 3
 
@@ -84,17 +84,17 @@ def test_a_bar_is_shown_on_standard_error(
 
 def test_a_segment_that_is_looked_at_twice_counts_once(root: Path) -> None:
     flip_bit(root / "big-0" / SEGMENT_2, 100, bit=0)
-    told: list[int] = []
+    calls: list[int] = []
     with kstore.open_log(root / "big-0") as log:
-        assert list(Verification(log, is_deep=True, env=DEFAULT_ENV, on_read=told.append)) != []
-    assert sum(told) == size_of(root / "big-0")
-    assert len(told) > 4
+        assert list(Verification(log, is_deep=True, env=DEFAULT_ENV, on_read=calls.append)) != []
+    assert sum(calls) == size_of(root / "big-0")
+    assert len(calls) > 4
 
 
 def test_a_deep_report_tells_of_its_second_pass(root: Path) -> None:
-    told: list[int] = []
-    kstore.report(root, deep=True, progress=lambda done, _total: told.append(done))
-    second = [done for done in told if size_of(root) < done < 2 * size_of(root)]
+    calls: list[int] = []
+    kstore.report(root, deep=True, progress=lambda done, _total: calls.append(done))
+    second = [done for done in calls if size_of(root) < done < 2 * size_of(root)]
     assert len(second) > 4
 
 
@@ -117,10 +117,10 @@ def test_without_tqdm_nothing_is_done_and_the_extra_is_named(
 
 
 def test_a_bar_that_is_begun_again_is_full_first() -> None:
-    told: list[tuple[int, int]] = []
-    with ProgressBar(lambda done, total: told.append((done, total)), "x") as bar:
+    calls: list[tuple[int, int]] = []
+    with ProgressBar(lambda done, total: calls.append((done, total)), "x") as bar:
         bar.begin(10)
         bar.add(4)
         bar.begin(20)
         bar.add(50)
-    assert told == [(0, 10), (4, 10), (10, 10), (0, 20), (20, 20)]
+    assert calls == [(0, 10), (4, 10), (10, 10), (0, 20), (20, 20)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -55,3 +56,14 @@ def start(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
     """Start `python -m kstore` with the arguments; options are those of Popen."""
     command = [sys.executable, "-m", "kstore", *map(str, arguments)]
     return subprocess.Popen(command, **options)
+
+
+class Terminal(io.TextIOWrapper):
+    """A text stream that says it is a terminal, and keeps what it gets in `bytes`."""
+
+    def __init__(self) -> None:
+        self.bytes = io.BytesIO()
+        super().__init__(self.bytes, encoding="utf-8", write_through=True)
+
+    def isatty(self) -> bool:
+        return True

@@ -11,7 +11,7 @@ from io import StringIO
 import pytest
 
 from kstore.cli.output import Column, Output, Progress
-from tests.cli.runner import Runner, runner
+from tests.cli.runner import Runner, Terminal, runner
 from tests.golden.sets import unpack
 
 COMMANDS = {
@@ -70,20 +70,6 @@ def pieces_of_long(text: str) -> list[str]:
     return [word[a:b] for word in long for a in range(len(word)) for b in range(a + 1, len(word) + 1)]
 
 
-class Terminal(StringIO):
-    """A text stream that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-    @property
-    def buffer(self) -> Terminal:  # type: ignore[override]
-        return self
-
-    def write(self, text: str | bytes) -> int:  # type: ignore[override]
-        return super().write(text.decode() if isinstance(text, bytes) else text)
-
-
 def table(columns: list[Column], rows: list[list[str]], monkeypatch: pytest.MonkeyPatch, *, width: int) -> list[str]:
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "xterm")
@@ -91,7 +77,7 @@ def table(columns: list[Column], rows: list[list[str]], monkeypatch: pytest.Monk
     out = Output(stdout=stream, stderr=StringIO())
     out.table(columns, rows)
     out.flush()
-    return STYLES.sub("", stream.getvalue()).splitlines()
+    return STYLES.sub("", stream.bytes.getvalue().decode()).splitlines()
 
 
 def test_cells_of_a_column_that_wraps_end_after_commas_and_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,6 +116,6 @@ def test_the_numbers_of_a_bar_are_whole_beside_a_long_name(monkeypatch: pytest.M
     out = Output(stdout=StringIO(), stderr=stream)
     with out.progress(Progress(label="x" * 249), total_bytes=lambda: 1_234_500_000):
         pass
-    shown = STYLES.sub("", stream.getvalue())
+    shown = STYLES.sub("", stream.bytes.getvalue().decode())
     assert "0.0/1.2 GB 0:00:00" in shown
     assert max(map(len, re.split(r"[\r\n]", shown))) <= 80

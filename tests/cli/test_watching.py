@@ -4,15 +4,13 @@ that is a terminal."""
 
 from __future__ import annotations
 
-import io
-
 import pytest
 
 from kstore import Consumer, Record, open_store
 from kstore.cli.output import Column, Output
 from kstore.cli.printing.watching import Order, watched
 from kstore.env.process import SystemClock
-from tests.cli.runner import runner
+from tests.cli.runner import Terminal, runner
 from tests.making.batches import batch, batches, write_root
 
 
@@ -38,15 +36,6 @@ def sleeping(monkeypatch, *steps):
 
     monkeypatch.setattr(SystemClock, "sleep_ms", sleep_ms)
     return asked
-
-
-class Terminal(io.TextIOWrapper):
-    def __init__(self):
-        self.bytes = io.BytesIO()
-        super().__init__(self.bytes, encoding="utf-8", write_through=True)
-
-    def isatty(self):
-        return True
 
 
 def test_watch_shows_what_came_meanwhile_until_an_interrupt(kstore, monkeypatch, root):

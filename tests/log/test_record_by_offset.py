@@ -12,8 +12,15 @@ import pytest
 from kstore import LogConfig, Record
 from kstore._core import iterate_records
 from kstore.compression import decompress
-from kstore.errors import CorruptRecordError, InvalidRecordError, KStoreError, LogClosedError, LogReplacedError
+from kstore.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    LogClosedError,
+    LogReplacedError,
+    OffsetOutOfRangeError,
+)
 from kstore.log import Log
+from kstore.record import MemoryRecordsBuilder
 from kstore.store import open_log
 from tests.fakes.changing_files import ChangingEnv, history, log_file
 from tests.fakes.counting import CountingEnv
@@ -202,14 +209,19 @@ def test_a_record_is_found_among_those_of_a_batch() -> None:
     iterator = records()
     assert iterator.find(5).offset == 5
     assert iterator.find(3) is None
+    old = MemoryRecordsBuilder(magic=1)
+    old.append(timestamp_ms=0, value=b"v")
+    message = bytes(old.build().buffer)
+    with pytest.raises(ValueError, match="magic must be 2, got 1"):
+        iterate_records(message, position=0, decompress=decompress, max_decompressed_bytes=10**6).find(0)
 
 
-def test_no_record_at_an_offset_is_told_from_one_that_is_not_readable(tmp_path: Path) -> None:
+def test_a_record_that_is_not_whole_is_after_the_end(tmp_path: Path) -> None:
     directory = write_partition(tmp_path, [batches(0, 4, value_bytes=50)], layout=Layout(index_interval_bytes=1))
     path = log_file(directory, 0)
     os.truncate(path, path.stat().st_size - 10)
     with open_log(directory) as log:
         assert log.get(3) is None
         assert log.get(2) is not None
-    with pytest.raises(KStoreError), open_log(directory) as log:
+    with open_log(directory) as log, pytest.raises(OffsetOutOfRangeError):
         log[3]

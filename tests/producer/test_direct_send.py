@@ -22,6 +22,7 @@ from kstore._core import Bell, DirectSend
 from kstore.errors import KStoreError, ProducerClosedError, StorageError
 from kstore.log import WritableLog
 from kstore.producer import Producer
+from kstore.producer.batches.batch import FinalState
 from kstore.producer.sending.sender import Sender
 from kstore.producer.sending.store_sink import StoreSink
 from kstore.store import WritableStore, open_store
@@ -296,8 +297,10 @@ def test_batch_that_is_aborted_while_it_is_written_keeps_its_error(
     error = KStoreError("aborted")
     stop.do = lambda: parts.accumulator.abort_batches(error)
     future = parts.append(b"1")
+    (batch,) = parts.accumulator.incomplete.batches
     assert parts.send_now(future)
     assert future.exception(0) is error
+    assert batch.final_state is FinalState.ABORTED
     parts.check_at_rest()
     # The sequences go on after the batch that is in the log.
     stop.do = lambda: None

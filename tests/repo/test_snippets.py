@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import SHORT_JVM, SPARK_HOME
+from tests.conftest import SHORT_JVM
 from tests.making.installing import Environments
 from tests.repo.snippets import (
     NOT_RUN,
@@ -57,7 +57,6 @@ def variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     dropped = ("PYTHON", "PYSPARK", "VIRTUAL_ENV", "SPARK", "KSTORE")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     spark = {"SPARK_CONF_DIR": str(directory), "SPARK_SUBMIT_OPTS": SHORT_JVM, "SPARK_LAUNCHER_OPTS": SHORT_JVM}
-    spark |= {"SPARK_HOME": str(SPARK_HOME)} if SPARK_HOME is not None else {}
     return {**kept, **spark, "PATH": f"{directory}{os.pathsep}{kept['PATH']}"}
 
 

@@ -13,11 +13,11 @@ cdef class DirectSend:
     the log: an interrupt can come only there, and leaves a batch that the Sender's thread sends again.
     Args: lock: an object with acquire(blocking) and release(), not held; wake_sender: called when the Sender's thread
         has to go on; sequences_of: returns the sequences of a partition whose next batch can have the next one, else
-        None; append: called with a partition and a sealed batch, returns the LogAppendInfo, or None, with nothing done, if
-        it takes more than one plain append; incomplete: the accumulator's batches; state: of a
-        batch that succeeded; delivery_timeout_ms: batches that are older are left to the Sender's thread; clock: None
-        for the system's.
-    Attributes: is_wanted: whether the Sender's thread waits for its turn; is_closed; returned: batches that the Sender's thread has to take back; ended: (result, futures to notify).
+        None; append: called with a partition and a sealed batch, returns the LogAppendInfo, or None, with nothing done,
+        if it takes more than one plain append; incomplete: the accumulator's batches; state: of a batch that succeeded;
+        delivery_timeout_ms: batches that are older are left to the Sender's thread; clock: None for the system's.
+    Attributes: is_wanted: whether the Sender's thread waits for its turn; is_closed; returned: batches that the
+        Sender's thread has to take back; ended: (result, futures to notify).
     Threads: safe.
     """
 

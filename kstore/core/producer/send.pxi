@@ -388,8 +388,9 @@ cdef class ProducerCore:
 
     Args: accumulator: gets the records; serialize: called with "key" or "value", the object, its serializer and the
         topic, for objects that are neither bytes nor None, or have a serializer; wake_sender: called when a batch is
-        full; call_sender: when it is new, and lingers; send_slowly, send_serialized: the slow paths, called with the arguments of send() in the
-        order of its signature, except that in send_serialized the key precedes the value. The first is for
+        full; call_sender: when it is new, and lingers; send_slowly, send_serialized: the slow paths, called with the
+        arguments of send() in the order of its signature, except that in send_serialized the key precedes the value.
+        The first is for
         interceptors, a custom partitioner, or no open transaction; the second gets bytes, if the batch has no room, the
         transaction does not have the partition yet, or an argument is invalid; max_record_bytes: a record of a larger
         estimated size also goes to send_serialized; clock: None for the system's.

@@ -583,20 +583,17 @@ cdef class RecordIterator:
         return 0
 
     def find(self, int64_t offset):
-        """Return the Record at an offset, None if none of those that are left has it.
+        """Return the Record at an offset of a batch of magic 2, None if none of those that are left has it.
 
-        Raises: as iteration does.  Cost: the records before it, which are checked; of magic 2, no object is made of
-            them.
+        Raises: as iteration does; ValueError for another magic.  Cost: the records before it are checked, and no object
+            is made of them.
         """
         cdef RawRecord raw
-        cdef Record record
-        while self.h.magic == MAGIC_V2 and self.next_raw(&raw):
+        if self.h.magic != MAGIC_V2:
+            raise ValueError(f"magic must be {MAGIC_V2}, got {self.h.magic}")
+        while self.next_raw(&raw):
             if self.h.base_offset + raw.offset_delta >= offset:
                 return self.make(&raw) if self.h.base_offset + raw.offset_delta == offset else None
-        if self.h.magic < MAGIC_V2:
-            for record in self:
-                if record.offset == offset:
-                    return record
         return None
 
     def take(self, *, Py_ssize_t most_records, int64_t most_bytes):
@@ -829,12 +826,18 @@ def take_records(records, list into not None, *, int64_t least_offset, Py_ssize_
         if record.offset < least_offset:
             continue
         into.append(record)
-        taken_bytes += size_of_bytes(record.key) + size_of_bytes(record.value)
-        for key, value in record.headers if record.headers else ():
-            taken_bytes += len(key) + size_of_bytes(value)
+        taken_bytes += record_size(record)
         if len(into) >= most_records or taken_bytes >= most_bytes:
             return taken_bytes, False
     return taken_bytes, True
+
+
+cpdef int64_t record_size(Record record) except -1:
+    """Return the bytes of a record's key, value and headers."""
+    cdef int64_t size = size_of_bytes(record.key) + size_of_bytes(record.value)
+    for key, value in record.headers if record.headers else ():
+        size += len(key) + size_of_bytes(value)
+    return size
 
 
 cdef inline Py_ssize_t size_of_bytes(object content) except -1:
