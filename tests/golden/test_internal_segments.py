@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import json
 import re
-import tarfile
 
 import pytest
 
 from tests.cli.runner import runner
 from tests.golden.sets import PACKED_DIRECTORY
+from tests.making.extracting import extract
 
 COORDINATOR_LINE = re.compile(r"\| offset: (\d+) .*? headerKeys: \[[^]]*\] key: (.*) payload: (.*)")
 REMOTE_LINE = re.compile(r"\| offset: (\d+) .*? headerKeys: \[[^]]*\] payload: (.*)")
@@ -25,8 +25,7 @@ def kstore(monkeypatch, capsysbinary):
 
 @pytest.fixture
 def segments(tmp_path):
-    with tarfile.open(PACKED_DIRECTORY / "internal" / "segments.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    extract(PACKED_DIRECTORY / "internal" / "segments.tar.xz", tmp_path)
     return tmp_path / "segments"
 
 

@@ -10,7 +10,6 @@ import re
 import shutil
 import signal
 import subprocess
-import tarfile
 import time
 import urllib.error
 import urllib.request
@@ -22,6 +21,7 @@ from typing import Any, NamedTuple
 import kstore
 from tests.interop.broker import free_ports
 from tests.interop.programs import BUILD, Unavailable, run
+from tests.making.extracting import extract
 
 Problems = Iterator[str]
 START_SECONDS, STOP_SECONDS = 300, 30
@@ -71,8 +71,7 @@ def fetch(registry: Apicurio) -> None:
     artifact = f"io.apicurio:apicurio-registry-app:{registry.version}:tar.gz:all"
     run("mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={part}", cwd=part)
     for archive in part.glob("*.tar.gz"):
-        with tarfile.open(archive) as opened:
-            opened.extractall(part, filter="data")
+        extract(archive, part)
         archive.unlink()
     part.rename(registry.directory)
 
