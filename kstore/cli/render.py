@@ -7,7 +7,6 @@ much.
 from __future__ import annotations
 
 import json
-import math
 from base64 import urlsafe_b64encode
 from binascii import b2a_base64
 from dataclasses import fields, is_dataclass
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from kstore._core import RecordLines, lines_of_records
+from kstore._json import plain_number
 from kstore.cli.arguments import EPOCH
 from kstore.cli.output import Column, Part, printable
 from kstore.compression import codec_name
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kstore.record import RecordBatch
     from kstore.types import TopicPartition
 
-JSON_TEXT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+JSON_TEXT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 TIMESTAMP_TYPE_LABELS = {int(kind): kind.label for kind in TimestampType}
 JSON_BOOL = ("false", "true")
 # Bounds on one JSON text built at once, and on Records held at once: a compressed batch of a few KiB may hold
@@ -117,8 +117,8 @@ def plain_value(value: object) -> object:
         return urlsafe_b64encode(value.bytes).decode("ascii").rstrip("=")
     if isinstance(value, bytes):
         return b2a_base64(value, newline=False).decode("ascii")
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, float):
+        return plain_number(value)
     return header_key_text(value) if isinstance(value, str) else value
 
 

@@ -41,7 +41,7 @@ class Report:
 
     def json(self) -> str:
         """Return the facts as one line of JSON."""
-        return json.dumps(self.facts, ensure_ascii=False, separators=(",", ":"))
+        return json.dumps(self.facts, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
     @cached_property
     def html(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from base64 import b64encode
 from collections.abc import Callable, Iterable
 from itertools import pairwise
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from kstore._json import plain_number
 from kstore.values.decoded import Unions
 
 _kinds = pa.types
@@ -59,11 +59,6 @@ def plain_values(array: pa.Array, unions: Unions = frozenset(), path: tuple[str,
 def is_bytes(kind: pa.DataType) -> bool:
     """Whether the values of a type are bytes."""
     return bool(_kinds.is_binary(kind) or _kinds.is_fixed_size_binary(kind) or _kinds.is_large_binary(kind))
-
-
-def plain_number(value: float) -> float | str:
-    """Return a number as JSON has it: text for NaN and infinities."""
-    return value if math.isfinite(value) else "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def _conversion_of(kind: pa.DataType) -> Callable[[Any], Any] | None:

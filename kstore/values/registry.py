@@ -21,6 +21,8 @@ SCHEMAS_TOPIC = "_schemas"
 SchemaType: TypeAlias = Literal["AVRO", "PROTOBUF", "JSON"]
 
 _CONTEXT = ":."
+# The context whose level is that of all others that have none.
+_GLOBAL = ":.__GLOBAL:"
 # The version of a reference to the latest one.
 _LATEST = -1
 # References have no circle in a registry; a damaged one might.
@@ -66,7 +68,7 @@ class SchemaRegistry:
     """The schemas of a registry. Thread-safe, as nothing changes it.
 
     Attributes: compatibility: the level of each subject that has one of its own, by subject; "" is that of the others,
-        ":.CONTEXT:" that of the others of a context.
+        ":.CONTEXT:" that of the others of a context; ":.__GLOBAL:" that of what has none of these.
     """
 
     def __init__(self, schemas: Iterable[RegisteredSchema], compatibility: Mapping[str, str] | None = None) -> None:
@@ -74,9 +76,12 @@ class SchemaRegistry:
         self.compatibility = dict(compatibility or {})
         self._versions = {(schema.subject, schema.version): schema for schema in self.schemas}
         self._by_id: dict[tuple[str, int], RegisteredSchema] = {}
-        self._by_guid = {schema.guid: schema for schema in self.schemas if schema.guid is not None}
-        for schema in self.schemas:
+        self._by_guid: dict[str, RegisteredSchema] = {}
+        # An id that a deleted version and another one have is that of the other one.
+        for schema in sorted(self.schemas, key=lambda each: each.is_deleted):
             self._by_id.setdefault((_context_of(schema.subject), schema.schema_id), schema)
+            if schema.guid is not None:
+                self._by_guid.setdefault(schema.guid, schema)
 
     def __reduce__(self) -> tuple[object, ...]:
         return SchemaRegistry, (self.schemas, self.compatibility)
@@ -129,7 +134,8 @@ class SchemaRegistry:
         None: the topic has no such level, and the default of the registry holds.
         """
         context = _context_of(subject)
-        return self.compatibility.get(subject, self.compatibility.get(f"{_CONTEXT}{context}:" if context else ""))
+        places = subject, f"{_CONTEXT}{context}:" if context else "", _GLOBAL
+        return next((self.compatibility[place] for place in places if place in self.compatibility), None)
 
     def target(self, schema: RegisteredSchema, reference: Reference) -> RegisteredSchema | None:
         """Return the schema that a reference of `schema` names, None if it is missing.
@@ -271,11 +277,16 @@ def _object(data: bytes | None) -> dict[str, Any] | None:
 
 
 class _State:
-    """The state of a registry while its records are applied, as KafkaStore does."""
+    """The state of a registry while its records are applied, as KafkaStoreMessageHandler does.
+
+    A version whose id has another text is passed over: two leaders gave one id, and the first one counts.
+    """
 
     def __init__(self) -> None:
         self.schemas: dict[tuple[str, int], RegisteredSchema] = {}
         self.compatibility: dict[str, str] = {}
+        # By context and id, the versions with it, the oldest first.
+        self._users: dict[tuple[str, int], dict[tuple[str, int], None]] = {}
 
     def apply(self, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
         subject = key.get("subject") or ""
@@ -293,12 +304,10 @@ class _State:
                 for place, schema in self._versions(subject):
                     if schema.version <= value["version"]:
                         self.schemas[place] = replace(schema, is_deleted=True)
-            case "CLEAR_SUBJECT":
-                self.schemas = {
-                    place: schema
-                    for place, schema in self.schemas.items()
-                    if not (schema.is_deleted and _is_cleared(place[0], key.get("subject")))
-                }
+            case "CLEAR_SUBJECT" if value is not None:
+                for (cleared, version), schema in [*self.schemas.items()]:
+                    if schema.is_deleted and _is_cleared(cleared, value.get("subject")):
+                        self._remove(cleared, version)
 
     def _versions(self, subject: str) -> list[tuple[tuple[str, int], RegisteredSchema]]:
         return [(place, schema) for place, schema in self.schemas.items() if place[0] == subject]
@@ -307,11 +316,22 @@ class _State:
         if type(version) is not int:
             return
         if value is None:
-            self.schemas.pop((subject, version), None)
+            self._remove(subject, version)
             return
         schema = registered_schema(subject, version, value)
+        if schema is None:
+            return
+        users = self._users.get((_context_of(subject), schema.schema_id))
+        if users and self.schemas[next(iter(users))].text != schema.text:
+            return
+        self._remove(subject, version)
+        self.schemas[subject, version] = schema
+        self._users.setdefault((_context_of(subject), schema.schema_id), {})[subject, version] = None
+
+    def _remove(self, subject: str, version: int) -> None:
+        schema = self.schemas.pop((subject, version), None)
         if schema is not None:
-            self.schemas[subject, version] = schema
+            del self._users[_context_of(subject), schema.schema_id][subject, version]
 
 
 def registered_schema(subject: str, version: int, fields: Mapping[str, Any]) -> RegisteredSchema | None:
@@ -341,7 +361,7 @@ def _references(items: object) -> Iterator[Reference]:
 
 def _is_cleared(subject: str, cleared: object) -> bool:
     """Whether clearing `cleared`, a subject, a context with no subject in it, or None for all, includes a subject."""
-    if cleared is None or cleared == subject:
+    if cleared in (None, subject, _GLOBAL):
         return True
     is_context = isinstance(cleared, str) and (not cleared or (cleared.startswith(_CONTEXT) and cleared.endswith(":")))
     return is_context and _context_of(str(cleared)) == _context_of(subject)

@@ -24,8 +24,12 @@ class Finished(NamedTuple):
     err: str
 
     def objects(self) -> list[Any]:
-        """Parse standard output as one JSON object a line."""
-        return [json.loads(line) for line in self.out.splitlines()]
+        """Parse standard output as one JSON object a line, and refuse what only Python takes for JSON."""
+        return [json.loads(line, parse_constant=_refuse) for line in self.out.splitlines()]
+
+
+def _refuse(name: str) -> None:
+    raise AssertionError(f"{name} is no JSON")
 
 
 Runner = Callable[..., Finished]

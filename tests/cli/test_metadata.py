@@ -94,6 +94,14 @@ def test_no_secret_is_shown(kstore, root):
     ]
 
 
+@pytest.mark.parametrize(("value", "shown"), [(float("nan"), "NaN"), (float("-inf"), "-Infinity"), (1e-7, 1e-07)])
+def test_a_quota_that_is_no_number_is_text_in_json(kstore, tmp_path, value, shown):
+    entity = [{"entityType": "user", "entityName": "u"}]
+    write_metadata(tmp_path, [metadata(14, entity=entity, key="k", value=value, remove=False)])
+    assert kstore("metadata", tmp_path, "clientQuotas", "--json").objects() == [{"user(u)": {"k": shown}}]
+    assert kstore("metadata", tmp_path, "clientQuotas/user(u)/k").out == f"{shown}\n"
+
+
 def test_a_tree_is_indented(kstore, root):
     assert kstore("metadata", root, "configs", "--tree").out.splitlines() == [
         "BROKER:",

@@ -103,6 +103,36 @@ def test_modes_are_those_of_a_scan(kstore: Runner, root: Path) -> None:
         )
 
 
+def test_values_of_a_subject_are_read_until_it_is_deleted_for_good(kstore: Runner, root: Path) -> None:
+    def write(*records: tuple[str, int | None, Any]) -> None:
+        with library.open_store(root, "a") as store, library.Producer(store) as producer:
+            for kind, version, value in records:
+                place = {"keytype": kind, "subject": "rides-value", "magic": 1}
+                key = place if version is None else {**place, "version": version}
+                producer.send("_schemas", None if value is None else compact(value).encode(), key=compact(key).encode())
+
+    def shown() -> list[Any]:
+        return [each["decodedValue"] for each in kstore("cat", root, *options).objects()]
+
+    options = ["--topic", "rides", "--value", "avro", "--json"]
+    write(("DELETE_SUBJECT", None, {"subject": "rides-value", "version": 2}))
+    assert shown() == ROWS
+    # Registered again, the first text has its old id and the next version, which rows have from now on.
+    write(("SCHEMA", 3, {"subject": "rides-value", "version": 3, "id": 1, "schema": json.dumps(V1)}))
+    without_delay = [None if row is None else {"id": row["id"], "carrier": row["carrier"]} for row in ROWS]
+    assert shown() == without_delay
+    listed = kstore("schemas", root, "--subject", "rides-value", "--json").objects()
+    versions = [(each["version"], each["schema_id"], each["is_deleted"]) for each in listed]
+    assert versions == [(1, 1, True), (2, 2, True), (3, 1, False)]
+    for subject in ([], ["--subject", "rides-value"]):
+        (by_id,) = kstore("schemas", root, "--get", 1, *subject, "--json").objects()
+        assert (by_id["version"], by_id["is_deleted"]) == (3, False)
+    # A hard deletion leaves no schema for the values that were written with it.
+    write(("SCHEMA", 2, None), ("SCHEMA", 1, None))
+    assert shown() == [without_delay[0], None, None, None, None, without_delay[5]]
+    assert "at byte 5, of schema id 2, the schema of its id is not known" in kstore("cat", root, *options).err
+
+
 def test_each_topic_has_its_own_schema_and_the_schemas_are_shown_as_they_are(kstore: Runner, root: Path) -> None:
     other = record(("x", "int"))
     with library.open_store(root, "a") as store:

@@ -31,6 +31,7 @@ LAYERS = {
     "waiting": 1,
     "_deprecated": 1,
     "_html": 1,
+    "_json": 1,
     "_progress": 1,
     "_core": 2,
     "compression": 3,

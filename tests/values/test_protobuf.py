@@ -416,6 +416,17 @@ def test_messages_of_google_are_values() -> None:
     assert row["date"] == {"year": 2024, "month": 2, "day": 0}
 
 
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+def test_json_of_google_has_no_nan_and_no_infinity(number: str) -> None:
+    schema = proto3("google.protobuf.Value v = 1; double d = 2;", "google/protobuf/struct.proto")
+    made = message(schema, "p.M", v={"number_value": float(number)})
+    rows, reasons = read(schema, made.SerializeToString(), message(schema, "p.M", d=float(number)).SerializeToString())
+    assert rows[0] is None
+    assert "which would parse as string_value" in reasons[0]
+    assert len(reasons) == 1
+    assert repr(rows[1]["d"]) == number
+
+
 def test_decimals_of_confluent_have_the_scale_of_each_value() -> None:
     schema = proto3("confluent.type.Decimal d = 1;", "confluent/type/decimal.proto")
     written = [

@@ -31,6 +31,11 @@ def schema(subject: str, version: int, schema_id: int, **more: Any) -> tuple[byt
     return key("SCHEMA", subject, version=version), json.dumps(value).encode()
 
 
+def soft(subject: str, version: int) -> tuple[bytes, bytes]:
+    """Return the record of a soft deletion of the versions of a subject up to one."""
+    return key("DELETE_SUBJECT", subject), json.dumps({"subject": subject, "version": version}).encode()
+
+
 def ids(registry: SchemaRegistry, subject: str) -> list[tuple[int, int, bool]]:
     return [(each.version, each.schema_id, each.is_deleted) for each in registry.versions(subject)]
 
@@ -50,15 +55,13 @@ def test_a_version_that_was_deleted_softly_is_no_latest_and_keeps_its_id() -> No
 
 
 def test_a_subject_of_deleted_versions_has_its_newest_as_the_latest() -> None:
-    deletion = key("DELETE_SUBJECT", "a"), json.dumps({"subject": "a", "version": 2}).encode()
-    registry = registry_of([schema("a", 1, 1), schema("a", 2, 2), deletion])
+    registry = registry_of([schema("a", 1, 1), schema("a", 2, 2), soft("a", 2)])
     assert ids(registry, "a") == [(1, 1, True), (2, 2, True)]
     assert registry.latest("a").version == 2
 
 
 def test_a_deletion_of_a_subject_leaves_later_versions() -> None:
-    deletion = key("DELETE_SUBJECT", "a"), json.dumps({"subject": "a", "version": 1}).encode()
-    registry = registry_of([schema("a", 1, 1), deletion, schema("a", 2, 2)])
+    registry = registry_of([schema("a", 1, 1), soft("a", 1), schema("a", 2, 2)])
     assert ids(registry, "a") == [(1, 1, True), (2, 2, False)]
 
 
@@ -69,7 +72,15 @@ def test_a_version_without_a_value_is_gone() -> None:
 
 @pytest.mark.parametrize(
     ("subject", "left"),
-    [("a", ["b", ":.c:a"]), ("", [":.c:a"]), (":.c:", ["a", "b"]), (None, []), (":.c:a", ["a", "b"]), ("x", None)],
+    [
+        ("a", ["b", ":.c:a"]),
+        ("", [":.c:a"]),
+        (":.c:", ["a", "b"]),
+        (None, []),
+        (":.__GLOBAL:", []),
+        (":.c:a", ["a", "b"]),
+        ("x", None),
+    ],
 )
 def test_clearing_removes_the_deleted_versions_of_a_subject_or_a_context(subject: Any, left: list[str] | None) -> None:
     names = ["a", "b", ":.c:a"]
@@ -80,11 +91,61 @@ def test_clearing_removes_the_deleted_versions_of_a_subject_or_a_context(subject
     assert [each.subject for each in registry.schemas if each.version == 1] == kept
 
 
+def test_clearing_without_a_value_is_passed_over() -> None:
+    registry = registry_of([schema("a", 1, 1, deleted=True), (key("CLEAR_SUBJECT", "a"), None)])
+    assert ids(registry, "a") == [(1, 1, True)]
+
+
+def test_versions_go_on_after_a_soft_deletion_and_start_again_after_a_hard_one() -> None:
+    records: list[tuple[bytes, bytes | None]] = [schema("a", 1, 1), schema("a", 2, 2, schema='"int"'), soft("a", 2)]
+    # The registry finds the text among the deleted ones, and gives it its old id and the next version.
+    records.append(schema("a", 3, 1))
+    registry = registry_of(records)
+    assert ids(registry, "a") == [(1, 1, True), (2, 2, True), (3, 1, False)]
+    assert (registry.latest("a").version, registry.by_id(1).version) == (3, 3)
+    assert (registry.by_id(2).version, registry.by_id(2).is_deleted) == (2, True)
+
+    records += [soft("a", 3), *((key("SCHEMA", "a", version=version), None) for version in (3, 2, 1))]
+    gone = registry_of(records)
+    assert (gone.schemas, gone.subjects) == ((), ())
+    with pytest.raises(SchemaNotFoundError, match="no schema of id 1"):
+        gone.by_id(1)
+    again = registry_of([*records, schema("a", 1, 4)])
+    assert ids(again, "a") == [(1, 4, False)]
+
+
+def test_an_id_lasts_as_long_as_one_version_has_it() -> None:
+    versions = [schema("a", 1, 1), schema("b", 1, 1)]
+    gone = [(key("SCHEMA", name, version=1), None) for name in ("a", "b")]
+    for order in (gone, gone[::-1]):
+        assert registry_of([*versions, order[0]]).by_id(1).text == TEXT
+        with pytest.raises(SchemaNotFoundError):
+            registry_of([*versions, *order]).by_id(1)
+        # Then the id may have another text.
+        assert registry_of([*versions, *order, schema("c", 1, 1, schema='"int"')]).by_id(1).text == '"int"'
+
+
+@pytest.mark.parametrize("subject", ["b", "a", ":.lab:a"])
+def test_an_id_that_two_leaders_gave_is_that_of_the_first_text(subject: str) -> None:
+    registry = registry_of([schema("b", 1, 1), schema(subject, 2, 1, schema='"int"')])
+    if subject == ":.lab:a":
+        assert registry.by_id(1, subject).text == '"int"'
+    else:
+        assert ids(registry, subject) == ids(registry_of([schema("b", 1, 1)]), subject)
+    assert registry.by_id(1).text == TEXT
+
+
 def test_the_level_of_a_subject_is_its_own_or_that_of_its_context() -> None:
     levels = {"": "FULL", ":.lab:": "NONE", "a": "BACKWARD", ":.lab:a": "FORWARD"}
     registry = SchemaRegistry([], levels)
     subjects = ("a", "b", ":.lab:a", ":.lab:b", ":.new:a")
     assert [registry.compatibility_of(each) for each in subjects] == ["BACKWARD", "FULL", "FORWARD", "NONE", None]
+    overall = SchemaRegistry([], {":.__GLOBAL:": "FULL_TRANSITIVE", ":.lab:": "NONE"})
+    assert [overall.compatibility_of(each) for each in ("a", ":.lab:a", ":.new:a")] == [
+        "FULL_TRANSITIVE",
+        "NONE",
+        "FULL_TRANSITIVE",
+    ]
 
 
 def test_a_reference_without_a_context_is_one_of_the_context_of_its_schema() -> None:

@@ -87,7 +87,7 @@ class SchemasWanted(NamedTuple):
             return registry.by_guid(str(UUID(text)))
         schema_id = _number(text, "--get must be an id or a GUID")
         own = [schema for schema in registry.versions(subject) if schema.schema_id == schema_id]
-        return own[0] if own else registry.by_id(schema_id, subject)
+        return min(own, key=lambda each: each.is_deleted) if own else registry.by_id(schema_id, subject)
 
 
 def run(wanted: SchemasWanted, out: Output, *, is_json: bool) -> int:

@@ -6,6 +6,7 @@ import difflib
 import re
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from kstore._json import plain_number
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE
 from kstore.cli.arguments import WrongUseError
 from kstore.cli.output import printable
@@ -159,7 +160,7 @@ def tree_of(metadata: ClusterMetadata) -> Node:
             for name, topic in image.topics_by_name().items()
         },
         "configs": _configs(image),
-        "clientQuotas": {_entity_name(entity): dict(sorted(keys.items())) for entity, keys in image.quotas.items()},
+        "clientQuotas": {_entity_name(entity): _quotas(keys) for entity, keys in image.quotas.items()},
         "producerIds": {"nextProducerId": image.next_producer_id},
         "acls": {id_text(number): _without(fields, "id") for number, fields in image.acls.items()},
         "scram": _scram(image),
@@ -224,6 +225,10 @@ def _entity_name(entity: QuotaEntity) -> str:
         escaped = "" if name is None else re.sub(r"([\\()])", r"\\\1", name)
         parts.append(f"{_QUOTA_NAMES.get(kind, kind)}({'<default>' if name is None else escaped})")
     return "_".join(parts)
+
+
+def _quotas(keys: Mapping[str, float]) -> Node:
+    return {name: plain_number(value) for name, value in sorted(keys.items())}
 
 
 def _scram(image: MetadataImage) -> Node:
