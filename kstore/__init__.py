@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from kstore.errors import GroupStateError as GroupStateError
     from kstore.errors import InvalidProducerEpochError as InvalidProducerEpochError
     from kstore.errors import InvalidRecordError as InvalidRecordError
+    from kstore.errors import InvalidRequestError as InvalidRequestError
     from kstore.errors import InvalidSchemaError as InvalidSchemaError
     from kstore.errors import InvalidTimestampError as InvalidTimestampError
     from kstore.errors import InvalidTopicError as InvalidTopicError
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
     from kstore.errors import UnsupportedError as UnsupportedError
     from kstore.errors import UnsupportedForMessageFormatError as UnsupportedForMessageFormatError
     from kstore.errors import UnsupportedMagicError as UnsupportedMagicError
+    from kstore.errors import UnsupportedVersionError as UnsupportedVersionError
     from kstore.errors import WakeupError as WakeupError
     from kstore.log import CleanableLog as CleanableLog
     from kstore.log import CompactionReport as CompactionReport
@@ -197,6 +199,7 @@ _ROOMS = {
         "GroupStateError",
         "InvalidProducerEpochError",
         "InvalidRecordError",
+        "InvalidRequestError",
         "InvalidSchemaError",
         "InvalidTimestampError",
         "InvalidTopicError",
@@ -245,6 +248,7 @@ _ROOMS = {
         "UnsupportedError",
         "UnsupportedForMessageFormatError",
         "UnsupportedMagicError",
+        "UnsupportedVersionError",
         "WakeupError",
     ),
     "kstore.log": (

@@ -105,6 +105,20 @@ class InvalidRecordError(CorruptionError):
     """The CRC is right, but the content is inconsistent (Kafka: InvalidRecordException)."""
 
 
+class InvalidRequestError(CorruptionError):
+    """The bytes of a request or an answer are not what its version says (Kafka: InvalidRequestException).
+
+    Attributes: field (the path of the field in Kafka's names, as topicData.partitionData.records), position (in the
+        bytes that were decoded).
+    """
+
+    def __init__(
+        self, message: str, *, field: str, position: int | None = None, expected: object = None, found: object = None
+    ) -> None:
+        super().__init__(message, position=position, expected=expected, found=found)
+        self.field = field
+
+
 class DecompressionError(InvalidRecordError):
     """The compressed payload of a batch cannot be decompressed, or would exceed the output limit."""
 
@@ -537,6 +551,20 @@ class UnsupportedError(KStoreError):
     ) -> None:
         super().__init__(message, path=path, base_offset=base_offset)
         self.position = position
+
+
+class UnsupportedVersionError(KStoreError):
+    """A request of an api or version that is not served (Kafka: UnsupportedVersionException).
+
+    A broker closes the connection. Only an ApiVersions request of an unknown version is answered: in version 0.
+    Attributes: api_key, version, correlation_id.
+    """
+
+    def __init__(self, message: str, *, api_key: int, version: int, correlation_id: int) -> None:
+        super().__init__(message)
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
 
 
 class SchemaError(KStoreError):

@@ -23,8 +23,8 @@ from kstore.config import MIB
 from kstore.env import split_path
 from kstore.errors import InvalidRecordError, KStoreError, MemoryLimitError
 from kstore.record.control import ControlRecordType, UnknownControlRecord, decode_control_record
-from kstore.record.schemas.protocol import TaggedField
 from kstore.types import MAGIC_V2, MAX_OFFSET, TimestampType
+from kstore.wire.protocol import TaggedField
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

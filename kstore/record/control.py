@@ -12,8 +12,8 @@ from kstore._core import Record
 from kstore.config import MAX_INT32
 from kstore.errors import InvalidRecordError
 from kstore.record.batches import RecordBatch
-from kstore.record.schemas.protocol import ProtocolReader, ProtocolWriter, TaggedField
 from kstore.types import ZERO_UUID
+from kstore.wire.protocol import ProtocolReader, ProtocolWriter, TaggedField
 
 _KEY = struct.Struct(">hh")
 _VERSION = 0

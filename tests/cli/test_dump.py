@@ -23,7 +23,7 @@ from kstore.record.control import (
     VotersRecord,
     control_record_key,
 )
-from kstore.record.schemas.protocol import TaggedField
+from kstore.wire.protocol import TaggedField
 from tests.cli.runner import runner
 from tests.making.batches import (
     CLOSED,

@@ -20,7 +20,7 @@ from kstore.record.schemas.coordinator import (
     TRANSACTION_VALUES,
 )
 from kstore.record.schemas.metadata import METADATA_RECORDS, REMOTE_LOG_METADATA_RECORDS
-from kstore.record.schemas.schema import Schema, decode_message, encode_message, parse_schemas
+from kstore.wire.schema import Schema, decode_message, encode_message, parse_schemas
 from tests.golden.sets import PACKED_DIRECTORY
 
 TABLES = {

@@ -3,7 +3,7 @@
 kstore and a real broker write one root by turns, and so do their producers; kstore and Kafka's UnifiedLog take the same
 random histories; kstore reads and verifies while a broker writes; a broker loads what kstore exported, and what it
 recovered; kstore's commands of an operator show and do on a broker's directories what Kafka's tools do; kstore asks a
-schema registry that runs.
+schema registry that runs. The tables of Kafka's protocol are compared with Kafka's definitions.
 Needs Maven and a JDK; the jars are kept in build/interop. Ends with 1 if a case differs or the tools can't be had.
 """
 
@@ -21,6 +21,7 @@ from tests.fuzz.message_mutator import MessageMutator
 from tests.interop import (
     archive,
     cleaning,
+    definitions,
     groups,
     live,
     producing,
@@ -32,7 +33,7 @@ from tests.interop import (
 )
 from tests.interop.comparison import Line, bytes_problem, reading_problem, records_difference, records_problem
 from tests.interop.histories import running as histories
-from tests.interop.programs import CLIENTS, Client, Unavailable, build, reports, require_tools
+from tests.interop.programs import CLIENTS, SOURCES, Client, Unavailable, build, fetch_jars, reports, require_tools
 from tests.interop.recipes import recipe
 from tests.interop.tools import lane as tools
 from tests.making import matrix
@@ -58,9 +59,11 @@ WITH_A_BROKER = {
     "tools": tools.steps,
     "registries": registries.steps,
 }
+WIRE = "wire"
 LIVE = "live"
 RECOVERED = "recovered"
 HISTORIES: dict[str, histories.Kind] = {"histories": "plain", "retention": "retained", "compactions": "compacted"}
+PARTS = ("clients", WIRE, *HISTORIES, *WITH_A_BROKER, RECOVERED, LIVE)
 
 
 def say(text: str) -> None:
@@ -200,9 +203,21 @@ def compare_clients(options: argparse.Namespace) -> int:
     return problems
 
 
+def compare_definitions() -> int:
+    """The tables of kstore.wire say what Kafka's definitions of its messages say."""
+    client = CLIENTS[0]
+    fetch_jars(SOURCES / "pom.xml", client.version, client.directory)
+    (jar,) = (client.directory / "lib").glob("kafka-clients-*.jar")
+    tally = Tally(f"kstore has the messages of {client.name}")
+    for line in definitions.differences(jar):
+        tally.problems.append(f"  {line}")
+    tally.count = len(definitions.APIS)
+    return tally.tell()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.interop", description=__doc__)
-    parser.add_argument("--part", choices=("clients", *HISTORIES, *WITH_A_BROKER, RECOVERED, LIVE), help="default: all")
+    parser.add_argument("--part", choices=PARTS, help="default: all")
     parser.add_argument("--seconds", type=int, default=600, help="how long to read beside a broker (default 600)")
     parser.add_argument("--client", choices=[client.version for client in CLIENTS], help="default: all")
     parser.add_argument("--damaged", type=int, default=20_000, help="damaged logs to be compared (default 20000)")
@@ -215,6 +230,8 @@ def main() -> int:
         require_tools()
         if options.part in (None, "clients"):
             problems += compare_clients(options)
+        if options.part in (None, WIRE):
+            problems += compare_definitions()
         for part, kind in HISTORIES.items():
             if options.part in (None, part):
                 found = histories.steps(kind, count=options.histories, seed=options.seed, only=options.history)

@@ -11,7 +11,7 @@ from kstore.record import MemoryRecordsBuilder, Record
 from kstore.record.builder import with_kraft_control_record
 from kstore.record.control import SnapshotFooterRecord
 from kstore.record.schemas.metadata import METADATA_RECORDS
-from kstore.record.schemas.schema import encode_message, parse_schemas
+from kstore.wire.schema import encode_message, parse_schemas
 
 TOPIC, CONFIG, REMOVE, BEGIN, END, ABORT = 2, 4, 9, 23, 24, 25
 _SCHEMAS = parse_schemas(METADATA_RECORDS)

@@ -25,7 +25,7 @@ from kstore.record.control import (
     control_record_key,
     decode_control_record,
 )
-from kstore.record.schemas.protocol import TaggedField
+from kstore.wire.protocol import TaggedField
 
 INT16 = st.integers(-(2**15), 2**15 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)

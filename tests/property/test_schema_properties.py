@@ -18,7 +18,7 @@ from kstore.record.schemas.coordinator import (
     TRANSACTION_VALUES,
 )
 from kstore.record.schemas.metadata import METADATA_RECORDS
-from kstore.record.schemas.schema import decode_message, encode_message, parse_schemas
+from kstore.wire.schema import decode_message, encode_message, parse_schemas
 from tests.making.strategies import examples
 from tests.reference.protocol import message_fields, write_message
 

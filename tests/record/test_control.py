@@ -26,7 +26,7 @@ from kstore.record.control import (
     control_record_value,
     decode_control_record,
 )
-from kstore.record.schemas.protocol import TaggedField
+from kstore.wire.protocol import TaggedField
 from tests.making.batches import record
 from tests.reference.codec import write_batch
 

@@ -9,7 +9,6 @@ from uuid import UUID
 import pytest
 
 from kstore import InvalidRecordError
-from kstore.record.schemas.protocol import TaggedField
 from kstore.record.schemas.topics import (
     UndecodedMessage,
     decode_group_record,
@@ -18,6 +17,7 @@ from kstore.record.schemas.topics import (
     decode_transaction_record,
     encode_transaction_record,
 )
+from kstore.wire.protocol import TaggedField
 
 TOPIC_ID = UUID("02cb951e-c57c-4639-8587-98dfa6b2f7c0")
 OFFSET_KEY = bytes.fromhex("0001 0001 67 0001 74 00000003")

@@ -8,9 +8,9 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from kstore.record.schemas.schema import TAGGED_FIELDS, Field, Schema
+from kstore.wire.schema import TAGGED_FIELDS, Field, Schema
 
-LAYOUTS = {"int8": ">b", "int16": ">h", "uint16": ">H", "int32": ">i", "int64": ">q", "float64": ">d"}
+LAYOUTS = {"int8": ">b", "int16": ">h", "uint16": ">H", "int32": ">i", "uint32": ">I", "int64": ">q", "float64": ">d"}
 
 
 def varint(value: int) -> bytes:
@@ -84,6 +84,7 @@ VALUES = {
     "uuid": st.binary(min_size=16, max_size=16).map(lambda data: UUID(bytes=data)),
     "string": st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
     "bytes": st.binary(max_size=12),
+    "records": st.binary(max_size=12),
 }
 
 

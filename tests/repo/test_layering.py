@@ -34,6 +34,7 @@ LAYERS = {
     "_json": 1,
     "_progress": 1,
     "_core": 2,
+    "wire": 2,
     "compression": 3,
     "env": 3,
     "record": 4,
@@ -62,6 +63,9 @@ WINGS = {
     ),
     "env": (
         "base, cache, process < files, filesystems, watching < http, env < opened, local < remote < choosing, objects"
+    ),
+    "wire": (
+        "protocol, requests, responses < schema < classes, source < decoder, encoder, messages < compiler < frames"
     ),
     "coordinator": "producer_ids, store < places < group < transaction",
     "producer": (

@@ -25,9 +25,9 @@ from kstore.errors import (
     TransactionStateError,
 )
 from kstore.record import ControlRecordType, EndTransactionMarker, MemoryRecords, with_end_transaction_marker
-from kstore.record.schemas.schema import TAGGED_FIELDS
 from kstore.record.schemas.topics import DecodedMessage, decode_transaction_record, encode_transaction_record
 from kstore.types import NO_TIMESTAMP, TopicPartition
+from kstore.wire.schema import TAGGED_FIELDS
 
 # The default of a broker's transaction.max.timeout.ms.
 MAX_TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000

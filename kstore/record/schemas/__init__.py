@@ -1,1 +1,1 @@
-"""Kafka's message schemas as tables: the records of internal topics and the protocol that encodes them."""
+"""Schemas of the records in internal topics, as tables, and their decoding."""

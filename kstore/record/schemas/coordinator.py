@@ -1,6 +1,6 @@
 """Schemas of the records in `__consumer_offsets`, `__transaction_state` and `__share_group_state`.
 
-Tables for kstore.record.schemas.schema.parse_schemas. The version of a key is the type of the record, by which the
+Tables for kstore.wire.schema.parse_schemas. The version of a key is the type of the record, by which the
 tables of keys and values are indexed.
 Source: Kafka's message definitions of the group, the transaction and the share coordinator.
 """

@@ -1,6 +1,6 @@
 """Schemas of the records in `__cluster_metadata` (controllers) and `__remote_log_metadata` (tiered storage).
 
-Tables for kstore.record.schemas.schema.parse_schemas. Source: Kafka's message definitions of both logs.
+Tables for kstore.wire.schema.parse_schemas. Source: Kafka's message definitions of both logs.
 """
 
 METADATA_RECORDS = """

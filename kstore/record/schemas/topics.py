@@ -26,9 +26,9 @@ from kstore.record.schemas.coordinator import (
     TRANSACTION_VALUES,
 )
 from kstore.record.schemas.metadata import METADATA_RECORDS, REMOTE_LOG_METADATA_RECORDS
-from kstore.record.schemas.protocol import INT16, ProtocolReader
-from kstore.record.schemas.schema import Schema, decode_message, encode_message, parse_schemas
 from kstore.types import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP, OffsetAndMetadata, TopicPartition
+from kstore.wire.protocol import INT16, ProtocolReader
+from kstore.wire.schema import Schema, decode_message, encode_message, parse_schemas
 
 _FRAME_VERSION = 1
 _OFFSET_COMMIT = 1
@@ -42,7 +42,7 @@ _WORD = re.compile(r"[A-Z][a-z]*")
 class DecodedMessage:
     """A decoded key, value or metadata record: its name in Kafka, type, version and fields.
 
-    The fields are in the form that kstore.record.schemas.schema.decode_message returns.
+    The fields are in the form that kstore.wire.schema.decode_message returns.
     """
 
     name: str

@@ -25,8 +25,8 @@ from kstore.record import (
     with_end_transaction_marker,
 )
 from kstore.record.schemas.coordinator import CONSUMER_PROTOCOL
-from kstore.record.schemas.schema import encode_message, parse_schemas
 from kstore.record.schemas.topics import encode_group_record, encode_offset_commit
+from kstore.wire.schema import encode_message, parse_schemas
 from tests.making.batches import flip_bit
 
 OFFSETS = "__consumer_offsets"

@@ -17,10 +17,10 @@ from kstore.errors import (
     TransactionStateError,
 )
 from kstore.record import ControlRecordType, control_record_type
-from kstore.record.schemas.protocol import TaggedField
-from kstore.record.schemas.schema import TAGGED_FIELDS
 from kstore.record.schemas.topics import DecodedMessage, decode_transaction_record, encode_transaction_record
 from kstore.types import TopicPartition
+from kstore.wire.protocol import TaggedField
+from kstore.wire.schema import TAGGED_FIELDS
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 # Producer id 0 is one like any other.

@@ -9,9 +9,9 @@ import pytest
 
 from kstore.record.control import KRaftVersionFeature, KRaftVersionRecord, Voter, VotersRecord
 from kstore.record.schemas.metadata import METADATA_RECORDS
-from kstore.record.schemas.schema import parse_schemas
 from kstore.record.schemas.topics import DecodedMessage, decode_metadata_record
 from kstore.store.metadata.image import _APPLY, MOST_UNKNOWN, MetadataImage
+from kstore.wire.schema import parse_schemas
 from tests.making.cluster import metadata
 
 ID, OTHER, DIRECTORY, MOVED = (uuid.UUID(int=number) for number in (11, 12, 13, 14))

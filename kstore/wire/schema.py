@@ -3,53 +3,68 @@
 A table is a list of messages with one field per line; the fields of a struct are indented by two more spaces:
 
     NameOfMessage  api keys  versions  flexible versions
-      field type [versions] [null=versions] [tag=number]
+      field type [versions] [null=versions] [tag=number] [default=value] [ignorable] [inflexible]
 
-Versions are `2`, `1-2`, `3+` or `-` (none); a field without versions is in all of them. An array type starts with `[]`.
+Versions are `2`, `1-2`, `3+` or `-` (none); a field without versions is in all of them. A message without an api key
+has `-`. An array type starts with `[]`; a type that is none of Kafka's is a struct, by that name. A field without a
+default has that of its type, null included only where it is said. A version that does not have an `ignorable` field is
+written without it, whatever its value; the length of an `inflexible` field is never a varint.
+
+kstore.wire.compiler makes one function per message and version of a schema; the reader and writer here are slower, and
+what those are compared with.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import UUID
 
-from kstore.record.schemas.protocol import INT16, INT32, INT64, UINT16, ProtocolReader, ProtocolWriter, TaggedField
+from kstore.wire.protocol import INT16, INT32, INT64, UINT16, ProtocolReader, ProtocolWriter, TaggedField
 
 TAGGED_FIELDS = "taggedFields"
-_NUMBERS = {
+NUMBERS = {
     "int8": struct.Struct(">b"),
     "int16": INT16,
     "uint16": UINT16,
     "int32": INT32,
+    "uint32": struct.Struct(">I"),
     "int64": INT64,
     "float64": struct.Struct(">d"),
 }
-_INT8 = _NUMBERS["int8"]
+STRUCT = "struct"
+_KINDS = {*NUMBERS, "bool", "uuid", "string", "bytes", "records"}
+_INT8 = NUMBERS["int8"]
 # Sizes of Python objects in bytes, with their slots in lists: a dict; an int or float; a str, bytes or UUID without its
 # content.
 _STRUCT_SIZE, _NUMBER_SIZE, _OBJECT_SIZE = 240, 40, 96
 _LAST_VERSION = 2**15 - 1
 _ALL = range(_LAST_VERSION + 1)
 _NONE = range(0)
+_ZEROS: dict[str, Any] = {"bool": False, "float64": 0.0, "string": "", "bytes": b"", "uuid": UUID(int=0)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
-    """One field of a message. `fields` are those of a struct, or of the structs in an array."""
+class Field(NamedTuple):
+    """One field of a message. `fields` are those of a struct, or of the structs in an array; `struct` is its name.
+
+    default: the value of a message that does not say one, None for null; of an array that is not null, ().
+    """
 
     name: str
     kind: str
+    struct: str = ""
     is_array: bool = False
     versions: range = _ALL
     nullable: range = _NONE
     tag: int | None = None
+    default: Any = None
+    is_ignorable: bool = False
+    is_inflexible: bool = False
     fields: tuple[Field, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schema:
+class Schema(NamedTuple):
     """A message: its versions, the versions in the flexible encoding, and the fields of all versions."""
 
     name: str
@@ -61,20 +76,27 @@ class Schema:
 
 def parse_schemas(text: str) -> dict[int, Schema]:
     """Return the messages of a table by api key."""
-    blocks: list[list[str]] = []
-    for line in filter(str.strip, text.splitlines()):
-        if not line.startswith(" "):
-            blocks.append([])
-        blocks[-1].append(line)
-    schemas = [_schema(header, lines) for header, *lines in blocks]
+    schemas = map(parse_schema, split_table(text).values())
     return {api_key: schema for schema in schemas for api_key in schema.api_keys}
 
 
-def _schema(header: str, lines: list[str]) -> Schema:
+def split_table(text: str) -> dict[str, str]:
+    """Return the lines of each message of a table by its name."""
+    blocks: dict[str, list[str]] = {}
+    for line in filter(str.strip, text.splitlines()):
+        if not line.startswith(" "):
+            blocks[line.split()[0]] = lines = []
+        lines.append(line)
+    return {name: "\n".join(lines) for name, lines in blocks.items()}
+
+
+def parse_schema(text: str) -> Schema:
+    """Return the message of a table of one."""
+    header, *lines = text.splitlines()
     name, api_keys, versions, flexible = header.split()
     return Schema(
         name=name,
-        api_keys=tuple(map(int, api_keys.split(","))),
+        api_keys=() if api_keys == "-" else tuple(map(int, api_keys.split(","))),
         versions=_range(versions),
         flexible=_range(flexible),
         fields=_fields(lines),
@@ -92,18 +114,37 @@ def _fields(lines: list[str]) -> tuple[Field, ...]:
 
 
 def _field(line: str, inner: list[str]) -> Field:
-    name, kind, *rest = line.split()
+    name, type_name, *rest = line.split()
     options = dict(word.split("=") for word in rest if "=" in word)
-    versions = [word for word in rest if "=" not in word]
+    words = {word for word in rest if "=" not in word}
+    versions = words - {"ignorable", "inflexible"}
+    kind = type_name.removeprefix("[]")
+    is_array = type_name.startswith("[]")
     return Field(
         name=name,
-        kind=kind.removeprefix("[]"),
-        is_array=kind.startswith("[]"),
-        versions=_range(versions[0]) if versions else _ALL,
+        kind=kind if kind in _KINDS else STRUCT,
+        struct="" if kind in _KINDS or kind == STRUCT else kind,
+        is_array=is_array,
+        versions=_range(versions.pop()) if versions else _ALL,
         nullable=_range(options.get("null", "-")),
         tag=int(options["tag"]) if "tag" in options else None,
+        default=_default(kind, options.get("default"), is_array=is_array),
+        is_ignorable="ignorable" in words,
+        is_inflexible="inflexible" in words,
         fields=_fields(inner),
     )
+
+
+def _default(kind: str, text: str | None, *, is_array: bool) -> Any:
+    if text == "null":
+        return None
+    if is_array:
+        return ()
+    if text is None:
+        return _ZEROS.get(kind, 0 if kind in NUMBERS else None)
+    if kind == "bool":
+        return text == "true"
+    return float(text) if kind == "float64" else int(text)
 
 
 def _indent(line: str) -> int:
@@ -123,7 +164,8 @@ def decode_message(schema: Schema, data: bytes, *, version: int) -> dict[str, An
     """Return the fields of a message by Kafka's names, in the order of the schema.
 
     Values are int, float, bool, str, bytes, uuid.UUID, None, lists and dicts (for structs). A tagged field is present
-    if it was written; unknown tagged fields are under TAGGED_FIELDS, in structs too.
+    if it was written; unknown tagged fields are under TAGGED_FIELDS, in structs too. Invalid UTF-8 in strings becomes
+    surrogate escapes.
     Raises: InvalidRecordError if the bytes are not exactly one such message; MemoryLimitError if the elements of arrays
         take more than 64 MiB as Python objects.
     """
@@ -162,22 +204,22 @@ def _read_value(reader: ProtocolReader, field: Field, *, version: int) -> Any:
         if not is_nullable:
             raise reader.error(field.name, expected="an array", found=None)
         return None
-    reader.count_elements(field.name, count, each_bytes=_object_size(field))
+    reader.count_elements(field.name, count, each_bytes=object_size(field))
     return [_read_one(reader, field, is_nullable=False, version=version) for _ in range(count)]
 
 
-def _object_size(field: Field) -> int:
+def object_size(field: Field) -> int:
     """Return an estimate of the most bytes that a field's value takes as Python objects, without string content."""
-    if field.kind == "struct":
-        return _STRUCT_SIZE + sum(map(_object_size, field.fields))
-    return _NUMBER_SIZE if field.kind in _NUMBERS or field.kind == "bool" else _OBJECT_SIZE
+    if field.kind == STRUCT:
+        return _STRUCT_SIZE + sum(map(object_size, field.fields))
+    return _NUMBER_SIZE if field.kind in NUMBERS or field.kind == "bool" else _OBJECT_SIZE
 
 
 def _read_one(reader: ProtocolReader, field: Field, *, is_nullable: bool, version: int) -> Any:
-    layout = _NUMBERS.get(field.kind)
+    layout = NUMBERS.get(field.kind)
     if layout is not None:
         return reader.number(field.name, layout)
-    if field.kind == "struct":
+    if field.kind == STRUCT:
         if is_nullable and _is_null_struct(reader, field):
             return None
         return _read_struct(reader, field.fields, version=version)
@@ -185,7 +227,11 @@ def _read_one(reader: ProtocolReader, field: Field, *, is_nullable: bool, versio
         return reader.number(field.name, _INT8) != 0
     if field.kind == "uuid":
         return reader.uuid(field.name)
-    value = reader.nullable_string(field.name) if field.kind == "string" else reader.nullable_bytes(field.name)
+    value: str | bytes | None
+    if field.kind == "string":
+        value = reader.nullable_string(field.name, is_inflexible=field.is_inflexible)
+    else:
+        value = reader.nullable_bytes(field.name)
     if value is None and not is_nullable:
         raise reader.error(field.name, expected=field.kind, found=None)
     return value
@@ -241,10 +287,10 @@ def _write_value(out: ProtocolWriter, field: Field, value: Any, *, version: int)
 
 
 def _write_one(out: ProtocolWriter, field: Field, value: Any, *, is_nullable: bool, version: int) -> None:
-    layout = _NUMBERS.get(field.kind)
+    layout = NUMBERS.get(field.kind)
     if layout is not None:
         out.number(field.name, layout, value)
-    elif field.kind == "struct":
+    elif field.kind == STRUCT:
         if is_nullable and field.tag is not None:
             out.unsigned_varint(int(value is not None))
         elif is_nullable:
@@ -256,9 +302,10 @@ def _write_one(out: ProtocolWriter, field: Field, value: Any, *, is_nullable: bo
     elif field.kind == "uuid":
         out.uuid(value)
     elif value is None:
-        out.length(field.name, INT16 if field.kind == "string" else INT32, -1)
+        layout = INT16 if field.kind == "string" else INT32
+        out.length(field.name, layout, -1, is_inflexible=field.is_inflexible)
     elif field.kind == "string":
-        out.string(value, field=field.name)
+        out.string(value, field=field.name, is_inflexible=field.is_inflexible)
     else:
         out.length(field.name, INT32, len(value))
         out.raw(value)

@@ -1,6 +1,6 @@
 """Kafka's message encoding, plain and flexible (KIP-482): readers and writers of the primitive types.
 
-kstore.record.schemas.schema encodes whole messages by their schemas.
+kstore.wire.schema encodes whole messages by their schemas.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import struct
 from typing import NamedTuple
 from uuid import UUID
 
-from kstore.config import MIB
 from kstore.errors import InvalidRecordError, MemoryLimitError
 
 INT16 = struct.Struct(">h")
@@ -17,14 +16,15 @@ INT32 = struct.Struct(">i")
 INT64 = struct.Struct(">q")
 UINT16 = struct.Struct(">H")
 UUID_SIZE = 16
+MOST_STRING_BYTES = 2**15 - 1  # in the flexible encoding too, as in Kafka
 MAX_UNSIGNED_VARINT = 2**32 - 1
 _MAX_VARINT_SHIFT = 28
 # Limit of the Python objects for the elements of one message's arrays, without the content of strings and bytes. An
 # element of one byte may take a hundred times that.
-MOST_ELEMENTS_BYTES = 64 * MIB
+MOST_ELEMENTS_BYTES = 64 << 20
 # The size of an element that is an object with a few fields.
 OBJECT_SIZE = 512
-_TAGGED_FIELD_SIZE = 192
+TAGGED_FIELD_SIZE = 192
 
 
 class TaggedField(NamedTuple):
@@ -121,21 +121,25 @@ class ProtocolReader:
             raise self.error(field, expected="a varint of at most 32 bits", found=value)
         return value
 
-    def nullable_length(self, field: str, layout: struct.Struct) -> int | None:
+    def nullable_length(self, field: str, layout: struct.Struct, *, is_inflexible: bool = False) -> int | None:
         """Read the length of a string, bytes or array; None for null. An element has at least one byte.
 
-        Args: layout: that of the length in a message that is not flexible.
+        Args: layout: that of the length in a message that is not flexible; is_inflexible: whether this length has it in
+            any message.
         """
-        length = self.unsigned_varint(field) - 1 if self.is_flexible else self.number(field, layout)
+        is_varint = self.is_flexible and not is_inflexible
+        length = self.unsigned_varint(field) - 1 if is_varint else self.number(field, layout)
         if length == -1:
             return None
         if not 0 <= length <= self.remaining:
             raise self.error(field, expected=f"a length from 0 to {self.remaining}, -1 for null", found=length)
         return length
 
-    def nullable_string(self, field: str) -> str | None:
+    def nullable_string(self, field: str, *, is_inflexible: bool = False) -> str | None:
         """Read a string; invalid UTF-8 becomes surrogate escapes."""
-        length = self.nullable_length(field, INT16)
+        length = self.nullable_length(field, INT16, is_inflexible=is_inflexible)
+        if length is not None and length > MOST_STRING_BYTES:
+            raise self.error(field, expected=f"a string of at most {MOST_STRING_BYTES} bytes", found=length)
         return None if length is None else self.take(field, size=length).decode("utf-8", "surrogateescape")
 
     def string(self, field: str) -> str:
@@ -163,7 +167,7 @@ class ProtocolReader:
         count = self.unsigned_varint("tagged fields")
         if count > self.remaining // 2:
             raise self.error("tagged fields", expected=f"at most {self.remaining // 2}", found=count)
-        self.count_elements("tagged fields", count, each_bytes=_TAGGED_FIELD_SIZE)
+        self.count_elements("tagged fields", count, each_bytes=TAGGED_FIELD_SIZE)
         fields: list[TaggedField] = []
         for _ in range(count):
             tag = self.unsigned_varint("tag")
@@ -221,20 +225,26 @@ class ProtocolWriter:
         """Write bytes without their length."""
         self._parts.append(data)
 
-    def length(self, field: str, layout: struct.Struct, length: int) -> None:
+    def length(self, field: str, layout: struct.Struct, length: int, *, is_inflexible: bool = False) -> None:
         """Write the length of a string, bytes or array, -1 for null.
 
-        Args: layout: that of the length in a message that is not flexible.
+        Args: layout: that of the length in a message that is not flexible; is_inflexible: whether this length has it in
+            any message.
         """
-        if self.is_flexible:
+        if self.is_flexible and not is_inflexible:
             self.unsigned_varint(length + 1)
         else:
             self.number(field, layout, length)
 
-    def string(self, text: str, *, field: str = "string") -> None:
-        """Write a string; surrogate escapes become the bytes that they stand for."""
+    def string(self, text: str, *, field: str = "string", is_inflexible: bool = False) -> None:
+        """Write a string; surrogate escapes become the bytes that they stand for.
+
+        Raises: ValueError if it has more than MOST_STRING_BYTES bytes.
+        """
         data = text.encode("utf-8", "surrogateescape")
-        self.length(field, INT16, len(data))
+        if len(data) > MOST_STRING_BYTES:
+            raise ValueError(f"{field}: expected a string of at most {MOST_STRING_BYTES} bytes, found {len(data)}")
+        self.length(field, INT16, len(data), is_inflexible=is_inflexible)
         self._parts.append(data)
 
     def array_length(self, length: int, *, field: str = "array") -> None:

@@ -1,0 +1,1 @@
+"""Kafka's messages by their schemas: the encoding, the requests and answers of the protocol."""

@@ -1,0 +1,136 @@
+"""Goal: a compiled function reads and writes every message of every version as the interpreter does.
+Method: random messages of all tables, by a seed and by Hypothesis; then cuts, flips and noise."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kstore import InvalidRecordError
+from kstore.errors import InvalidRequestError, MemoryLimitError
+from kstore.record.schemas.coordinator import (
+    CONSUMER_PROTOCOL,
+    GROUP_KEYS,
+    GROUP_VALUES,
+    SHARE_STATE_KEYS,
+    SHARE_STATE_VALUES,
+    TRANSACTION_KEYS,
+    TRANSACTION_VALUES,
+)
+from kstore.record.schemas.metadata import METADATA_RECORDS, REMOTE_LOG_METADATA_RECORDS
+from kstore.wire.classes import message_class
+from kstore.wire.compiler import codec
+from kstore.wire.messages import message_named, tables
+from kstore.wire.schema import decode_message, encode_message, parse_schema, split_table
+from tests.making.strategies import examples
+from tests.reference.protocol import message_fields
+from tests.reference.wire import Maker, as_dict, from_dict
+
+RECORD_TABLES = (
+    GROUP_KEYS,
+    GROUP_VALUES,
+    TRANSACTION_KEYS,
+    TRANSACTION_VALUES,
+    SHARE_STATE_KEYS,
+    SHARE_STATE_VALUES,
+    CONSUMER_PROTOCOL,
+    METADATA_RECORDS,
+    REMOTE_LOG_METADATA_RECORDS,
+)
+CLASSES = {
+    name: message_class(parse_schema(text), module=__name__)
+    for table in RECORD_TABLES
+    for name, text in split_table(table).items()
+} | {name: message_named(name) for name in tables()}
+
+
+def joined(parts):
+    return b"".join(map(bytes, parts))
+
+
+def interpreted(schema, data, version):
+    """What the interpreter makes of bytes, None if it refuses them; a string that is not UTF-8 counts as refused."""
+    try:
+        fields = decode_message(schema, data, version=version)
+        repr(fields).encode()
+    except (InvalidRecordError, MemoryLimitError, UnicodeEncodeError):
+        return None
+    return None if "\\udc" in ascii(fields) else fields
+
+
+def agree_on(cls, version, data):
+    """The compiled function and the interpreter read the same of any bytes, or both refuse them."""
+    expected = interpreted(cls.schema, data, version)
+    refusal = message = None
+    position = 0
+    try:
+        message, position = codec(cls, version=version).decode(data)
+    except InvalidRequestError as error:
+        refusal = error
+    if refusal is not None or position < len(data):
+        assert expected is None, refusal
+        assert refusal is None or (refusal.field and 0 <= refusal.position <= len(data))
+        return
+    assert expected is not None
+    if "nan" not in repr(expected):
+        assert as_dict(message, version=version) == as_dict(from_dict(cls, expected), version=version)
+
+
+def random_message(cls, version, rng):
+    maker = Maker(rng, version=version, is_flexible=version in cls.schema.flexible)
+    return maker.message(cls)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_message_of_every_version_is_read_and_written_as_the_interpreter_does(name):
+    cls = CLASSES[name]
+    for version in cls.schema.versions:
+        rng = random.Random(f"{name} {version}")
+        for _ in range(3):
+            message = random_message(cls, version, rng)
+            data = encode_message(cls.schema, as_dict(message, version=version), version=version)
+            assert joined(codec(cls, version=version).encode(message)) == data
+            for frame in (data, bytearray(data), memoryview(data)):
+                assert codec(cls, version=version).decode(frame) == (message, len(data))
+            # A message inside of a frame.
+            assert codec(cls, version=version).decode(b"abc" + data + b"de", 3) == (message, 3 + len(data))
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@examples(8)
+@given(data=st.data())
+def test_drawn_message_is_read_as_it_was_written(name, data):
+    cls = CLASSES[name]
+    version = data.draw(st.sampled_from(cls.schema.versions))
+    fields = data.draw(message_fields(cls.schema.fields, version=version, flexible=version in cls.schema.flexible))
+    written = encode_message(cls.schema, fields, version=version)
+    message, position = codec(cls, version=version).decode(written)
+    assert position == len(written)
+    canonical = as_dict(from_dict(cls, fields), version=version)
+    assert as_dict(message, version=version) == canonical
+    again = joined(codec(cls, version=version).encode(message))
+    assert again == encode_message(cls.schema, canonical, version=version)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_cut_or_changed_message_is_refused_or_read_as_the_interpreter_does(name):
+    cls = CLASSES[name]
+    for version in cls.schema.versions:
+        rng = random.Random(f"cut {name} {version}")
+        data = joined(codec(cls, version=version).encode(random_message(cls, version, rng)))
+        for size in rng.sample(range(len(data) + 1), min(8, len(data) + 1)):
+            agree_on(cls, version, data[:size])
+        for _ in range(12):
+            changed = bytearray(data + b"\0")
+            for _ in range(rng.choice((1, 1, 2))):
+                changed[rng.randrange(len(changed))] = rng.choice((0, 1, 2, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+            agree_on(cls, version, bytes(changed))
+
+
+@given(noise=st.binary(max_size=60), name=st.sampled_from(list(CLASSES)), data=st.data())
+def test_noise_is_refused_or_read_as_the_interpreter_does(noise, name, data):
+    cls = CLASSES[name]
+    agree_on(cls, data.draw(st.sampled_from(cls.schema.versions)), noise)
