@@ -52,8 +52,12 @@ def json_fault(error: Exception) -> str:
 class KStoreError(Exception):
     """Base of every error that kstore raises about data, offsets or storage. Can be pickled.
 
-    Attributes: path (a file or directory, None if in memory), base_offset (that of the batch, None if unknown).
+    Attributes: path (a file or directory, None if in memory), base_offset (that of the batch, None if unknown),
+        kafka_code (the number that a broker answers in Kafka's protocol, of the class too; None if Kafka has none for
+        it, where a broker answers UNKNOWN_SERVER_ERROR).
     """
+
+    kafka_code: int | None = None
 
     def __init__(self, message: str, *, path: str | None = None, base_offset: int | None = None) -> None:
         super().__init__(message)
@@ -476,7 +480,13 @@ class TransactionStateError(KStoreError):
 class GroupStateError(KStoreError):
     """The group has members, does not exist, or is of a type that the call does not change (Kafka:
     GroupNotEmptyException, GroupIdNotFoundException).
+
+    Attributes: kafka_code (that of the reason, so the class has none).
     """
+
+    def __init__(self, message: str, *, kafka_code: int | None = None, path: str | None = None) -> None:
+        super().__init__(message, path=path)
+        self.kafka_code = kafka_code
 
 
 class SinkResponseError(KStoreError):
@@ -706,3 +716,38 @@ class LogLockedError(StorageError):
 
 class LogClosedError(StorageError):
     """The log was closed before the call."""
+
+
+# The codes of Kafka's protocol (Kafka: Errors). A class that is not listed has the code of the class above it.
+_KAFKA_CODES: dict[type[KStoreError], int] = {
+    OffsetOutOfRangeError: 1,
+    CorruptRecordError: 2,
+    UnsupportedMagicError: 2,
+    UnknownTopicOrPartitionError: 3,
+    ProducerTimeoutError: 7,
+    RecordTooLargeError: 10,
+    InvalidTopicError: 17,
+    RecordBatchTooLargeError: 18,
+    InvalidTimestampError: 32,
+    UnsupportedVersionError: 35,
+    TopicExistsError: 36,
+    TopicSettingsError: 40,
+    InvalidRequestError: 42,
+    UnsupportedForMessageFormatError: 43,
+    OutOfOrderSequenceError: 45,
+    InvalidProducerEpochError: 47,
+    InvalidTxnStateError: 48,
+    TransactionStateError: 48,
+    TransactionCoordinatorFencedError: 52,
+    StorageError: 56,
+    UnsupportedCompressionTypeError: 76,
+    InvalidRecordError: 87,
+    RecordValidationError: 87,
+    UnstableOffsetCommitError: 88,
+    ProducerFencedError: 90,
+}
+NON_EMPTY_GROUP = 68
+GROUP_ID_NOT_FOUND = 69
+
+for _kind, _code in _KAFKA_CODES.items():
+    _kind.kafka_code = _code

@@ -146,7 +146,7 @@ class SideFileCheck:
             self._whole_from = header.base_offset
         self._last_offset = header.last_offset
         yield from self._check_epoch_of(segment, header)
-        if header.producer_id == NO_PRODUCER_ID:
+        if header.producer_id <= NO_PRODUCER_ID:
             return
         entries = self._snapshot_entries.pop(header.last_offset, None)
         if entries is not None:

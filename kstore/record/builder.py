@@ -53,7 +53,8 @@ class MemoryRecordsBuilder(MemoryRecordsBuilderCore):
             is ignored, and in magic 0 the timestamps too.
         compression: a CompressionType or its name; level: None for Kafka's default.
         log_append_time_ms: with TimestampType.LOG_APPEND_TIME, the timestamp of all records.
-        producer_id, producer_epoch, base_sequence: those of an idempotent producer; a log accepts all three or none.
+        producer_id, producer_epoch, base_sequence: those of an idempotent producer; without an id the others mean
+            nothing.
         delete_horizon_ms: the time from which compaction may drop tombstones (KIP-534).
         write_limit_bytes: the size at which the batch counts as full. has_room_for and is_full respect it; append does
             not.

@@ -254,7 +254,7 @@ def _check_header(batch: RecordBatch, *, rules: RecordRules, origin: AppendOrigi
         if batch.is_control:
             raise _invalid(batch, "batch from a client", expected="no control batch", found="a control batch")
     _check_producer(batch)
-    if rules.magic < 2 and (batch.is_control or batch.is_transactional or batch.producer_id != NO_PRODUCER_ID):
+    if rules.magic < 2 and (batch.is_control or batch.is_transactional or batch.producer_id > NO_PRODUCER_ID):
         kind = "control" if batch.is_control else "transactional" if batch.is_transactional else "idempotent"
         raise UnsupportedForMessageFormatError(
             f"the {kind} batch at position {batch.position} can't go into a log of magic {rules.magic}",
@@ -264,16 +264,13 @@ def _check_header(batch: RecordBatch, *, rules: RecordRules, origin: AppendOrigi
 
 
 def _check_producer(batch: RecordBatch) -> None:
-    """Check that the producer fields are consistent. Kafka checks some of this only when it rebuilds a batch."""
-    state = (batch.producer_id, batch.producer_epoch, batch.base_sequence)
-    if batch.producer_id == NO_PRODUCER_ID:
-        is_right = state == (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE) and not batch.is_transactional
-        expected = f"{(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)}, not transactional"
-    else:
-        is_right = min(state[:2]) >= 0 and batch.base_sequence >= (NO_SEQUENCE if batch.is_control else 0)
-        expected = "an id, epoch and sequence of at least 0"
-    if not is_right:
-        raise _invalid(batch, "producer id, epoch and base sequence", expected=expected, found=state)
+    """Check the sequence of a batch with a producer id. Without one, the other producer fields mean nothing.
+
+    As in Kafka, any negative id is none, and the epoch is left to the producer state.
+    """
+    least = NO_SEQUENCE if batch.is_control else 0
+    if batch.producer_id > NO_PRODUCER_ID and batch.base_sequence < least:
+        raise _invalid(batch, "base sequence of a producer", expected=f"at least {least}", found=batch.base_sequence)
 
 
 def source_compression(batches: Sequence[RecordBatch]) -> CompressionType:
@@ -473,9 +470,11 @@ def rebuild(
 ) -> ValidationResult:
     """Rebuild the records of all batches as one batch (magic 0 and 1 without a codec: as one message each).
 
-    Raises: UnsupportedForMessageFormatError for record headers in magic 0 or 1.
+    Raises: InvalidRecordError for producer fields that no builder writes; UnsupportedForMessageFormatError for record
+        headers in magic 0 or 1.
     """
     first = batches[0]
+    _check_producer_can_be_rebuilt(first)
     builder = MemoryRecordsBuilder(
         magic=rules.magic,
         compression=target,
@@ -484,8 +483,8 @@ def rebuild(
         base_offset=base_offset,
         log_append_time_ms=now_ms if rules.timestamp_type == _LOG_APPEND_TIME else NO_TIMESTAMP,
         producer_id=first.producer_id,
-        producer_epoch=first.producer_epoch,
-        base_sequence=first.base_sequence,
+        producer_epoch=max(first.producer_epoch, NO_PRODUCER_EPOCH),
+        base_sequence=max(first.base_sequence, NO_SEQUENCE),
         is_transactional=first.is_transactional,
         is_control=first.is_control,
         partition_leader_epoch=partition_leader_epoch,
@@ -503,6 +502,16 @@ def rebuild(
     return ValidationResult(
         builder.build(), builder.info, base_offset + count, is_rebuilt=True, converted_record_count=converted
     )
+
+
+def _check_producer_can_be_rebuilt(batch: RecordBatch) -> None:
+    """Kafka's builder, unlike its LogValidator, requires an epoch with a producer id, and an id with a transaction."""
+    if batch.producer_id < NO_PRODUCER_ID:
+        raise _invalid(batch, "producer id", expected=f"at least {NO_PRODUCER_ID}", found=batch.producer_id)
+    if batch.producer_id == NO_PRODUCER_ID and batch.is_transactional:
+        raise _invalid(batch, "producer id of a transactional batch", expected="at least 0", found=NO_PRODUCER_ID)
+    if batch.producer_id != NO_PRODUCER_ID and batch.producer_epoch < 0:
+        raise _invalid(batch, "epoch of a producer", expected="at least 0", found=batch.producer_epoch)
 
 
 def _invalid(batch: RecordBatch, what: str, *, expected: object, found: object) -> InvalidRecordError:

@@ -157,7 +157,7 @@ class LogWalk:
             of_segment.records += count
             if count:
                 facts.stored_record_sizes[(header.size_in_bytes // count).bit_length()] += count
-        if header.producer_id != NO_PRODUCER_ID:
+        if header.producer_id > NO_PRODUCER_ID:
             self._note_producer(header, count or 0)
 
     def _note_place(self, of_segment: SegmentFacts, header: BatchHeader) -> None:
@@ -205,6 +205,8 @@ class LogWalk:
     def _note_transaction(self, segment: LogSegment, header: BatchHeader) -> None:
         facts, producer_id = self.facts, header.producer_id
         if not header.is_control:
+            if producer_id <= NO_PRODUCER_ID:
+                return
             facts.transactional_batches += 1
             facts.open.setdefault(producer_id, (header.base_offset, header.max_timestamp_ms))
             return

@@ -10,8 +10,11 @@ from collections.abc import Callable
 
 import pytest
 
+from kstore import errors
 from kstore.errors import (
+    NON_EMPTY_GROUP,
     CorruptRecordError,
+    GroupStateError,
     KStoreError,
     LogFailedError,
     OffsetOutOfRangeError,
@@ -21,6 +24,7 @@ from kstore.errors import (
     RecordValidationError,
     StorageError,
 )
+from tests.reference.kafka_errors import kafka_errors
 
 ERRORS = [
     pytest.param(
@@ -77,3 +81,50 @@ def test_copy_of_an_error_has_its_class_message_and_attributes(
     if isinstance(error, StorageError):
         assert isinstance(other, StorageError)
         assert other.errno == error.errno
+
+
+# Kafka's exceptions whose names are not those of kstore's errors with another ending; None: of several, or of no one.
+EXCEPTIONS = {
+    "UnsupportedMagicError": "CorruptRecordException",
+    "ProducerTimeoutError": "TimeoutException",
+    "TopicSettingsError": "InvalidConfigurationException",
+    "TransactionStateError": "InvalidTxnStateException",
+    "StorageError": "KafkaStorageException",
+    "RecordValidationError": "InvalidRecordException",
+}
+KINDS = {
+    name: kind
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, KStoreError) and not name.startswith("_")
+}
+
+
+def named_code(name: str) -> int | None:
+    """Return the code of the Kafka exception that a class is named after, None if there is none."""
+    by_exception = {error.exception: error.code for error in kafka_errors()}
+    return by_exception.get(EXCEPTIONS.get(name, name.removesuffix("Error") + "Exception"))
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_code_of_a_class_is_that_of_kafkas_exception_of_its_name_else_of_the_class_above(name: str) -> None:
+    kind = KINDS[name]
+    above = next(base for base in kind.__mro__[1:] if issubclass(base, Exception))
+    expected = named_code(name)
+    assert kind.kafka_code == (getattr(above, "kafka_code", None) if expected is None else expected)
+
+
+def test_code_of_an_error_is_that_of_its_class_and_goes_with_it() -> None:
+    error = OutOfOrderSequenceError("order", producer_id=3, producer_epoch=1)
+    assert error.kafka_code == pickle.loads(pickle.dumps(error)).kafka_code == 45
+    assert KStoreError("other").kafka_code is None
+
+    class OfAUser(CorruptRecordError):
+        pass
+
+    assert OfAUser("bad").kafka_code == 2
+
+
+def test_code_of_a_group_error_is_that_of_its_reason() -> None:
+    error = GroupStateError("has members", kafka_code=NON_EMPTY_GROUP)
+    assert (error.kafka_code, copy.copy(error).kafka_code) == (68, 68)
+    assert GroupStateError("of another type").kafka_code is GroupStateError.kafka_code is None

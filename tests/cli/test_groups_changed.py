@@ -167,8 +167,13 @@ def test_a_group_with_members_is_left_alone(kstore, root):
         run = kstore("groups", root, "--group", "new", *action)
         assert (run.status, run.out) == (2, "")
         assert "expected no members, found 1, such as 'm' of /10.0.0.7" in run.err
-    with open_store(root, "a") as store, pytest.raises(GroupStateError):
-        delete_offsets(store, "new", [T0])
+    with open_store(root, "a") as store:
+        with pytest.raises(GroupStateError) as caught:
+            delete_offsets(store, "new", [T0])
+        assert caught.value.kafka_code == 68
+        with pytest.raises(GroupStateError) as caught:
+            delete_offsets(store, "none", [T0])
+        assert caught.value.kafka_code == 69
 
 
 def test_offsets_of_an_open_transaction_are_deleted_too(root):

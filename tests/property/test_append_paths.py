@@ -79,7 +79,7 @@ def sent_batches(draw: st.DrawFn) -> tuple[bytes, bool]:
     options: dict[str, Any] = {"codec": draw(st.integers(0, 4))}
     if draw(st.booleans()):
         producers = st.sampled_from(
-            [(5, 0, 7), (5, 0, 7), (0, 0, 0), (-1, -1, -1), (-1, 0, -1), (0, -1, 0), (-2, 0, 7)]
+            [(5, 0, 7), (5, 0, 7), (0, 0, 0), (-1, -1, -1), (-1, 0, 0), (-1, 7, -5), (0, -1, 0), (5, 0, -1), (-2, 0, 7)]
         )
         options |= zip(("producer_id", "producer_epoch", "base_sequence"), draw(producers), strict=True)
         options["is_transactional"] = draw(st.booleans())

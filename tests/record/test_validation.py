@@ -209,11 +209,17 @@ REFUSED = [
         "expected no control batch",
         id="control-batch",
     ),
-    pytest.param(batch(0, 2, **IDEMPOTENT), "at least 0, found (9, 1, -1)", id="no-sequence"),
-    pytest.param(batch(0, 2, producer_id=9, base_sequence=0), "at least 0, found (9, -1, 0)", id="no-producer-epoch"),
-    pytest.param(batch(0, 2, base_sequence=0), "not transactional, found (-1, -1, 0)", id="sequence-of-nobody"),
-    pytest.param(batch(0, 2, is_transactional=True), "not transactional, found (-1, -1, -1)", id="nobodys-transaction"),
-    pytest.param(batch(0, 2, **IDEMPOTENT | {"producer_id": -2}), "found (-2, 1, -1)", id="negative-producer-id"),
+    pytest.param(
+        batch(0, 2, **IDEMPOTENT), "base sequence of a producer: expected at least 0, found -1", id="sequence"
+    ),
+]
+# Kafka's LogValidator takes these as they are; its builder does not write them.
+NOT_REBUILT = [
+    pytest.param(
+        batch(0, 2, producer_id=9, base_sequence=0), "epoch of a producer: expected at least 0, found -1", id="epoch"
+    ),
+    pytest.param(batch(0, 2, is_transactional=True), "transactional batch: expected at least 0, found -1", id="nobody"),
+    pytest.param(batch(0, 2, **IDEMPOTENT | {"producer_id": -2}), "expected at least -1, found -2", id="negative-id"),
 ]
 
 
@@ -222,6 +228,32 @@ def test_batch_that_no_client_may_send_is_refused(data: bytes, match: str) -> No
     for compression in (None, CompressionType.LZ4):
         with pytest.raises((InvalidRecordError, CorruptRecordError), match=re.escape(match)):
             validated(data, compression=compression)
+
+
+@pytest.mark.parametrize(("data", "match"), NOT_REBUILT)
+def test_producer_fields_that_no_builder_writes_are_refused_only_if_the_batch_is_rebuilt(
+    data: bytes, match: str
+) -> None:
+    expected = patch_header(data, base_offset=BASE, partition_leader_epoch=EPOCH, repair_crc=False)
+    assert bytes(validated(data).records) == expected
+    with pytest.raises(InvalidRecordError, match=re.escape(match)):
+        validated(data, compression=CompressionType.LZ4)
+
+
+@pytest.mark.parametrize(("epoch", "sequence"), [(0, 0), (-1, 0), (0, -1), (7, 9), (-3, -5)])
+def test_without_a_producer_id_epoch_and_sequence_mean_nothing(epoch: int, sequence: int) -> None:
+    data = patch_header(batch(0, 2), producer_epoch=epoch, base_sequence=sequence)
+    expected = patch_header(data, base_offset=BASE, partition_leader_epoch=EPOCH, repair_crc=False)
+    assert bytes(validated(data).records) == expected
+    (found,) = validated(data, compression=CompressionType.LZ4).records.batches()
+    fields = (found.producer_id, found.producer_epoch, found.base_sequence)
+    assert fields == (-1, max(epoch, -1), max(sequence, -1))
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_without_a_producer_id_a_batch_fits_an_old_format(magic: int) -> None:
+    data = write_batch([record(0, b"v")], base_sequence=0)
+    assert validated(data, magic=magic).converted_record_count == 1
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.label)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import kstore
 from kstore import errors
+from tests.reference.kafka_errors import kafka_errors
 from tests.repo.snippets import ROOT
 
 CLASSES = {
@@ -18,13 +19,15 @@ CLASSES = {
     if inspect.isclass(kind) and issubclass(kind, errors.KStoreError) and not name.startswith("_")
 }
 TREES = {node.name: node for node in ast.walk(ast.parse(inspect.getsource(errors))) if isinstance(node, ast.ClassDef)}
+PAGE = ROOT / "docs" / "errors.md"
+CODE = re.compile(r"^\| `(\w+)` \| (-?\d+) \| `(\w+)` \|$", re.MULTILINE)
 ITEM = re.compile(r"^( *)- `(\w+)`: (.*(?:\n +(?![ -]).*)*)", re.MULTILINE)
 
 
 def listed() -> Iterator[tuple[str, str | None, str]]:
     """Yield each class of the page, the one that it stands below, and its text."""
     above: list[tuple[int, str]] = []
-    for indent, name, text in ITEM.findall((ROOT / "docs" / "errors.md").read_text()):
+    for indent, name, text in ITEM.findall(PAGE.read_text()):
         while above and above[-1][0] >= len(indent):
             above.pop()
         yield name, above[-1][1] if above else None, text
@@ -44,7 +47,8 @@ def attributes_of(kind: type) -> set[str]:
         if isinstance(name, ast.Attribute) and isinstance(name.ctx, ast.Store) and ast.unparse(name.value) == "self"
     }
     own = {name for name, value in vars(kind).items() if not name.startswith("_") and not inspect.isfunction(value)}
-    return stored | own
+    # A table has the codes.
+    return stored | own - {"kafka_code"}
 
 
 def test_page_lists_each_error_class_once_below_its_base() -> None:
@@ -63,3 +67,13 @@ def test_page_names_the_attributes_of_each_error_class() -> None:
         missing = attributes_of(CLASSES[name]) - set(re.findall(r"`(\w+)`", text))
         wrong += [f"{name}: {attribute}" for attribute in sorted(missing)]
     assert wrong == []
+
+
+def test_page_has_the_code_of_each_class_that_has_another_one_than_the_class_above() -> None:
+    names = {error.code: error.name for error in kafka_errors()}
+    found = {kind: (int(code), name) for kind, code, name in CODE.findall(PAGE.read_text())}
+    assert found == {
+        name: (kind.kafka_code, names[kind.kafka_code])
+        for name, kind in CLASSES.items()
+        if vars(kind).get("kafka_code")
+    }

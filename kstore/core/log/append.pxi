@@ -179,12 +179,10 @@ cdef struct ContentRoom:
     int64_t capacity
 
 
-# Requires: attributes without other bits than those of codec and transaction. Returns: whether the producer fields are
-# consistent.
+# Returns: whether the producer fields are those of a batch without a producer id, whose other producer fields mean
+# nothing, or of an idempotent one. The epoch is left to the producer state.
 cdef inline bint has_right_producer(const Header* h) noexcept nogil:
-    if h.producer_id == -1:
-        return h.producer_epoch == -1 and h.base_sequence == -1 and not h.attributes & TRANSACTIONAL_MASK
-    return h.producer_id >= 0 and h.producer_epoch >= 0 and h.base_sequence >= 0
+    return h.producer_id < 0 or h.base_sequence >= 0
 
 
 cdef inline bint is_near(int64_t timestamp, int64_t now_ms, const AssignerRules* rules) noexcept nogil:

@@ -19,7 +19,7 @@ from kstore.log.damaged.sound import DamagedPart, skipped_batch
 from kstore.log.segment.segment import LogSegment
 from kstore.record import RecordBatch
 from kstore.record.control import ControlRecordType, EndTransactionMarker, control_record_type, control_record_value
-from kstore.types import MAX_OFFSET, TopicPartition
+from kstore.types import MAX_OFFSET, NO_PRODUCER_ID, TopicPartition
 
 
 class AbortedTransaction(NamedTuple):
@@ -353,7 +353,8 @@ class _Walk:
     def note(self, segment: LogSegment, header: BatchHeader) -> None:
         """Note what a transactional or control batch begins or ends."""
         if not header.is_control:
-            self.started.setdefault(header.producer_id, header.base_offset)
+            if header.producer_id > NO_PRODUCER_ID:
+                self.started.setdefault(header.producer_id, header.base_offset)
             return
         try:
             end = end_marker(segment, header, self._config)
@@ -385,7 +386,10 @@ def _next_of_transaction(segment: LogSegment, reached: tuple[int, int], *, end_p
 
 
 def _headers_from(segment: LogSegment, start_offset: int) -> Iterator[BatchHeader]:
-    """Yield the headers of the transactional and control batches of a segment with offsets from start_offset on."""
+    """Yield the headers of the control batches, and of the batches of transactions, from start_offset of a segment on.
+
+    A transactional batch without a producer id is not part of a transaction, as in Kafka.
+    """
     position, previous_last_offset = 0, -1
     if start_offset > segment.base_offset:
         first = segment.translate_offset(start_offset)
@@ -397,7 +401,8 @@ def _headers_from(segment: LogSegment, start_offset: int) -> Iterator[BatchHeade
         if header is None:
             return
         position, previous_last_offset = header.position + header.size_in_bytes, header.last_offset
-        yield header
+        if header.is_control or header.producer_id > NO_PRODUCER_ID:
+            yield header
 
 
 def end_marker(segment: LogSegment, header: BatchHeader, config: LogConfig) -> ControlRecordType | None:

@@ -14,6 +14,7 @@ from kstore import MemoryRecordsBuilder, Record, WritableLog
 from kstore._core import with_content
 from kstore.config import LogConfig
 from kstore.env import LocalEnv
+from kstore.errors import InvalidTimestampError
 from kstore.log.write.rules import LeaderRules
 from kstore.types import NO_OFFSET, NO_TIMESTAMP
 
@@ -109,3 +110,17 @@ def test_what_is_no_record_is_refused_with_its_number(log: WritableLog, wrong: A
     with pytest.raises(TypeError, match=f"record 1 of an append must be a kstore.Record, got {type(wrong).__name__}"):
         log.append([Record(value=b"a"), wrong])
     assert log.log_end_offset == 0
+
+
+def test_record_far_ahead_of_the_clock_is_taken_unless_the_settings_say_how_far(tmp_path: Path) -> None:
+    ahead = NOW_MS + 115 * 24 * 60 * 60 * 1000
+    for limits, refused in ((LogConfig(), ()), (LogConfig(message_timestamp_after_max_ms=3_600_000), (ahead,))):
+        with kstore.open_log(tmp_path / f"{len(refused)}-0", "a", limits, env=ClockEnv()) as log:
+            for timestamp_ms in (NOW_MS + 3_600_000, ahead):
+                if timestamp_ms not in refused:
+                    log.append(Record(timestamp_ms=timestamp_ms, value=b"a"))
+                    continue
+                with pytest.raises(InvalidTimestampError) as caught:
+                    log.append(Record(timestamp_ms=timestamp_ms, value=b"a"))
+                assert caught.value.kafka_code == 32
+            assert log.log_end_offset == 2 - len(refused)
