@@ -19,6 +19,8 @@ import org.apache.kafka.common.errors.UnsupportedVersionException;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
 import org.apache.kafka.common.protocol.Message;
 import org.apache.kafka.common.protocol.ObjectSerializationCache;
+import org.apache.kafka.common.record.BaseRecords;
+import org.apache.kafka.common.record.MemoryRecords;
 
 /**
  * Prints what Kafka makes of each message of its internal topics: name, version, bytes in hex and Kafka's own JSON,
@@ -26,7 +28,8 @@ import org.apache.kafka.common.protocol.ObjectSerializationCache;
  * fields; one element in each array, but null where that may be.
  *
  * <p>Arguments: the jars kafka-group-coordinator, kafka-share-coordinator, kafka-transaction-coordinator,
- * kafka-metadata, kafka-clients and kafka-storage, which are on the class path too, with Jackson.
+ * kafka-metadata, kafka-clients and kafka-storage, which are on the class path too, with Jackson. Or {@code protocol}
+ * and kafka-clients: then the requests and responses of Kafka's protocol, and their headers.
  */
 public final class Messages {
     private static final String CONVERTER = "JsonConverter";
@@ -44,14 +47,16 @@ public final class Messages {
 
     public static void main(String[] jars) throws IOException, ReflectiveOperationException {
         PrintStream output = new PrintStream(System.out, true, StandardCharsets.UTF_8);
-        for (String path : jars) {
+        boolean isProtocol = jars[0].equals("protocol");
+        for (String path : List.of(jars).subList(isProtocol ? 1 : 0, jars.length)) {
             try (JarFile jar = new JarFile(path)) {
                 for (JarEntry entry : Collections.list(jar.entries())) {
                     String name = entry.getName();
                     boolean isInternal = name.contains("/generated/") || name.contains("/common/metadata/")
                             || name.contains("/ConsumerProtocol");
                     isInternal &= !name.contains("/ProducerSnapshot");
-                    if (isInternal && name.endsWith(CONVERTER + ".class") && !name.contains("$")) {
+                    boolean isOfProtocol = name.matches(".*/common/message/\\w*(Request|Response)(Header)?Data.*");
+                    if ((isProtocol ? isOfProtocol : isInternal) && name.endsWith(CONVERTER + ".class") && !name.contains("$")) {
                         int end = name.length() - (CONVERTER + ".class").length();
                         print(name.substring(0, end).replace('/', '.'), output);
                     }
@@ -79,7 +84,7 @@ public final class Messages {
                         .invoke(null, message, version);
                 output.println(String.join(
                         "\t",
-                        type.getSimpleName(),
+                        type.getSimpleName().replaceAll("Data$", ""),
                         Short.toString(version),
                         HexFormat.of().formatHex(data),
                         json.toString()));
@@ -187,6 +192,10 @@ public final class Messages {
             byte[] data = new byte[isLeast ? 0 : 1 + random.nextInt(8)];
             random.nextBytes(data);
             return type == byte[].class ? data : ByteBuffer.wrap(data);
+        } else if (type == BaseRecords.class) {
+            byte[] data = new byte[isLeast ? 0 : 1 + random.nextInt(8)];
+            random.nextBytes(data);
+            return MemoryRecords.readableRecords(ByteBuffer.wrap(data));
         } else if (Message.class.isAssignableFrom(type)) {
             Object struct = type.getConstructor().newInstance();
             fill(struct);
