@@ -71,6 +71,7 @@ fuzz: build  ## run the parsers on damaged bytes, with many examples, and on 100
 	@$(BIN)/python -m pytest -m "long or not long" --timeout=3600 -o faulthandler_timeout=0 --hypothesis-profile=long tests/fuzz tests/property tests/differential
 	@$(BIN)/python -m tests.fuzz --minutes 5
 	@$(BIN)/python -m tests.fuzz --target avro --target json --target protobuf --cases 4200
+	@$(BIN)/python -m tests.fuzz --target 'protocol message' --target 'protocol frame' --minutes 10
 
 crash: build  ## crash states on a simulated disk, damaged side files, flipped bits; STATES=40000 SEED=1, or SEED=LANE-SEED-NUMBER for one case
 	@$(BIN)/python -m tests.crash --jobs $(WORKERS) --states $(or $(STATES),40000) --seed $(or $(SEED),1)

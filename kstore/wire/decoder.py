@@ -35,7 +35,7 @@ from kstore.wire.source import (
     place_of,
 )
 
-Buffer = bytes | bytearray | memoryview
+Buffer = bytes | bytearray
 # Topic ids are few, and making a UUID takes longer than the rest of a topic.
 _uuid_of = lru_cache(maxsize=1024)(lambda data: UUID(bytes=data))
 _MAX_VARINT_SHIFT = 28
@@ -44,8 +44,8 @@ _MAX_VARINT_SHIFT = 28
 def compile_decoder(schema: Schema, cls: type[Message], *, version: int) -> Callable[..., Any]:
     """Return `decode(data, pos=0) -> (message, position after it)` for one version of a schema.
 
-    data is bytes, a bytearray or a memoryview of bytes. The function raises InvalidRequestError if no such message is
-    at the position; what follows it is not looked at.
+    data is bytes or a bytearray, which can't be resized while the records of its messages live. The function raises
+    InvalidRequestError if no such message is at the position; what follows it is not looked at.
     """
     names: dict[str, Any] = {
         "ERRORS": (RefusedError, struct.error, IndexError, UnicodeDecodeError),
@@ -214,7 +214,7 @@ class _DecoderWriter:
         """Decode a string, bytes or records."""
         add = self.source.add
         count = self._length(field.kind, label, is_flexible=self._is_flexible and not field.is_inflexible)
-        taken = {"string": 'str(data[pos:stop], "utf-8")', "bytes": "bytes(data[pos:stop])"}
+        taken = {"string": "data[pos:stop].decode()", "bytes": "bytes(data[pos:stop])"}
         lines = [
             f"stop = pos + {count}",
             f"if not pos <= stop <= {end}: bad_length({count}, most={end} - pos)",

@@ -32,7 +32,7 @@ def compile_encoder(schema: Schema, cls: type[Message], *, version: int) -> Call
     names: dict[str, Any] = {
         "ERRORS": (RefusedError, struct.error, AttributeError, TypeError, UnicodeEncodeError),
         "ZERO": UUID(int=0),
-        "BYTES": (bytes, bytearray, memoryview),
+        "BYTES": frozenset({bytes, bytearray, memoryview}),
         "ONE_BYTE": _ONE_BYTE,
         "TaggedField": TaggedField,
         "varint": unsigned_varint,
@@ -181,7 +181,7 @@ class _EncoderWriter:
             add(f"n = len(content) + {extra}", label)
         self._length(field.kind, label, is_flexible=is_flexible)
         if field.kind == "records":
-            with self.source.block(f"if n > {MOST_JOINED_BYTES + extra} or not isinstance(content, BYTES):"):
+            with self.source.block(f"if n > {MOST_JOINED_BYTES + extra} or content.__class__ not in BYTES:"):
                 add("bodies.append(len(parts))")
         add(f"{self._write}(content)")
 
@@ -217,15 +217,15 @@ def _says_something(field: Field, place: str) -> str:
     if field.default == ():
         return f"({place} is None or {place})" if field.nullable else place
     if field.kind == STRUCT and not field.is_array and not field.nullable:
-        return f"says_more({place})"
+        return f"({place} is not None and says_more({place}))"
     if field.default is None:
         return f"{place} is not None"
     return f"{place} != {constant(field)}"
 
 
-def _says_more(message: Message | None) -> bool:
+def _says_more(message: Message) -> bool:
     """Whether a struct that may be left out is other than one of defaults."""
-    return message is not None and message != type(message)()
+    return message != type(message)()
 
 
 def _not_in_version() -> NoReturn:

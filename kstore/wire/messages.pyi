@@ -6,7 +6,6 @@ from uuid import UUID
 from typing_extensions import dataclass_transform
 
 from kstore.wire.classes import Message as _Message
-from kstore.wire.decoder import Buffer
 from kstore.wire.protocol import TaggedField
 
 @dataclass_transform(kw_only_default=True)
@@ -25,7 +24,7 @@ class RequestHeader(Message):
 class ProduceRequest(Message):
     class PartitionProduceData(Message):
         index: int = ...
-        records: Buffer | None = ...
+        records: bytes | memoryview | None = ...
 
     class TopicProduceData(Message):
         name: str = ...

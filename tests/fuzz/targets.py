@@ -18,6 +18,7 @@ from tests.fuzz.message_mutator import MessageMutator
 from tests.fuzz.mutator import Mutator
 from tests.fuzz.packing_targets import PACKING_TARGETS
 from tests.fuzz.value_targets import VALUE_TARGETS
+from tests.fuzz.wire_targets import WIRE_TARGETS
 from tests.fuzz.writing_targets import WRITING_TARGETS
 from tests.making import columns
 from tests.making.blocks import Copy, lz4_block_of, snappy_block_of
@@ -153,6 +154,7 @@ TARGETS: dict[str, Callable[[MessageMutator], None]] = {
     **CONVERSION_TARGETS,
     **PACKING_TARGETS,
     **VALUE_TARGETS,
+    **WIRE_TARGETS,
 }
 
 

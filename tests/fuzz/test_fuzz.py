@@ -49,6 +49,8 @@ CASES = {
     "avro": 400,
     "protobuf": 100,
     "json": 400,
+    "protocol message": 2000,
+    "protocol frame": 2000,
 }
 
 pytestmark = pytest.mark.fuzz

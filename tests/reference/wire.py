@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
+from kstore.errors import InvalidRecordError, InvalidRequestError, MemoryLimitError
 from kstore.wire.classes import UNKNOWN_TAGS, Message, attribute
-from kstore.wire.protocol import TaggedField
-from kstore.wire.schema import NUMBERS, STRUCT, Field
+from kstore.wire.compiler import codec
+from kstore.wire.protocol import ProtocolReader, TaggedField
+from kstore.wire.schema import NUMBERS, STRUCT, Field, _read_struct
 
 
 def as_dict(message: Message, *, version: int) -> dict[str, Any]:
@@ -54,6 +56,45 @@ def is_default(field: Field, value: Any) -> bool:
     if isinstance(value, Message) and not field.nullable:
         return value == type(value)()
     return bool(value == field.default)
+
+
+class Read(NamedTuple):
+    """A message that was read from bytes, as a dict, and where it ended."""
+
+    fields: dict[str, Any]
+    position: int
+
+
+def interpreted(cls: type[Message], data: bytes, *, version: int) -> Read | None:
+    """What the interpreter makes of bytes, None if it refuses them; so it does for strings that are not UTF-8."""
+    schema = cls.schema
+    reader = ProtocolReader(data, what=schema.name, is_flexible=version in schema.flexible)
+    try:
+        fields = _read_struct(reader, schema.fields, version=version)
+    except (InvalidRecordError, MemoryLimitError):
+        return None
+    if has_escapes(fields):
+        return None
+    return Read(as_dict(from_dict(cls, fields), version=version), len(data) - reader.remaining)
+
+
+def has_escapes(value: object) -> bool:
+    """Whether a string stands for bytes that are not UTF-8."""
+    if isinstance(value, str):
+        return any("\ud800" <= letter <= "\udfff" for letter in value)
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(map(has_escapes, inner))
+
+
+def compiled(cls: type[Message], data: bytes, *, version: int) -> Read | None:
+    """What the compiled function makes of bytes, None if it refuses them as it should."""
+    try:
+        message, position = codec(cls, version=version).decode(data)
+    except InvalidRequestError as error:
+        if not (error.field and 0 <= error.position <= len(data) and str(error).startswith(cls.schema.name)):
+            raise
+        return None
+    return Read(as_dict(message, version=version), position)
 
 
 class Maker:

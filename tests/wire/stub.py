@@ -19,7 +19,6 @@ from uuid import UUID
 from typing_extensions import dataclass_transform
 
 from kstore.wire.classes import Message as _Message
-from kstore.wire.decoder import Buffer
 from kstore.wire.protocol import TaggedField
 
 @dataclass_transform(kw_only_default=True)
@@ -40,8 +39,8 @@ TYPES = {
 
 
 def type_of(field: Field, message: str) -> str:
-    # What a server sends has a size; what it got is bytes.
-    types = {**TYPES, "records": "Buffer" if message.endswith("Request") else "Sized"}
+    # What a server sends has a size; what it got is a view of the request.
+    types = {**TYPES, "records": "bytes | memoryview" if message.endswith("Request") else "Sized"}
     one = f"{message}.{field.struct}" if field.kind == STRUCT else types[field.kind]
     if field.is_array:
         one = f"list[{one}]"

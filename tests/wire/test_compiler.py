@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kstore import InvalidRecordError
-from kstore.errors import InvalidRequestError, MemoryLimitError
 from kstore.record.schemas.coordinator import (
     CONSUMER_PROTOCOL,
     GROUP_KEYS,
@@ -24,10 +22,10 @@ from kstore.record.schemas.metadata import METADATA_RECORDS, REMOTE_LOG_METADATA
 from kstore.wire.classes import message_class
 from kstore.wire.compiler import codec
 from kstore.wire.messages import message_named, tables
-from kstore.wire.schema import decode_message, encode_message, parse_schema, split_table
+from kstore.wire.schema import encode_message, parse_schema, split_table
 from tests.making.strategies import examples
 from tests.reference.protocol import message_fields
-from tests.reference.wire import Maker, as_dict, from_dict
+from tests.reference.wire import Maker, as_dict, compiled, from_dict, interpreted
 
 RECORD_TABLES = (
     GROUP_KEYS,
@@ -51,32 +49,11 @@ def joined(parts):
     return b"".join(map(bytes, parts))
 
 
-def interpreted(schema, data, version):
-    """What the interpreter makes of bytes, None if it refuses them; a string that is not UTF-8 counts as refused."""
-    try:
-        fields = decode_message(schema, data, version=version)
-        repr(fields).encode()
-    except (InvalidRecordError, MemoryLimitError, UnicodeEncodeError):
-        return None
-    return None if "\\udc" in ascii(fields) else fields
-
-
 def agree_on(cls, version, data):
     """The compiled function and the interpreter read the same of any bytes, or both refuse them."""
-    expected = interpreted(cls.schema, data, version)
-    refusal = message = None
-    position = 0
-    try:
-        message, position = codec(cls, version=version).decode(data)
-    except InvalidRequestError as error:
-        refusal = error
-    if refusal is not None or position < len(data):
-        assert expected is None, refusal
-        assert refusal is None or (refusal.field and 0 <= refusal.position <= len(data))
-        return
-    assert expected is not None
-    if "nan" not in repr(expected):
-        assert as_dict(message, version=version) == as_dict(from_dict(cls, expected), version=version)
+    expected = interpreted(cls, data, version=version)
+    found = compiled(cls, data, version=version)
+    assert found == expected or "nan" in repr(expected)
 
 
 def random_message(cls, version, rng):
@@ -93,7 +70,7 @@ def test_message_of_every_version_is_read_and_written_as_the_interpreter_does(na
             message = random_message(cls, version, rng)
             data = encode_message(cls.schema, as_dict(message, version=version), version=version)
             assert joined(codec(cls, version=version).encode(message)) == data
-            for frame in (data, bytearray(data), memoryview(data)):
+            for frame in (data, bytearray(data)):
                 assert codec(cls, version=version).decode(frame) == (message, len(data))
             # A message inside of a frame.
             assert codec(cls, version=version).decode(b"abc" + data + b"de", 3) == (message, 3 + len(data))
