@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from kstore import LATEST, Consumer, TopicPartition, open_store
+from kstore import LATEST, Consumer, Producer, TopicPartition, open_store
 from kstore.errors import ConsumerClosedError, StorageError, WakeupError
 from kstore.record import Record
 from tests.making.consuming import T0, T1, fill, numbers, values
@@ -136,6 +136,34 @@ def test_a_topic_that_is_created_again_is_said(store, caplog):
     assert caplog.messages[0] == (
         "t-0 was deleted and created again: its position, 10, is dropped (auto_offset_reset 'earliest')"
     )
+
+
+def test_the_poll_of_the_last_record_passes_the_marker_after_it_in_the_same_read(store, monkeypatch):
+    reads = []
+    log = store.log("t", 0)
+    read = type(log).read
+
+    def noted(self, *arguments, **more):
+        reads.extend(arguments if self is log else ())
+        return read(self, *arguments, **more)
+
+    monkeypatch.setattr(type(log), "read", noted)
+    with (
+        Producer(store, transactional_id="x") as producer,
+        Consumer(store, group="g", partitions=[T0], auto_offset_reset="earliest") as consumer,
+    ):
+        producer.init_transactions()
+        for start in (0, 3, 6):
+            producer.begin_transaction()
+            for value in (b"first", b"last"):
+                producer.send("t", value, partition=0)
+            producer.commit_transaction()
+            assert values(consumer.poll()) == [b"first", b"last"]
+            assert consumer.position(T0) == start + 3 == log.log_end_offset
+            consumer.commit()
+            assert consumer.committed()[T0].offset == start + 3
+            assert consumer.poll() == []
+    assert reads == [0, 3, 6]
 
 
 def test_seek_to_the_end_beside_a_writer_goes_to_the_present_end(root, store):
