@@ -13,7 +13,7 @@ from kstore.reporting.collecting import name_of
 from kstore.reporting.statistics import Rates
 
 Spec = dict[str, Any]
-WIDE, NARROW = 900, 330
+WIDE, NARROW = 1040, 330
 MAPPED = 16
 TIMED = 6
 _MOST_RECTS = 200

@@ -12,6 +12,7 @@ import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shutil import which
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,7 +33,6 @@ NOT_RUN = {
     ("docs/scale.md", "from pyspark.sql import"): "needs pandas besides kstore[spark]",
     ("docs/store.md", "from prometheus_client import"): "needs prometheus_client",
     ("docs/cli.md", "kstore dump --offsets-decoder"): "needs a broker's __consumer_offsets, and jq",
-    ("docs/cli.md", "kstore cat examples/rides --topic rides --value avro --json |"): "needs jq",
     ("docs/cli.md", "kstore transactions /var/lib/kafka"): "needs a broker's directory",
     ("docs/cli.md", "kstore cat /disk1/kafka /disk2/kafka"): "needs the directories of a broker",
     ("docs/cli.md", "kstore topics"): "tests/cli/test_operating.py",
@@ -45,6 +45,8 @@ NOT_RUN = {
     ("docs/cli.md", "kstore groups /var/lib/kafka"): "needs a broker's directory",
     ("docs/cli.md", "kstore verify --json /var/lib/kafka"): "needs a broker's directory, and jq",
 }
+# A program that a command is piped into; the snippet is run where it is there.
+PIPED_INTO = re.compile(r"^kstore [^|]* \| (\w+)")
 FENCED = re.compile(r"^```(python|sql)\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"(?:^    .*\n(?:[ \t]*\n)*)+", re.MULTILINE)
 # Runs snippets one after the other in one namespace, up to the first that fails; prints output and error of each.
@@ -81,7 +83,9 @@ class Snippet(NamedTuple):
     @property
     def why_not_run(self) -> str | None:
         found = (reason for (page, start), reason in NOT_RUN.items() if self.is_at(page, start))
-        return next(found, None)
+        program = PIPED_INTO.match(self.code) if self.kind == "shell" else None
+        missing = f"needs {program[1]}" if program is not None and which(program[1]) is None else None
+        return next(found, missing)
 
     def is_at(self, page: str, start: str) -> bool:
         return self.page == page and self.code.startswith(start)
