@@ -279,7 +279,8 @@ def _object(data: bytes | None) -> dict[str, Any] | None:
 class _State:
     """The state of a registry while its records are applied, as KafkaStoreMessageHandler does.
 
-    A version whose id has another text is passed over: two leaders gave one id, and the first one counts.
+    A new version whose id has another text is passed over: two leaders gave one id, and the first one counts. A version
+    that is written again, as for its deletion, may have its text in another form.
     """
 
     def __init__(self) -> None:
@@ -322,7 +323,7 @@ class _State:
         if schema is None:
             return
         users = self._users.get((_context_of(subject), schema.schema_id))
-        if users and self.schemas[next(iter(users))].text != schema.text:
+        if users and (subject, version) not in users and self.schemas[next(iter(users))].text != schema.text:
             return
         self._remove(subject, version)
         self.schemas[subject, version] = schema

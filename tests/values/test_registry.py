@@ -135,6 +135,13 @@ def test_an_id_that_two_leaders_gave_is_that_of_the_first_text(subject: str) -> 
     assert registry.by_id(1).text == TEXT
 
 
+def test_a_version_may_be_deleted_with_its_text_in_another_form() -> None:
+    other_form = TEXT.replace(" ", "")
+    registry = registry_of([schema("a", 1, 1), schema("b", 1, 1), schema("b", 1, 1, schema=other_form, deleted=True)])
+    assert (ids(registry, "a"), ids(registry, "b")) == ([(1, 1, False)], [(1, 1, True)])
+    assert registry.by_id(1).text == TEXT
+
+
 def test_the_level_of_a_subject_is_its_own_or_that_of_its_context() -> None:
     levels = {"": "FULL", ":.lab:": "NONE", "a": "BACKWARD", ":.lab:a": "FORWARD"}
     registry = SchemaRegistry([], levels)
