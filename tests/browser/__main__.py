@@ -1,9 +1,9 @@
 """python -m tests.browser [DIR ...]: look at the pages of reports in Chromium, in light and dark, wide and narrow, with
 axe.
 
-Without directories, the pages are those of a damaged root and of five that brokers wrote. --pictures OUT keeps a picture
-of each look. Exit status: 1 if a page has an error, a request, a violation or is wider than its window; 77 where
-Chromium, playwright or axe-playwright-python are missing.
+Without directories, the pages are those of a damaged root and of five that brokers wrote. --pictures OUT keeps a
+picture of each look. Exit status: 1 if a page has an error, a request, a violation or is wider than its window; 77
+where Chromium, playwright or axe-playwright-python are missing.
 """
 
 from __future__ import annotations
