@@ -20,7 +20,7 @@ class Message:
     Values are int, float, bool, str, bytes, uuid.UUID, None, lists and Messages. `records` of a decoded message are a
     memoryview of the bytes it was decoded from; to be encoded, they are bytes, a memoryview of bytes, or any object
     whose len() is its size in bytes. A field that the decoded version does not have has its default, and so has a
-    tagged field that was not written: a tagged struct is then None, where Kafka has a struct of defaults.
+    tagged field that was not written: a tagged struct that can't be null is then None, where Kafka has one of defaults.
     unknown_tagged_fields: those of later versions of Kafka, which are written again.
 
     Instances are compared by their fields and can't be hashed. Not thread-safe for changes.
@@ -103,11 +103,13 @@ def _constructor(cls: type[Message]) -> Callable[..., None]:
         default, value = repr(field.default), name
         if field.kind == "uuid" and not field.is_array:
             default = "ZERO"
-        elif field.default == ():
+        elif field.is_array and field.default == ():
             default, value = "EMPTY", f"[] if {name} is EMPTY else {name}"
-        elif is_always_struct(field):
+        elif is_struct_of_defaults(field):
             names[f"new_{name}"] = cls.structs[field.name]
-            value = f"new_{name}() if {name} is None else {name}"
+            default, value = "EMPTY", f"new_{name}() if {name} is EMPTY else {name}"
+        elif field.kind == STRUCT:
+            default = "None"
         arguments.append(f"{name}={default}")
         lines.append(f" self.{name} = {value}")
     head = f"def __init__(self, *, {', '.join([*arguments, f'{UNKNOWN_TAGS}=EMPTY'])}):"
@@ -117,6 +119,7 @@ def _constructor(cls: type[Message]) -> Callable[..., None]:
     return constructor
 
 
-def is_always_struct(field: Field) -> bool:
-    """Whether a field is a struct in every message: neither null, nor tagged and so left out, nor in an array."""
-    return field.kind == STRUCT and not field.is_array and not field.nullable and field.tag is None
+def is_struct_of_defaults(field: Field) -> bool:
+    """Whether a field that is not given is a struct of defaults. A tagged one that can't be null is None instead."""
+    is_struct = field.kind == STRUCT and not field.is_array and field.default == ()
+    return is_struct and (field.tag is None or bool(field.nullable))

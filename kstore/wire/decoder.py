@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from uuid import UUID
 
 from kstore.errors import InvalidRequestError
-from kstore.wire.classes import UNKNOWN_TAGS, Message, attribute, is_always_struct
+from kstore.wire.classes import UNKNOWN_TAGS, Message, attribute, is_struct_of_defaults
 from kstore.wire.protocol import (
     MAX_UNSIGNED_VARINT,
     MOST_ELEMENTS_BYTES,
@@ -109,7 +109,7 @@ class _DecoderWriter:
                 continue
             if is_present:
                 tagged.append(field)
-            if is_always_struct(field):
+            if is_struct_of_defaults(field):
                 self.source.add(f"{place} = {self.source.named('Class', cls.structs[field.name])}()")
             else:
                 self.source.add(f"{place} = {constant(field)}")

@@ -214,10 +214,12 @@ class _EncoderWriter:
 
 def _says_something(field: Field, place: str) -> str:
     """Return the text of the condition that a field is other than its default."""
+    if field.default == () and not field.is_array:
+        if field.nullable:
+            return f"({place} is None or says_more({place}))"
+        return f"({place} is not None and says_more({place}))"
     if field.default == ():
         return f"({place} is None or {place})" if field.nullable else place
-    if field.kind == STRUCT and not field.is_array and not field.nullable:
-        return f"({place} is not None and says_more({place}))"
     if field.default is None:
         return f"{place} is not None"
     return f"{place} != {constant(field)}"

@@ -48,7 +48,8 @@ _ZEROS: dict[str, Any] = {"bool": False, "float64": 0.0, "string": "", "bytes": 
 class Field(NamedTuple):
     """One field of a message. `fields` are those of a struct, or of the structs in an array; `struct` is its name.
 
-    default: the value of a message that does not say one, None for null; of an array that is not null, ().
+    default: the value of a message that does not say one: None for null, () for an array without elements or a struct
+    of defaults.
     """
 
     name: str
@@ -138,7 +139,7 @@ def _field(line: str, inner: list[str]) -> Field:
 def _default(kind: str, text: str | None, *, is_array: bool) -> Any:
     if text == "null":
         return None
-    if is_array:
+    if is_array or kind not in _KINDS:
         return ()
     if text is None:
         return _ZEROS.get(kind, 0 if kind in NUMBERS else None)

@@ -96,7 +96,7 @@ def place_of(items: list[Item]) -> Place:
 
 
 def constant(field: Field) -> str:
-    """Return the text of a field's default, with ZERO for the UUID of zeros."""
+    """Return the text of a default that is not a struct, with ZERO for the UUID of zeros."""
     if field.default == ():
-        return "[]"
+        return "[]" if field.is_array else "None"
     return "ZERO" if isinstance(field.default, UUID) else repr(field.default)

@@ -145,7 +145,8 @@ def fields(
         if "tag" in field:
             assert versions(field["taggedVersions"]) == versions(field["versions"]), field
             words.append(f"tag={field['tag']}")
-        default = str(field.get("default", "")).lower()
+        # A null of JSON, other than the text, is no default for Kafka's generator.
+        default = str(field.get("default") or "").lower()
         if default not in _ZEROS and not (kind == "records" and default == "null"):
             words.append(f"default={default if default in {'null', 'true'} else int(default, 0)}")
         # A field of all versions is never left out.

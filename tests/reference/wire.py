@@ -51,10 +51,10 @@ def from_dict(cls: type[Message], fields: dict[str, Any]) -> Message:
 
 def is_default(field: Field, value: Any) -> bool:
     """Whether a value is the default of its field."""
+    if field.default == () and not field.is_array:
+        return value == type(value)() if value is not None else not field.nullable
     if field.default == ():
         return value is not None and len(value) == 0
-    if isinstance(value, Message) and not field.nullable:
-        return value == type(value)()
     return bool(value == field.default)
 
 

@@ -65,23 +65,23 @@ StreamsGroupTopologyKey 23 23 -
 GROUP_VALUES = """
 OffsetCommitValue 0,1 0-4 4+
   offset int64
-  leaderEpoch int32 3+
+  leaderEpoch int32 3+ default=-1 ignorable
   metadata string
   commitTimestamp int64
-  expireTimestamp int64 1
-  topicId uuid 4+ tag=0
+  expireTimestamp int64 1 default=-1 ignorable
+  topicId uuid 4+ tag=0 ignorable
 GroupMetadataValue 2 0-4 4+
   protocolType string
   generation int32
   protocol string null=0+
   leader string null=0+
-  currentStateTimestamp int64 2+
+  currentStateTimestamp int64 2+ default=-1 ignorable
   members []struct
     memberId string
-    groupInstanceId string 3+ null=3+
+    groupInstanceId string 3+ null=3+ default=null ignorable
     clientId string
     clientHost string
-    rebalanceTimeout int32 1+
+    rebalanceTimeout int32 1+ default=-1 ignorable
     sessionTimeout int32
     subscription bytes
     assignment bytes
@@ -103,7 +103,7 @@ ConsumerGroupMemberMetadataValue 5 0 0+
   clientHost string
   subscribedTopicNames []string
   subscribedTopicRegex string null=0+
-  rebalanceTimeoutMs int32
+  rebalanceTimeoutMs int32 default=-1
   serverAssignor string null=0+
   classicMemberMetadata struct null=0+ tag=0
     sessionTimeoutMs int32
@@ -170,21 +170,21 @@ ConsumerGroupRegularExpressionValue 16 0 0+
 StreamsGroupMetadataValue 17 0 0+
   epoch int32
   metadataHash int64
-  validatedTopologyEpoch int32 tag=0
+  validatedTopologyEpoch int32 tag=0 default=-1
   lastAssignmentConfigs []struct null=0+ tag=1
     key string
     value string
-  storedDescriptionTopologyEpoch int32 tag=2
-  failedDescriptionTopologyEpoch int32 tag=3
+  storedDescriptionTopologyEpoch int32 tag=2 default=-1
+  failedDescriptionTopologyEpoch int32 tag=3 default=-1
 StreamsGroupMemberMetadataValue 19 0 0+
   instanceId string null=0+
   rackId string null=0+
   clientId string
   clientHost string
-  rebalanceTimeoutMs int32
+  rebalanceTimeoutMs int32 default=-1
   topologyEpoch int32
   processId string
-  userEndpoint struct null=0+
+  userEndpoint struct null=0+ default=null
     host string
     port uint16
   clientTags []struct
@@ -266,10 +266,10 @@ TransactionLogKey 0 0 -
 TRANSACTION_VALUES = """
 TransactionLogValue 0 0-1 1+
   producerId int64
-  previousProducerId int64 1+ tag=0
-  nextProducerId int64 1+ tag=1
+  previousProducerId int64 1+ tag=0 default=-1
+  nextProducerId int64 1+ tag=1 default=-1
   producerEpoch int16
-  nextProducerEpoch int16 1+ tag=3
+  nextProducerEpoch int16 1+ tag=3 default=-1
   transactionTimeoutMs int32
   transactionStatus int8
   transactionPartitions []struct null=0+
@@ -297,7 +297,7 @@ ShareSnapshotValue 0 0 0+
   stateEpoch int32
   leaderEpoch int32
   startOffset int64
-  deliveryCompleteCount int32 tag=0
+  deliveryCompleteCount int32 tag=0 default=-1
   createTimestamp int64
   writeTimestamp int64
   stateBatches []struct
@@ -309,7 +309,7 @@ ShareUpdateValue 1 0 0+
   snapshotEpoch int32
   leaderEpoch int32
   startOffset int64
-  deliveryCompleteCount int32 tag=0
+  deliveryCompleteCount int32 tag=0 default=-1
   stateBatches []struct
     firstOffset int64
     lastOffset int64
@@ -321,15 +321,15 @@ ShareUpdateValue 1 0 0+
 CONSUMER_PROTOCOL = """
 ConsumerProtocolSubscription 0 0-3 -
   topics []string
-  userData bytes null=0+
-  ownedPartitions []struct 1+
+  userData bytes null=0+ default=null
+  ownedPartitions []struct 1+ ignorable
     topic string
     partitions []int32
-  generationId int32 2+
-  rackId string 3+ null=3+
+  generationId int32 2+ default=-1 ignorable
+  rackId string 3+ null=3+ default=null ignorable
 ConsumerProtocolAssignment 1 0-3 -
   assignedPartitions []struct
     topic string
     partitions []int32
-  userData bytes null=0+
+  userData bytes null=0+ default=null
 """

@@ -19,10 +19,10 @@ RegisterBrokerRecord 0 0-4 0+
     minSupportedVersion int16
     maxSupportedVersion int16
   rack string null=0+
-  fenced bool
+  fenced bool default=true
   inControlledShutdown bool 1+
   logDirs []uuid 3+ tag=0
-  cordonedLogDirs []uuid 4+ null=4+ tag=1
+  cordonedLogDirs []uuid 4+ null=4+ tag=1 default=null
 UnregisterBrokerRecord 1 0 0+
   brokerId int32
   brokerEpoch int64
@@ -30,36 +30,36 @@ TopicRecord 2 0 0+
   name string
   topicId uuid
 PartitionRecord 3 0-2 0+
-  partitionId int32
+  partitionId int32 default=-1
   topicId uuid
   replicas []int32
   isr []int32
   removingReplicas []int32
   addingReplicas []int32
-  leader int32
+  leader int32 default=-1
   leaderRecoveryState int8 tag=0
-  leaderEpoch int32
-  partitionEpoch int32
+  leaderEpoch int32 default=-1
+  partitionEpoch int32 default=-1
   directories []uuid 1+
-  eligibleLeaderReplicas []int32 2+ null=2+ tag=1
-  lastKnownElr []int32 2+ null=2+ tag=2
+  eligibleLeaderReplicas []int32 2+ null=2+ tag=1 default=null
+  lastKnownElr []int32 2+ null=2+ tag=2 default=null
 ConfigRecord 4 0 0+
   resourceType int8
   resourceName string
   name string
   value string null=0+
 PartitionChangeRecord 5 0-2 0+
-  partitionId int32
+  partitionId int32 default=-1
   topicId uuid
-  isr []int32 null=0+ tag=0
-  leader int32 tag=1
-  replicas []int32 null=0+ tag=2
-  removingReplicas []int32 null=0+ tag=3
-  addingReplicas []int32 null=0+ tag=4
-  leaderRecoveryState int8 tag=5
-  directories []uuid 1+ null=1+ tag=8
-  eligibleLeaderReplicas []int32 2+ null=2+ tag=6
-  lastKnownElr []int32 2+ null=2+ tag=7
+  isr []int32 null=0+ tag=0 default=null
+  leader int32 tag=1 default=-2
+  replicas []int32 null=0+ tag=2 default=null
+  removingReplicas []int32 null=0+ tag=3 default=null
+  addingReplicas []int32 null=0+ tag=4 default=null
+  leaderRecoveryState int8 tag=5 default=-1
+  directories []uuid 1+ null=1+ tag=8 default=null
+  eligibleLeaderReplicas []int32 2+ null=2+ tag=6 default=null
+  lastKnownElr []int32 2+ null=2+ tag=7 default=null
 FenceBrokerRecord 7 0 0+
   id int32
   epoch int64
@@ -95,7 +95,7 @@ ClientQuotaRecord 14 0 0+
   remove bool
 ProducerIdsRecord 15 0 0+
   brokerId int32
-  brokerEpoch int64
+  brokerEpoch int64 default=-1
   nextProducerId int64
 BrokerRegistrationChangeRecord 17 0-3 0+
   brokerId int32
@@ -103,7 +103,7 @@ BrokerRegistrationChangeRecord 17 0-3 0+
   fenced int8 tag=0
   inControlledShutdown int8 1+ tag=1
   logDirs []uuid 2+ tag=2
-  cordonedLogDirs []uuid 3+ null=3+ tag=3
+  cordonedLogDirs []uuid 3+ null=3+ tag=3 default=null
 AccessControlEntryRecord 18 0 0+
   id uuid
   resourceType int8
@@ -122,10 +122,10 @@ RemoveUserScramCredentialRecord 22 0 0+
   name string
   mechanism int8
 BeginTransactionRecord 23 0 0+
-  name string null=0+ tag=0
+  name string null=0+ tag=0 default=null
 EndTransactionRecord 24 0 0+
 AbortTransactionRecord 25 0 0+
-  reason string null=0+ tag=0
+  reason string null=0+ tag=0 default=null
 RemoveDelegationTokenRecord 26 0 0+
   tokenId string
 RegisterControllerRecord 27 0 0+
@@ -164,7 +164,7 @@ RemoteLogSegmentMetadataRecord 0 0 0+
     leaderEpoch int32
     offset int64
   segmentSizeInBytes int32
-  customMetadata bytes null=0+
+  customMetadata bytes null=0+ default=null
   remoteLogSegmentState int8
   txnIndexEmpty bool tag=0
 RemoteLogSegmentMetadataUpdateRecord 1 0 0+
@@ -176,7 +176,7 @@ RemoteLogSegmentMetadataUpdateRecord 1 0 0+
     id uuid
   brokerId int32
   eventTimestampMs int64
-  customMetadata bytes null=0+
+  customMetadata bytes null=0+ default=null
   remoteLogSegmentState int8
 RemotePartitionDeleteMetadataRecord 2 0 0+
   topicIdPartition struct
@@ -197,7 +197,7 @@ RemoteLogSegmentMetadataSnapshotRecord 3 0 0+
     leaderEpoch int32
     offset int64
   segmentSizeInBytes int32
-  customMetadata bytes null=0+
+  customMetadata bytes null=0+ default=null
   remoteLogSegmentState int8
   txnIndexEmpty bool tag=0
 """
