@@ -49,6 +49,7 @@ WORKLOADS = (
     "spark_values",
     "pipeline",
     "export",
+    "wire",
 )
 
 

@@ -25,6 +25,7 @@ from kstore.wire.schema import STRUCT, Field, Schema, object_size
 from kstore.wire.source import (
     CODES,
     LENGTH_CODES,
+    MOST_OF_LAYOUTS,
     MOST_OF_ONE_BYTE,
     SIZES,
     Item,
@@ -156,7 +157,7 @@ class _DecoderWriter:
         if not is_nullable:
             self._array(cls, field, target, count=count, end=end, path=path)
             return
-        with self.source.block(f"if {count} == -1:"):
+        with self.source.block("if n == -1:" if count == "n" else "if not n:"):
             self.source.add(f"{target} = None")
         with self.source.block("else:"):
             self._array(cls, field, target, count=count, end=end, path=path)
@@ -170,9 +171,7 @@ class _DecoderWriter:
         add(f"budget -= ({count}) * {object_size(field)}")
         add(f"if budget < 0: over_budget(budget, count={count})", label)
         if field.kind in CODES and field.kind != "uuid":
-            add(f"n = {count}")
-            add(f'{target} = list(unpack_from(f">{{n}}{CODES[field.kind]}", data, pos))', label)
-            add(f"pos += n * {SIZES[field.kind]}")
+            self._numbers(field, target, count=count, label=label)
             return
         elements, element = self.source.fresh("elements"), self.source.fresh("element")
         add(f"{target} = {elements} = []")
@@ -180,6 +179,16 @@ class _DecoderWriter:
             self._one(cls, field, element, is_nullable=False, end=end, path=path)
             self._flush()
             add(f"{elements}.append({element})")
+
+    def _numbers(self, field: Field, target: str, *, count: str, label: str) -> None:
+        """Decode an array of numbers, whose count was checked."""
+        add, code = self.source.add, CODES[field.kind]
+        if count != "n":
+            add(f"n = {count}")
+        layouts = self.source.array_layouts("unpack_from", code)
+        add(f"if n <= {MOST_OF_LAYOUTS}: {target} = list({layouts}[n](data, pos))", label)
+        add(f'else: {target} = list(unpack_from(f">{{n}}{code}", data, pos))', label)
+        add(f"pos += n * {SIZES[field.kind]}")
 
     def _one(self, cls: type[Message], field: Field, target: str, *, is_nullable: bool, end: str, path: str) -> None:
         label = path + field.name
@@ -225,7 +234,7 @@ class _DecoderWriter:
             for line in lines:
                 add(line, label)
             return
-        with self.source.block(f"if {count} == -1:"):
+        with self.source.block("if n == -1:" if count == "n" else "if not n:"):
             add(f"{target} = None")
         with self.source.block("else:"):
             for line in lines:

@@ -13,13 +13,23 @@ from uuid import UUID
 from kstore.wire.classes import UNKNOWN_TAGS, Message, attribute
 from kstore.wire.protocol import MOST_STRING_BYTES, TaggedField, unsigned_varint
 from kstore.wire.schema import STRUCT, Field, Schema
-from kstore.wire.source import CODES, LENGTH_CODES, MOST_OF_ONE_BYTE, Item, RefusedError, Source, constant, place_of
+from kstore.wire.source import (
+    CODES,
+    LENGTH_CODES,
+    MOST_OF_LAYOUTS,
+    MOST_OF_ONE_BYTE,
+    Item,
+    RefusedError,
+    Source,
+    constant,
+    place_of,
+)
 
 Part = Any  # bytes, a memoryview of bytes, or what a server sends in another way and whose len() is its size
 # Records of more bytes are a part of their own.
 MOST_JOINED_BYTES = 1024
 _ONE_BYTE = tuple(bytes((value,)) for value in range(MOST_OF_ONE_BYTE + 1))
-_NULLS = {STRUCT: "-1"}
+_TWO_BYTES, _THREE_BYTES = struct.Struct("BB").pack, struct.Struct("BBB").pack
 
 
 def compile_encoder(schema: Schema, cls: type[Message], *, version: int) -> Callable[[Any], list[Part]]:
@@ -35,7 +45,7 @@ def compile_encoder(schema: Schema, cls: type[Message], *, version: int) -> Call
         "BYTES": frozenset({bytes, bytearray, memoryview}),
         "ONE_BYTE": _ONE_BYTE,
         "TaggedField": TaggedField,
-        "varint": unsigned_varint,
+        "varint": _long_varint,
         "string_size": _string_size,
         "not_in_version": _not_in_version,
         "says_more": _says_more,
@@ -133,12 +143,23 @@ class _EncoderWriter:
             add(f"n = len({elements}) + {extra}", label)
         self._length("array", label, is_flexible=self._is_flexible)
         if field.kind in CODES and field.kind != "uuid":
-            add(f'if {elements}: {self._write}(pack(f">{{len({elements})}}{CODES[field.kind]}", *{elements}))', label)
+            self._numbers(field, elements, label=label)
             return
         element = self.source.fresh("element")
         with self.source.block(f"for {element} in {elements} or ():"):
             self._one(cls, field, element, is_nullable=False, path=path)
             self._flush()
+
+    def _numbers(self, field: Field, elements: str, *, label: str) -> None:
+        """Encode the elements of an array of numbers, whose length was written."""
+        add, code = self.source.add, CODES[field.kind]
+        with self.source.block(f"if {elements}:"):
+            add(f"n = len({elements})")
+            add(
+                f"if n <= {MOST_OF_LAYOUTS}: {self._write}({self.source.array_layouts('pack', code)}[n](*{elements}))",
+                label,
+            )
+            add(f'else: {self._write}(pack(f">{{n}}{code}", *{elements}))', label)
 
     def _one(self, cls: type[Message], field: Field, target: str, *, is_nullable: bool, path: str) -> None:
         label = path + field.name
@@ -238,7 +259,16 @@ def _string_size(size: int) -> bytes:
     """Return the varint of the length of a string and one more."""
     if size - 1 > MOST_STRING_BYTES:
         raise RefusedError(expected=f"a string of at most {MOST_STRING_BYTES} bytes", found=size - 1)
-    return unsigned_varint(size)
+    return _long_varint(size)
+
+
+def _long_varint(value: int) -> bytes:
+    """Return a varint of two bytes or more."""
+    if value < 1 << 14:
+        return _TWO_BYTES(value & 0x7F | 0x80, value >> 7)
+    if value < 1 << 21:
+        return _THREE_BYTES(value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14)
+    return unsigned_varint(value)
 
 
 def _tags(fields: list[TaggedField]) -> bytes:

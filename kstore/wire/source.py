@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -17,6 +18,8 @@ LENGTH_CODES = {"string": "h", "bytes": "i", "records": "i", "array": "i", STRUC
 CODE_SIZES = {"b": 1, "B": 1, "?": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8, "d": 8, "16s": 16}
 # One byte of a varint has 7 bits of the number.
 MOST_OF_ONE_BYTE = 127
+# Arrays of so many numbers have a struct.Struct ready.
+MOST_OF_LAYOUTS = 8
 
 # What a line reads or writes: a field, or fields one after another, each with its size in bytes.
 Place = str | tuple[tuple[int, str], ...]
@@ -83,11 +86,23 @@ class Source:
             self.names[name] = getattr(struct.Struct(f">{codes}"), method)
         return name
 
+    def array_layouts(self, method: str, code: str) -> str:
+        """Return the global name of a method of the struct.Structs of up to MOST_OF_LAYOUTS numbers of a code."""
+        name = f"{method}_array_{code.replace('?', 'z')}"
+        if name not in self.names:
+            self.names[name] = _array_layouts(method, code)
+        return name
+
     def function(self, name: str, *, file_name: str) -> Callable[..., Any]:
         """Compile the lines; return the function that they define."""
         exec(compile("\n".join(self._lines), f"<{file_name}>", "exec"), self.names)
         function: Callable[..., Any] = self.names[name]
         return function
+
+
+@cache
+def _array_layouts(method: str, code: str) -> tuple[Callable[..., Any], ...]:
+    return tuple(getattr(struct.Struct(f">{count}{code}"), method) for count in range(MOST_OF_LAYOUTS + 1))
 
 
 def place_of(items: list[Item]) -> Place:

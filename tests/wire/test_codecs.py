@@ -21,10 +21,13 @@ from kstore.wire.messages import (
     MetadataRequest,
     OffsetCommitRequest,
     ProduceRequest,
+    SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
 from kstore.wire.protocol import MOST_ELEMENTS_BYTES, TaggedField
 from kstore.wire.schema import decode_message, encode_message, object_size
+from kstore.wire.source import MOST_OF_LAYOUTS
+from tests.reference.wire import as_dict
 
 TOPIC_ID = UUID("02cb951e-c57c-4639-8587-98dfa6b2f7c0")
 
@@ -316,6 +319,26 @@ def test_topic_ids_are_those_that_were_written():
     request = FetchRequest(topics=[FetchRequest.FetchTopic(topic_id=each) for each in ids])
     for frame in (encoded(request, 13), bytearray(encoded(request, 13))):
         assert [topic.topic_id for topic in decoded(FetchRequest, frame, 13).topics] == ids
+
+
+@pytest.mark.parametrize("version", [7, 16])
+def test_arrays_of_numbers_of_any_length_are_read_as_written(version):
+    for count in (0, 1, MOST_OF_LAYOUTS, MOST_OF_LAYOUTS + 1, 127, 128, 20_000):
+        topic = FetchRequest.ForgottenTopic(partitions=[number - 5 for number in range(count)])
+        request = FetchRequest(topics=[], forgotten_topics_data=[topic])
+        data = encoded(request, version)
+        assert data == encode_message(FetchRequest.schema, as_dict(request, version=version), version=version)
+        assert decoded(FetchRequest, data, version) == request
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_bytes_of_any_length_are_read_as_written(version):
+    for power in (7, 14, 21):
+        for size in range(2**power - 3, 2**power + 2):
+            request = SaslAuthenticateRequest(auth_bytes=bytes(size))
+            data = encoded(request, version)
+            assert data == encode_message(request.schema, as_dict(request, version=version), version=version)
+            assert decoded(SaslAuthenticateRequest, data, version) == request
 
 
 def test_messages_are_compared_by_their_fields_and_share_no_list():
