@@ -40,11 +40,12 @@ class HandedEnv(Env):
     """Another Env, of which only one directory is seen, or in its place some files under names of segments.
 
     Args: files: the paths by the names that the directory has, None for the directory as it is.
+    Attributes: whole: the other Env.
     Threads: thread-safe.
     """
 
     def __init__(self, env: Env, directory: str, files: dict[str, str] | None) -> None:
-        self._env = env
+        self.whole = env
         self._directory = directory
         self._files = files
         self.parallel_requests = env.parallel_requests
@@ -53,31 +54,31 @@ class HandedEnv(Env):
         self.poll_interval = env.poll_interval
 
     def absolute_path(self, path: StrPath) -> str:
-        return self._env.absolute_path(path)
+        return self.whole.absolute_path(path)
 
     def open_read(self, path: str) -> ReadFile:
-        return self._env.open_read(self._real(path))
+        return self.whole.open_read(self._real(path))
 
     def listdir(self, path: str) -> list[str]:
         if path == self._directory and self._files is not None:
             return sorted(self._files)
-        return self._env.listdir(self._real(path))
+        return self.whole.listdir(self._real(path))
 
     def stat(self, path: str, *, follow_symlinks: bool = True) -> FileStatus | None:
         if path == self._directory:
             # Of a file, the directory that holds it stands for the one that only this Env has.
-            status = self._env.stat(path)
+            status = self.whole.stat(path)
             is_file = status is not None and status.kind is not FileKind.DIRECTORY
-            return self._env.stat(split_path(path)[0]) if is_file else status
+            return self.whole.stat(split_path(path)[0]) if is_file else status
         try:
-            return self._env.stat(self._real(path), follow_symlinks=follow_symlinks)
+            return self.whole.stat(self._real(path), follow_symlinks=follow_symlinks)
         except StorageError as error:
             if error.errno == errno.ENOENT:
                 return None
             raise
 
     def process_id(self) -> int:
-        return self._env.process_id()
+        return self.whole.process_id()
 
     def _real(self, path: str) -> str:
         """Return the path of a file that is seen.  Raises: StorageError for others."""
@@ -127,6 +128,11 @@ def place_text(topic_partition: TopicPartition) -> str:
 def is_handed_over(partition: PartitionDirectory) -> bool:
     """Whether a partition is made of what was handed over, so that nothing beside it belongs to it."""
     return isinstance(partition.env, HandedEnv)
+
+
+def env_of_root(partition: PartitionDirectory) -> Env:
+    """Return the Env that sees the root of a partition, if only a part of the root was handed over too."""
+    return partition.env.whole if isinstance(partition.env, HandedEnv) else partition.env
 
 
 def _is_handed_over(location: Location) -> bool:

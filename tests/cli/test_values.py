@@ -147,6 +147,22 @@ def test_each_topic_has_its_own_schema_and_the_schemas_are_shown_as_they_are(kst
     assert not any("decodedValue" in each for each in lines if each["topic"] == "_schemas")
 
 
+def test_a_file_of_a_root_is_read_by_the_schemas_of_the_root(kstore: Runner, root: Path, tmp_path: Path) -> None:
+    (segment,) = (root / "rides-0").glob("*.log")
+    renamed = root / "rides-0.0123456789abcdef0123456789abcdef-delete"
+    (root / "rides-0").rename(renamed)
+    for place in (renamed / segment.name, renamed):
+        lines = kstore("cat", place, "--value", "avro", "--json").objects()
+        assert [each["decodedValue"] for each in lines] == ROWS
+    alone = tmp_path / "segment.bin"
+    (renamed / segment.name).rename(alone)
+    run = kstore("cat", alone, "--value", "avro")
+    assert (run.status, run.out) == (2, "")
+    assert "has no topic _schemas" in run.err
+    lines = kstore("cat", alone, "--value", "avro", "--json", "--schemas", root, "--schema-id", 2).objects()
+    assert [each["decodedValue"] for each in lines] == ROWS
+
+
 def test_a_topic_without_a_schema_is_reported_and_the_others_are_shown(kstore: Runner, root: Path) -> None:
     with library.open_store(root, "a") as store:
         store.create_topic("plain", partitions=1)

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE
 from kstore.cli.arguments import WrongUseError
+from kstore.cli.handed import env_of_root
 from kstore.cli.render import JSON_TEXT, escaped_text, header_key_text, json_bytes, plain_value
 from kstore.config import MIB, LogConfig
 from kstore.env.process import SYSTEM_CLOCK
@@ -284,7 +285,10 @@ class ValueDecoding:
         topic = topic_partition.topic
         if topic == SCHEMAS_TOPIC:
             return functions
-        partitions = Partitions.of(self._directories_of(topic), on_error=self._on_error)
+        directories = self._directories_of(topic)
+        partitions = Partitions.of(directories, on_error=self._on_error)
+        if directories:
+            partitions = partitions._replace(env=env_of_root(directories[0]))
         if self._topics is None:
             self._topics = SchemaTopics()
         known = {origin: self._topics.known(each, partitions) for origin, each in self._formats.items()}
