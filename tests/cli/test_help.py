@@ -18,7 +18,7 @@ from typer._completion_classes import BashComplete
 from kstore.cli import commands
 from kstore.cli.shell.completion import words_after
 from kstore.cli.shell.examples import EXAMPLES
-from kstore.cli.shell.help import GROUPS, group_of
+from kstore.cli.shell.help import GROUPS, NAMES_OF_TOOLS, group_of
 from kstore.cli.shell.words import VARIABLE, words
 from tests.cli.runner import runner
 from tests.making.batches import batch, write_root
@@ -74,6 +74,24 @@ def test_example_is_accepted_by_its_command(example):
     assert program == "kstore"
     context = APPLICATION.commands[name].make_context(name, arguments)
     assert context.params
+
+
+TOOLS = [*NAMES_OF_TOOLS, "kafka-dump-log.sh", "kafka-topics.sh", "kafka-configs", "kafka-delete-records.sh"]
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_a_name_of_kafkas_tools_is_refused_with_that_of_kstore(kstore, name):
+    run = kstore(name, "x", "--some-option")
+    assert (run.status, run.out) == (2, "")
+    shown, _, own = run.err.strip().partition(". It is: kstore ")
+    assert shown.endswith(f"Error: No such command {name!r}")
+    command, *arguments = shlex.split(own)
+    assert APPLICATION.commands[command].make_context(command, arguments).params
+
+
+def test_a_name_of_no_tool_is_refused_with_names_that_are_like_it(kstore):
+    assert "No such command 'verfy'. Did you mean 'verify'?" in kstore("verfy", "x").err
+    assert "It is" not in kstore("kafka-leader-election.sh").err
 
 
 def test_example_fits_a_terminal():

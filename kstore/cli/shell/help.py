@@ -10,7 +10,7 @@ from kstore.cli.shell.examples import EXAMPLES
 from kstore.cli.shell.words import words
 
 if TYPE_CHECKING:
-    from typer._click.core import Context
+    from typer._click.core import Command, Context
     from typer._click.formatting import HelpFormatter
 
 # The group of a command, by the module of kstore.cli.commands that has it; the groups stand in this order.
@@ -23,6 +23,17 @@ GROUPS = {
     "cleaning": "Clean",
     "moving": "Move",
     "shell": "Shell",
+}
+# What Kafka's tools call a command of kstore, with or without `kafka-` and `.sh`.
+NAMES_OF_TOOLS = {
+    "console-consumer": "cat DIR --topic TOPIC",
+    "consumer-groups": "groups DIR",
+    "dump-log": "dump FILE",
+    "get-offsets": "offsets DIR --time TIME",
+    "kcat": "cat DIR",
+    "log-dirs": "ls DIR",
+    "metadata-shell": "metadata DIR",
+    "reset-offsets": "groups DIR --group GROUP --reset",
 }
 
 
@@ -44,6 +55,15 @@ class GroupedCommands(TyperGroup):
             return order.index(group) if group in order else len(order)
 
         return sorted(self.commands, key=place)
+
+    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
+        """Return the command that the arguments name; a name of Kafka's tools is refused with kstore's own."""
+        name = args[0] if args else ""
+        tool = name.removeprefix("kafka-").removesuffix(".sh")
+        own = NAMES_OF_TOOLS.get(tool, f"{tool} DIR" if tool in self.commands else None)
+        if name not in self.commands and own is not None:
+            ctx.fail(f"No such command {name!r}. It is: kstore {own}")
+        return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:  # noqa: ARG002  # Typer passes it
         """Write the help as it is written without Typer."""
