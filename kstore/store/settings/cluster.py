@@ -98,9 +98,9 @@ def _topic_of(topic_id: UUID, texts: Mapping[str, str]) -> ClusterTopic:
 
 
 def _settings_of(texts: Mapping[str, str]) -> dict[str, Any]:
-    settings: dict[str, Any] = {_named(name): int(texts[name]) for name in _NUMBERS if name in texts}
+    settings: dict[str, Any] = {_named(name): _number(name, texts[name], int) for name in _NUMBERS if name in texts}
     if _RATIO in texts:
-        settings[_named(_RATIO)] = float(texts[_RATIO])
+        settings[_named(_RATIO)] = _number(_RATIO, texts[_RATIO], float)
     if _POLICY in texts:
         policies = sorted({policy.strip() for policy in texts[_POLICY].split(",")} - {""})
         # Kafka 4.1 and newer allow none: nothing is compacted, or deleted because of its age or size.
@@ -108,6 +108,16 @@ def _settings_of(texts: Mapping[str, str]) -> dict[str, Any]:
             settings |= {"retention_ms": -1, "retention_bytes": -1}
         settings[_named(_POLICY)] = ",".join(policies) or "delete"
     return settings
+
+
+def _number(name: str, text: str, kind: type[int] | type[float]) -> int | float:
+    """Return the number of a setting, as Kafka's ConfigDef reads it.  Raises: ValueError."""
+    try:
+        # Python takes digits in groups, and Java does not.
+        return kind(text.replace("_", "x"))
+    except ValueError:
+        wanted = "a whole number" if kind is int else "a number"
+        raise ValueError(f"{name} must be {wanted}, got {text!r}") from None
 
 
 def _named(name: str) -> str:

@@ -152,6 +152,22 @@ def test_settings_that_are_not_understood_are_not_guessed(root: Path) -> None:
     assert "not understood: cleanup_policy must be one of" in found.doubt
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("retention.ms", "NaN", "retention.ms must be a whole number, got 'NaN'"),
+        ("retention.ms", "1_000", "retention.ms must be a whole number, got '1_000'"),
+        ("retention.ms", "1e3", "retention.ms must be a whole number, got '1e3'"),
+        ("min.cleanable.dirty.ratio", "half", "min.cleanable.dirty.ratio must be a number, got 'half'"),
+        ("min.cleanable.dirty.ratio", "NaN", "min_cleanable_dirty_ratio must be from 0.0 to 1.0, got nan"),
+    ],
+)
+def test_a_setting_that_is_no_number_says_so(root: Path, name: str, text: str, problem: str) -> None:
+    cluster.write_metadata(root, [cluster.topic("t", T), cluster.config("t", name, text)])
+    found = known(root).of("t")
+    assert (found.settings, found.doubt.partition("not understood: ")[2]) == ({}, problem)
+
+
 # A broker's root
 
 
