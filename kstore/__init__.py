@@ -107,6 +107,7 @@ if TYPE_CHECKING:
     from kstore.log import DamageOutcome as DamageOutcome
     from kstore.log import DueSegment as DueSegment
     from kstore.log import FetchData as FetchData
+    from kstore.log import FetchRange as FetchRange
     from kstore.log import FileRecords as FileRecords
     from kstore.log import Follower as Follower
     from kstore.log import Log as Log
@@ -258,6 +259,7 @@ _ROOMS = {
         "DamageOutcome",
         "DueSegment",
         "FetchData",
+        "FetchRange",
         "FileRecords",
         "Follower",
         "Log",

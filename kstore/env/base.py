@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import socket
 from abc import ABC, abstractmethod
@@ -179,6 +180,13 @@ class ReadFile(Closing):
         while position < end and (chunk := self.pread(min(_CHUNK_BYTES, end - position), position=position)):
             yield chunk
             position += len(chunk)
+
+    def fileno(self) -> int:
+        """Return the descriptor of a local file, for a sendfile of the caller's, valid until close().
+
+        Raises: io.UnsupportedOperation for a file without one; LogClosedError after close().
+        """
+        raise io.UnsupportedOperation(f"{self.path} has no descriptor: it is no local file")
 
     def send_to(self, target: socket.socket, *, position: int, size: int) -> int:
         """Send `size` bytes from `position` to a stream socket; return how many were sent.

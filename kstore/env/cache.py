@@ -46,6 +46,7 @@ class SharedCache(Generic[T]):
         self._weight = 0
         self._releases = 0
         self._released_soon: deque[object] = deque()
+        self._returned_soon: deque[Loan[T]] = deque()
 
     @contextmanager
     def borrow(self, owner: object, path: str, make: Callable[[], T]) -> Iterator[T]:
@@ -74,14 +75,24 @@ class SharedCache(Generic[T]):
     def give_back(self, loan: Loan[T]) -> None:
         """Return a loan from lend; exactly once."""
         with self._lock:
-            loan.users -= 1
-            if self._weight <= self._limit and not loan.is_released:
-                return
-            leaving = self._evicted()
-            if loan.is_released and loan.users == 0:
-                leaving.append(loan)
+            leaving = self._returned(loan)
         for entry in leaving:
             self._drop(entry.value)
+
+    def _returned(self, loan: Loan[T]) -> list[Loan[T]]:
+        """Count a user less; return the values to drop.  Requires: the lock."""
+        loan.users -= 1
+        if self._weight <= self._limit and not loan.is_released:
+            return []
+        leaving = self._evicted()
+        if loan.is_released and loan.users == 0:
+            leaving.append(loan)
+        return leaving
+
+    def give_back_soon(self, loan: Loan[T]) -> None:
+        """Return a loan from lend, as release_soon does; for finalizers."""
+        self._returned_soon.append(loan)
+        self._release_waiting()
 
     def release(self, owner: object) -> None:
         """Drop all values of an owner; those in use are dropped when they are given back."""
@@ -99,11 +110,12 @@ class SharedCache(Generic[T]):
         self._release_waiting()
 
     def _release_waiting(self) -> None:
-        while self._released_soon:
+        while self._released_soon or self._returned_soon:
             with TriedLock(self._lock) as is_free:
                 if not is_free:
                     return
-                leaving = self._released(self._released_soon.popleft()) if self._released_soon else []
+                leaving = self._returned(self._returned_soon.popleft()) if self._returned_soon else []
+                leaving += self._released(self._released_soon.popleft()) if self._released_soon else []
             for entry in leaving:
                 self._drop(entry.value)
 
@@ -143,7 +155,7 @@ class SharedCache(Generic[T]):
                 kept.users += 1
         if kept is not entry:
             self._drop(value)
-        if self._released_soon:
+        if self._released_soon or self._returned_soon:
             self._release_waiting()
         return kept
 

@@ -142,6 +142,10 @@ class LocalFile(PositionedFile, ReadFile):
             done += count
         return done
 
+    def fileno(self) -> int:
+        """Return the descriptor, valid until close()."""
+        return self._open_fd()
+
     def _open_fd(self) -> int:
         if self._fd < 0:
             raise LogClosedError(f"{self.path} was closed before the call", path=self.path)

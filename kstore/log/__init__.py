@@ -11,7 +11,7 @@ from kstore.log.plan import ScanRange
 from kstore.log.recovery.context import DamageOutcome, RecoveryReport
 from kstore.log.segment.file_records import FileRecords
 from kstore.log.segment.segment import LogSegment
-from kstore.log.source import FetchData
+from kstore.log.source import FetchData, FetchRange
 from kstore.log.verify import VerifiedPartition
 from kstore.log.write.compaction import CompactionReport
 from kstore.log.write.retention import RetentionHold
@@ -25,6 +25,7 @@ __all__ = [
     "DamageOutcome",
     "DueSegment",
     "FetchData",
+    "FetchRange",
     "FileRange",
     "FileRecords",
     "Follower",

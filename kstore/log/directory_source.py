@@ -36,7 +36,7 @@ from kstore.log.following.history import DirectoryHistory
 from kstore.log.segment.listing import changes_too_often, open_segments
 from kstore.log.segment.replaced import ERRORS_OF_A_CHANGE, MOST_LOOKS, change_that_caused, is_settled
 from kstore.log.segment.segment import LogContext, LogSegment
-from kstore.log.source import Followed, Found, SettledLog, Watch, closed_error, last_batch
+from kstore.log.source import CommittedLog, Followed, Found, SettledLog, Watch, closed_error, last_batch
 from kstore.log.state.transactions import NOTHING_SETTLED, settle_transactions
 
 _logger = logging.getLogger("kstore.log")
@@ -203,6 +203,10 @@ class DirectorySource:
         self._check_open()
         settled = self._listing.settled
         return self.answer(self._find_settled) if settled is None else settled
+
+    def committed(self) -> CommittedLog:
+        """Return the transactions, as settled does."""
+        return CommittedLog(*self.settled())
 
     def last_batch(self) -> BatchPlace | None:
         """Return the last batch of the listing, found once; None if no file can be rewritten in place."""

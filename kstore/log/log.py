@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
+from kstore._core import BatchHeader
 from kstore._deprecated import with_old_names
 from kstore._html import fields_html, table_html
 from kstore.config import MAX_INT64, LogConfig
@@ -21,6 +22,7 @@ from kstore.errors import KStoreError, OffsetOutOfRangeError, checked_index, che
 from kstore.log.damage import OnError, OnSkip, SkippedRange, SkipReport, skips_damage
 from kstore.log.files.durable_point import DurablePointFile
 from kstore.log.files.names import PartitionDirectory
+from kstore.log.files.records import BatchPlace
 from kstore.log.following.follower import Feed, Follower, records_of
 from kstore.log.following.partitions import OneLog
 from kstore.log.following.tail import AutoOffsetReset, EndOffsets, FollowOptions, LogTail, ReadRound
@@ -28,8 +30,8 @@ from kstore.log.plan import DEFAULT_PLAN_BYTES, THREAD_RANGE_BYTES, ScanRange
 from kstore.log.reads import Isolation, LogEnd, Reads
 from kstore.log.segment.segment import LogSegment
 from kstore.log.skipping import KeptTransactions, ReadsAroundDamage
-from kstore.log.source import FetchData, LogSource, last_batch
-from kstore.log.state.transactions import OpenTransaction, Transactions, open_transactions
+from kstore.log.source import CommittedLog, FetchData, FetchRange, LogSource, last_batch
+from kstore.log.state.transactions import AbortedTransaction, OpenTransaction, Transactions, open_transactions
 from kstore.record import Record, RecordBatch, RecordSearch
 from kstore.record.decoding import decoded_records, deserializer_of
 from kstore.serializers import Key, Value
@@ -421,55 +423,71 @@ class Log(Closing):
             CorruptRecordError, UnsupportedMagicError for damage in the walked range.
         Source: Kafka UnifiedLog.read, LogSegment.read.
         """
-        if type(max_bytes) is not int or not 0 <= max_bytes <= MAX_INT64:
-            max_bytes = checked_int("max_bytes", max_bytes, least=0)
-        if type(offset) is not int:
-            offset = checked_index("offset", offset)
+        offset, max_bytes = _checked_fetch(offset, max_bytes=max_bytes)
         return self._source.answer(
-            lambda: self._fetched(offset, max_bytes=max_bytes, min_one_batch=min_one_batch, isolation=isolation)
+            lambda: self._located(
+                offset, max_bytes=max_bytes, min_one_batch=min_one_batch, isolation=isolation
+            ).with_records()
         )
 
-    def _fetched(self, offset: int, *, max_bytes: int, min_one_batch: bool, isolation: FetchIsolation) -> FetchData:
+    def fetch_range(
+        self, offset: int, max_bytes: int, *, min_one_batch: bool = True, isolation: FetchIsolation = "read_uncommitted"
+    ) -> FetchRange:
+        """Do what fetch does, but lend the file with the records, their position and size instead of their bytes.
+
+        Close what is returned, also in a `with` statement, to give the file back.
+        Args, Raises: those of fetch.
+        Cost: that of fetch, without the read of the records.
+        """
+        offset, max_bytes = _checked_fetch(offset, max_bytes=max_bytes)
+        lent: list[FetchRange] = []
+
+        def lend() -> FetchRange:
+            _close_all(lent)
+            part = self._located(offset, max_bytes=max_bytes, min_one_batch=min_one_batch, isolation=isolation)
+            lent.append(part.lent())
+            return lent[0]
+
+        try:
+            return self._source.answer(lend)
+        except BaseException:
+            _close_all(lent)
+            raise
+
+    def _located(self, offset: int, *, max_bytes: int, min_one_batch: bool, isolation: FetchIsolation) -> FetchPart:
+        """Find the records of a fetch, and its bounds; in `records` they are missing."""
         reads = self._strict
         reads.check_in_range(offset)
         if isolation not in _FETCH_ISOLATIONS:
             raise ValueError(f"isolation must be one of {', '.join(_FETCH_ISOLATIONS)}, got {isolation!r}")
-        limit, settled = None, None
+        limit, known = None, None
         if isolation == "high_watermark":
             limit = self.high_watermark
-        else:
-            settled = reads.settled(isolation)
+        elif isolation == "read_committed":
+            known = self._source.committed()
         last_stable_offset = self.last_stable_offset
-        if settled is not None:
-            limit = last_stable_offset = settled.transactions.last_stable_offset
-        records, base_offset, end_offset = b"", None, offset
+        if known is not None:
+            limit = last_stable_offset = known.committed.last_stable_offset
         segments = reads.segments_from(offset)
         if segments and offset < segments[0].base_offset:
             raise reads.below_segments(offset, first_base_offset=segments[0].base_offset)
         # Read after the segments were listed, which so have nothing from this end on.
         if limit is not None and limit >= self.log_end_offset:
             limit = None
+        found: FoundRecords | None = None
+        aborted: tuple[AbortedTransaction, ...] = ()
+        base_offset = None
         for segment in segments:
             first = segment.translate_offset(offset)
             if first is not None:
-                end_position = segment.valid_end_position if limit is None else _position_of(segment, limit)
-                size = max(max_bytes, first.size_in_bytes) if min_one_batch else max_bytes
-                size = min(size, max(end_position - first.position, 0))
-                records = segment.records.read_bytes(size, position=first.position)
-                base_offset = segment.records.first_offset(first) if records else None
-                if records and settled is not None:
-                    walk = segment.records.walk(position=first.position, end_position=first.position + size)
-                    end_offset = walk.last_offset + 1
-                    if settled.last_batch is not None:
-                        segment.records.check_anchor(settled.last_batch)
+                found = _part_of(segment, first, limit, max_bytes=max_bytes, min_one_batch=min_one_batch)
                 break
-        aborted = (
-            settled.transactions.aborted_between(start_offset=offset, end_offset=end_offset)
-            if settled and records
-            else ()
-        )
-        return FetchData(
-            records,
+        if found is not None:
+            base_offset = found.segment.records.first_offset(found.first)
+            if known is not None:
+                aborted = self._aborted_in(found, known, offset)
+        bounds = FetchData(
+            b"",
             self.high_watermark,
             self.log_start_offset,
             self.log_end_offset,
@@ -477,6 +495,17 @@ class Log(Closing):
             last_stable_offset,
             aborted,
         )
+        return FetchPart(bounds, found, None if known is None else known.last_batch)
+
+    def _aborted_in(self, found: FoundRecords, known: CommittedLog, offset: int) -> tuple[AbortedTransaction, ...]:
+        """Return the aborted transactions of records that a fetch from an offset found."""
+        segment, position = found.segment, found.first.position
+        # What ends above the records is enough to see that there are none, as nearly always.
+        end_offset = self.log_end_offset if segment.next_base_offset is None else segment.next_base_offset
+        if not known.committed.may_have_aborted(start_offset=offset, end_offset=end_offset):
+            return ()
+        last_offset = segment.last_offset_between(position, end_position=position + found.size_in_bytes)
+        return known.committed.aborted_between(start_offset=offset, end_offset=max(offset, last_offset + 1))
 
     def _readable_end(self, *, isolation: Isolation = "read_uncommitted", on_error: OnError = "raise") -> LogEnd:
         """Return where the records end that a reader gets with these arguments of read().
@@ -654,6 +683,72 @@ class Log(Closing):
 
 def _ignore_skipped(skipped: SkippedRange) -> None:
     """Do nothing: a lookup reports no damage."""
+
+
+class FoundRecords(NamedTuple):
+    """Records of a segment that a fetch found: `size_in_bytes` from the batch `first` on."""
+
+    segment: LogSegment
+    first: BatchHeader
+    size_in_bytes: int
+
+
+class FetchPart(NamedTuple):
+    """The bounds of a fetch, and its records in their file, None if there are none.
+
+    anchor: the batch that is in its file as long as no record before it has changed; None for no check.
+    """
+
+    bounds: FetchData
+    found: FoundRecords | None
+    anchor: BatchPlace | None
+
+    def with_records(self) -> FetchData:
+        """Read the records."""
+        if self.found is None:
+            return self.bounds
+        segment, first, size = self.found
+        records = segment.records.read_bytes(size, position=first.position)
+        self._check_anchor(segment)
+        return self.bounds._replace(records=records)
+
+    def lent(self) -> FetchRange:
+        """Lend the file of the records."""
+        if self.found is None:
+            return FetchRange(self.bounds)
+        segment, first, size = self.found
+        lent = FetchRange(self.bounds, segment.records, position=first.position, size_in_bytes=size)
+        try:
+            self._check_anchor(segment)
+        except BaseException:
+            lent.close()
+            raise
+        return lent
+
+    def _check_anchor(self, segment: LogSegment) -> None:
+        if self.anchor is not None:
+            segment.records.check_anchor(self.anchor)
+
+
+def _part_of(
+    segment: LogSegment, first: BatchHeader, limit: int | None, *, max_bytes: int, min_one_batch: bool
+) -> FoundRecords | None:
+    """Return the records of a segment from a batch on, up to a size and below an offset; None if there are none."""
+    end_position = segment.valid_end_position if limit is None else _position_of(segment, limit)
+    size = max(max_bytes, first.size_in_bytes) if min_one_batch else max_bytes
+    size = min(size, end_position - first.position)
+    return FoundRecords(segment, first, size) if size > 0 else None
+
+
+def _checked_fetch(offset: int, *, max_bytes: int) -> tuple[int, int]:
+    if type(max_bytes) is not int or not 0 <= max_bytes <= MAX_INT64:
+        max_bytes = checked_int("max_bytes", max_bytes, least=0)
+    return offset if type(offset) is int else checked_index("offset", offset), max_bytes
+
+
+def _close_all(lent: list[FetchRange]) -> None:
+    while lent:
+        lent.pop().close()
 
 
 def _position_of(segment: LogSegment, offset: int) -> int:

@@ -6,16 +6,19 @@ DirectorySource is a directory as it was listed, LiveSource in kstore.log.write 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from kstore._core import BatchHeader
-from kstore.env import Arrivals, Env
-from kstore.errors import KStoreError, LogClosedError, OffsetOutOfRangeError
+from kstore.env import Arrivals, Closing, Env, ReadFile
+from kstore.errors import KStoreError, LogClosedError, OffsetOutOfRangeError, checked_int
 from kstore.log.damage import SkippedRange
-from kstore.log.files.records import BatchPlace
+from kstore.log.files.records import BatchPlace, SegmentRecords, read_exactly, truncated_since_listed
 from kstore.log.segment.segment import LogContext, LogSegment
 from kstore.log.state.transactions import AbortedTransaction, Transactions
 from kstore.record import RecordBatch
+
+if TYPE_CHECKING:
+    import socket
 
 Found = TypeVar("Found")
 
@@ -35,6 +38,105 @@ class FetchData(NamedTuple):
     base_offset: int | None
     last_stable_offset: int | None = None
     aborted: tuple[AbortedTransaction, ...] = ()
+
+
+class FetchRange(Closing):
+    """The result of a fetch as a part of a file, which is lent until close(): for sendfile, or reads in pieces.
+
+    A cleaner or retention may replace or remove the segment meanwhile, and the log may be closed: the part stays as it
+    is. Only a truncation of the log, which a leader never makes, ends it early, or puts other bytes there.
+    Attributes: file (a ReadFile, whose fileno() is a descriptor if it is local; None if there are no records), position
+        and size_in_bytes of the part, size 0 without records; the others are those of FetchData.
+    Threads: thread-safe; close() in one thread, once the others do not use it.
+    """
+
+    __slots__ = ("_bounds", "_loan", "_records", "file", "position", "size_in_bytes")
+
+    def __init__(
+        self,
+        bounds: FetchData,
+        records: SegmentRecords | None = None,
+        *,
+        position: int = 0,
+        size_in_bytes: int = 0,
+    ) -> None:
+        self._bounds = bounds
+        self.position = position
+        self.size_in_bytes = size_in_bytes
+        self._records = records
+        self._loan = None if records is None else records.lend()
+        self.file = None if self._loan is None else self._loan.value
+
+    @property
+    def high_watermark(self) -> int | None:
+        return self._bounds.high_watermark
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._bounds.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._bounds.log_end_offset
+
+    @property
+    def base_offset(self) -> int | None:
+        return self._bounds.base_offset
+
+    @property
+    def last_stable_offset(self) -> int | None:
+        return self._bounds.last_stable_offset
+
+    @property
+    def aborted(self) -> tuple[AbortedTransaction, ...]:
+        return self._bounds.aborted
+
+    def read(self, *, start: int = 0, size: int | None = None) -> bytes:
+        """Return bytes of the part, from `start` in it, at most `size` of them.
+
+        Raises: ValueError outside of the part; LogReplacedError if the log was truncated; LogClosedError after close().
+        """
+        wanted = self._checked(start, size)
+        if not wanted:
+            return b""
+        return read_exactly(self._lent(), wanted, position=self.position + start)
+
+    def send_to(self, target: socket.socket, *, start: int = 0, size: int | None = None) -> int:
+        """Send bytes of the part, from `start` in it, to a stream socket, with sendfile if possible; return how many.
+
+        Returns: fewer only if a non-blocking socket accepts no more.
+        Raises: as read; errors of the socket.
+        """
+        wanted = self._checked(start, size)
+        if not wanted:
+            return 0
+        file, position = self._lent(), self.position + start
+        sent = file.send_to(target, position=position, size=wanted)
+        if sent < wanted and file.size() < position + wanted:
+            raise truncated_since_listed(file.path, position, expected=wanted, found=sent)
+        return sent
+
+    def close(self) -> None:
+        """Give the file back; a second call does nothing. What uses it afterwards may meet another file."""
+        loan, self._loan = self._loan, None
+        if loan is not None and self._records is not None:
+            self._records.give_back(loan)
+
+    def __del__(self) -> None:
+        # An error in __init__ leaves nothing to give back.
+        loan = getattr(self, "_loan", None)
+        if loan is not None and self._records is not None:
+            self._records.give_back_soon(loan)
+
+    def _lent(self) -> ReadFile:
+        if self.file is None or self._loan is None:
+            raise LogClosedError("the range of the fetch was closed before the call")
+        return self.file
+
+    def _checked(self, start: int, size: int | None) -> int:
+        start = checked_int("start", start, least=0, greatest=self.size_in_bytes)
+        left = self.size_in_bytes - start
+        return left if size is None else min(left, checked_int("size", size, least=0))
 
 
 class Watch(Protocol):
@@ -103,6 +205,31 @@ class SettledLog(NamedTuple):
     last_batch: BatchPlace | None = None
 
 
+class Committed(Protocol):
+    """What a committed fetch has to know: the last stable offset, and the aborted transactions of what it returns."""
+
+    @property
+    def last_stable_offset(self) -> int: ...
+
+    def may_have_aborted(self, *, start_offset: int, end_offset: int) -> bool:
+        """Whether aborted_between may return any.  Cost: no walk over headers beyond that of settled()."""
+        ...
+
+    def aborted_between(self, *, start_offset: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
+        """Return the aborted transactions with data below end_offset and their markers at start_offset or above.
+
+        Source: Kafka TransactionIndex.collectAbortedTxns.
+        """
+        ...
+
+
+class CommittedLog(NamedTuple):
+    """What SettledLog is for a scan, for a fetch."""
+
+    committed: Committed
+    last_batch: BatchPlace | None = None
+
+
 class LogSource(Protocol):
     """Segments and bounds of one partition, and what a reader does when they change while it reads.
 
@@ -152,6 +279,10 @@ class LogSource(Protocol):
         ...
 
     def settled(self) -> SettledLog: ...
+
+    def committed(self) -> CommittedLog:
+        """Return what a fetch of committed records has to know."""
+        ...
 
     def last_batch(self) -> BatchPlace | None:
         """Return the last batch, which must be in its file while the log is read; None if the log announces

@@ -157,6 +157,20 @@ def test_finalizer_that_runs_inside_a_call_of_the_cache_does_not_wait_for_it() -
     assert ledger.made == {"aa": 1, "bb": 1}
 
 
+def test_loan_given_back_by_a_finalizer_inside_a_call_of_the_cache_is_given_back_with_the_next_value() -> None:
+    ledger = Ledger(limit=10)
+    loan = ledger.cache.lend(1, "aa", lambda: "aa")
+    ledger.cache.release(1)
+    finalizer = threading.Thread(target=ledger.cache.give_back_soon, args=(loan,), daemon=True)
+    with ledger.cache._lock:
+        finalizer.start()
+        finalizer.join(WAIT_S)
+        assert not finalizer.is_alive()
+    assert not ledger.dropped
+    ledger.use("bb", owner=2)
+    assert ledger.dropped == {"aa": 1}
+
+
 @pytest.mark.parametrize("way", ["release", "release_one", "drop_idle", "evicted"])
 def test_owner_of_values_that_have_left_is_not_kept(way: str) -> None:
     class Owner:

@@ -443,7 +443,7 @@ def adjacent_integers(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[
 
 
 # Promised to users in this form: a fetch names where and how much, a pool how much and of what size, as Kafka's do.
-PROMISED = {"Log.fetch", "PublishedLog.fetch", "BufferPool.__init__", "BufferPoolCore.__init__"}
+PROMISED = {"Log.fetch", "Log.fetch_range", "PublishedLog.fetch", "BufferPool.__init__", "BufferPoolCore.__init__"}
 # seek() is called as that of any Python file.
 POSITIONAL_INTEGERS = {*PROMISED, "_RawInput.seek"}
 

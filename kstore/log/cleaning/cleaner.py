@@ -339,7 +339,8 @@ class Cleaner:
             ),
             last_offset,
         )
-        return AbortedTxn(producer_id, first_offset, last_offset, last_offset + 1)
+        # Which transactions were open at the marker is not known: with this last stable offset no search ends there.
+        return AbortedTxn(producer_id, first_offset, last_offset, first_offset)
 
     def _remove_cleaned(self, base_offset: int) -> None:
         for suffix in SEGMENT_SUFFIXES:

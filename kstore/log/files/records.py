@@ -380,6 +380,10 @@ class SegmentRecords:
         """Return a loan from lend; exactly once."""
         self._files.give_back(loan)
 
+    def give_back_soon(self, loan: Loan[ReadFile]) -> None:
+        """Return a loan from lend; for finalizers."""
+        self._files.give_back_soon(loan)
+
     def pread(self) -> Callable[..., bytes]:
         """Return the pread of the open file without keeping it in use: after the file is closed, it raises
         LogClosedError.  Raises: as lend.

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from kstore.env import DEFAULT_ENV, Env, StrPath, WriteFile, split_path
 from kstore.errors import CorruptIndexError, LogClosedError
 from kstore.log.damage import corruption
 from kstore.log.files.indexes import MAX_INDEX_BYTES
+from kstore.types import MAX_OFFSET
 
 TRANSACTION_INDEX_VERSION = 0
 # Version, producer id, first offset, last offset, last stable offset.
@@ -22,7 +24,7 @@ TRANSACTION_INDEX_ENTRY_SIZE = ABORTED_TXN.size
 
 class AbortedTxn(NamedTuple):
     """An entry of a .txnindex file: the transaction's first offset, the offset of its abort marker, and the last stable
-    offset after the marker. Readers use no entry, but find each AbortedTransaction in the log.
+    offset after the marker.
 
     Source: Kafka AbortedTxn.
     """
@@ -31,6 +33,17 @@ class AbortedTxn(NamedTuple):
     first_offset: int
     last_offset: int
     last_stable_offset: int
+
+
+class StatedAborted(NamedTuple):
+    """What the .txnindex of a segment states: its entries, by offset of the marker.
+
+    complete_from: no abort marker of the segment at or above this offset lacks an entry; MAX_OFFSET if the file is
+    missing or damaged, for the file of a segment without aborted transactions does not exist either.
+    """
+
+    entries: Sequence[AbortedTxn]
+    complete_from: int
 
 
 def encode_aborted_txn(txn: AbortedTxn) -> bytes:
@@ -65,6 +78,7 @@ def decode_aborted_txns(content: bytes, *, base_offset: int, path: str) -> tuple
 class TransactionIndexFile:
     """The .txnindex file of a segment that is being written; created by open.
 
+    Attributes: complete_from (as in StatedAborted).
     Threads: one writer; entries from any thread.  Source: Kafka TransactionIndex.
     """
 
@@ -74,6 +88,7 @@ class TransactionIndexFile:
         self._env = env
         self._file = file
         self._entries: list[AbortedTxn] = []
+        self.complete_from = MAX_OFFSET if file is None else base_offset
         self._is_dirty = False
         self._is_written = True
         self._is_name_durable = True
@@ -102,6 +117,14 @@ class TransactionIndexFile:
     def entries(self) -> tuple[AbortedTxn, ...]:
         """The current entries, in the order of their markers."""
         return tuple(self._entries)
+
+    def stated(self) -> StatedAborted:
+        """Return the entries, to which later ones are added; a truncation removes some of them."""
+        return StatedAborted(self._entries, self.complete_from)
+
+    def continue_at(self, offset: int) -> None:
+        """Note that everything from an offset on is appended from now on, each aborted transaction with its entry."""
+        self.complete_from = min(self.complete_from, offset)
 
     @property
     def size_in_bytes(self) -> int:
@@ -132,6 +155,7 @@ class TransactionIndexFile:
 
         Raises: StorageError, with the entries kept.
         """
+        self.continue_at(offset)
         self._keep(bisect_left(self._entries, offset, key=lambda txn: txn.last_offset))
 
     def flush(self) -> None:

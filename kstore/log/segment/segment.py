@@ -41,6 +41,7 @@ from kstore.log.files.records import (
     is_batch,
     is_preallocated,
 )
+from kstore.log.files.transaction_index import StatedAborted
 from kstore.log.segment.replaced import ListedFile
 from kstore.record.batches import SIZE_UP_TO_MAGIC
 from kstore.types import MAX_OFFSET, NO_TIMESTAMP, OffsetAndTimestamp, TopicPartition
@@ -105,7 +106,7 @@ class LogSegment:
     Attributes: path (of the .log), base_offset, next_base_offset (of the next segment; None for the last),
         size_in_bytes, records (the SegmentRecords), listed (the file that was found; None if this process writes the
         log, so that no other file can replace it), file_use, index_fallbacks (how many lookups so far met an index
-        entry that contradicts the log).
+        entry that contradicts the log), stated_aborted (what the transaction index states, None until it is read).
     Threads: thread-safe.  Source: Kafka LogSegment.
     """
 
@@ -138,6 +139,7 @@ class LogSegment:
             is_live=context.is_live,
         )
         self.index_fallbacks = 0
+        self.stated_aborted: StatedAborted | None = None
         self._lock = threading.Lock()
         self._tail: SegmentTail | None = None
         self._reached: BatchHeader | None = None
@@ -330,6 +332,24 @@ class LogSegment:
         finds_end = self.is_last and following_offset is None
         place = (self.path, self.base_offset, position, end_position)
         return FileRange(*place, self.next_base_offset, finds_end, following_offset)
+
+    def last_offset_between(self, position: int, *, end_position: int) -> int:
+        """Return the last offset of the batches that end in [position, end_position), -1 without any.
+
+        Args: position: that of a batch.
+        Raises: CorruptRecordError, UnsupportedMagicError for damage in the walked range.
+        Cost: a header walk from the last index entry in the range; from `position` without one that holds.
+        """
+        start, last_offset = position, -1
+        index = self.offset_index if end_position - position > HEADER_CHUNK_BYTES else None
+        if index is not None:
+            slot = index.slot_of_position(end_position - 1)
+            batch = None
+            if slot >= 0 and index.entry(slot).position > position:
+                batch = self.verified_batch(index, slot, end_position=self.scan_end_position)
+            if batch is not None and batch.position + batch.size_in_bytes <= end_position:
+                start, last_offset = batch.position, batch.last_offset
+        return max(last_offset, self.records.walk(position=start, end_position=end_position).last_offset)
 
     def floor_position(self, offset: int, *, end_position: int) -> int:
         """Return the start of a batch at or before all batches with records at or above an offset, by a proven index

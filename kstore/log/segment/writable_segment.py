@@ -114,6 +114,8 @@ class WritableSegment:
                 paths[TRANSACTION_INDEX_SUFFIX], base_offset=base_offset, env=env
             )
             undoing.callback(transaction_index.close_handlers)
+            if is_new:
+                transaction_index.continue_at(base_offset)
             opened = cls(
                 records,
                 base_offset=base_offset,
@@ -357,6 +359,7 @@ class _AppendedSegment(LogSegment):
         )
         # Without the last batch: the log may end after offsets that no batch has, as a truncation or a roll leaves it.
         self._tail = SegmentTail("end", size_in_bytes, last_offset)
+        self.stated_aborted = segment.transaction_index.stated()
         self._segment = segment
 
     @property

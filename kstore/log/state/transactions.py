@@ -1,7 +1,7 @@
 """Which transactions of a log were aborted, and the offset below which all are decided.
 
 Found by walking batch headers and reading the end markers, never from .txnindex files: if one is missing, a broker
-forgets its aborted transactions.
+forgets its aborted transactions. AbortedIndex reads those of a log that this process writes.
 """
 
 from __future__ import annotations
@@ -65,6 +65,10 @@ class Transactions(NamedTuple):
             for transaction in self.aborted
             if transaction.first_offset < end_offset and transaction.last_offset >= start_offset
         )
+
+    def may_have_aborted(self, *, start_offset: int, end_offset: int) -> bool:
+        """Whether there are any with data in [start_offset, end_offset)."""
+        return bool(self.aborted) and bool(self.aborted_between(start_offset=start_offset, end_offset=end_offset))
 
     def aborted_filter(self) -> Callable[[BatchHeader], bool]:
         """Return a function that returns whether a batch is data of an aborted transaction.  Cost of a call: O(log
@@ -207,6 +211,47 @@ def transactions_ending_from(
             walk.note(segment, header)
             if first_offset is not None and header.producer_id not in started:
                 yield EndedTransaction(header.producer_id, first_offset, header.last_offset)
+
+
+class AbortedInRange(NamedTuple):
+    """The aborted transactions with data in a range of offsets, in the order of their markers.
+
+    first_offset is that of the data in the range. has_transactions: whether there is data of any transaction.
+    """
+
+    aborted: tuple[AbortedTransaction, ...]
+    has_transactions: bool
+
+
+def find_aborted(
+    segments: Iterable[LogSegment], start_offset: int, *, end_offset: int, config: LogConfig
+) -> AbortedInRange:
+    """Find the aborted transactions with data in [start_offset, end_offset).
+
+    Args: start_offset: of a batch; segments: from the one that holds it on.
+    Raises: CorruptRecordError and other errors for damage in the walked range; LogReplacedError.
+    Cost: a header walk over the range, and on until each of its transactions is ended.
+    """
+    walk = _Walk(NOTHING_SETTLED, config)
+    has_transactions = False
+    for segment in segments:
+        reached, end_position = _start_in(segment, start_offset), segment.scan_end_position
+        while reached[0] < end_position:
+            stop_offset = None if walk.started else end_offset
+            scan = _next_of_transaction(segment, reached, end_position=end_position, stop_offset=stop_offset)
+            header = segment.records.stopped_at(scan)
+            if header is None:
+                break
+            reached = header.position + header.size_in_bytes, header.last_offset
+            is_before = header.base_offset < end_offset
+            if header.is_control:
+                walk.note(segment, header)
+            elif is_before and header.is_transactional:
+                walk.note(segment, header)
+                has_transactions |= bool(walk.started)
+            if reached[1] >= end_offset - 1 and not walk.started:
+                return AbortedInRange(tuple(walk.aborted), has_transactions)
+    return AbortedInRange(tuple(walk.aborted), has_transactions)
 
 
 class OpenTransactions(NamedTuple):
@@ -371,8 +416,10 @@ class _Walk:
             self.aborted.append(AbortedTransaction(header.producer_id, first_offset, header.last_offset))
 
 
-def _next_of_transaction(segment: LogSegment, reached: tuple[int, int], *, end_position: int) -> HeaderScan:
-    """Walk to the next transactional or control batch.
+def _next_of_transaction(
+    segment: LogSegment, reached: tuple[int, int], *, end_position: int, stop_offset: int | None = None
+) -> HeaderScan:
+    """Walk to the next transactional or control batch, or to the batch that holds stop_offset.
 
     Args: reached: the position to walk from, and the last offset before it.
     """
@@ -381,8 +428,19 @@ def _next_of_transaction(segment: LogSegment, reached: tuple[int, int], *, end_p
         position=position,
         end_position=end_position,
         previous_last_offset=previous_last_offset,
+        stop_offset=stop_offset,
         stop_attributes=TRANSACTIONAL_BIT | CONTROL_BIT,
     )
+
+
+def _start_in(segment: LogSegment, start_offset: int) -> tuple[int, int]:
+    """Return the position of the batch that holds an offset, and -1 for the last offset before it; the segment's start
+    for an offset below it, its end for one after it.
+    """
+    if start_offset <= segment.base_offset:
+        return 0, -1
+    first = segment.translate_offset(start_offset)
+    return segment.scan_end_position if first is None else first.position, -1
 
 
 def _headers_from(segment: LogSegment, start_offset: int) -> Iterator[BatchHeader]:
@@ -390,10 +448,7 @@ def _headers_from(segment: LogSegment, start_offset: int) -> Iterator[BatchHeade
 
     A transactional batch without a producer id is not part of a transaction, as in Kafka.
     """
-    position, previous_last_offset = 0, -1
-    if start_offset > segment.base_offset:
-        first = segment.translate_offset(start_offset)
-        position = segment.scan_end_position if first is None else first.position
+    position, previous_last_offset = _start_in(segment, start_offset)
     while position < segment.scan_end_position:
         reached = position, previous_last_offset
         scan = _next_of_transaction(segment, reached, end_position=segment.scan_end_position)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from kstore.config import LogConfig
 from kstore.env import Arrivals, Env, Listeners, LiveArrivals
@@ -16,7 +17,8 @@ from kstore.errors import KStoreError, LogReplacedError, OffsetOutOfRangeError
 from kstore.log.recovery.context import RecoveryContext
 from kstore.log.segment.replaced import ERRORS_OF_A_CHANGE
 from kstore.log.segment.segment import LogContext, LogSegment
-from kstore.log.source import Followed, Found, SettledLog, Watch, closed_error, out_of_range
+from kstore.log.source import CommittedLog, Followed, Found, SettledLog, Watch, closed_error, out_of_range
+from kstore.log.state.aborted import AbortedIndex, AbortedSearch
 from kstore.log.state.transactions import (
     NOTHING_SETTLED,
     AbortedTransaction,
@@ -43,6 +45,17 @@ class CleanedBelow:
         return self._context.cleaned_below()
 
 
+class _LiveCommitted(NamedTuple):
+    last_stable_offset: int
+    search: Callable[[], AbortedSearch]
+
+    def may_have_aborted(self, *, start_offset: int, end_offset: int) -> bool:
+        return self.search().may_find(start_offset, end_offset=end_offset)
+
+    def aborted_between(self, *, start_offset: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
+        return self.search().between(start_offset, end_offset=end_offset)
+
+
 class LiveSource:
     """The segments and bounds that the writer last published; a LogSource.
 
@@ -64,6 +77,7 @@ class LiveSource:
         self._aborted_state: tuple[Published, tuple[AbortedTransaction, ...]] | None = None
         # The result of the last walk over transactions, and the truncation counter at that time.
         self._walked: tuple[int, Settled] = (0, NOTHING_SETTLED)
+        self._aborted_index = AbortedIndex(context, env)
 
     @contextmanager
     def truncating(self, offset: int) -> Iterator[None]:
@@ -160,6 +174,18 @@ class LiveSource:
             return SettledLog(Transactions(self._find_aborted(), last_stable_offset))
 
         return self.answer(find)
+
+    def committed(self) -> CommittedLog:
+        """Return the last stable offset, and the aborted transactions by the transaction indexes.
+
+        Cost: that of AbortedSearch for what is asked.
+        """
+        if self.is_closed:
+            raise closed_error(self.context)
+        return CommittedLog(_LiveCommitted(self.last_stable_offset, self._search_aborted))
+
+    def _search_aborted(self) -> AbortedSearch:
+        return self._aborted_index.search(self.segments, changes=(self.truncations.count, self.replaced_count))
 
     def last_batch(self) -> None:
         """None: watch() and answer() detect truncations."""

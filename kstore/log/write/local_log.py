@@ -69,6 +69,7 @@ class LocalLog:
         timestamp = TimestampOffset(last.max_timestamp_ms, last.offset_of_max_timestamp)
         self.active = self._opened(last.base_offset, timestamp=timestamp)
         self.active.drop_entries_from(last.next_offset)
+        self.active.transaction_index.continue_at(last.next_offset)
         self._epochs = loaded.leader_epochs
         self._producers = loaded.producer_state
         self.appender = self._made_appender(rules, log_start_offset=loaded.log_start_offset)
@@ -231,6 +232,7 @@ class LocalLog:
             identity=old.identity,
             file_use=old.file_use,
         )
+        sealed.stated_aborted = old.transaction_index.stated()
         self._rolls_to = base_offset
         active = self._opened(base_offset, is_new=True)
         self.sealed = (*self.sealed, sealed)
