@@ -22,6 +22,7 @@ _ANSWER = struct.Struct(">ii")
 _FLEXIBLE_ANSWER = struct.Struct(">iix")
 _SIZE = struct.Struct(">i")
 _API_VERSIONS = 18
+_request_decoders: dict[tuple[int, int], tuple[Callable[..., Any], Callable[..., Any]]] = {}
 _response_encoders: dict[tuple[type[Message], int], tuple[Callable[[Any], list[Part]], struct.Struct]] = {}
 
 
@@ -54,14 +55,18 @@ def apis() -> dict[int, Api]:
     }
 
 
-@cache
-def _request_decoders(api_key: int, *, version: int) -> tuple[Callable[..., Any], Callable[..., Any]] | None:
-    """Return what decodes the header and the body of requests; None if there are no such requests."""
+def _compiled_decoders(api_key: int, *, version: int) -> tuple[Callable[..., Any], Callable[..., Any]] | None:
+    """Return what decodes the header and the body of requests; None if there are no such requests.
+
+    Only requests that there are take memory here, however many others clients ask for.
+    """
     api = apis().get(api_key)
     if api is None or version not in api.versions:
         return None
     header = codec(RequestHeader, version=2 if version in api.flexible else 1)
-    return header.decode, codec(message_named(f"{api.name}Request"), version=version).decode
+    found = header.decode, codec(message_named(f"{api.name}Request"), version=version).decode
+    _request_decoders[api_key, version] = found
+    return found
 
 
 def decode_request(frame: Buffer) -> Request:
@@ -74,7 +79,7 @@ def decode_request(frame: Buffer) -> Request:
         text = f"RequestHeader: at byte 0 of {len(frame)}: expected {_HEADER.size} bytes, found {len(frame)}"
         raise InvalidRequestError(text, field="RequestHeader", position=0, expected=_HEADER.size, found=len(frame))
     api_key, version, correlation_id = _HEADER.unpack_from(frame)
-    decoders = _request_decoders(api_key, version=version)
+    decoders = _request_decoders.get((api_key, version)) or _compiled_decoders(api_key, version=version)
     if decoders is None:
         raise UnsupportedVersionError(
             f"request with api key {api_key}, version {version}: expected {_offered(api_key)}",

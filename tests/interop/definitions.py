@@ -1,11 +1,13 @@
 """The tables of kstore.wire.requests and kstore.wire.responses, made of Kafka's own definitions of its messages.
 
-`python -m tests.interop.definitions JAR` writes both modules; JAR is that of kafka-clients. Only facts are taken over:
-names, types, versions, nullability, defaults and tags.
+`python -m tests.interop.definitions JAR` writes both modules; JAR is that of kafka-clients. With --check it says only
+where they differ, as those of a later version of Kafka do. Only facts are taken over: names, types, versions,
+nullability, defaults and tags.
 """
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import json
 import re
@@ -180,12 +182,20 @@ def differences(jar: Path) -> list[str]:
     return found
 
 
-def main(jar: Path) -> int:
-    known = definitions(jar)
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.interop.definitions", description=__doc__)
+    parser.add_argument("jar", type=Path, metavar="JAR")
+    parser.add_argument("--check", action="store_true", help="write nothing; end with 1 if anything differs")
+    options = parser.parse_args()
+    if options.check:
+        found = differences(options.jar)
+        sys.stdout.writelines(f"{line}\n" for line in found)
+        return int(bool(found))
+    known = definitions(options.jar)
     for kind, name in KINDS.items():
         (WIRE / f"{name}.py").write_text(module(known, kind))
     return subprocess.run([sys.executable, "-m", "ruff", "format", "-q", WIRE], check=False).returncode
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main())

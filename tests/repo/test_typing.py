@@ -28,6 +28,8 @@ import kstore
 from kstore import aio, serializers
 from kstore.consumer import ConsumerSettings
 from kstore.producer import ProducerSettings
+from kstore.wire.compiler import codec
+from kstore.wire.messages import ProduceRequest
 
 
 @dataclass
@@ -68,6 +70,8 @@ WRONG = {
     "kstore.Consumer(store, key_deserializer=serializers.LongDeserializer()).poll()[0].key.no": '"int" has no attr',
     "next(log.read(value_deserializer=serializers.UUIDDeserializer())).value.no": '"UUID" has no attr',
     "next(log.follow(key_deserializer=decoded)).key.no": '"Order" has no attr',
+    "ProduceRequest(ack=1)": 'Unexpected keyword argument "ack" for "ProduceRequest"',
+    "codec(ProduceRequest, version=9).decode(b'')[0].topic_data[0].partition_data[0].record": 'no attribute "record"',
     "log.offset_for_timestamp('2024')": 'incompatible type "str"; expected "int | datetime"',
 }
 RIGHT = """
@@ -112,6 +116,8 @@ def total(records: list[kstore.Record[str, Order]]) -> int:
 
 
 print(total(orders.poll()))
+request: ProduceRequest = codec(ProduceRequest, version=9).decode(b"")[0]
+request.topic_data.append(ProduceRequest.TopicProduceData(name="t"))
 refused = [one.refusal for one in kstore.recover("root", "point_in_time", dry_run=True) if one.report is None]
 """
 

@@ -4,11 +4,14 @@ Method: frames by hand, in the versions where the headers change."""
 from __future__ import annotations
 
 import random
+import re
 import struct
+from pathlib import Path
 
 import pytest
 
 from kstore.errors import InvalidRequestError, UnsupportedVersionError
+from kstore.wire import frames
 from kstore.wire.encoder import MOST_JOINED_BYTES
 from kstore.wire.frames import apis, decode_request, decode_response, encode_request, encode_response
 from kstore.wire.messages import (
@@ -89,11 +92,29 @@ def test_request_that_is_not_served_says_what_it_asked_for(api_key, version, off
         assert (error.api_key, error.version, error.correlation_id) == (api_key, version, 77)
 
 
+def test_requests_that_are_not_served_take_no_memory():
+    served = sum(len(api.versions) for api in apis().values())
+    for api_key in (3, 200):
+        for version in range(20, 2000):
+            with pytest.raises(UnsupportedVersionError):
+                decode_request(struct.pack(">hhih", api_key, version, 77, -1))
+    assert len(frames._request_decoders) <= served
+    kept = [each for each in vars(frames).values() if hasattr(each, "cache_info")]
+    assert all(each.cache_info().currsize <= 1 for each in kept)
+
+
 @pytest.mark.parametrize("size", range(12))
 def test_frame_that_ends_in_its_header_is_refused(size):
     frame = joined(encode_request(MetadataRequest(topics=None), version=9, correlation_id=1, client_id="c"))[4:]
     with pytest.raises(InvalidRequestError, match="expected"):
         decode_request(frame[:size])
+
+
+def test_example_of_the_page_prints_what_it_shows(capsys):
+    page = (Path(__file__).parents[2] / "docs" / "internals" / "wire.md").read_text()
+    ((code, shown),) = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL)
+    exec(compile(code, "wire.md", "exec"), {})
+    assert capsys.readouterr().out == shown
 
 
 def test_bytes_after_a_request_are_passed_over():
