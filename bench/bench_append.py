@@ -16,10 +16,10 @@ from bench.bench_builder import append_with_kstore, batches_of
 from bench.common import BENCH_DIRECTORY, MIB, Case, Samples, Settings, require_equal
 from bench.limit import compiled
 from bench.other_languages import JAVA_APPEND, Rivals
-from kstore.log import WritableLog
+from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords
 from kstore.record.batches import set_last_offset, set_partition_leader_epoch
-from kstore.store import open_log
+from kstore.store.opening import open_log
 
 WRITE = "os.write"
 FOLLOWER = "kstore, append_as_follower, written"

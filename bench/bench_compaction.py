@@ -23,7 +23,7 @@ from kstore.config import LogConfig
 from kstore.env import LocalEnv
 from kstore.log.files.root_files import NO_BROKER_EPOCH, CleanShutdown, write_clean_shutdown
 from kstore.log.write.compaction import CompactionReport
-from kstore.store import open_log
+from kstore.store.opening import open_log
 
 TARGET_TO_COPY = 0.4
 TARGET_TO_JAVA = 2.0

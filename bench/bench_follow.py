@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench.common import Bound, Case, Settings, require_equal
 from kstore import LATEST, Record, open_log
-from kstore.log import WritableLog
+from kstore.log.write.writable_log import WritableLog
 
 RECORDS = 1000
 PAUSE_SECONDS = 0.002

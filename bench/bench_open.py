@@ -13,7 +13,7 @@ from kstore.env import LocalEnv, LocalFile
 from kstore.log.files.root_files import NO_BROKER_EPOCH, CleanShutdown, write_clean_shutdown
 from kstore.record import MemoryRecords
 from kstore.record.batches import set_last_offset
-from kstore.store import open_log
+from kstore.store.opening import open_log
 
 SEGMENTS = 10_000
 BYTES_PER_SEGMENT = 4096

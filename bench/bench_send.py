@@ -23,7 +23,7 @@ from bench.bench_append import rated
 from bench.common import Case, Settings, require_equal
 from kstore.producer import Producer
 from kstore.record.packing import BinaryColumn, RecordColumns
-from kstore.store import WritableStore, open_store
+from kstore.store.store import WritableStore, open_store
 
 TOPIC = "t"
 KEY_BYTES, VALUE_BYTES = 8, 100

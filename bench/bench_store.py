@@ -15,12 +15,12 @@ from bench.bench_append import sent_batches
 from bench.bench_open import ReadingEnv
 from bench.common import Bound, Case, Contestant, Settings, interleaved, require_equal
 from kstore.config import LogConfig
-from kstore.log import WritableLog
 from kstore.log.files.durable_point import DurablePoint, DurablePointFile
 from kstore.log.files.root_files import NO_BROKER_EPOCH, CleanShutdown, write_clean_shutdown
+from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords
 from kstore.record.batches import set_last_offset
-from kstore.store import WritableStore, open_store
+from kstore.store.store import WritableStore, open_store
 
 PARTITIONS = 2_000
 SEGMENTS_PER_PARTITION = 5

@@ -10,7 +10,10 @@ from importlib import import_module
 from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING
 
+from kstore._lazy import lazy_names
+
 if TYPE_CHECKING:
+    from kstore._core import Record as Record
     from kstore.archive import ExportSummary as ExportSummary
     from kstore.archive import RestoredPartition as RestoredPartition
     from kstore.archive import RestoreSummary as RestoreSummary
@@ -101,55 +104,54 @@ if TYPE_CHECKING:
     from kstore.errors import UnsupportedMagicError as UnsupportedMagicError
     from kstore.errors import UnsupportedVersionError as UnsupportedVersionError
     from kstore.errors import WakeupError as WakeupError
-    from kstore.log import CleanableLog as CleanableLog
-    from kstore.log import CompactionReport as CompactionReport
-    from kstore.log import Damage as Damage
-    from kstore.log import DamageOutcome as DamageOutcome
-    from kstore.log import DueSegment as DueSegment
-    from kstore.log import FetchData as FetchData
-    from kstore.log import FetchRange as FetchRange
-    from kstore.log import FileRecords as FileRecords
-    from kstore.log import Follower as Follower
-    from kstore.log import Log as Log
-    from kstore.log import LogAppendInfo as LogAppendInfo
-    from kstore.log import LogSegment as LogSegment
-    from kstore.log import RecoveryReport as RecoveryReport
-    from kstore.log import RetentionHold as RetentionHold
-    from kstore.log import ScanRange as ScanRange
-    from kstore.log import SkippedRange as SkippedRange
-    from kstore.log import VerifiedPartition as VerifiedPartition
-    from kstore.log import WritableLog as WritableLog
+    from kstore.log.cleaning.cleanable import CleanableLog as CleanableLog
+    from kstore.log.cleaning.retention import DueSegment as DueSegment
+    from kstore.log.damage import Damage as Damage
+    from kstore.log.damage import SkippedRange as SkippedRange
+    from kstore.log.following.follower import Follower as Follower
+    from kstore.log.log import Log as Log
+    from kstore.log.plan import ScanRange as ScanRange
+    from kstore.log.recovery.context import DamageOutcome as DamageOutcome
+    from kstore.log.recovery.context import RecoveryReport as RecoveryReport
+    from kstore.log.segment.file_records import FileRecords as FileRecords
+    from kstore.log.segment.segment import LogSegment as LogSegment
+    from kstore.log.source import FetchData as FetchData
+    from kstore.log.source import FetchRange as FetchRange
+    from kstore.log.verify import VerifiedPartition as VerifiedPartition
+    from kstore.log.write.compaction import CompactionReport as CompactionReport
+    from kstore.log.write.retention import RetentionHold as RetentionHold
+    from kstore.log.write.rules import LogAppendInfo as LogAppendInfo
+    from kstore.log.write.writable_log import WritableLog as WritableLog
     from kstore.producer import BufferPool as BufferPool
     from kstore.producer import Producer as Producer
     from kstore.producer import ProducerBatch as ProducerBatch
     from kstore.producer import ProducerConfig as ProducerConfig
     from kstore.producer import RecordAccumulator as RecordAccumulator
     from kstore.producer import RecordMetadata as RecordMetadata
-    from kstore.record import MemoryRecords as MemoryRecords
-    from kstore.record import MemoryRecordsBuilder as MemoryRecordsBuilder
-    from kstore.record import Record as Record
-    from kstore.record import RecordBatch as RecordBatch
-    from kstore.record import RecordSearch as RecordSearch
+    from kstore.record.batches import MemoryRecords as MemoryRecords
+    from kstore.record.batches import RecordBatch as RecordBatch
+    from kstore.record.builder import MemoryRecordsBuilder as MemoryRecordsBuilder
+    from kstore.record.search import RecordSearch as RecordSearch
     from kstore.reporting.report import Report as Report
     from kstore.reporting.report import report as report
-    from kstore.store import MaintenanceIntervals as MaintenanceIntervals
-    from kstore.store import MaintenanceReport as MaintenanceReport
-    from kstore.store import PlannedMarker as PlannedMarker
-    from kstore.store import RecoveredPartition as RecoveredPartition
-    from kstore.store import Store as Store
-    from kstore.store import StoreCollector as StoreCollector
-    from kstore.store import Table as Table
-    from kstore.store import TransactionsReport as TransactionsReport
-    from kstore.store import UndecidedTransaction as UndecidedTransaction
-    from kstore.store import VerificationReport as VerificationReport
-    from kstore.store import WritableStore as WritableStore
-    from kstore.store import abort_transaction as abort_transaction
-    from kstore.store import open_log as open_log
-    from kstore.store import open_store as open_store
-    from kstore.store import planned_markers as planned_markers
-    from kstore.store import read_transactions as read_transactions
-    from kstore.store import recover as recover
-    from kstore.store import verify as verify
+    from kstore.store.checks import VerificationReport as VerificationReport
+    from kstore.store.checks import recover as recover
+    from kstore.store.checks import verify as verify
+    from kstore.store.opening import open_log as open_log
+    from kstore.store.store import Store as Store
+    from kstore.store.store import WritableStore as WritableStore
+    from kstore.store.store import open_store as open_store
+    from kstore.store.table import Table as Table
+    from kstore.store.transactions import PlannedMarker as PlannedMarker
+    from kstore.store.transactions import TransactionsReport as TransactionsReport
+    from kstore.store.transactions import UndecidedTransaction as UndecidedTransaction
+    from kstore.store.transactions import abort_transaction as abort_transaction
+    from kstore.store.transactions import planned_markers as planned_markers
+    from kstore.store.transactions import read_transactions as read_transactions
+    from kstore.store.upkeep.maintenance import MaintenanceIntervals as MaintenanceIntervals
+    from kstore.store.upkeep.maintenance import MaintenanceReport as MaintenanceReport
+    from kstore.store.upkeep.prometheus import StoreCollector as StoreCollector
+    from kstore.store.upkeep.recovering import RecoveredPartition as RecoveredPartition
     from kstore.types import EARLIEST as EARLIEST
     from kstore.types import EARLIEST_LOCAL as EARLIEST_LOCAL
     from kstore.types import LATEST as LATEST
@@ -252,26 +254,21 @@ _ROOMS = {
         "UnsupportedVersionError",
         "WakeupError",
     ),
-    "kstore.log": (
-        "CleanableLog",
-        "CompactionReport",
-        "Damage",
-        "DamageOutcome",
-        "DueSegment",
-        "FetchData",
-        "FetchRange",
-        "FileRecords",
-        "Follower",
-        "Log",
-        "LogAppendInfo",
-        "LogSegment",
-        "RecoveryReport",
-        "RetentionHold",
-        "ScanRange",
-        "SkippedRange",
-        "VerifiedPartition",
-        "WritableLog",
-    ),
+    "kstore.log.cleaning.cleanable": ("CleanableLog",),
+    "kstore.log.cleaning.retention": ("DueSegment",),
+    "kstore.log.damage": ("Damage", "SkippedRange"),
+    "kstore.log.following.follower": ("Follower",),
+    "kstore.log.log": ("Log",),
+    "kstore.log.plan": ("ScanRange",),
+    "kstore.log.recovery.context": ("DamageOutcome", "RecoveryReport"),
+    "kstore.log.segment.file_records": ("FileRecords",),
+    "kstore.log.segment.segment": ("LogSegment",),
+    "kstore.log.source": ("FetchData", "FetchRange"),
+    "kstore.log.verify": ("VerifiedPartition",),
+    "kstore.log.write.compaction": ("CompactionReport",),
+    "kstore.log.write.retention": ("RetentionHold",),
+    "kstore.log.write.rules": ("LogAppendInfo",),
+    "kstore.log.write.writable_log": ("WritableLog",),
     "kstore.producer": (
         "BufferPool",
         "Producer",
@@ -282,26 +279,21 @@ _ROOMS = {
     ),
     "kstore.record": ("MemoryRecords", "MemoryRecordsBuilder", "Record", "RecordBatch", "RecordSearch"),
     "kstore.reporting.report": ("Report", "report"),
-    "kstore.store": (
-        "MaintenanceIntervals",
-        "MaintenanceReport",
+    "kstore.store.checks": ("VerificationReport", "recover", "verify"),
+    "kstore.store.opening": ("open_log",),
+    "kstore.store.store": ("Store", "WritableStore", "open_store"),
+    "kstore.store.table": ("Table",),
+    "kstore.store.transactions": (
         "PlannedMarker",
-        "RecoveredPartition",
-        "Store",
-        "StoreCollector",
-        "Table",
         "TransactionsReport",
         "UndecidedTransaction",
-        "VerificationReport",
-        "WritableStore",
         "abort_transaction",
-        "open_log",
-        "open_store",
         "planned_markers",
         "read_transactions",
-        "recover",
-        "verify",
     ),
+    "kstore.store.upkeep.maintenance": ("MaintenanceIntervals", "MaintenanceReport"),
+    "kstore.store.upkeep.prometheus": ("StoreCollector",),
+    "kstore.store.upkeep.recovering": ("RecoveredPartition",),
     "kstore.types": (
         "EARLIEST",
         "EARLIEST_LOCAL",
@@ -317,8 +309,6 @@ _ROOMS = {
     "kstore.values.registry": ("RegisteredSchema", "SchemaRegistry"),
     "kstore.values.sources": ("read_schemas",),
 }
-_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
-
 if PathFinder.find_spec("kstore._core", __path__) is None:
     try:
         import_module("kstore._core")  # for programs that bring their modules in another way, such as PyInstaller
@@ -335,16 +325,4 @@ if PathFinder.find_spec("kstore._core", __path__) is None:
         ) from None
 
 __version__ = "0.1.0"
-__all__ = sorted(_ROOM_OF)
-
-
-def __getattr__(name: str) -> object:
-    if name not in _ROOM_OF:
-        raise AttributeError(f"module 'kstore' has no attribute {name!r}")
-    value = getattr(import_module(_ROOM_OF[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+__getattr__, __dir__, __all__ = lazy_names(__name__, _ROOMS)

@@ -6,7 +6,6 @@ They have no style of their own, except that numbers are at the right: they take
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from html import escape
 from itertools import islice
 
 MOST_ROWS = 20
@@ -24,6 +23,8 @@ def text_of(value: object) -> str:
         return "-"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
+    from html import escape
+
     text = str(value).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return escape(text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}...")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Final, Literal, TypeAlias, get_args
 
 KIB = 1024
@@ -196,6 +195,8 @@ def unknown_setting(who: str, name: str, known: Iterable[str], *, advice: Mappin
     Args: who: has the settings; known: their names; advice: what to do in place of a setting that other clients of
         Kafka have, by its name with underscores, besides those of their network; where: the settings are listed.
     """
+    from difflib import get_close_matches
+
     asked = name.lower().replace(".", "_").replace("-", "_")
     nearest = get_close_matches(asked, known, n=1)
     if asked in _OF_NETWORKS:

@@ -73,6 +73,19 @@ _TIMESTAMP_TYPE_LABELS = {
 }
 
 
+class ControlRecordType(IntEnum):
+    """Types of control records (Kafka: ControlRecordType)."""
+
+    UNKNOWN = -1
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
 class TopicPartition(NamedTuple):
     """A topic and a partition number (Kafka: TopicPartition); str() gives the name of its directory."""
 

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from kstore.store import WritableStore, open_store
+from kstore.store.store import WritableStore, open_store
 from tests.making.in_memory import IN_MEMORY
 from tests.making.installing import write_translator
 from tests.making.record_files import DATA

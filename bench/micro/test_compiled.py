@@ -17,11 +17,11 @@ import pytest
 
 from bench.core_decode import columns_of
 from kstore import _core
-from kstore.log import WritableLog
 from kstore.log.files.indexes import OffsetIndex
+from kstore.log.write.writable_log import WritableLog
 from kstore.producer import BufferPool
 from kstore.record import MemoryRecords, MemoryRecordsBuilder
-from kstore.store import open_log
+from kstore.store.opening import open_log
 
 VALUE_BYTES = 100
 RECORDS_PER_BATCH = 100

@@ -17,9 +17,9 @@ from kstore.waiting import Call, Workers, ended
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
+    from kstore._core import Record
     from kstore.consumer.config import UntypedSettings
-    from kstore.record import Record
-    from kstore.store import Store, WritableStore
+    from kstore.store.store import Store, WritableStore
     from kstore.types import Ack, OffsetAndMetadata, TopicPartition
 
 _Result = TypeVar("_Result")

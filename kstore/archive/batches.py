@@ -49,7 +49,7 @@ from kstore.log.log import Log
 from kstore.log.plan import ScanRange
 from kstore.log.recovery.walk import walk_headers
 from kstore.log.segment.replaced import ListedFile, change_that_caused
-from kstore.record import RecordBatch
+from kstore.record.batches import RecordBatch
 from kstore.store.opening import open_log
 from kstore.types import MAGIC_V2, NO_PRODUCER_ID
 

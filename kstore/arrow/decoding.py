@@ -24,7 +24,7 @@ from kstore.log.plan import ScanRange
 from kstore.log.read_ahead import read_ahead
 from kstore.log.scan import Rows, check_junction, scan_columns
 from kstore.log.sound_scan import scan_around_damage
-from kstore.record import RecordBatch
+from kstore.record.batches import RecordBatch
 
 _Batches: TypeAlias = Generator[pa.RecordBatch, None, None]
 

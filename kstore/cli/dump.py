@@ -70,8 +70,7 @@ from kstore.log.files.root_files import id_text, parse_properties, read_partitio
 from kstore.log.files.snapshots import read_snapshot
 from kstore.log.files.transaction_index import ABORTED_TXN, TRANSACTION_INDEX_ENTRY_SIZE, decode_aborted_txns
 from kstore.log.state.producer_append import ProducerStateEntry
-from kstore.record import RecordBatch
-from kstore.record.batches import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC
+from kstore.record.batches import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC, RecordBatch
 from kstore.types import MAGIC_V2, MAX_OFFSET
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from kstore.log.files.names import (
     parse_segment_name,
     retired_partition,
 )
-from kstore.record import RecordBatch
-from kstore.record.batches import SIZE_UP_TO_MAGIC
+from kstore.record.batches import SIZE_UP_TO_MAGIC, RecordBatch
 from kstore.types import MAGIC_V2, MAX_OFFSET, TopicPartition, parse_partition_directory_name
 
 if TYPE_CHECKING:

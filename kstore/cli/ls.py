@@ -25,7 +25,7 @@ from kstore.log.files.records import HEADER_CHUNK_BYTES
 from kstore.log.plan import batches_of, extents
 from kstore.log.recovery.context import RecoveryContext
 from kstore.log.recovery.evidence import RootMarks, SegmentEnd, is_all_there, losses_beside, marks_of_root
-from kstore.record import RecordBatch
+from kstore.record.batches import RecordBatch
 from kstore.reporting.units import size_text
 from kstore.store.opening import open_found
 from kstore.types import TopicPartition

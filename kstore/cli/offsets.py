@@ -18,7 +18,7 @@ from kstore.types import EARLIEST, LATEST, MAX_TIMESTAMP, NO_TIMESTAMP, OffsetAn
 if TYPE_CHECKING:
     from kstore.cli.arguments import PartitionSelection
     from kstore.cli.output import Output
-    from kstore.log import Log
+    from kstore.log.log import Log
 
 # Names of Kafka's tools, and numbers of ListOffsets, for its special timestamps.
 SPECIAL_TIMES = {"latest": LATEST, "earliest": EARLIEST, "max-timestamp": MAX_TIMESTAMP}

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from kstore.cli.output import Output
     from kstore.errors import KStoreError
     from kstore.log.files.names import PartitionDirectory
-    from kstore.log.recovery.context import RecoveryMode, RecoveryReport
+    from kstore.log.recovery.context import RecoveryReport
+    from kstore.log.recovery.modes import RecoveryMode
     from kstore.store.upkeep.recovering import RecoveredPartition
     from kstore.types import TopicPartition
 

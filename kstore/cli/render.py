@@ -22,8 +22,8 @@ from kstore.compression import codec_name
 from kstore.config import MIB
 from kstore.env import split_path
 from kstore.errors import InvalidRecordError, KStoreError, MemoryLimitError
-from kstore.record.control import ControlRecordType, UnknownControlRecord, decode_control_record
-from kstore.types import MAGIC_V2, MAX_OFFSET, TimestampType
+from kstore.record.control import UnknownControlRecord, decode_control_record
+from kstore.types import MAGIC_V2, MAX_OFFSET, ControlRecordType, TimestampType
 from kstore.wire.protocol import TaggedField
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from kstore._core import BatchHeader, Record, RecordIterator
     from kstore.log.damage import Damage, SuspectedLoss
-    from kstore.record import RecordBatch
+    from kstore.record.batches import RecordBatch
     from kstore.types import TopicPartition
 
 JSON_TEXT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode

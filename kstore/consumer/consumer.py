@@ -8,7 +8,7 @@ from math import inf
 from typing import Generic, NoReturn
 from weakref import WeakSet
 
-from kstore._core import record_size, take_records
+from kstore._core import Record, record_size, take_records
 from kstore.config import MAX_INT32, MIB
 from kstore.consumer.config import check_settings
 from kstore.coordinator.group.offsets import (
@@ -36,7 +36,6 @@ from kstore.errors import (
 from kstore.log.following.tail import AutoOffsetReset, FollowOptions
 from kstore.log.log import Log
 from kstore.log.reads import Isolation
-from kstore.record import Record
 from kstore.record.decoding import decoded_records, deserializer_of
 from kstore.serializers import Key, Value
 from kstore.store.store import Store, WritableStore, open_store

@@ -9,8 +9,10 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
+from kstore._core import Record
 from kstore.config import LogConfig
-from kstore.record import MemoryRecords, Record, RecordBatch
+from kstore.errors import KStoreError
+from kstore.record.batches import MemoryRecords, RecordBatch
 from kstore.record.validation import AppendOrigin
 from kstore.types import Ack, TopicPartition
 
@@ -35,7 +37,7 @@ class LeaderEpochs(Protocol):
 
 
 class ReadableLog(Protocol):
-    """A partition from which a coordinator loads its state; see kstore.log.Log."""
+    """A partition from which a coordinator loads its state; see kstore.Log."""
 
     topic_partition: TopicPartition
 
@@ -56,7 +58,7 @@ class ReadableLog(Protocol):
 
 
 class ReadableStore(Protocol):
-    """A store from which coordinators load their state; see kstore.store.Store."""
+    """A store from which coordinators load their state; see kstore.Store."""
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]: ...
@@ -74,7 +76,7 @@ class ReadableStore(Protocol):
 
 
 class CoordinatorLog(ReadableLog, Protocol):
-    """A partition to which a coordinator appends records of its state, or markers; see kstore.log.WritableLog."""
+    """A partition to which a coordinator appends records of its state, or markers; see kstore.WritableLog."""
 
     @property
     def leader_epochs(self) -> LeaderEpochs: ...
@@ -89,8 +91,19 @@ class CoordinatorLog(ReadableLog, Protocol):
 
 
 class CoordinatorStore(ReadableStore, Protocol):
-    """A store whose coordinators are in this process; see kstore.store.WritableStore."""
+    """A store whose coordinators are in this process; see kstore.WritableStore."""
 
     def log(self, topic: str, partition: int = 0) -> CoordinatorLog: ...
 
     def create_topic(self, name: str, partitions: int = 1, *, config: LogConfig | None = None) -> uuid.UUID: ...
+
+
+class Dependent(Protocol):
+    """An object that holds records for a store in memory, and ends before the store is closed."""
+
+    def end_work(self) -> tuple[int, KStoreError | None]:
+        """Write the records and take no more; return how many could not be written, and the first error.
+
+        A second call does nothing, or continues an interrupted first one.
+        """
+        ...

@@ -1,17 +1,17 @@
-"""locate: the Env of a path or URL, chosen by its scheme. Nothing else asks for schemes."""
+"""locate: the Env of a path or URL, chosen by its scheme. Nothing else asks for schemes.
+
+What URLs need is imported when there is one.
+"""
 
 from __future__ import annotations
 
 import errno
 import re
 from typing import NamedTuple
-from urllib.parse import unquote
 
 from kstore.env.base import StrPath
 from kstore.env.env import Env
-from kstore.env.filesystems import filesystem_of, split_url, url_text, without_secrets
 from kstore.env.local import DEFAULT_ENV
-from kstore.env.remote import RemoteEnv
 from kstore.errors import StorageError
 
 # With one slash too, as Hadoop and Databricks write file:/ and dbfs:/.
@@ -45,6 +45,15 @@ def locate(path: StrPath, env: Env | None = None) -> Location:
     scheme = _scheme_of(path)
     if scheme is None or not isinstance(path, str):
         return Location(DEFAULT_ENV, DEFAULT_ENV.absolute_path(path))
+    return _locate_url(path, scheme)
+
+
+def _locate_url(path: str, scheme: str) -> Location:
+    from urllib.parse import unquote
+
+    from kstore.env.filesystems import filesystem_of, split_url, url_text, without_secrets
+    from kstore.env.remote import RemoteEnv
+
     if scheme == _CHAINED:
         shown = without_secrets(path)
         raise StorageError(
@@ -82,7 +91,11 @@ def is_http(path: StrPath) -> bool:
 
 def shown_path(path: str) -> str:
     """Return a path or URL for a message, without the options, which may be secret."""
-    return path if _scheme_of(path) is None else without_secrets(path)
+    if _scheme_of(path) is None:
+        return path
+    from kstore.env.filesystems import without_secrets
+
+    return without_secrets(path)
 
 
 def _scheme_of(path: StrPath) -> str | None:

@@ -6,9 +6,7 @@ import atexit
 import fcntl
 import os
 import struct
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -105,6 +103,9 @@ def run_in_new_directory(
     Args: files: by path below the directory; made: the files, of those that the command may make, that are returned.
     Raises: OSError.
     """
+    import subprocess
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="kstore-") as directory:
         for name, content in files.items():
             path = os.path.join(directory, name)

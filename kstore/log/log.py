@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
-from kstore._core import BatchHeader
+from kstore._core import BatchHeader, Record
 from kstore._deprecated import with_old_names
 from kstore._html import fields_html, table_html
 from kstore.config import MAX_INT64, LogConfig
@@ -32,8 +32,9 @@ from kstore.log.segment.segment import LogSegment
 from kstore.log.skipping import KeptTransactions, ReadsAroundDamage
 from kstore.log.source import CommittedLog, FetchData, FetchRange, LogSource, last_batch
 from kstore.log.state.transactions import AbortedTransaction, OpenTransaction, Transactions, open_transactions
-from kstore.record import Record, RecordBatch, RecordSearch
+from kstore.record.batches import RecordBatch
 from kstore.record.decoding import decoded_records, deserializer_of
+from kstore.record.search import RecordSearch
 from kstore.serializers import Key, Value
 from kstore.types import (
     MAX_OFFSET,

@@ -13,7 +13,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
-from kstore._core import RecordIterator, iterate_records
+from kstore._core import Record, RecordIterator, iterate_records
 from kstore.compression import decompress
 from kstore.errors import CorruptionError, KStoreError, OffsetOutOfRangeError, checked_index, checked_int
 from kstore.log.damage import SkippedRange
@@ -22,7 +22,7 @@ from kstore.log.plan import DEFAULT_PLAN_BYTES, Extent, RawBatch, ScanRange, bat
 from kstore.log.segment.segment import LogSegment
 from kstore.log.segment.time_search import first_from_time, first_with_largest_timestamp
 from kstore.log.source import LogSource, SettledLog, SourcePart, closed_error, out_of_range
-from kstore.record import Record, RecordBatch
+from kstore.record.batches import RecordBatch
 from kstore.types import (
     EARLIEST,
     EARLIEST_LOCAL,

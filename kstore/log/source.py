@@ -15,7 +15,7 @@ from kstore.log.damage import SkippedRange
 from kstore.log.files.records import BatchPlace, SegmentRecords, read_exactly, truncated_since_listed
 from kstore.log.segment.segment import LogContext, LogSegment
 from kstore.log.state.transactions import AbortedTransaction, Transactions
-from kstore.record import RecordBatch
+from kstore.record.batches import RecordBatch
 
 if TYPE_CHECKING:
     import socket

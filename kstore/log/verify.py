@@ -51,7 +51,7 @@ from kstore.log.segment.replaced import ERRORS_OF_A_CHANGE, MOST_LOOKS, ListedFi
 from kstore.log.segment.segment import LogSegment
 from kstore.log.state.leader_epochs import epoch_of_offset, rises
 from kstore.log.state.producer_append import TransactionMarker, read_marker
-from kstore.record import RecordBatch
+from kstore.record.batches import RecordBatch
 from kstore.types import NO_OFFSET, NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
 
 # How many passes must find damage that a running writer may have caused.

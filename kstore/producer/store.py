@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from kstore.coordinator.store import CoordinatorLog, CoordinatorStore
+from kstore.coordinator.store import CoordinatorLog, CoordinatorStore, Dependent
 from kstore.errors import KStoreError, StorageError
-from kstore.record import MemoryRecords
+from kstore.record.batches import MemoryRecords
 from kstore.types import Ack
 
 
 class AppendInfo(Protocol):
-    """The result of an append; see kstore.log.LogAppendInfo."""
+    """The result of an append; see kstore.LogAppendInfo."""
 
     @property
     def base_offset(self) -> int: ...
@@ -25,7 +25,7 @@ class AppendInfo(Protocol):
 
 
 class ProducerLog(CoordinatorLog, Protocol):
-    """A log that accepts appends as the leader; see kstore.log.WritableLog."""
+    """A log that accepts appends as the leader; see kstore.WritableLog."""
 
     @property
     def is_closed(self) -> bool: ...
@@ -35,19 +35,8 @@ class ProducerLog(CoordinatorLog, Protocol):
     def append_alone(self, batch: MemoryRecords, *, ack: Ack) -> AppendInfo | None: ...
 
 
-class Dependent(Protocol):
-    """An object that holds records for a store in memory, and ends before the store is closed."""
-
-    def end_work(self) -> tuple[int, KStoreError | None]:
-        """Write the records and take no more; return how many could not be written, and the first error.
-
-        A second call does nothing, or continues an interrupted first one.
-        """
-        ...
-
-
 class ProducerStore(CoordinatorStore, Protocol):
-    """A store opened for writing; see kstore.store.WritableStore."""
+    """A store opened for writing; see kstore.WritableStore."""
 
     def log(self, topic: str, partition: int = 0) -> ProducerLog: ...
 

@@ -14,17 +14,7 @@ from kstore._core import (
 )
 from kstore.compression import CompressionType, Payload, compress, level_of
 from kstore.record.batches import MemoryRecords, set_max_timestamp
-from kstore.record.control import (
-    ControlRecordType,
-    EndTransactionMarker,
-    KRaftVersionRecord,
-    LeaderChangeMessage,
-    SnapshotFooterRecord,
-    SnapshotHeaderRecord,
-    VotersRecord,
-    control_record_key,
-    end_transaction_marker_value,
-)
+from kstore.record.control import EndTransactionMarker, control_record_key, end_transaction_marker_value
 from kstore.types import (
     MAGIC_V1,
     MAGIC_V2,
@@ -33,8 +23,12 @@ from kstore.types import (
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     NO_TIMESTAMP,
+    ControlRecordType,
     TimestampType,
 )
+
+if TYPE_CHECKING:
+    from kstore.record.kraft import KRaftControlRecord, LeaderChangeMessage
 
 
 class RecordsInfo(NamedTuple):
@@ -155,11 +149,6 @@ class MemoryRecordsBuilder(MemoryRecordsBuilderCore):
     def compress_records(self, codec_id: int, records: memoryview, level: int | None) -> Payload:
         """Return the records compressed by a codec, with the framing for the batch's magic."""
         return compress(codec_id, records, level, magic=self.magic)
-
-
-KRaftControlRecord = (
-    LeaderChangeMessage | SnapshotHeaderRecord | SnapshotFooterRecord | KRaftVersionRecord | VotersRecord
-)
 
 
 def with_records(
@@ -310,7 +299,7 @@ def with_kraft_control_record(
 
     Raises: ValueError for a leader change without a leader epoch, and as MemoryRecordsBuilder.
     """
-    if isinstance(value, LeaderChangeMessage) and partition_leader_epoch == NO_PARTITION_LEADER_EPOCH:
+    if value.control_type is ControlRecordType.LEADER_CHANGE and partition_leader_epoch == NO_PARTITION_LEADER_EPOCH:
         raise ValueError("a leader change message needs a partition leader epoch")
     builder = MemoryRecordsBuilder(base_offset=offset, partition_leader_epoch=partition_leader_epoch, is_control=True)
     builder.append_control_record(value.control_type, value.to_bytes(), timestamp_ms=timestamp_ms)

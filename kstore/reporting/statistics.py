@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kstore._core import BatchHeader
     from kstore.compression import Payload
     from kstore.config import LogConfig
-    from kstore.record import RecordBatch
+    from kstore.record.batches import RecordBatch
 
 _FIRST_BUCKET_MS = 1000
 _MOST_BUCKETS = 64

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from kstore.errors import CorruptionError
 from kstore.log.state.transactions import end_marker
-from kstore.record.control import ControlRecordType
 from kstore.reporting.statistics import LargestKeys, LogStatistics
-from kstore.types import NO_PRODUCER_ID, NO_TIMESTAMP
+from kstore.types import NO_PRODUCER_ID, NO_TIMESTAMP, ControlRecordType
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,9 +19,10 @@ from pyspark.sql.datasource import InputPartition
 from kstore.config import MAX_INT64, MIB
 from kstore.env import is_local, locate
 from kstore.errors import LogNotFoundError, OffsetOutOfRangeError, StorageError
-from kstore.log import Log, PartitionDirectory, ScanRange, find_partitions
 from kstore.log.damage import OnError
-from kstore.log.files.names import name_partitions
+from kstore.log.files.names import PartitionDirectory, find_partitions, name_partitions
+from kstore.log.log import Log
+from kstore.log.plan import ScanRange
 from kstore.spark.offsets import (
     OffsetRange,
     check_partitions_listed,

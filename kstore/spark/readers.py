@@ -15,8 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from kstore.config import MIB
-from kstore.log import SkippedRange
-from kstore.log.damage import OnSkip
+from kstore.log.damage import OnSkip, SkippedRange
 from kstore.spark.options import ReadOptions
 from kstore.spark.planning import ScanPartition, plan_partitions, selected_partitions
 from kstore.spark.pushdown import Constraint, constraint_of

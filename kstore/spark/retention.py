@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kstore.env import Closing, is_same_file, split_path
 from kstore.errors import LogNotFoundError, LogReplacedError, OffsetOutOfRangeError, StorageError
-from kstore.log import FileRange, Log, PartitionDirectory, ScanRange
+from kstore.log.damaged.sound import FileRange
+from kstore.log.files.names import PartitionDirectory
+from kstore.log.log import Log
+from kstore.log.plan import ScanRange
 from kstore.log.segment.replaced import is_change
 from kstore.spark.offsets import OffsetRange, data_loss, latest_offset
 from kstore.spark.options import ReadOptions

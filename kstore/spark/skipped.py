@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from kstore.env import StrPath, path_list
-from kstore.log import SkippedRange
+from kstore.log.damage import SkippedRange
 
 if TYPE_CHECKING:
     import pyarrow as pa

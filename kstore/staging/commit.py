@@ -26,7 +26,7 @@ from kstore.errors import (
     UnknownTopicOrPartitionError,
 )
 from kstore.log.write.writable_log import WritableLog
-from kstore.record import MemoryRecords
+from kstore.record.batches import MemoryRecords
 from kstore.staging.area import CONTROL_PARTITION, StagedFile, StagingArea, remove_quietly
 from kstore.staging.committed import SINK_TOPIC_CONFIG, CommittedVersions
 from kstore.store.store import WritableStore, open_store

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from kstore.config import KIB, MIB, LogConfig
 from kstore.errors import InvalidRecordError
-from kstore.log import WritableLog
 from kstore.log.files.json_state import check_number, json_object, value_as
-from kstore.record import MemoryRecordsBuilder
+from kstore.log.write.writable_log import WritableLog
+from kstore.record.builder import MemoryRecordsBuilder
 
 # Of the topic `__kstore_sink`, which has small records and drops old segments.
 SINK_TOPIC_CONFIG = LogConfig(cleanup_policy="compact", compression_type="uncompressed", segment_bytes=MIB)

@@ -9,11 +9,11 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from kstore._core import records_of_batches
+from kstore.coordinator.store import Dependent
 from kstore.env import DEFAULT_ENV, Env, StrPath, WriteFile, absolute_path, join_path
 from kstore.errors import KStoreError, StorageError, UnknownTopicOrPartitionError
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
 from kstore.producer.sink import ProduceResponse
-from kstore.producer.store import Dependent
 from kstore.staging.area import StagedFile, StagingArea
 from kstore.store.upkeep.dependents import Dependents
 from kstore.types import (

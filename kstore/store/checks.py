@@ -13,8 +13,8 @@ from kstore.env import Env, StrPath, locate
 from kstore.errors import LogNotFoundError, LogReplacedError
 from kstore.log.damage import Damage, SuspectedLoss
 from kstore.log.files.names import PartitionDirectory, find_partitions
-from kstore.log.recovery.context import RecoveryMode
 from kstore.log.recovery.evidence import losses_of_root
+from kstore.log.recovery.modes import RecoveryMode
 from kstore.log.verify import Verification, VerifiedPartition, verify_checkpoints
 from kstore.store.opening import log_size_in_bytes, open_found
 from kstore.store.upkeep.recovering import RecoveredPartition, passes_of, recover_partitions, recoverable

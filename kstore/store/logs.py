@@ -22,7 +22,8 @@ from kstore.log.files.root_files import (
     write_clean_shutdown,
     write_partition_metadata,
 )
-from kstore.log.recovery.context import RecoveryMode, RecoveryReport
+from kstore.log.recovery.context import RecoveryReport
+from kstore.log.recovery.modes import RecoveryMode
 from kstore.log.write.open_writers import OpenWriters
 from kstore.log.write.writable_log import WritableLog
 from kstore.store.root import OpenLogs

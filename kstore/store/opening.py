@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Literal, TypeVar, overload
 
 from kstore.config import LogConfig, config_or_default
-from kstore.env import Env, StrPath, locate, split_path
-from kstore.errors import KStoreError, LogNotFoundError
+from kstore.env import Env, StrPath
+from kstore.errors import KStoreError
 from kstore.log.directory_source import DirectorySource
-from kstore.log.files.checkpoints import forget_partitions
 from kstore.log.files.lock import PartitionLock
 from kstore.log.files.names import PartitionDirectory, find_partition
 from kstore.log.log import Log
-from kstore.log.recovery.context import RecoveryMode, check_recovery
-from kstore.log.write.writable_log import WritableLog
-from kstore.store.settings.topics import forget_settings
-from kstore.store.upkeep.removal import directories_of_topic
-from kstore.types import MAX_OFFSET, parse_partition_directory_name
+from kstore.log.recovery.modes import RecoveryMode, check_recovery
+from kstore.types import MAX_OFFSET
 from kstore.waiting import results_in_threads
+
+if TYPE_CHECKING:
+    from kstore.log.write.writable_log import WritableLog
 
 _Found = TypeVar("_Found")
 
@@ -79,15 +77,10 @@ def open_log(
         return open_found(find_partition(path, env), settings)
     if mode != "a":
         raise ValueError(f'mode must be "r" or "a", got {mode!r}')
-    env, absolute = locate(path, env)
-    env.check_writable(absolute)
-    return WritableLog.open(
-        _made_partition(absolute, env, is_locked=lock is not None),
-        config=settings,
-        recovery=recovery,
-        trusts_recovery_point=trusts_recovery_point,
-        lock=lock,
-        env=env,
+    from kstore.store.writer import open_writer
+
+    return open_writer(
+        path, settings, recovery=recovery, trusts_recovery_point=trusts_recovery_point, lock=lock, env=env
     )
 
 
@@ -125,29 +118,3 @@ def log_size_in_bytes(
                 and (segment.next_base_offset is None or segment.next_base_offset > start_offset)
             )
     return total
-
-
-def _made_partition(absolute: str, env: Env, *, is_locked: bool) -> PartitionDirectory:
-    """Return the partition directory; create it if its name has the form <topic>-<partition>."""
-    root, name = split_path(absolute)
-    topic_partition = parse_partition_directory_name(name)
-    if topic_partition is None:
-        if env.stat(absolute) is None:
-            message = f"no such directory: {absolute}; to create a partition, name it <topic>-<partition>, as {name}-0"
-            raise LogNotFoundError(message, path=absolute, errno=errno.ENOENT)
-        return find_partition(absolute, env)
-    if env.stat(absolute) is not None:
-        return find_partition(absolute, env)
-    if env.stat(root) is None:
-        raise LogNotFoundError(f"no such directory: {root}, in which to make {name}", path=root, errno=errno.ENOENT)
-    held = None if is_locked else PartitionLock.acquire(root, name, env)
-    try:
-        forget_partitions(root, {topic_partition}, env)
-        if not directories_of_topic(root, topic_partition.topic, env):
-            forget_settings(root, topic_partition.topic, env)
-        if env.make_directory(absolute):
-            env.sync_directory(root)
-    finally:
-        if held is not None:
-            held.release()
-    return PartitionDirectory(topic_partition, absolute, root, env)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
+from kstore._core import Record
 from kstore._deprecated import with_old_names
 from kstore._html import table_html
 from kstore.config import LogConfig
@@ -22,7 +23,6 @@ from kstore.log.following.partitions import FromOffset, ManyLogs
 from kstore.log.following.tail import AutoOffsetReset, EndOffsets, FollowOptions, LogTail
 from kstore.log.log import Log
 from kstore.log.reads import Isolation
-from kstore.record import Record
 from kstore.record.decoding import deserializer_of
 from kstore.serializers import Deserializer, Serializer
 from kstore.store.settings.cluster import read_cluster_facts

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, overload
 
 from kstore.config import LogConfig, config_or_default
+from kstore.coordinator.store import Dependent
 from kstore.env import Arrivals, Env, LiveArrivals, StrPath, locate, split_path, writers_limit
 from kstore.errors import (
     CorruptCheckpointError,
@@ -37,9 +38,8 @@ from kstore.log.files.root_files import (
     write_meta_properties,
 )
 from kstore.log.log import Log
-from kstore.log.recovery.context import RecoveryMode, check_recovery
+from kstore.log.recovery.modes import RecoveryMode, check_recovery
 from kstore.log.write.writable_log import WritableLog
-from kstore.producer.store import Dependent
 from kstore.store.logs import WriterLogs
 from kstore.store.root import OpenLogs, RootLogs
 from kstore.store.settings.known import note_creation

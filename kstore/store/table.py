@@ -8,7 +8,7 @@ from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from itertools import chain
 from typing import Any, NamedTuple
 
-from kstore._core import OffsetMap, count_keys
+from kstore._core import OffsetMap, Record, count_keys
 from kstore._html import fields_html
 from kstore.config import MIB
 from kstore.env import ENOENT, Closing, Env, LiveArrivals, join_path
@@ -26,7 +26,6 @@ from kstore.log.following.newest import LEAST_MAP_BYTES, MapMemory, NewestOffset
 from kstore.log.following.tail import FollowOptions, LogTail, ReadRound
 from kstore.log.log import Log
 from kstore.log.reads import Isolation, is_committed
-from kstore.record import Record
 from kstore.record.decoding import decode, decoded_records, deserializer_of
 from kstore.serializers import Deserializer, Serializer, serializer
 from kstore.types import TopicPartition

@@ -22,11 +22,12 @@ from kstore.log.files.checkpoints import read_leader_epoch_checkpoint
 from kstore.log.files.names import LEADER_EPOCH_CHECKPOINT
 from kstore.log.log import Log
 from kstore.log.state.transactions import OpenTransaction
-from kstore.record import ControlRecordType, EndTransactionMarker, with_end_transaction_marker
+from kstore.record.builder import with_end_transaction_marker
+from kstore.record.control import EndTransactionMarker
 from kstore.record.schemas.topics import coordinator_partition
 from kstore.record.validation import AppendOrigin
 from kstore.store.store import Store, WritableStore, open_store
-from kstore.types import TRANSACTION_STATE_TOPIC, Time, TopicPartition, time_ms
+from kstore.types import TRANSACTION_STATE_TOPIC, ControlRecordType, Time, TopicPartition, time_ms
 
 # What a coordinator knows of a transaction.
 KNOWN, UNKNOWN, NOT_HERE = "known", "unknown", "not here"

@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from kstore.env import Closing, Env, StrPath, join_path, locate
 from kstore.errors import LogNotFoundError, LogReplacedError, SchemaNotFoundError, StorageError
-from kstore.log import Log
 from kstore.log.files.names import find_partition
+from kstore.log.log import Log
 from kstore.log.segment.replaced import is_change
 from kstore.store.opening import open_found
 

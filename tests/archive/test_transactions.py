@@ -21,11 +21,11 @@ from kstore.errors import ExportTransactionError
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import Record
 from kstore.record.builder import with_end_transaction_marker, with_transactional_records
-from kstore.record.control import ControlRecordType, EndTransactionMarker
+from kstore.record.control import EndTransactionMarker
 from kstore.record.validation import AppendOrigin
 from kstore.store.opening import open_log
 from kstore.store.store import open_store
-from kstore.types import TopicPartition
+from kstore.types import ControlRecordType, TopicPartition
 
 TOPIC, PLACE = "t", TopicPartition("t", 0)
 CLEANED = LogConfig(

@@ -24,7 +24,7 @@ from kstore.arrow.frames import NO_BOUNDS, Bounds, bounds_of_arrow, bounds_of_po
 from kstore.config import LogConfig
 from kstore.errors import LogReplacedError
 from kstore.record import MemoryRecords, Record
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.making.batches import FIRST_TIMESTAMP_MS, batches, write_root
 
 COUNT = 40

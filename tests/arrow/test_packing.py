@@ -12,7 +12,7 @@ import pytest
 
 import kstore
 from kstore.arrow import pack_record_batch, record_batches, record_columns
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.making import batches as builders
 from tests.reference import codec as reference
 

@@ -30,7 +30,7 @@ def run(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     "arguments",
     [
         pytest.param(("-c", "import kstore"), id="package"),
-        pytest.param(("-c", "from kstore.log import open_log"), id="module"),
+        pytest.param(("-c", "from kstore.store.opening import open_log"), id="module"),
         pytest.param(("-m", "kstore", "ls", "."), id="command"),
     ],
 )
@@ -46,7 +46,7 @@ def test_import_from_an_unbuilt_tree_says_which_command_builds_it(tree: Path, ar
 
 def test_other_modules_that_are_missing_are_named_as_they_are(tree: Path) -> None:
     (tree / "kstore" / "_core.py").write_text("import no_such_module\n")
-    done = run(tree, "-c", "from kstore.log import open_log")
+    done = run(tree, "-c", "from kstore.store.opening import open_log")
     assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'no_such_module'"
 
 

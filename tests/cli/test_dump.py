@@ -11,7 +11,8 @@ import pytest
 
 from kstore.cli.dump import SegmentFile
 from kstore.log.files.snapshots import ProducerSnapshotEntry, encode_snapshot
-from kstore.record.control import (
+from kstore.record.control import control_record_key
+from kstore.record.kraft import (
     KRaftVersionFeature,
     KRaftVersionRecord,
     LeaderChangeMessage,
@@ -21,7 +22,6 @@ from kstore.record.control import (
     Voter,
     VoterEndpoint,
     VotersRecord,
-    control_record_key,
 )
 from kstore.wire.protocol import TaggedField
 from tests.cli.runner import runner

@@ -14,8 +14,8 @@ import pytest
 from kstore.archive import read_manifest
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE, EXIT_INTERRUPTED, EXIT_WRONG_USE
 from kstore.producer import Producer
-from kstore.store import open_store
 from kstore.store.opening import open_log
+from kstore.store.store import open_store
 from tests.cli.runner import Runner, runner, start
 from tests.cli.test_process import on_a_terminal
 from tests.making.exporting import TOPIC, checked_manifest, grow, rows_of_export, rows_of_source

@@ -10,7 +10,7 @@ import pytest
 from kstore import open_log
 from kstore.cli.importing import rows
 from kstore.errors import StorageError
-from kstore.log import WritableLog
+from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords
 from tests.cli.runner import Runner, runner
 from tests.making.batches import batch, write_root

@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kstore.config import LogConfig
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.making import batches as builders
 from tests.making.batches import FIRST_TIMESTAMP_MS, Layout, write_partition
 from tests.reference import codec as reference

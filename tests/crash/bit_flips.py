@@ -7,9 +7,9 @@ from functools import cache
 from typing import NamedTuple
 
 from kstore.errors import KStoreError
-from kstore.log import Log
+from kstore.log.log import Log
 from kstore.log.verify import verify
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.crash.tables import rows_below
 from tests.fakes.disk import Inode, SimulatedDisk
 from tests.golden.sets import GoldenPartition

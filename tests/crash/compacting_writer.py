@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from kstore.config import LogConfig
-from kstore.log import Log
+from kstore.log.log import Log
 from kstore.record import Record
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.crash.following_reader import Following, records_in, write_down
 from tests.crash.rewriting_writer import UnsyncedEnv
 

@@ -15,7 +15,7 @@ from itertools import pairwise
 from kstore.log.log import Log
 from kstore.log.verify import verify
 from kstore.log.write.writable_log import WritableLog
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.fakes.disk import SimulatedDisk
 from tests.fakes.faults import ClockedEnv
 from tests.fakes.power import CuttingEnv

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 
 from kstore.config import LogConfig
 from kstore.errors import KStoreError, LogNotFoundError, LogReplacedError
-from kstore.log import Follower, Log
-from kstore.store import open_log
+from kstore.log.following.follower import Follower
+from kstore.log.log import Log
+from kstore.store.opening import open_log
 
 TIMEOUT = 0.3
 # One in so many batches of records is handed over slowly.

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kstore.config import LogConfig
 from kstore.record import Record
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from kstore.types import TimestampType
 from tests.crash.nursery import report, serve
 

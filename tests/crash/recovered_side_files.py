@@ -23,7 +23,8 @@ from kstore.log.files.names import (
     QUARANTINE_DIRECTORY,
     RECOVERY_POINT_CHECKPOINT,
 )
-from kstore.log.recovery.context import LEFT_IN_PLACE, RecoveryMode
+from kstore.log.recovery.context import LEFT_IN_PLACE
+from kstore.log.recovery.modes import RecoveryMode
 from kstore.store.checks import recover, verify
 from kstore.store.opening import open_log
 from kstore.store.upkeep.recovering import RecoveredPartition

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from kstore.compression import CompressionType
 from kstore.config import LogConfig
 from kstore.env import LocalEnv, WriteFile
-from kstore.log import WritableLog
+from kstore.log.write.writable_log import WritableLog
 from kstore.record import (
     AppendOrigin,
     ControlRecordType,
@@ -28,7 +28,7 @@ from kstore.record import (
     MemoryRecordsBuilder,
     with_end_transaction_marker,
 )
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.crash.rewritten_log import ABORTED, COMMITTED, History, Step, payload, timestamp_of
 
 CONFIG = LogConfig(segment_bytes=32 * 1024, segment_index_bytes=4096, index_interval_bytes=512)

@@ -25,10 +25,12 @@ import pyarrow
 from kstore.arrow import record_batches, scan
 from kstore.config import LogConfig
 from kstore.errors import KStoreError, LogNotFoundError, LogReplacedError, OffsetOutOfRangeError
-from kstore.log import FetchData, Log, ScanRange
+from kstore.log.log import Log
+from kstore.log.plan import ScanRange
+from kstore.log.source import FetchData
 from kstore.log.verify import verify
 from kstore.record import MemoryRecords
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.crash.rewritten_log import FIRST_TIMESTAMP_MS, GENERATIONS, Answer, Run, runs_of
 
 MOVED_ON = (LogReplacedError, OffsetOutOfRangeError, LogNotFoundError)

@@ -16,7 +16,7 @@ from kstore.log.files.names import LOG_SUFFIX
 from kstore.log.files.root_files import write_partition_metadata
 from kstore.log.log import Log
 from kstore.log.write.writable_log import WritableLog
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.crash.crash_history import CrashHistory, abandon
 from tests.crash.crash_states import as_durable, new_disk
 from tests.crash.tables import rows_below

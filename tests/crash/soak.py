@@ -28,7 +28,7 @@ import numpy
 from kstore.env import LocalEnv
 from kstore.log.log import Log
 from kstore.log.verify import verify
-from kstore.store import WritableStore
+from kstore.store.store import WritableStore
 from tests.crash import soak_reader, soak_writer
 from tests.crash.nursery import REPORT, ROOT
 from tests.crash.soak_records import (

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kstore.errors import CorruptionError, LogNotFoundError, LogReplacedError, OffsetOutOfRangeError
 from kstore.log.log import Log
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.crash.nursery import STARTED, report
 from tests.crash.soak_records import IDEMPOTENT, PARTITIONS, PLAIN, TRANSACTIONAL, TRUNCATED, Read, read
 

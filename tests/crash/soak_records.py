@@ -11,7 +11,7 @@ import pyarrow
 from kstore.config import LogConfig
 from kstore.env import LocalEnv
 from kstore.log.log import Log
-from kstore.store import WritableStore, open_store
+from kstore.store.store import WritableStore, open_store
 
 VALUE_BYTES = 24
 KEYS = 5000

@@ -17,7 +17,7 @@ import numpy
 
 from kstore.errors import KStoreError
 from kstore.producer import Producer
-from kstore.store import WritableStore
+from kstore.store.store import WritableStore
 from tests.crash.nursery import STARTED, report
 from tests.crash.soak_records import (
     IDEMPOTENT,

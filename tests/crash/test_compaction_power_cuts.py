@@ -14,7 +14,7 @@ from kstore.errors import KStoreError
 from kstore.log.verify import verify
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import Record
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.fakes.disk import DiskThatForgetsFiles, DiskThatForgetsNames, Inode, PowerCut, SimulatedDisk
 from tests.making.compacting import NOW_MS, PATH, History, encoded
 

@@ -12,7 +12,7 @@ import pytest
 
 from kstore.config import LogConfig
 from kstore.errors import KStoreError
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.crash.__main__ import SKIPPED, Result, run_case
 from tests.crash.commit_states import states_of_commits
 from tests.crash.crash_history import CrashHistory, abandon

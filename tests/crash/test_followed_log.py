@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.crash.compacting_writer import value_at
 from tests.crash.following_reader import Delivery
 from tests.crash.rewritten_log import History, generation_in

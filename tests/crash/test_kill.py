@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kstore.log import Log
+from kstore.log.log import Log
 from kstore.log.verify import verify
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.crash.killed_writer import (
     APPENDED,
     CONFIG,

@@ -11,10 +11,11 @@ import pytest
 from kstore.env import LocalEnv
 from kstore.errors import StorageError
 from kstore.log.files.names import PartitionDirectory
-from kstore.log.recovery.context import LoadedLog, RecoveryMode
+from kstore.log.recovery.context import LoadedLog
 from kstore.log.recovery.load import load_log
+from kstore.log.recovery.modes import RecoveryMode
 from kstore.log.verify import verify
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.fakes.faults import FAULT_KINDS, Fault, FaultyEnv
 from tests.golden.recovery_cases import CONFIG, BrokerTimeEnv, Case, State, cases, copied, read_state
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from kstore.log.files.names import PartitionDirectory
-from kstore.log.recovery.context import RecoveryMode
 from kstore.log.recovery.load import load_log
+from kstore.log.recovery.modes import RecoveryMode
 from kstore.log.verify import verify
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from kstore.types import TopicPartition
 from tests.crash.test_recovery_faults import PADDED, SCENARIOS, the_case
 from tests.fakes.disk import DiskThatForgetsFiles, DiskThatForgetsNames, PowerCut, SimulatedDisk, disk_of

@@ -11,7 +11,7 @@ import pytest
 
 from kstore.env import LocalEnv
 from kstore.producer import Producer
-from kstore.store import WritableStore
+from kstore.store.store import WritableStore
 from tests.crash import soak_writer
 from tests.crash.soak import Model, Soak, Use, growth
 from tests.crash.soak_reader import Follower

@@ -17,7 +17,7 @@ from kstore.errors import KStoreError, LogClosedError, LogFailedError, StorageEr
 from kstore.log.verify import verify
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import Record
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from kstore.types import TimestampType
 from tests.fakes.faults import FAULT_KINDS, Fault, FaultyEnv
 

@@ -15,7 +15,7 @@ from kstore.log.files.names import base_offset_file_name
 from kstore.log.verify import verify
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords, Record
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from kstore.types import TimestampType
 from tests.crash.test_writer_faults import CONFIG, TIMESTAMP_MS
 from tests.fakes.disk import DiskThatForgetsFiles, DiskThatForgetsNames, PowerCut, SimulatedDisk

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from kstore.env import FileStatus, LocalEnv, LocalFile, LockFile, WriteFile
 from kstore.errors import StorageError
-from kstore.store import open_store
+from kstore.store.store import open_store
 from tests.fakes.short_writes import ShortWrites
 
 FaultKind = Literal["EIO", "ENOSPC", "short", "EMFILE"]

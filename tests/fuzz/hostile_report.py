@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from kstore.config import LogConfig
 from kstore.errors import CorruptionError, UnsupportedError
-from kstore.log import FileRecords
+from kstore.log.segment.file_records import FileRecords
 from tests.fuzz.message_mutator import Fields
 from tests.hostile import test_input as hostile_input
 from tests.hostile import test_messages as hostile_messages

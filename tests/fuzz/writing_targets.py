@@ -13,8 +13,8 @@ from kstore.compression import CompressionType
 from kstore.errors import CorruptionError, InvalidRecordError, UnsupportedError
 from kstore.record import MemoryRecordsBuilder, MessageWriter, Record, write_entry
 from kstore.record.batches import assign_offsets, set_last_offset, set_max_timestamp, set_partition_leader_epoch
-from kstore.record.control import ControlRecordType, decode_control_record
-from kstore.types import TimestampType
+from kstore.record.control import decode_control_record
+from kstore.types import ControlRecordType, TimestampType
 from tests.fuzz.agreement import agree
 from tests.fuzz.message_mutator import MessageMutator
 from tests.fuzz.mutator import INTERESTING_64

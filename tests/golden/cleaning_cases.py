@@ -12,7 +12,7 @@ from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.env import LocalEnv
 from kstore.record import RecordBatch
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.golden.sets import PACKED_DIRECTORY, read_offset_checkpoint, unpack
 
 NEW_SET, OLD_SET = "cleaning-4.4.0", "cleaning-2.8.2"

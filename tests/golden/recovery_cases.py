@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 from kstore.config import LogConfig
 from kstore.env import LocalEnv
 from kstore.log.files.names import PartitionDirectory
-from kstore.log.recovery.context import LoadedLog, RecoveryMode
+from kstore.log.recovery.context import LoadedLog
 from kstore.log.recovery.load import load_log
+from kstore.log.recovery.modes import RecoveryMode
 from kstore.types import TopicPartition
 from tests.golden.sets import PACKED_DIRECTORY, unpack
 from tests.reference import codec as reference

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.golden.cleaning_cases import (
     CLEANING_SETS,
     LOG_START_CHECKPOINT,

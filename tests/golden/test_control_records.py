@@ -8,15 +8,8 @@ from base64 import b64decode
 
 import pytest
 
-from kstore.record.control import (
-    EndTransactionMarker,
-    LeaderChangeMessage,
-    LeaderChangeVoter,
-    SnapshotFooterRecord,
-    SnapshotHeaderRecord,
-    UnknownControlRecord,
-    decode_control_record,
-)
+from kstore.record.control import EndTransactionMarker, UnknownControlRecord, decode_control_record
+from kstore.record.kraft import LeaderChangeMessage, LeaderChangeVoter, SnapshotFooterRecord, SnapshotHeaderRecord
 from tests.golden.manifests import manifest
 from tests.golden.places import place_of
 from tests.golden.sets import EPOCHS_SET, MAIN_SETS, SIGKILL_SET, golden_partitions, unpack

@@ -10,7 +10,7 @@ import pytest
 
 from kstore.compression import CompressionType
 from kstore.errors import UnsupportedCompressionTypeError
-from kstore.log import FileRecords
+from kstore.log.segment.file_records import FileRecords
 from kstore.record import MemoryRecords, RecordBatch, down_convert
 from tests.differential.test_conversion import fitting
 from tests.golden.manifests import Digest, ExpectedLog, digest_if_long, manifest

@@ -13,7 +13,8 @@ import pytest
 
 from kstore import open_log
 from kstore.errors import OffsetOutOfRangeError
-from kstore.log import FetchData, Log
+from kstore.log.log import Log
+from kstore.log.source import FetchData
 from kstore.record import MemoryRecords
 from tests.golden.manifests import manifest
 from tests.golden.oracle import find_batch, first_qualifying_segment_has_no_such_record, offset_for_timestamp

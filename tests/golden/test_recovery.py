@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kstore.errors import CorruptLogError
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.golden.recovery_cases import (
     CLEAN_SET,
     NEW_SETS,

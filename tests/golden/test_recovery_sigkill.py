@@ -11,8 +11,8 @@ import pytest
 
 from kstore.config import LogConfig
 from kstore.log.files.names import PartitionDirectory
-from kstore.log.recovery.context import RecoveryMode
 from kstore.log.recovery.load import load_log
+from kstore.log.recovery.modes import RecoveryMode
 from kstore.types import TopicPartition
 from tests.golden.recovery_cases import epoch_entries, read_state
 from tests.golden.sets import (

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kstore.log.verify import verify
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.golden.recovery_cases import CLEAN_SET, NEW_SETS, Case, cases
 from tests.making.collecting import over
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kstore.consumer import Consumer, read_groups
 from kstore.producer import Producer
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from kstore.store.store import WritableStore, open_store
 from kstore.types import OffsetAndMetadata, TopicPartition
 from tests.interop.broker import NODE_ID, Broker, Client

@@ -17,9 +17,10 @@ from itertools import islice
 from pathlib import Path
 
 from kstore.errors import LogNotFoundError, LogReplacedError, OffsetOutOfRangeError
-from kstore.log import find_partitions
+from kstore.log.files.names import find_partitions
 from kstore.log.verify import verify, verify_checkpoints
-from kstore.store import open_log, open_store
+from kstore.store.opening import open_log
+from kstore.store.store import open_store
 from tests.interop.broker import NODE_ID, Broker, Client, Refusal
 from tests.interop.live_reads import ITERATORS, USES, VALUE_BYTES, Answers, MisplacedError, label_of, some_uses
 from tests.interop.store import CLUSTER_ID, Problems

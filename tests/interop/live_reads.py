@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from kstore.arrow import record_batches, scan
-from kstore.log import Log
+from kstore.log.log import Log
 from kstore.log.verify import verify
 from tests.crash.rewritten_reader import records_in, rows_of
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from kstore.errors import KStoreError
 from kstore.producer import Producer
-from kstore.store import WritableStore
-from kstore.store.store import open_store
+from kstore.store.store import WritableStore, open_store
 from tests.interop.broker import NODE_ID, Broker, Client, tool
 from tests.interop.comparison import records_difference
 from tests.interop.store import CLUSTER_ID, ISOLATIONS, Problems, clean_start, dumped, records_of

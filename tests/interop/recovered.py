@@ -20,7 +20,7 @@ from kstore.log.files.names import (
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
 )
-from kstore.log.recovery.context import RecoveryMode
+from kstore.log.recovery.modes import RecoveryMode
 from kstore.store.checks import recover
 from kstore.store.opening import open_log
 from kstore.store.store import open_store

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kstore.cli.offsets import LATEST, OffsetQuery, list_offset
-from kstore.log import Log
+from kstore.log.log import Log
 from kstore.log.verify import verify
 from kstore.store.store import WritableStore, open_store
 from tests.interop.broker import NODE_ID, Broker, Client, build, tool

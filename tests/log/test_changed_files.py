@@ -14,11 +14,11 @@ import pytest
 from kstore.arrow import record_batches
 from kstore.env import UNKNOWN_FILE, FileIdentity, FileStatus, LocalEnv, is_same_file
 from kstore.errors import CorruptRecordError, KStoreError, LogNotFoundError, LogReplacedError, OffsetOutOfRangeError
-from kstore.log import Log
 from kstore.log.damage import Damage
+from kstore.log.log import Log
 from kstore.log.reads import Isolation
 from kstore.log.verify import verify
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.fakes.changing_files import (
     CHANGES,
     COUNT,

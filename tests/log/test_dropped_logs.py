@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from kstore.env.files import OPEN_FILES, REWRITTEN_FILES
-from kstore.log import Log
+from kstore.log.log import Log
 from kstore.record import Record
-from kstore.store import open_log, open_store
+from kstore.store.opening import open_log
+from kstore.store.store import open_store
 from tests.making.batches import batches, write_root
 
 SEGMENTS = [batches(10 * number, 2, records_per_batch=5) for number in range(3)]

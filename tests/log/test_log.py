@@ -25,9 +25,10 @@ from kstore.errors import (
     StorageError,
     UnsupportedMagicError,
 )
-from kstore.log import FetchData, Log
+from kstore.log.log import Log
+from kstore.log.source import FetchData
 from kstore.record import MemoryRecords
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from kstore.types import EARLIEST, LATEST, OffsetAndTimestamp, TimestampType, TopicPartition
 from tests.fakes.counting import CountingEnv
 from tests.making.batches import (

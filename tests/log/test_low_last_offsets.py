@@ -15,9 +15,9 @@ import kstore
 from kstore import SkippedRange
 from kstore.arrow import record_batches
 from kstore.errors import InvalidRecordError
-from kstore.log import Log
+from kstore.log.log import Log
 from kstore.record import RecordBatch
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.making import batches as builders
 from tests.making.batches import Layout, patch_header, write_partition
 from tests.reference import codecs

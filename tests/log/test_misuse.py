@@ -16,9 +16,10 @@ import pytest
 import kstore
 from kstore.config import LogConfig
 from kstore.errors import KStoreError, OffsetError, OffsetOutOfRangeError, checked_int
-from kstore.log import WritableLog
+from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords, Record, with_records
-from kstore.store import WritableStore, open_log, open_store
+from kstore.store.opening import open_log
+from kstore.store.store import WritableStore, open_store
 from tests.making.batches import batch
 from tests.reference.codec import CREATE_TIME, write_batch
 from tests.reference.codec import Record as ReferenceRecord

@@ -15,10 +15,10 @@ import pytest
 from kstore.config import LogConfig
 from kstore.env import DEFAULT_ENV, OpenFiles
 from kstore.errors import CorruptRecordError, UnsupportedMagicError
-from kstore.log import ScanRange
 from kstore.log.files.records import SegmentRecords
+from kstore.log.plan import ScanRange
 from kstore.record import RecordBatch
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from kstore.types import TopicPartition
 from tests.fakes.counting import CountingEnv
 from tests.making.batches import Layout, batch, grow, record, set_bytes, write_partition

@@ -21,11 +21,11 @@ from kstore.errors import (
     StorageError,
     UnsupportedMagicError,
 )
-from kstore.log import LogSegment
 from kstore.log.files.indexes import OffsetIndex
+from kstore.log.segment.segment import LogSegment
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import Record
-from kstore.store import open_log
+from kstore.store.opening import open_log
 
 SMALL = LogConfig(segment_bytes=4000, index_interval_bytes=200)
 APPENDS = 400
@@ -33,7 +33,7 @@ APPENDS = 400
 READER = """
 import sys
 from kstore.errors import KStoreError
-from kstore.store import open_log
+from kstore.store.opening import open_log
 
 checked = 0
 for _ in range(60):

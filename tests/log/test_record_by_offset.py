@@ -19,9 +19,9 @@ from kstore.errors import (
     LogReplacedError,
     OffsetOutOfRangeError,
 )
-from kstore.log import Log
+from kstore.log.log import Log
 from kstore.record import MemoryRecordsBuilder
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.fakes.changing_files import ChangingEnv, history, log_file
 from tests.fakes.counting import CountingEnv
 from tests.log.test_rewritten_files import LARGE, append_the_same_sizes, append_to_every_segment

@@ -18,12 +18,12 @@ from kstore.arrow import record_batches
 from kstore.config import LogConfig
 from kstore.env import DEFAULT_ENV, LocalEnv, LocalFile
 from kstore.errors import LogReplacedError
-from kstore.log import Log
 from kstore.log.files.records import LastBatch
+from kstore.log.log import Log
 from kstore.log.scan import check_junction
 from kstore.record import ControlRecordType, MemoryRecords
 from kstore.record.control import control_record_type
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.fakes.changing_files import COUNT, SEGMENTS, Change, ChangingEnv, Item, SteppingFile, history, log_file
 from tests.making.batches import Layout, batch, batches, grow, record, write_partition
 from tests.reference.codec import write_batch, write_end_transaction_marker

@@ -16,7 +16,7 @@ from kstore import Log, SkippedRange
 from kstore.config import LogConfig
 from kstore.errors import CorruptRecordError
 from kstore.log.files.records import fault_of_zeros
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.making import batches as builders
 from tests.making.batches import FIRST_TIMESTAMP_MS, Layout, write_partition
 from tests.reference.codec import write_batch

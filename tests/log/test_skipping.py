@@ -14,7 +14,7 @@ import kstore
 from kstore import SkippedRange
 from kstore.arrow import record_batches
 from kstore.config import LogConfig
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from kstore.types import MAX_OFFSET, TopicPartition
 from tests.making import batches as builders
 from tests.making.batches import Layout, batch, record, write_partition

@@ -15,7 +15,7 @@ from kstore.errors import StorageError
 from kstore.log.damage import Damage
 from kstore.log.damaged.check import SegmentCheck, Step
 from kstore.log.verify import Verification, verify, verify_checkpoints
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.making.batches import (
     Layout,
     batch,

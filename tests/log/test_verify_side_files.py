@@ -12,7 +12,7 @@ import pytest
 from kstore.env import FileStatus, LocalEnv, LocalFile
 from kstore.log.files.snapshots import ProducerSnapshotEntry, encode_snapshot
 from kstore.log.verify import verify
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.making.batches import batch, flip_bit, patch_header, write_offset_checkpoint, write_partition
 from tests.reference.codec import (
     CONTROL_BIT,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from kstore.cli.printing.cat import CatOptions, batches_of, groups_of
 from kstore.cli.printing.formats import Group
-from kstore.log import Log
 from kstore.log.damage import OnSkip
+from kstore.log.log import Log
 
 
 def groups(log: Log, wanted: CatOptions, *, on_skip: OnSkip | None = None) -> Iterator[Group]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kstore.record import MemoryRecordsBuilder, Record
 from kstore.record.builder import with_kraft_control_record
-from kstore.record.control import SnapshotFooterRecord
+from kstore.record.kraft import SnapshotFooterRecord
 from kstore.record.schemas.metadata import METADATA_RECORDS
 from kstore.wire.schema import encode_message, parse_schemas
 

@@ -13,7 +13,7 @@ from kstore.log.write.compaction import CompactionReport
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import ControlRecordType, MemoryRecords
 from kstore.record.builder import MemoryRecordsBuilder
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.fakes.disk import SimulatedDisk
 from tests.fakes.power import CuttingEnv
 from tests.reference.compaction import ModelBatch, ModelRecord, Round, aborted_batches, cleaned, replayed

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from kstore.log import WritableLog
+from kstore.log.write.writable_log import WritableLog
 from kstore.record import Record
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.making.batches import write_offset_checkpoint
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import kstore
 from kstore.producer import Producer
-from kstore.store import WritableStore, open_store
+from kstore.store.store import WritableStore, open_store
 from tests.fakes.pooling import PATIENCE_S
 from tests.making.producing import ALL_BYTES, CLUSTER, NODE_1, new_accumulator, put
 

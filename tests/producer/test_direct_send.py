@@ -20,12 +20,12 @@ import pytest
 import kstore
 from kstore._core import Bell, DirectSend
 from kstore.errors import KStoreError, ProducerClosedError, StorageError
-from kstore.log import WritableLog
+from kstore.log.write.writable_log import WritableLog
 from kstore.producer import Producer
 from kstore.producer.batches.batch import FinalState
 from kstore.producer.sending.sender import Sender
 from kstore.producer.sending.store_sink import StoreSink
-from kstore.store import WritableStore, open_store
+from kstore.store.store import WritableStore, open_store
 from tests.fakes.interrupts import Tracer, bounded, first_visits, traced
 from tests.fakes.pooling import PATIENCE_S
 from tests.fakes.sending import T0, T1, Producing

@@ -24,7 +24,7 @@ from kstore.producer import Node, Producer, ProduceResponse, StoreSink
 from kstore.producer.batches.batch import ProducerBatch
 from kstore.producer.sending import sender as sender_module
 from kstore.staging import StagingSink, partitions_by_topic, prepare_root
-from kstore.store import WritableStore, open_store
+from kstore.store.store import WritableStore, open_store
 from tests.fakes.faults import Fault, FaultyEnv
 
 WAIT_S = 60

@@ -17,7 +17,7 @@ from kstore.producer import Cluster, Node, Producer
 from kstore.producer.cluster import PartitionInfo
 from kstore.producer.sink import ProduceResponse
 from kstore.record.packing import BinaryColumn, RecordColumns
-from kstore.store import WritableStore
+from kstore.store.store import WritableStore
 from kstore.types import TopicPartition
 from tests.fakes.interrupts import Tracer, bounded, first_visits, raise_interrupted, traced
 

@@ -14,7 +14,7 @@ from kstore.config import MAX_INT32, MAX_INT64
 from kstore.errors import BufferExhaustedError, ProducerClosedError
 from kstore.producer import Producer, ProducerInterceptor
 from kstore.record.packing import BinaryColumn, RecordColumns
-from kstore.store import WritableStore, open_store
+from kstore.store.store import WritableStore, open_store
 from kstore.types import TopicPartition
 from tests.fakes.sending import Producing, ScriptedSink
 

@@ -42,7 +42,7 @@ from kstore.producer import (
     partition_for_key,
 )
 from kstore.producer.batches.batch import ProducerBatch
-from kstore.store import WritableStore, open_store
+from kstore.store.store import WritableStore, open_store
 from tests.fakes.faults import Fault, FaultyEnv
 from tests.reference.verdicts import as_reference
 

@@ -21,7 +21,7 @@ from kstore.errors import (
 )
 from kstore.producer import Producer, partition_for_key
 from kstore.record.packing import BinaryColumn, RecordColumns
-from kstore.store import WritableStore
+from kstore.store.store import WritableStore
 
 TOPIC = "topic"
 WAIT_S = 60

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from kstore import _core
 from kstore.config import LogConfig
 from kstore.errors import KStoreError
-from kstore.log import LogAppendInfo, WritableLog
-from kstore.log.write.rules import LeaderRules
+from kstore.log.write.rules import LeaderRules, LogAppendInfo
+from kstore.log.write.writable_log import WritableLog
 from kstore.record import AppendOrigin, ControlRecordType, EndTransactionMarker, MemoryRecords
 from kstore.record.builder import with_end_transaction_marker
 from kstore.record.validation import validate_and_assign_offsets
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.making import batches as builders
 from tests.making.batches import FIRST_TIMESTAMP_MS
 from tests.reference import codec as reference

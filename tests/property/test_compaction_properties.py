@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kstore.config import MIB
 from kstore.log.files.transaction_index import decode_aborted_txns
 from kstore.log.verify import verify
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.fakes.disk import SimulatedDisk
 from tests.making.compacting import PATH, History
 from tests.making.strategies import examples

@@ -19,8 +19,8 @@ from kstore import MemoryRecords
 from kstore.cli.printing.cat import CatOptions
 from kstore.config import MAX_INT32
 from kstore.errors import CorruptionError, UnsupportedError
-from kstore.log import Log
-from kstore.store import open_log
+from kstore.log.log import Log
+from kstore.store.opening import open_log
 from kstore.types import MAX_OFFSET
 from tests.making.batches import batch, with_fields
 from tests.making.cat_groups import groups

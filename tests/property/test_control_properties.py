@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kstore import InvalidRecordError
-from kstore.record.control import (
-    ControlRecordType,
-    EndTransactionMarker,
+from kstore.record.control import EndTransactionMarker, control_record_key, decode_control_record
+from kstore.record.kraft import (
     KRaftVersionFeature,
     KRaftVersionRecord,
     LeaderChangeMessage,
@@ -22,9 +21,8 @@ from kstore.record.control import (
     Voter,
     VoterEndpoint,
     VotersRecord,
-    control_record_key,
-    decode_control_record,
 )
+from kstore.types import ControlRecordType
 from kstore.wire.protocol import TaggedField
 
 INT16 = st.integers(-(2**15), 2**15 - 1)

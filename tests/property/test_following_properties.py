@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kstore.config import LogConfig
 from kstore.env import LocalEnv
-from kstore.log import Follower
+from kstore.log.following.follower import Follower
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import (
     AppendOrigin,
@@ -24,7 +24,7 @@ from kstore.record import (
     Record,
     with_end_transaction_marker,
 )
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.making.strategies import examples
 
 CONFIG = LogConfig(segment_bytes=600, segment_index_bytes=1000, index_interval_bytes=100)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kstore.config import LogConfig
 from kstore.record import Record
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.fakes.counting import CountingEnv
 from tests.making.strategies import examples
 

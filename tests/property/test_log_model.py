@@ -19,7 +19,7 @@ from kstore.errors import LogFailedError, OffsetOutOfRangeError, StorageError
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords, Record
 from kstore.record.builder import with_records
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.fakes.short_writes import ShortWrites
 from tests.making.strategies import examples
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from kstore.config import LogConfig
 from kstore.errors import KStoreError
-from kstore.log import Log
+from kstore.log.log import Log
 from kstore.log.verify import verify
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.making.batches import Layout, batches, write_partition
 
 SEGMENTS = [

@@ -14,8 +14,8 @@ import pytest
 
 from kstore.env import LocalEnv
 from kstore.errors import CorruptionError, LogReplacedError, OffsetOutOfRangeError
-from kstore.log import Log
-from kstore.store import open_log
+from kstore.log.log import Log
+from kstore.store.opening import open_log
 from kstore.types import MAX_TIMESTAMP
 from tests.fakes.counting import CountingEnv
 from tests.making.batches import (

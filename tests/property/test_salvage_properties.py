@@ -21,7 +21,7 @@ from kstore.errors import KStoreError
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.recovery.context import LoadedLog
 from kstore.log.recovery.load import load_log
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from kstore.types import TopicPartition
 from tests.making.batches import Layout, record, write_partition
 from tests.making.messages import packed_entry, write_wrapper

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from kstore import _core
 from kstore.config import LogConfig
 from kstore.errors import KStoreError
-from kstore.log import Log
-from kstore.store import open_log
+from kstore.log.log import Log
+from kstore.store.opening import open_log
 from tests.making import strategies
 from tests.making.batches import batch
 from tests.reference import codec as reference

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from kstore import SkippedRange
 from kstore.arrow import record_batches
 from kstore.cli.printing import cat
-from kstore.log import Log
-from kstore.store import open_log
+from kstore.log.log import Log
+from kstore.store.opening import open_log
 from tests.making.batches import Layout, batches, write_partition
 from tests.making.cat_groups import groups
 from tests.property.test_salvage_properties import CONFIG, KINDS, Content, Maker, write_indexed

@@ -22,7 +22,7 @@ from kstore.record import (
     MemoryRecords,
     with_end_transaction_marker,
 )
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.making.batches import FIRST_TIMESTAMP_MS, record
 from tests.reference.codec import write_batch
 

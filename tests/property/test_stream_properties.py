@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.fakes.stream_query import Crash, Killed, StreamQuery, Trigger
 from tests.making.growing import GrowingRoot
 

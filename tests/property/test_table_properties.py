@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import kstore
 from kstore import LogConfig, Record, Table, WritableStore
-from kstore.log import WritableLog
 from kstore.log.reads import Isolation
+from kstore.log.write.writable_log import WritableLog
 from kstore.record import ControlRecordType, EndTransactionMarker
 from kstore.record.builder import with_end_transaction_marker, with_records, with_transactional_records
 from tests.making.strategies import examples

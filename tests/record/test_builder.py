@@ -16,8 +16,7 @@ import pytest
 import kstore
 from kstore.compression import compress
 from kstore.record import MemoryRecords, MemoryRecordsBuilder, Record, RecordBatch, RecordsInfo
-from kstore.record.control import ControlRecordType
-from kstore.types import TimestampType
+from kstore.types import ControlRecordType, TimestampType
 from tests.making import batches as builders
 from tests.making.batches import FIRST_TIMESTAMP_MS
 from tests.making.writing import append, builder_of

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kstore.record import MemoryRecords, MemoryRecordsBuilder, RecordsInfo
-from kstore.record.control import ControlRecordType
-from kstore.types import TimestampType
+from kstore.types import ControlRecordType, TimestampType
 from tests.making import batches as builders
 from tests.making.messages import decompressed, packed, packed_entry
 from tests.making.writing import append, writable_records

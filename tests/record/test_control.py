@@ -10,22 +10,24 @@ import pytest
 
 from kstore import InvalidRecordError, MemoryRecords
 from kstore.record.control import (
-    ControlRecordType,
     EndTransactionMarker,
+    UnknownControlRecord,
+    control_record_key,
+    control_record_value,
+    decode_control_record,
+)
+from kstore.record.kraft import (
     KRaftVersionFeature,
     KRaftVersionRecord,
     LeaderChangeMessage,
     LeaderChangeVoter,
     SnapshotFooterRecord,
     SnapshotHeaderRecord,
-    UnknownControlRecord,
     Voter,
     VoterEndpoint,
     VotersRecord,
-    control_record_key,
-    control_record_value,
-    decode_control_record,
 )
+from kstore.types import ControlRecordType
 from kstore.wire.protocol import TaggedField
 from tests.making.batches import record
 from tests.reference.codec import write_batch

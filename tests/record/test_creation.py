@@ -13,9 +13,8 @@ import pytest
 
 from kstore.record import Record
 from kstore.record import builder as creation
-from kstore.record.control import (
-    ControlRecordType,
-    EndTransactionMarker,
+from kstore.record.control import EndTransactionMarker
+from kstore.record.kraft import (
     KRaftVersionRecord,
     LeaderChangeMessage,
     LeaderChangeVoter,
@@ -23,7 +22,7 @@ from kstore.record.control import (
     SnapshotHeaderRecord,
     VotersRecord,
 )
-from kstore.types import TimestampType
+from kstore.types import ControlRecordType, TimestampType
 from tests.making import batches as builders
 from tests.making.messages import decompressed, packed_entry
 from tests.reference import codec as reference

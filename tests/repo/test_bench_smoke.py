@@ -25,7 +25,7 @@ from bench.core_decode import columns_of, record_batch_of
 from bench.data import PartitionSpec, partition, repeated
 from bench.digest import ColumnDigest, digest_of_arrow
 from bench.limit import FileLimit, Limit, compile_limit, padded
-from kstore.store import open_log
+from kstore.store.opening import open_log
 
 pytestmark = pytest.mark.timeout(900)
 

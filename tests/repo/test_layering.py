@@ -32,6 +32,7 @@ LAYERS = {
     "_deprecated": 1,
     "_html": 1,
     "_json": 1,
+    "_lazy": 1,
     "_progress": 1,
     "_core": 2,
     "wire": 2,
@@ -72,7 +73,9 @@ WINGS = {
         "cluster, store < partitioner < batches < interceptors, metrics, sink < append_columns < config < transactions"
         " < sending < producer"
     ),
-    "store": "metadata < settings < upkeep, table < opening, root < logs < topics < store < checks, transactions",
+    "store": (
+        "metadata < settings < upkeep, table < writer < opening, root < logs < topics < store < checks, transactions"
+    ),
     "arrow": "columns, frames < assembler < decoding < log_batches, scans, packing",
     "values": (
         "decoded, registry < sources, header_ids, plain < primitives, providers, reading < avro, json_format, protobuf"

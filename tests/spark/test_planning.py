@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from kstore.env import LocalEnv
 from kstore.errors import LogNotFoundError, StorageError
-from kstore.log import Log
+from kstore.log.log import Log
 from kstore.log.state.transactions import Transactions
 from kstore.spark import KStoreDataSource, planning, retention
 from kstore.spark.planning import ScanPartition

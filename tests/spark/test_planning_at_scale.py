@@ -12,8 +12,8 @@ import pytest
 
 from bench import scale
 from bench.listed_store import OFFSETS_OF_A_SEGMENT, URL, ListedStore
-from kstore.log import Log
 from kstore.log.files.names import name_partitions
+from kstore.log.log import Log
 from kstore.log.segment.segment import LogSegment
 from kstore.spark import planning
 from kstore.spark.options import parse_read_options

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import LongType, StructField, StructType
 
 from kstore.errors import LogReplacedError, OffsetOutOfRangeError, StorageError
-from kstore.log import PartitionDirectory
+from kstore.log.files.names import PartitionDirectory
 from kstore.spark import KStoreDataSource, planning, readers, retention
 from kstore.spark.readers import KStoreReader
 from kstore.spark.retention import LogPool

@@ -23,8 +23,8 @@ from kstore.errors import (
     RecordDeserializationError,
     SerializationError,
 )
-from kstore.log import WritableLog
 from kstore.log.following.newest import LEAST_MAP_BYTES
+from kstore.log.write.writable_log import WritableLog
 from kstore.record import ControlRecordType, EndTransactionMarker
 from kstore.record.builder import with_end_transaction_marker, with_transactional_records
 from tests.making.batches import flip_bit

@@ -14,8 +14,7 @@ from pyarrow import fs
 from bench.listed_store import URL, ListedStore
 from kstore.env.filesystems import ListedObject, Listing, RemoteFileSystem
 from kstore.env.remote import RemoteEnv
-from kstore.log import find_partitions
-from kstore.log.files.names import name_partitions
+from kstore.log.files.names import find_partitions, name_partitions
 from kstore.store.opening import look_into, open_found
 
 NAMES = st.text("abc.-0", min_size=1, max_size=3)

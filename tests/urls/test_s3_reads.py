@@ -15,7 +15,8 @@ from kstore import Record, open_log, open_store
 from kstore.cli.commands import whole_app
 from kstore.env.remote import BLOCK_BYTES, STREAM_BYTES
 from kstore.errors import LogNotFoundError, LogReplacedError, StorageError
-from kstore.log import Log, find_partitions
+from kstore.log.files.names import find_partitions
+from kstore.log.log import Log
 from tests.fakes.s3 import BUCKET, S3Server
 from tests.golden.sets import ALL_SETS, MIXED_SET, V0_SET, V1_SET, GoldenPartition, golden_partitions
 from tests.making.collecting import over

@@ -11,11 +11,13 @@ from kstore._core import (
     CRC_POSITION,
     MAX_TIMESTAMP_POSITION,
     RECORD_BATCH_OVERHEAD,
+    Record,
     crc32c,
 )
 from kstore.compression import compress, decompress
 from kstore.config import LogConfig
-from kstore.record import MemoryRecordsBuilder, Record, RecordBatch
+from kstore.record.batches import RecordBatch
+from kstore.record.builder import MemoryRecordsBuilder
 from kstore.types import MAGIC_V2, NO_TIMESTAMP, TimestampType
 
 _INT32 = struct.Struct(">i")

@@ -14,7 +14,7 @@ from kstore.log.files.names import LOG_SUFFIX, PartitionDirectory, parse_segment
 from kstore.log.files.selection import Selection
 from kstore.log.log import Log
 from kstore.log.state.transactions import open_transactions_at
-from kstore.record import RecordBatch
+from kstore.record.batches import RecordBatch
 from kstore.store.opening import open_found
 from kstore.types import Time, TopicPartition, time_ms
 

@@ -32,7 +32,7 @@ from kstore.log.files.selection import Offsets, Selection
 from kstore.log.log import Log
 from kstore.log.state.leader_epochs import LeaderEpochCache
 from kstore.log.write.writable_log import WritableLog
-from kstore.record import MemoryRecords, RecordBatch
+from kstore.record.batches import MemoryRecords, RecordBatch
 from kstore.store.opening import open_found, open_log
 from kstore.store.settings.known import KnownSettings
 from kstore.store.store import WritableStore, open_store

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kstore.archive.options import COLUMNS, DATE, ExportOptions
 from kstore.errors import CorruptManifestError, ExportOptionsError, SchemaNotFoundError
-from kstore.log import PartitionDirectory
+from kstore.log.files.names import PartitionDirectory
 from kstore.values.conversion import ConvertedFormat, common_field, is_json_text
 from kstore.values.decoded import ColumnFormat, Origin
 from kstore.values.formats import Partitions, SchemaTopics, format_for, text_columns

@@ -10,7 +10,7 @@ import typer
 from kstore.cli.arguments import PartitionSelection, WrongUseError, parse_bytes, parse_header
 
 if TYPE_CHECKING:
-    from kstore.record import RecordSearch
+    from kstore.record.search import RecordSearch
 
 
 class ValueMode(str, Enum):
@@ -135,7 +135,7 @@ def search_of(
     """
     if all(each is None for each in (key_equals, key_regex, value_regex, producer_id)) and not headers:
         return None
-    from kstore.record import RecordSearch
+    from kstore.record.search import RecordSearch
 
     try:
         return RecordSearch(

@@ -20,8 +20,9 @@ from kstore.config import MAX_INT32
 from kstore.env import DEFAULT_ENV, FileKind, is_local, open_foreign, size_of_open
 from kstore.errors import KStoreError, LogNotFoundError
 from kstore.log.files.names import find_partition
-from kstore.record import MemoryRecordsBuilder
-from kstore.store import open_log, open_store
+from kstore.record.builder import MemoryRecordsBuilder
+from kstore.store.opening import open_log
+from kstore.store.store import open_store
 from kstore.types import MAX_OFFSET, MAX_PARTITION, TopicPartition
 
 if TYPE_CHECKING:
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     import pyarrow
 
     from kstore.cli.output import Output
-    from kstore.log import WritableLog
-    from kstore.record import MemoryRecords
-    from kstore.store import WritableStore
+    from kstore.log.write.writable_log import WritableLog
+    from kstore.record.batches import MemoryRecords
+    from kstore.store.store import WritableStore
 
 Item = TypeVar("Item")
 Target: TypeAlias = "Callable[[str | None, int | None], WritableLog]"

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from kstore.log.files.names import PartitionDirectory
     from kstore.log.log import Log
     from kstore.log.reads import Isolation
-    from kstore.record import RecordBatch, RecordSearch
+    from kstore.record.batches import RecordBatch
+    from kstore.record.search import RecordSearch
     from kstore.types import TopicPartition
 
 

@@ -12,7 +12,8 @@ from kstore.coordinator.producer_ids import NO_PRODUCER, ProducerIdAndEpoch
 from kstore.coordinator.store import CoordinatorStore, ReadableLog, ReadableStore
 from kstore.env.process import SYSTEM_CLOCK, Clock
 from kstore.errors import CorruptionError, UnknownTopicOrPartitionError, UnsupportedError, checked_int
-from kstore.record import MemoryRecords, MemoryRecordsBuilder
+from kstore.record.batches import MemoryRecords
+from kstore.record.builder import MemoryRecordsBuilder
 from kstore.record.schemas.topics import (
     OFFSET_COMMIT_TYPES,
     encode_offset_commit,

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from kstore.coordinator.store import ReadableLog
 from kstore.errors import InvalidRecordError, LogReplacedError, OffsetOutOfRangeError, UnsupportedError
-from kstore.record import ControlRecordType, RecordBatch, control_record_type
+from kstore.record.batches import RecordBatch
+from kstore.record.control import control_record_type
 from kstore.record.schemas.topics import (
     OFFSET_COMMIT_TYPES,
     DecodedMessage,
@@ -22,6 +23,7 @@ from kstore.types import (
     NO_PARTITION_LEADER_EPOCH,
     NO_TIMESTAMP,
     ZERO_UUID,
+    ControlRecordType,
     OffsetAndMetadata,
     TopicPartition,
 )

@@ -21,7 +21,7 @@ from kstore.coordinator.transaction.state import (
 )
 from kstore.env.process import SYSTEM_CLOCK, Clock
 from kstore.errors import KStoreError, LogNotFoundError, TransactionStateError
-from kstore.record import MemoryRecords
+from kstore.record.batches import MemoryRecords
 from kstore.record.validation import AppendOrigin
 from kstore.types import Ack, OffsetAndMetadata, TopicPartition
 

@@ -11,7 +11,7 @@ from kstore.config import MIB, LogConfig
 from kstore.coordinator.places import CoordinatorTopic
 from kstore.coordinator.store import CoordinatorLog, CoordinatorStore, ReadableLog
 from kstore.coordinator.transaction.state import TransactionState, read_transaction_state
-from kstore.record import MemoryRecordsBuilder
+from kstore.record.builder import MemoryRecordsBuilder
 from kstore.record.validation import AppendOrigin
 from kstore.types import NO_TIMESTAMP, TRANSACTION_STATE_TOPIC, Ack
 

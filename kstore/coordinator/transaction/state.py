@@ -24,9 +24,11 @@ from kstore.errors import (
     ProducerFencedError,
     TransactionStateError,
 )
-from kstore.record import ControlRecordType, EndTransactionMarker, MemoryRecords, with_end_transaction_marker
+from kstore.record.batches import MemoryRecords
+from kstore.record.builder import with_end_transaction_marker
+from kstore.record.control import EndTransactionMarker
 from kstore.record.schemas.topics import DecodedMessage, decode_transaction_record, encode_transaction_record
-from kstore.types import NO_TIMESTAMP, TopicPartition
+from kstore.types import NO_TIMESTAMP, ControlRecordType, TopicPartition
 from kstore.wire.schema import TAGGED_FIELDS
 
 # The default of a broker's transaction.max.timeout.ms.

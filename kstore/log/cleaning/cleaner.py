@@ -37,7 +37,7 @@ from kstore.log.files.records import entry_size, read_exactly, too_large
 from kstore.log.files.transaction_index import AbortedTxn, encode_aborted_txn
 from kstore.log.segment.segment import LogSegment
 from kstore.log.state.transactions import AbortedTransaction
-from kstore.record import RecordBatch
+from kstore.record.batches import RecordBatch
 
 _SECRET_BYTES = 16
 # Of an OffsetMap that is half full.

@@ -32,8 +32,7 @@ from kstore.log.damage import Damage
 from kstore.log.damaged.order import Row, WholeBatch, dense_rows, rows_in_order, rows_of
 from kstore.log.files.indexes import OffsetIndex
 from kstore.log.files.records import ChunkReader, entry_size, holds_only_zeros, is_zeros, read_exactly
-from kstore.record import RecordBatch
-from kstore.record.batches import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC
+from kstore.record.batches import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC, RecordBatch
 from kstore.types import MAGIC_V2, NO_PARTITION_LEADER_EPOCH
 
 # Limit on the bytes whose CRC the searches of one segment compute, in multiples of its size.

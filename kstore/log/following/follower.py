@@ -9,12 +9,13 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
+from kstore._core import Record
 from kstore.config import LogConfig
 from kstore.env import Arrivals, Closing
 from kstore.env.process import Clock
 from kstore.errors import KStoreError
 from kstore.log.following.tail import PendingBatch
-from kstore.record import Record, RecordBatch
+from kstore.record.batches import RecordBatch
 from kstore.record.decoding import decoded_records
 from kstore.serializers import Deserializer
 from kstore.types import TopicPartition

@@ -17,7 +17,7 @@ from kstore.errors import KStoreError, LogReplacedError, StorageError
 from kstore.log.files.records import KEPT_BY_CLEANERS, BatchPlace, is_same_batch
 from kstore.log.segment.segment import LogSegment
 from kstore.log.source import Comparison, LogSource
-from kstore.record import RecordBatch
+from kstore.record.batches import RecordBatch
 
 # How many of the last batches that were given are remembered, to find where a truncated log differs from them.
 REMEMBERED_BATCHES = 1024

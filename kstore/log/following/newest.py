@@ -21,7 +21,7 @@ from kstore.log.segment.listing import changes_too_often
 from kstore.log.segment.segment import LogSegment
 from kstore.log.source import LogSource
 from kstore.log.state.transactions import AbortedTransaction
-from kstore.record import RecordBatch
+from kstore.record.batches import RecordBatch
 
 # Of the first map of a partition, with its spare slots.
 LEAST_MAP_BYTES = 64 * 1024

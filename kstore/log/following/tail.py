@@ -20,7 +20,7 @@ from kstore.errors import (
 from kstore.log.reads import Isolation, Reads
 from kstore.log.segment.replaced import MOST_LOOKS
 from kstore.log.source import History, closed_error, out_of_range
-from kstore.record import RecordBatch
+from kstore.record.batches import RecordBatch
 from kstore.types import EARLIEST, LATEST, TopicPartition
 
 EndOffsets: TypeAlias = Literal["written", "flushed", "high_watermark"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import NamedTuple
 
 from kstore._html import fields_html, table_html
 from kstore.config import MAX_INT64, LogConfig
@@ -22,17 +22,6 @@ from kstore.log.recovery.walk import SegmentWalk, walk_segment
 from kstore.log.state.leader_epochs import LeaderEpochCache
 from kstore.log.state.producer_state import ProducerStateManager
 from kstore.types import TopicPartition
-
-RecoveryMode: TypeAlias = Literal["strict", "point_in_time", "salvage"]
-
-
-def check_recovery(mode: object, *, trusts_recovery_point: bool) -> None:
-    """Raise ValueError for an unknown mode, and for salvage combined with segments that are not to be read."""
-    if mode not in get_args(RecoveryMode):
-        raise ValueError(f"recovery must be one of {', '.join(get_args(RecoveryMode))}, got {mode!r}")
-    if mode == "salvage" and trusts_recovery_point:
-        raise ValueError("salvage reads every segment: expected trusts_recovery_point to be False")
-
 
 LEFT_IN_PLACE = "left in place"
 

@@ -28,13 +28,12 @@ from kstore.log.recovery.context import (
     LoadedLog,
     LoadedSegment,
     RecoveryContext,
-    RecoveryMode,
     RecoveryReport,
-    check_recovery,
 )
 from kstore.log.recovery.evidence import Marks, high_watermark_of, is_of_log_start
 from kstore.log.recovery.files import PartitionFiles, Quarantine, list_partition, settle_side_files
 from kstore.log.recovery.foretold import ForetoldFiles
+from kstore.log.recovery.modes import RecoveryMode, check_recovery
 from kstore.log.recovery.plan import Planner, RecoveryPlan, SegmentPlan, carry_out, create_segment
 from kstore.log.recovery.salvage import (
     SalvagedSegment,

@@ -37,7 +37,7 @@ from kstore.log.files.indexes import OffsetIndex, TimeIndex
 from kstore.log.files.names import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from kstore.log.files.records import HEADER_CHUNK_BYTES, first_offset_in, read_exactly, scan_headers
 from kstore.log.state.producer_append import ProducerStateBatch, TransactionMarker, batch_of_header, read_marker
-from kstore.record import RecordBatch
+from kstore.record.batches import RecordBatch
 from kstore.types import NO_PRODUCER_ID
 
 

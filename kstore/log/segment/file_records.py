@@ -36,7 +36,7 @@ from kstore.errors import (
 )
 from kstore.log.damage import corruption
 from kstore.log.files.records import HEADER_CHUNK_BYTES, ChunkReader, too_large
-from kstore.record import MemoryRecords, RecordBatch
+from kstore.record.batches import MemoryRecords, RecordBatch
 from kstore.record.conversion import convert
 from kstore.record.message_writer import write_all
 from kstore.types import OffsetPosition

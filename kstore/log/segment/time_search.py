@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from kstore.config import LogConfig
 from kstore.log.segment.segment import LogSegment
-from kstore.record import RecordBatch
+from kstore.record.batches import RecordBatch
 from kstore.types import NO_TIMESTAMP, OffsetAndTimestamp
 
 

@@ -21,8 +21,10 @@ from kstore.errors import (
 )
 from kstore.log.files.snapshots import ProducerSnapshotEntry
 from kstore.log.segment.segment import LogSegment
-from kstore.record import AppendOrigin, ControlRecordType, EndTransactionMarker, RecordBatch, control_record_value
-from kstore.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
+from kstore.record.batches import RecordBatch
+from kstore.record.control import EndTransactionMarker, control_record_value
+from kstore.record.validation import AppendOrigin
+from kstore.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, ControlRecordType, TopicPartition
 
 _ENTRY_FIELDS = (
     "batches",

@@ -38,7 +38,7 @@ from kstore.log.state.producer_append import (
     VerificationStateEntry,
 )
 from kstore.log.state.producer_append import VerificationGuard as VerificationGuard
-from kstore.record import AppendOrigin
+from kstore.record.validation import AppendOrigin
 from kstore.types import NO_OFFSET, NO_PRODUCER_ID, TopicPartition
 
 LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000

@@ -17,9 +17,9 @@ from kstore.errors import CorruptionError
 from kstore.log.damage import SkippedRange
 from kstore.log.damaged.sound import DamagedPart, skipped_batch
 from kstore.log.segment.segment import LogSegment
-from kstore.record import RecordBatch
-from kstore.record.control import ControlRecordType, EndTransactionMarker, control_record_type, control_record_value
-from kstore.types import MAX_OFFSET, NO_PRODUCER_ID, TopicPartition
+from kstore.record.batches import RecordBatch
+from kstore.record.control import EndTransactionMarker, control_record_type, control_record_value
+from kstore.types import MAX_OFFSET, NO_PRODUCER_ID, ControlRecordType, TopicPartition
 
 
 class AbortedTransaction(NamedTuple):

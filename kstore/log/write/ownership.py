@@ -26,8 +26,9 @@ from kstore.log.files.names import (
     PartitionDirectory,
 )
 from kstore.log.files.root_files import CleanShutdown, read_clean_shutdown, remove_clean_shutdown, write_clean_shutdown
-from kstore.log.recovery.context import LoadedLog, RecoveryMode
+from kstore.log.recovery.context import LoadedLog
 from kstore.log.recovery.load import load_log
+from kstore.log.recovery.modes import RecoveryMode
 from kstore.log.segment.file_records import FileRecords
 from kstore.log.write.local_log import LocalLog
 from kstore.types import TopicPartition, parse_partition_directory_name

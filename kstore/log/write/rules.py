@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, get_args
 
-from kstore._core import AppendSurvey, LeaderAssigner, survey_replicated
+from kstore._core import AppendSurvey, LeaderAssigner, Record, survey_replicated
 from kstore._deprecated import is_old_value
 from kstore.compression import CompressionType, decompress
 from kstore.config import MAX_INT32, LogConfig
@@ -19,8 +19,7 @@ from kstore.errors import (
     RecordTooLargeError,
 )
 from kstore.log.state.leader_epochs import LeaderEpochCache
-from kstore.record import MemoryRecords, Record, RecordBatch
-from kstore.record.batches import set_last_offset
+from kstore.record.batches import MemoryRecords, RecordBatch, set_last_offset
 from kstore.record.builder import with_records
 from kstore.record.validation import AppendOrigin, RecordRules, ValidationResult, validate_and_assign_offsets
 from kstore.types import MAGIC_V2, NO_OFFSET, NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP, Ack, TimestampType

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kstore.log.source import Comparison
-from kstore.record import RecordBatch
+from kstore.record.batches import RecordBatch
 
 
 class Truncations:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
-from kstore._core import AppendSurvey
+from kstore._core import AppendSurvey, Record
 from kstore.config import MAX_INT32, LogConfig
 from kstore.env import DEFAULT_ENV, Env, OpenFiles
 from kstore.errors import KStoreError, StorageError, UnexpectedAppendOffsetError, checked_int
@@ -28,7 +28,8 @@ from kstore.log.files.lock import PartitionLock
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.files.transaction_index import AbortedTxn
 from kstore.log.log import Log
-from kstore.log.recovery.context import LoadedLog, RecoveryContext, RecoveryMode, RecoveryReport
+from kstore.log.recovery.context import LoadedLog, RecoveryContext, RecoveryReport
+from kstore.log.recovery.modes import RecoveryMode
 from kstore.log.segment.segment import LogContext
 from kstore.log.state.producer_append import BatchMetadata, producer_batches_in, producer_batches_of
 from kstore.log.state.producer_state import PreparedAppend, SegmentReplay, VerificationGuard
@@ -50,8 +51,8 @@ from kstore.log.write.rules import (
     joined,
     next_base_offset,
 )
-from kstore.record import AppendOrigin, MemoryRecords, Record, RecordBatch
-from kstore.record.validation import check_replicated_offsets
+from kstore.record.batches import MemoryRecords, RecordBatch
+from kstore.record.validation import AppendOrigin, check_replicated_offsets
 from kstore.types import NO_TIMESTAMP, Ack, Time, time_ms
 
 _CLIENT = AppendOrigin.CLIENT

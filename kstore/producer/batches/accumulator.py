@@ -33,7 +33,7 @@ from kstore.producer.batches.incomplete import Flushes, IncompleteBatches
 from kstore.producer.batches.sequences import is_sequence_after
 from kstore.producer.cluster import Cluster, Node
 from kstore.producer.partitioner import BuiltInPartitioner
-from kstore.record import MemoryRecordsBuilder
+from kstore.record.builder import MemoryRecordsBuilder
 from kstore.types import MAGIC_V2, TopicPartition
 
 if TYPE_CHECKING:

@@ -23,7 +23,8 @@ from kstore._core import (
 from kstore.compression import CompressionType
 from kstore.errors import KStoreError
 from kstore.producer.batches.futures import FutureRecordMetadata, ProduceRequestResult, RecordMetadata, record_metadata
-from kstore.record import MemoryRecords, MemoryRecordsBuilder
+from kstore.record.batches import MemoryRecords
+from kstore.record.builder import MemoryRecordsBuilder
 from kstore.types import MAGIC_V2, NO_OFFSET, TopicPartition
 
 _FIRST_RATIO = 1.0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kstore._core import records_of_batches
 from kstore.coordinator.producer_ids import ProducerIdAndEpoch
+from kstore.coordinator.store import Dependent
 from kstore.coordinator.transaction.coordinator import TransactionCoordinator
 from kstore.errors import (
     KStoreError,
@@ -19,12 +20,12 @@ from kstore.errors import (
 from kstore.producer.batches.sequences import is_sequence_after
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
 from kstore.producer.sink import ProduceResponse
-from kstore.producer.store import AppendInfo, Dependent, ProducerLog, ProducerStore, is_retriable
+from kstore.producer.store import AppendInfo, ProducerLog, ProducerStore, is_retriable
 from kstore.types import NO_OFFSET, NO_SEQUENCE, Ack, SinkAck, TopicPartition
 
 if TYPE_CHECKING:
     from kstore.producer.batches.batch import ProducerBatch
-    from kstore.record import MemoryRecords
+    from kstore.record.batches import MemoryRecords
 
 _NOT_TRIED = ProduceResponse(NO_OFFSET)
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructField, StructType
 
 from kstore.env import StrPath, locate, path_list
-from kstore.log import PartitionDirectory
-from kstore.log.files.names import name_partitions
+from kstore.log.files.names import PartitionDirectory, name_partitions
 from kstore.spark.jobs.selecting import Condition, constraint_where, projected
 from kstore.spark.offsets import check_partitions_listed
 from kstore.spark.options import Assign, Bound, EveryTopic, ReadOptions, parse_read_options

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from kstore.errors import LogNotFoundError, OffsetOutOfRangeError
-from kstore.log import Log, PartitionDirectory
+from kstore.log.files.names import PartitionDirectory
+from kstore.log.log import Log
 from kstore.spark.offsets import OffsetRange, resolve_start
 from kstore.spark.options import EARLIEST, Bound
 from kstore.spark.planning import ScanPartition, selected_partitions, tasks_between, use_logs

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from kstore.errors import InvalidSchemaError
-from kstore.log import PartitionDirectory
+from kstore.log.files.names import PartitionDirectory
 from kstore.spark.pushdown import Constraint
 from kstore.spark.readers import read_rows, task_bytes
 from kstore.spark.schema import UserSchema

@@ -16,7 +16,7 @@ from kstore.compression import codec_name
 from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import KStoreError
 from kstore.log.files.columns import column_decoder
-from kstore.record import RecordBatch
+from kstore.record.batches import RecordBatch
 from kstore.record.packing import pack_groups
 from kstore.types import NO_TIMESTAMP
 

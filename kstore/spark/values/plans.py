@@ -15,7 +15,7 @@ from kstore.arrow.columns import DEFAULT_COLUMNS
 from kstore.config import LogConfig
 from kstore.env import Closing
 from kstore.errors import InvalidSchemaError
-from kstore.log import PartitionDirectory
+from kstore.log.files.names import PartitionDirectory
 from kstore.spark.options import ReadOptions, ValueOptions
 from kstore.spark.planning import ScanPartition, selected_partitions
 from kstore.spark.schema import UserSchema, source_schema

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from kstore.errors import InvalidRecordError
-from kstore.record.control import ControlRecordValue, KRaftVersionRecord, VotersRecord
+from kstore.record.control import ControlRecordValue
+from kstore.record.kraft import KRaftVersionRecord, VotersRecord
 from kstore.record.schemas.topics import DecodedMessage, UndecodedMessage
 
 TOPIC_RESOURCE = 2

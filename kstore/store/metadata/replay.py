@@ -22,10 +22,12 @@ from kstore.log.files.names import (
 )
 from kstore.log.log import Log
 from kstore.log.segment.file_records import FileRecords
-from kstore.record import RecordBatch
-from kstore.record.control import ControlRecordType, SnapshotHeaderRecord, control_record_type, control_record_value
+from kstore.record.batches import RecordBatch
+from kstore.record.control import control_record_type, control_record_value
+from kstore.record.kraft import SnapshotHeaderRecord
 from kstore.record.schemas.topics import DecodedMessage, decode_metadata_record
 from kstore.store.metadata.image import MetadataImage
+from kstore.types import ControlRecordType
 
 _MAX_QUORUM_STATE_BYTES = 1024 * 1024
 _ENDS = ("END_TRANSACTION_RECORD", "ABORT_TRANSACTION_RECORD")

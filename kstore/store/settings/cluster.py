@@ -16,8 +16,6 @@ from kstore.env import Env, join_path
 from kstore.errors import CorruptCheckpointError
 from kstore.log.files.checkpoints import malformed
 from kstore.log.files.names import CLUSTER_METADATA_TOPIC, PartitionDirectory
-from kstore.store.metadata.image import TOPIC_RESOURCE
-from kstore.store.metadata.replay import read_metadata
 from kstore.store.settings.file import read_settings
 from kstore.types import TopicPartition
 
@@ -60,6 +58,9 @@ def read_cluster_topics(root: str, env: Env) -> dict[str, ClusterTopic] | None:
     directory = PartitionDirectory(_METADATA, join_path(root, str(_METADATA)), root, env)
     if env.stat(directory.path) is None:
         return None
+    from kstore.store.metadata.image import TOPIC_RESOURCE
+    from kstore.store.metadata.replay import read_metadata
+
     image = read_metadata(directory).image
     needed = [unknown for unknown in image.unknown if unknown.type_id is None or unknown.type_id in _TYPES]
     if needed:
@@ -80,6 +81,8 @@ def read_cluster_facts(root: str, env: Env) -> ClusterFacts:
     try:
         if env.stat(directory.path) is None:
             return ClusterFacts(is_own=read_settings(root, env).defaults is not None)
+        from kstore.store.metadata.replay import read_metadata
+
         image = read_metadata(directory).image
     except CorruptCheckpointError:
         return ClusterFacts()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from difflib import get_close_matches
 from typing import Any, get_args
 
 from kstore.config import CodecName, LogConfig
@@ -63,6 +62,8 @@ def parse_name(name: str) -> str:
         return field
     if name in _OTHERS:
         raise ValueError(f"{name} is not a setting of a root: {_OTHERS[name]}")
+    from difflib import get_close_matches
+
     similar = get_close_matches(name.replace("_", "."), [*TOPIC_SETTINGS_BY_NAME, *_OTHERS], n=1)
     hint = f"; did you mean {similar[0]}?" if similar else ""
     raise ValueError(f"{name!r} is not a setting of a topic{hint}")

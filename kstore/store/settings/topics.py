@@ -8,7 +8,6 @@ it may be about.
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
@@ -215,7 +214,9 @@ def _checked(settings: object) -> Mapping[str, Any]:
 def _check_names(names: Iterable[object]) -> None:
     for name in names:
         if name not in _NAMES:
-            similar = difflib.get_close_matches(str(name).replace(".", "_"), _NAMES, n=1)
+            from difflib import get_close_matches
+
+            similar = get_close_matches(str(name).replace(".", "_"), _NAMES, n=1)
             hint = f"; did you mean {similar[0]}?" if similar else ""
             raise ValueError(f"{name!r} is not a setting of LogConfig{hint}")
 

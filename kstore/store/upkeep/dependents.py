@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from weakref import WeakValueDictionary
 
+from kstore.coordinator.store import Dependent
 from kstore.errors import LogClosedError, UnsentRecordsError
-from kstore.producer.store import Dependent
 
 _logger = logging.getLogger("kstore.log")
 

@@ -35,8 +35,9 @@ from kstore.log.files.root_files import (
     remove_clean_shutdown,
     write_clean_shutdown,
 )
-from kstore.log.recovery.context import LoadedLog, RecoveryMode, RecoveryReport, check_recovery
+from kstore.log.recovery.context import LoadedLog, RecoveryReport
 from kstore.log.recovery.load import load_log
+from kstore.log.recovery.modes import RecoveryMode, check_recovery
 from kstore.log.write.writable_log import WritableLog
 from kstore.store.upkeep.topic_ids import TopicIds
 from kstore.types import TopicPartition

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from kstore.errors import KStoreError
-from kstore.log import WritableLog
+from kstore.log.write.writable_log import WritableLog
 from kstore.record import ControlRecordType, MemoryRecords, RecordBatch, control_record_type
 from tests.interop.broker import BROKER_JVM, java
 from tests.interop.programs import Unavailable

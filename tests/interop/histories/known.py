@@ -15,15 +15,15 @@ from typing import Any
 from kstore._core import BatchHeader
 from kstore.config import LogConfig
 from kstore.env import LocalEnv
-from kstore.log import WritableLog
 from kstore.log.files.checkpoints import EpochEntry
 from kstore.log.files.root_files import CleanShutdown, write_clean_shutdown
 from kstore.log.files.snapshots import encode_snapshot
 from kstore.log.files.transaction_index import decode_aborted_txns
 from kstore.log.segment.segment import LogSegment
 from kstore.log.state.leader_epochs import LeaderEpochCache
+from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.interop.histories.answers import Answer, state_of
 from tests.reference.messages import MAGIC_AT, read_all
 

@@ -12,10 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kstore.log import FetchData, LogAppendInfo, WritableLog
 from kstore.log.files.checkpoints import EpochEntry
+from kstore.log.source import FetchData
+from kstore.log.write.rules import LogAppendInfo
+from kstore.log.write.writable_log import WritableLog
 from kstore.record import AppendOrigin, MemoryRecords
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from kstore.types import MAX_TIMESTAMP
 from tests.interop.comparison import hashed
 from tests.interop.histories.answers import Answer, Kafka, delivered, differences, expected, outcome, state_of

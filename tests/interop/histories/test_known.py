@@ -14,10 +14,10 @@ import pytest
 
 from kstore.config import LogConfig
 from kstore.env import DEFAULT_ENV
-from kstore.log import WritableLog
 from kstore.log.files.transaction_index import AbortedTxn, encode_aborted_txn
+from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.golden.cleaning_cases import HORIZON_BIT
 from tests.interop.histories.answers import state_of
 from tests.interop.histories.known import (

@@ -21,7 +21,7 @@ from kstore.errors import CorruptRecordError, KeylessRecordsError, KStoreError, 
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import ControlRecordType, EndTransactionMarker, MemoryRecords, Record
 from kstore.record.builder import MemoryRecordsBuilder, with_end_transaction_marker, with_transactional_records
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from kstore.types import NO_TIMESTAMP, OffsetAndTimestamp
 from tests.golden.cleaning_cases import Clock, checkpointed, segment_bases
 from tests.making.batches import batch, flip_bit

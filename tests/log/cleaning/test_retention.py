@@ -15,7 +15,7 @@ from kstore.log.write.retention import CLOCK_TOLERANCE_MS
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import ControlRecordType, EndTransactionMarker, Record
 from kstore.record.builder import with_end_transaction_marker, with_transactional_records
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.golden.cleaning_cases import Clock, checkpointed, segment_bases
 from tests.making.batches import flip_bit, zero
 from tests.making.compacting import NOW_MS

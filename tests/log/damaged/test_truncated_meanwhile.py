@@ -14,11 +14,12 @@ import pytest
 
 from kstore.config import LogConfig
 from kstore.errors import LogReplacedError, StorageError
-from kstore.log import Log
 from kstore.log.files.names import PartitionDirectory
+from kstore.log.log import Log
 from kstore.log.recovery.load import load_log
 from kstore.log.verify import verify
-from kstore.store import open_log, recover
+from kstore.store.checks import recover
+from kstore.store.opening import open_log
 from kstore.types import TopicPartition
 from tests.fakes.changing_files import COUNT, ChangingEnv, history, log_file
 from tests.making.batches import batches, zero

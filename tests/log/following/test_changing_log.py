@@ -13,9 +13,10 @@ import pytest
 from kstore import Record, open_log
 from kstore.config import LogConfig
 from kstore.errors import LogReplacedError
-from kstore.log import Follower, WritableLog
+from kstore.log.following.follower import Follower
 from kstore.log.following.tail import LogTail
 from kstore.log.write.truncations import LiveHistory, Truncations
+from kstore.log.write.writable_log import WritableLog
 from tests.fakes.changing_files import (
     Change,
     ChangingEnv,

@@ -25,9 +25,11 @@ from kstore.errors import (
     LogTruncationError,
     OffsetOutOfRangeError,
 )
-from kstore.log import Follower, Log, WritableLog
 from kstore.log.following import history
+from kstore.log.following.follower import Follower
 from kstore.log.following.tail import AutoOffsetReset
+from kstore.log.log import Log
+from kstore.log.write.writable_log import WritableLog
 from kstore.record import AppendOrigin, ControlRecordType, EndTransactionMarker, with_end_transaction_marker
 from kstore.record.builder import MemoryRecordsBuilder
 from tests.fakes.waiting import wait_until

@@ -26,11 +26,13 @@ from kstore.errors import (
     RecordDeserializationError,
     StorageError,
 )
-from kstore.log import Follower, Log, WritableLog
 from kstore.log.following import partitions as partitions_module
+from kstore.log.following.follower import Follower
 from kstore.log.following.tail import LogTail
+from kstore.log.log import Log
+from kstore.log.write.writable_log import WritableLog
 from kstore.record import RecordBatch
-from kstore.store import WritableStore
+from kstore.store.store import WritableStore
 from kstore.types import TopicPartition
 from tests.making.batches import set_byte
 from tests.reference.codec import crc32c

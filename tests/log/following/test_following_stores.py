@@ -12,8 +12,8 @@ import pytest
 
 from kstore import LATEST, Record, open_log, open_store
 from kstore.errors import LogClosedError, OffsetOutOfRangeError
-from kstore.log import Follower
-from kstore.store import Store, WritableStore
+from kstore.log.following.follower import Follower
+from kstore.store.store import Store, WritableStore
 from kstore.types import TopicPartition
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)

@@ -12,7 +12,8 @@ import pytest
 import kstore
 from kstore.log.damage import LostOffsets, SuspectedLoss, joined_ranges
 from kstore.log.files.durable_point import DurablePoint, DurablePointFile
-from kstore.log.recovery.context import RecoveryMode, RecoveryReport
+from kstore.log.recovery.context import RecoveryReport
+from kstore.log.recovery.modes import RecoveryMode
 from tests.cli.runner import runner
 from tests.making.batches import batch, batches, patch_header, write_offset_checkpoint, write_root
 

@@ -22,9 +22,10 @@ from kstore.log.files.names import (
     PartitionDirectory,
 )
 from kstore.log.files.root_files import NO_BROKER_EPOCH, CleanShutdown, write_clean_shutdown
-from kstore.log.recovery.context import LoadedLog, RecoveryMode
+from kstore.log.recovery.context import LoadedLog
 from kstore.log.recovery.load import load_log
-from kstore.store import open_log
+from kstore.log.recovery.modes import RecoveryMode
+from kstore.store.opening import open_log
 from kstore.types import TopicPartition
 from tests.fakes.faults import FaultyEnv
 from tests.making.batches import batch, batches, flip_bit, patch_header, write_offset_checkpoint, write_partition

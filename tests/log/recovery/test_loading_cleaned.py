@@ -15,10 +15,11 @@ from kstore.errors import CorruptLogError, CorruptRecordError
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.files.records import holds_only_zeros
 from kstore.log.files.snapshots import ProducerSnapshotEntry, read_snapshot, write_snapshot
-from kstore.log.recovery.context import LoadedLog, RecoveryMode
+from kstore.log.recovery.context import LoadedLog
 from kstore.log.recovery.load import load_log
+from kstore.log.recovery.modes import RecoveryMode
 from kstore.log.verify import verify
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from kstore.types import TopicPartition
 from tests.making.batches import batch, batches, records, write_offset_checkpoint, write_partition
 from tests.reference.codec import write_batch, write_end_transaction_marker

@@ -10,11 +10,12 @@ import pytest
 
 from kstore.config import LogConfig
 from kstore.log.files.names import PartitionDirectory
-from kstore.log.recovery.context import LoadedLog, RecoveryMode
+from kstore.log.recovery.context import LoadedLog
 from kstore.log.recovery.load import load_log
+from kstore.log.recovery.modes import RecoveryMode
 from kstore.log.verify import verify
 from kstore.record import MemoryRecordsBuilder
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from kstore.types import TopicPartition
 from tests.making.batches import batch, batches, flip_bit, write_partition
 

@@ -13,8 +13,9 @@ import pytest
 import kstore
 from kstore.errors import CorruptLogError
 from kstore.log.files.checkpoints import read_offset_checkpoint
-from kstore.log.recovery.context import DamageOutcome, RecoveryMode, RecoveryReport
-from kstore.store import open_log
+from kstore.log.recovery.context import DamageOutcome, RecoveryReport
+from kstore.log.recovery.modes import RecoveryMode
+from kstore.store.opening import open_log
 from kstore.types import TopicPartition
 from tests.crash.crash_history import abandon
 from tests.crash.crash_states import as_durable, new_disk

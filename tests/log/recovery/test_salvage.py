@@ -12,7 +12,7 @@ from kstore.log.damaged.order import WholeBatch, longest_in_order
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.recovery.context import LoadedLog
 from kstore.log.recovery.load import load_log
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from kstore.types import TopicPartition
 from tests.making.batches import (
     Layout,

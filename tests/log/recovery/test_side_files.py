@@ -13,7 +13,7 @@ import kstore
 from kstore.errors import CorruptCheckpointError
 from kstore.log.files.root_files import read_partition_metadata, write_partition_metadata
 from kstore.log.files.snapshots import write_snapshot
-from kstore.log.recovery.context import RecoveryMode
+from kstore.log.recovery.modes import RecoveryMode
 from tests.crash.recovered_side_files import MODES, broker_root, recovered_root, try_damages
 from tests.golden.recovery_cases import NEW_SETS, BrokerTimeEnv, cases, copied
 from tests.making.batches import batches, flip_bit, write_root

@@ -24,7 +24,7 @@ from kstore.errors import (
     UnsupportedMagicError,
 )
 from kstore.log.segment.replaced import ListedFile, change_that_caused, is_settled
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.fakes.counting import CountingEnv
 from tests.making.batches import batch, batches, flip_bit, with_fields, write_partition
 from tests.making.messages import packed_entry, write_wrapper

@@ -12,9 +12,9 @@ import pytest
 
 from kstore.config import LogConfig
 from kstore.errors import CorruptRecordError, UnsupportedMagicError
-from kstore.log import Log
+from kstore.log.log import Log
 from kstore.log.segment.segment import LogSegment
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.making.batches import Layout, batch, grow, record, set_bytes, shrink, write_partition, zero
 from tests.reference.codec import Header, Record, read_records, write_batch, write_empty_batch
 

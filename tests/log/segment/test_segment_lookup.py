@@ -13,8 +13,9 @@ from kstore import _core
 from kstore.config import LogConfig
 from kstore.env import LocalFile
 from kstore.errors import CorruptRecordError, InvalidRecordError, LogClosedError
-from kstore.log import Log, LogSegment
-from kstore.store import open_log
+from kstore.log.log import Log
+from kstore.log.segment.segment import LogSegment
+from kstore.store.opening import open_log
 from tests.making.batches import FIRST_TIMESTAMP_MS, Layout, batch, batches, patch_header, record, write_partition
 from tests.reference.codec import Header, Record, read_records, write_batch
 

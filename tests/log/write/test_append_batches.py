@@ -21,7 +21,7 @@ from kstore.errors import (
 )
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from kstore.types import Ack
 from tests.fakes.faults import Fault, FaultKind, FaultyEnv
 from tests.making.batches import batch

@@ -15,7 +15,7 @@ from kstore.config import LogConfig
 from kstore.env import DEFAULT_ENV
 from kstore.errors import CorruptRecordError, InvalidRecordError, KStoreError
 from kstore.record import MemoryRecords, MemoryRecordsBuilder, Record
-from kstore.store import open_log
+from kstore.store.opening import open_log
 
 NOW_MS = DEFAULT_ENV.wall_clock_ms()
 HOUR_MS = 3_600_000

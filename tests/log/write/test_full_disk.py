@@ -20,7 +20,8 @@ from kstore.log.files.names import (
 )
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import AppendOrigin, MemoryRecords
-from kstore.store import open_log, open_store
+from kstore.store.opening import open_log
+from kstore.store.store import open_store
 from kstore.types import TopicPartition
 from tests.fakes.full_disk import FullEnv
 from tests.making.batches import batch

@@ -25,7 +25,8 @@ from kstore.log.write.open_writers import OpenWriters
 from kstore.log.write.truncations import Truncations
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import Record
-from kstore.store import WritableStore, open_log, open_store
+from kstore.store.opening import open_log
+from kstore.store.store import WritableStore, open_store
 from tests.fakes.disk import SimulatedDisk
 from tests.fakes.interrupts import Tracer, bounded, first_visits, traced
 

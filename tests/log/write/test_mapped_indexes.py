@@ -17,7 +17,7 @@ from kstore.errors import LogClosedError, StorageError
 from kstore.log.files.indexes import OffsetIndex, OffsetIndexFile, TimeIndexFile
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.making.batches import batches
 
 # The first batch of a segment gets no entry.

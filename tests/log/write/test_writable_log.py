@@ -32,7 +32,8 @@ from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords, MemoryRecordsBuilder, Record, RecordBatch
 from kstore.record.builder import with_records
 from kstore.record.validation import AppendOrigin
-from kstore.store import open_log, open_store
+from kstore.store.opening import open_log
+from kstore.store.store import open_store
 from kstore.types import OffsetAndTimestamp, TimestampType
 from tests.making.batches import (
     FIRST_TIMESTAMP_MS,

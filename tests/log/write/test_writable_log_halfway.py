@@ -17,7 +17,7 @@ from kstore.errors import CorruptLogError, LogFailedError, LogLockedError, Stora
 from kstore.log.files.transaction_index import AbortedTxn, TransactionIndexFile
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import AppendOrigin, MemoryRecords
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from kstore.types import Ack
 from tests.fakes.short_writes import ShortWrites
 from tests.making.batches import batch, batches, flip_bit

@@ -15,7 +15,7 @@ from kstore.log.files.transaction_index import AbortedTxn
 from kstore.log.verify import verify
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from kstore.types import Ack
 from tests.fakes.full_disk import FullEnv
 from tests.making.batches import batch, batches, record

@@ -13,7 +13,7 @@ from kstore.log.files.names import CLEAN_SHUTDOWN_FILE
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import AppendOrigin, ControlRecordType, EndTransactionMarker, MemoryRecords
 from kstore.record.builder import with_end_transaction_marker
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.making.batches import batch
 from tests.making.messages import packed_entry
 

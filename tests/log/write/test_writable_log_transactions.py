@@ -12,8 +12,8 @@ import pytest
 from kstore.config import LogConfig
 from kstore.env import LocalEnv, LocalFile
 from kstore.errors import InvalidTxnStateError, OutOfOrderSequenceError
-from kstore.log import LogSegment
 from kstore.log.damage import Damage
+from kstore.log.segment.segment import LogSegment
 from kstore.log.verify import verify
 from kstore.log.write.live_source import LiveSource
 from kstore.log.write.writable_log import WritableLog
@@ -24,7 +24,7 @@ from kstore.record import (
     MemoryRecords,
     with_end_transaction_marker,
 )
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from tests.making.batches import FIRST_TIMESTAMP_MS, batch, record
 from tests.reference.codec import write_batch
 

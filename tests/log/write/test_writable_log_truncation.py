@@ -13,14 +13,14 @@ import pytest
 
 from kstore.config import LogConfig
 from kstore.errors import OffsetOutOfRangeError, OutOfOrderSequenceError, StorageError
-from kstore.log import LogSegment
 from kstore.log.files.checkpoints import read_offset_checkpoint
 from kstore.log.files.durable_point import DurablePoint, DurablePointFile
 from kstore.log.files.records import SegmentRecords
+from kstore.log.segment.segment import LogSegment
 from kstore.log.write.live_source import Truncations
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords, Record
-from kstore.store import open_log
+from kstore.store.opening import open_log
 from kstore.types import OffsetAndTimestamp, TopicPartition
 from tests.fakes.faults import FaultyEnv
 from tests.making.batches import FIRST_TIMESTAMP_MS, batch, batches, record

@@ -27,7 +27,8 @@ from kstore.log.verify import verify
 from kstore.log.write.rules import LogAppendInfo
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords, Record
-from kstore.store import open_log, open_store
+from kstore.store.opening import open_log
+from kstore.store.store import open_store
 from kstore.types import TopicPartition
 from tests.fakes.disk import SimulatedDisk
 from tests.making.batches import batch
@@ -374,7 +375,7 @@ def open_descriptors(directory: Path) -> list[str]:
 MANY_PARTITIONS = """
 import os, resource, sys
 from kstore.errors import StorageError
-from kstore.store import open_store
+from kstore.store.store import open_store
 from kstore.record import Record
 root, wanted, partitions, most = sys.argv[1], *map(int, sys.argv[2:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, wanted))

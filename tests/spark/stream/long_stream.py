@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kstore.config import LogConfig
-from kstore.log import WritableLog
+from kstore.log.write.writable_log import WritableLog
 from kstore.record import Record
 from kstore.store.store import WritableStore, open_store
 from tests.fakes.stream_query import Crash, Killed, StreamQuery

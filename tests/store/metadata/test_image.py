@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from kstore.record.control import KRaftVersionFeature, KRaftVersionRecord, Voter, VotersRecord
+from kstore.record.kraft import KRaftVersionFeature, KRaftVersionRecord, Voter, VotersRecord
 from kstore.record.schemas.metadata import METADATA_RECORDS
 from kstore.record.schemas.topics import DecodedMessage, decode_metadata_record
 from kstore.store.metadata.image import _APPLY, MOST_UNKNOWN, MetadataImage

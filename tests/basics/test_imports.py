@@ -1,0 +1,63 @@
+"""Goal: a program that only reads a log, or only opens a store, imports little: it starts in a fraction of a second.
+Method: names of the modules that new processes have imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import kstore
+from kstore import record
+
+# What takes long to import, or is needed for less than every program.
+HEAVY = {
+    *("numpy", "pyarrow", "asyncio", "concurrent.futures", "subprocess", "tempfile", "urllib.parse", "html", "difflib"),
+    *(
+        "kstore.arrow",
+        "kstore.cli",
+        "kstore.env.filesystems",
+        "kstore.env.remote",
+        "kstore.record.kraft",
+        "kstore.values",
+    ),
+}
+OF_WRITERS = {"secrets", "kstore.log.recovery.context", "kstore.log.write", "kstore.producer", "kstore.store.store"}
+
+
+def imported_by(code: str) -> set[str]:
+    """Return the modules that a new process has imported after some code."""
+    code = f"{code}\nimport sys\nprint(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return set(run.stdout.split())
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    path = tmp_path_factory.mktemp("imports") / "root"
+    with kstore.open_store(path, "a") as store:
+        store.create_topic("t")
+        store.log("t").append([kstore.Record(value=b"v")])
+    return path
+
+
+def test_reading_a_log_imports_no_writer_and_nothing_of_urls(root):
+    code = f"import kstore\nwith kstore.open_log({str(root / 't-0')!r}) as log: assert len(list(log.read())) == 1"
+    assert imported_by(code) & (HEAVY | OF_WRITERS) == set()
+
+
+def test_a_store_imports_no_producer_and_nothing_of_urls(root):
+    work = "store.log('t').append([kstore.Record(value=b'w')])"
+    code = f"import kstore\nwith kstore.open_store({str(root)!r}, 'a') as store: {work}"
+    assert imported_by(code) & {*HEAVY, "kstore.producer"} == set()
+
+
+@pytest.mark.parametrize("package", [kstore, record], ids=lambda package: package.__name__)
+def test_names_of_a_package_are_those_of_its_modules(package):
+    assert set(package.__all__) <= set(dir(package))
+    for name in package.__all__:
+        assert getattr(package, name).__class__ is not None
+        assert name in vars(package)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        package.nothing  # noqa: B018
