@@ -22,6 +22,7 @@ from kstore.wire.compiler import codec
 from kstore.wire.frames import apis
 from kstore.wire.messages import message_named
 from kstore.wire.schema import Field
+from tests.making.collecting import over
 from tests.reference.wire import Maker
 
 TYPES = {"Request": EntityType.request, "Response": EntityType.response}
@@ -50,7 +51,7 @@ def kio_class(api_key: int, version: int, kind: EntityType) -> type:
     return getattr(importlib.import_module(module), name)
 
 
-@pytest.mark.parametrize(("api_key", "name", "kind"), CASES, ids=[name for _, name, _ in CASES])
+@over("api_key, name, kind", CASES, by=lambda case: case[2], label=lambda case: case[1])
 def test_message_has_the_bytes_that_kio_reads_and_writes(api_key: int, name: str, kind: str) -> None:
     cls = message_named(name)
     for version in cls.schema.versions:

@@ -19,13 +19,14 @@ from kstore.record.schemas.coordinator import (
     TRANSACTION_VALUES,
 )
 from kstore.record.schemas.metadata import METADATA_RECORDS, REMOTE_LOG_METADATA_RECORDS
-from kstore.wire.classes import message_class
+from kstore.wire.classes import attribute, message_class
 from kstore.wire.compiler import codec
 from kstore.wire.messages import message_named, tables
 from kstore.wire.schema import encode_message, parse_schema, split_table
+from tests.making.collecting import over
 from tests.making.strategies import examples
 from tests.reference.protocol import message_fields
-from tests.reference.wire import Maker, as_dict, compiled, from_dict, interpreted
+from tests.reference.wire import Maker, as_dict, compiled, from_dict, interpreted, is_default
 
 RECORD_TABLES = (
     GROUP_KEYS,
@@ -45,6 +46,11 @@ CLASSES = {
 } | {name: message_named(name) for name in tables()}
 
 
+def kind_of(name):
+    """Return the group of tests of a message."""
+    return next((kind for kind in ("Request", "Response") if name.endswith(kind)), "records")
+
+
 def joined(parts):
     return b"".join(map(bytes, parts))
 
@@ -61,7 +67,7 @@ def random_message(cls, version, rng):
     return maker.message(cls)
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@over("name", list(CLASSES), by=kind_of)
 def test_message_of_every_version_is_read_and_written_as_the_interpreter_does(name):
     cls = CLASSES[name]
     for version in cls.schema.versions:
@@ -91,7 +97,7 @@ def test_drawn_message_is_read_as_it_was_written(name, data):
     assert again == encode_message(cls.schema, canonical, version=version)
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@over("name", list(CLASSES), by=kind_of)
 def test_cut_or_changed_message_is_refused_or_read_as_the_interpreter_does(name):
     cls = CLASSES[name]
     for version in cls.schema.versions:
@@ -110,3 +116,23 @@ def test_cut_or_changed_message_is_refused_or_read_as_the_interpreter_does(name)
 def test_noise_is_refused_or_read_as_the_interpreter_does(noise, name, data):
     cls = CLASSES[name]
     agree_on(cls, data.draw(st.sampled_from(cls.schema.versions)), noise)
+
+
+@over("name", list(CLASSES), by=kind_of)
+def test_field_of_another_version_is_dropped_or_refused(name):
+    cls = CLASSES[name]
+    for version in cls.schema.versions:
+        encode = codec(cls, version=version).encode
+        maker = Maker(random.Random(name), version=version, is_flexible=version in cls.schema.flexible)
+        for field in cls.fields:
+            if version in field.versions:
+                continue
+            value = maker.value(cls, field)
+            while is_default(field, value):
+                value = maker.value(cls, field)
+            message = cls(**{attribute(field.name): value})
+            if field.is_ignorable:
+                assert encode(message) == encode(cls())
+            else:
+                with pytest.raises(ValueError, match=rf"{name} v{version}: {field.name}: expected the default"):
+                    encode(message)

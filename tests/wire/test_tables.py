@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import keyword
 
-import pytest
-
 from kstore.wire.classes import UNKNOWN_TAGS, Message, attribute
 from kstore.wire.frames import apis
 from kstore.wire.messages import message_named, tables
 from kstore.wire.schema import STRUCT, TAGGED_FIELDS
 from tests.interop.definitions import APIS
+from tests.making.collecting import over
 from tests.wire import stub
 
 # What ApiVersions of a broker 4.1.2 answered.
@@ -47,7 +46,7 @@ def structs(cls: type[Message]):
         yield from structs(struct)
 
 
-@pytest.mark.parametrize("name", tables())
+@over("name", list(tables()), by=lambda name: "requests" if "Request" in name else "responses")
 def test_table_keeps_the_rules_of_messages(name):
     cls = message_named(name)
     schema = cls.schema
@@ -69,7 +68,7 @@ def test_table_keeps_the_rules_of_messages(name):
             assert field.default is not None or field.nullable or field.kind == "records", field.name
 
 
-@pytest.mark.parametrize("name", tables())
+@over("name", list(tables()), by=lambda name: "requests" if "Request" in name else "responses")
 def test_structs_of_one_name_have_the_same_fields(name):
     cls = message_named(name)
     for struct in structs(cls):

@@ -12,6 +12,8 @@ import java.util.Collections;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Random;
+import java.util.Set;
+import java.util.TreeSet;
 import java.util.jar.JarEntry;
 import java.util.jar.JarFile;
 import org.apache.kafka.common.Uuid;
@@ -29,13 +31,16 @@ import org.apache.kafka.common.record.MemoryRecords;
  *
  * <p>Arguments: the jars kafka-group-coordinator, kafka-share-coordinator, kafka-transaction-coordinator,
  * kafka-metadata, kafka-clients and kafka-storage, which are on the class path too, with Jackson. Or {@code protocol}
- * and kafka-clients: then the requests and responses of Kafka's protocol, and their headers.
+ * and kafka-clients: then the requests and responses of Kafka's protocol, and their headers, each with a fifth column:
+ * the fields that had to be set back to their defaults, because the version does not have them.
  */
 public final class Messages {
     private static final String CONVERTER = "JsonConverter";
     private static final int LEAST = 2;
     private static final int NULLS = 3;
     private static final int[] ELEMENTS = {0, 2, 0, 1};
+
+    private static final Set<String> RESET = new TreeSet<>();
 
     private final Random random;
     private final int filling;
@@ -56,16 +61,18 @@ public final class Messages {
                             || name.contains("/ConsumerProtocol");
                     isInternal &= !name.contains("/ProducerSnapshot");
                     boolean isOfProtocol = name.matches(".*/common/message/\\w*(Request|Response)(Header)?Data.*");
-                    if ((isProtocol ? isOfProtocol : isInternal) && name.endsWith(CONVERTER + ".class") && !name.contains("$")) {
+                    boolean isWanted = isProtocol ? isOfProtocol : isInternal;
+                    if (isWanted && name.endsWith(CONVERTER + ".class") && !name.contains("$")) {
                         int end = name.length() - (CONVERTER + ".class").length();
-                        print(name.substring(0, end).replace('/', '.'), output);
+                        print(name.substring(0, end).replace('/', '.'), isProtocol, output);
                     }
                 }
             }
         }
     }
 
-    private static void print(String className, PrintStream output) throws ReflectiveOperationException {
+    private static void print(String className, boolean isProtocol, PrintStream output)
+            throws ReflectiveOperationException {
         Class<?> type = Class.forName(className);
         Message known = (Message) type.getConstructor().newInstance();
         for (short version = known.lowestSupportedVersion(); version <= known.highestSupportedVersion(); version++) {
@@ -74,6 +81,7 @@ public final class Messages {
                 if (filling > 0) {
                     new Messages(31L * version + filling, filling).fill(message);
                 }
+                RESET.clear();
                 byte[] data = written(message, version);
                 if (filling == NULLS) {
                     setNulls(message, message, version);
@@ -87,7 +95,7 @@ public final class Messages {
                         type.getSimpleName().replaceAll("Data$", ""),
                         Short.toString(version),
                         HexFormat.of().formatHex(data),
-                        json.toString()));
+                        json.toString() + (isProtocol ? "\t" + String.join(",", RESET) : "")));
             }
         }
     }
@@ -120,7 +128,9 @@ public final class Messages {
             try {
                 return data(message, version);
             } catch (UnsupportedVersionException unknown) {
-                reset(message, unknown.getMessage().replaceAll(".*non-default (\\S+) at.*", "$1"));
+                String name = unknown.getMessage().replaceAll(".*non-default (\\S+) at.*", "$1");
+                RESET.add(name);
+                reset(message, name);
             }
         }
     }
