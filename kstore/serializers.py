@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import math
 import re
 import struct
 from collections.abc import Callable
@@ -568,3 +569,10 @@ def _check_type(value: object, kind: type[object] | tuple[type[object], ...], co
         kinds = kind if isinstance(kind, tuple) else (kind,)
         expected = " or ".join(each.__name__ for each in kinds)
         raise SerializationError(f"{_name(converter)}: expected {expected}, found {type(value).__name__}")
+
+
+def plain_number(value: float) -> float | str:
+    """Return a number as JSON can hold it: NaN and infinities as the texts of Protobuf's JSON, such as "-Infinity"."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from kstore._core import RecordLines, lines_of_records
-from kstore._json import plain_number
 from kstore.cli.arguments import EPOCH
 from kstore.cli.output import Column, Part, printable
 from kstore.compression import codec_name
@@ -23,6 +22,7 @@ from kstore.config import MIB
 from kstore.env import split_path
 from kstore.errors import InvalidRecordError, KStoreError, MemoryLimitError
 from kstore.record.control import UnknownControlRecord, decode_control_record
+from kstore.serializers import plain_number
 from kstore.types import MAGIC_V2, MAX_OFFSET, ControlRecordType, TimestampType
 from kstore.wire.protocol import TaggedField
 

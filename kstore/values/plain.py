@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kstore._json import plain_number
+from kstore.serializers import plain_number
 from kstore.values.decoded import Unions
 
 _kinds = pa.types

@@ -31,7 +31,6 @@ LAYERS = {
     "waiting": 1,
     "_deprecated": 1,
     "_html": 1,
-    "_json": 1,
     "_lazy": 1,
     "_progress": 1,
     "_core": 2,

@@ -6,7 +6,6 @@ import difflib
 import re
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from kstore._json import plain_number
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE
 from kstore.cli.arguments import WrongUseError
 from kstore.cli.output import printable
@@ -14,6 +13,7 @@ from kstore.cli.render import JSON_TEXT, plain_value, time_text
 from kstore.env import FileKind, join_path, locate, shown_path, split_path
 from kstore.log.files.names import CLUSTER_METADATA_TOPIC, find_partition
 from kstore.log.files.root_files import id_text
+from kstore.serializers import plain_number
 from kstore.store.metadata.replay import read_metadata, read_snapshot
 from kstore.types import TopicPartition
 
