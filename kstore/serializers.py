@@ -38,6 +38,11 @@ _CLASS_NAME = re.compile(r"(?:org\.apache\.kafka\.common\.serialization\.)?([A-Z
 _LIST_NAME = re.compile(r"list<(.+)>")
 _INT32 = struct.Struct(">i")
 _NULL_ENTRY = -1
+_SINGLE = struct.Struct("=f")
+# The digits of a float of four bytes that are always exact, and those that always tell it from others.
+_EXACT_DIGITS, _MOST_DIGITS = 6, 9
+# Below it floats have fewer digits.
+_LEAST_NORMAL = 2.0**-126
 _MOST_SHOWN_BITS = 256
 _CONSTANT_SIZE = 0
 _VARIABLE_SIZE = 1
@@ -576,3 +581,14 @@ def plain_number(value: float) -> float | str:
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def plain_single(value: float) -> float | str:
+    """Return a number of four bytes as plain_number, with as few digits as tell it from all others: 0.1 stays 0.1."""
+    if not math.isfinite(value):
+        return plain_number(value)
+    for digits in range(_EXACT_DIGITS if abs(value) >= _LEAST_NORMAL else 1, _MOST_DIGITS):
+        short = float(f"{value:.{digits}g}")
+        if _SINGLE.unpack(_SINGLE.pack(short)) == (value,):
+            return short
+    return float(f"{value:.{_MOST_DIGITS}g}")

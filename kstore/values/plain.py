@@ -28,9 +28,9 @@ def plain_values(array: pa.Array, unions: Unions = frozenset(), path: tuple[str,
     """Return the values of a column of a format as JSON has them.
 
     Bytes are base64; decimals text with all their digits; dates and times ISO 8601, with Z if they are in UTC;
-    durations their seconds, with the digits of their unit and an s, as in the JSON of Protobuf; NaN and infinities
-    text; the text of JSON what it says, if it is not nested hundreds deep; a map an object, of whose equal keys the
-    last one counts; a union the member that it has.
+    durations their seconds, with the digits of their unit and an s, as in the JSON of Protobuf; floats of four bytes
+    their shortest digits; NaN and infinities text; the text of JSON what it says, if it is not nested hundreds deep; a
+    map an object, of whose equal keys the last one counts; a union the member that it has.
     Args: unions: which structs are unions, as of ColumnFormat.unions; path: the fields that lead to the column.
     Cost: a Python object for each value, and each list, map and struct.
     """
@@ -45,6 +45,10 @@ def plain_values(array: pa.Array, unions: Unions = frozenset(), path: tuple[str,
         values = _times(array)
     elif _kinds.is_duration(kind):
         values = _durations(array)
+    elif _kinds.is_float32(kind):
+        # As kstore.serializers.plain_single, by Arrow.
+        texts = array.cast(pa.string()).to_pylist()
+        return [None if text is None else plain_number(float(text)) for text in texts]
     else:
         convert = _conversion_of(kind)
         values = array.to_pylist()

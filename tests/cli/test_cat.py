@@ -288,6 +288,7 @@ DECODED = [
     pytest.param("string", b"\xc3\xa9", '"é"', "é", id="string"),
     pytest.param("long", bytes(7) + b"\x05", "5", "5", id="long"),
     pytest.param("double", b"\x7f\xf0" + bytes(6), '"Infinity"', "Infinity", id="double"),
+    pytest.param("float", b"\x3d\xcc\xcc\xcd", "0.1", "0.1", id="short"),
     pytest.param("float", b"\xff\x80" + bytes(2), '"-Infinity"', "-Infinity", id="float"),
     pytest.param("float", b"\x7f\xc0" + bytes(2), '"NaN"', "NaN", id="nan"),
     pytest.param("bytes", b"\xff", '"/w=="', "\\xff", id="bytes"),

@@ -7,9 +7,13 @@ import json
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from kstore.serializers import plain_single
 from kstore.values.avro.provider import AvroProvider
 from kstore.values.plain import plain_values
 from kstore.values.providers import SchemaText
@@ -49,7 +53,7 @@ CASES: list[tuple[pa.DataType, list[Any], list[Any]]] = [
     (pa.uint32(), [2**32 - 1, None], [2**32 - 1, None]),
     (pa.uint64(), [2**64 - 1, None], [2**64 - 1, None]),
     (pa.float16(), [1.5, float("nan"), None], [1.5, "NaN", None]),
-    (pa.float32(), [0.5, float("-inf"), None], [0.5, "-Infinity", None]),
+    (pa.float32(), [0.1, float("-inf"), None, float("nan"), -0.0], [0.1, "-Infinity", None, "NaN", -0.0]),
     (pa.map_(pa.bool_(), pa.duration("s")), [[(True, 1)], None], [{True: "1s"}, None]),
     (MEMBERS, [{"member0": 0}, None], [{"member0": 0, "member1": None}, None]),
     (pa.struct([("member0", pa.int32())]), [{"member0": 1}], [{"member0": 1}]),
@@ -73,6 +77,20 @@ def test_values_are_those_of_the_column_at_any_place(kind: pa.DataType, values: 
             assert plain_values(array.slice(start, end - start)) == expected[start:end]
     nested = pa.StructArray.from_arrays([array], ["inner"], mask=pa.array([True] + [False] * (len(values) - 1)))
     assert plain_values(nested) == [None, *({"inner": each} for each in expected[1:])]
+
+
+@given(st.lists(st.floats(width=32), min_size=1, max_size=50))
+@example([1e-45, 2.0**-126, 3.4028234663852886e38, 16777217.0, 123456.789, 8.41e21, 0.1, -0.3])
+def test_a_float_has_the_digits_that_tell_it_from_others(numbers: list[float]) -> None:
+    array = pa.array(numbers, pa.float32())
+    plain = plain_values(array)
+    assert plain == [plain_single(number) for number in array.to_pylist()]
+    again = [float(str(value).replace("Infinity", "inf")) for value in plain]
+    assert pa.array(again, pa.float32()).to_pylist() == pytest.approx(array.to_pylist(), abs=0, rel=0, nan_ok=True)
+    shortest = [str(number) for number in np.asarray(numbers, np.float32)]
+    assert [value for value in plain if isinstance(value, float)] == [
+        float(text) for text in shortest if text.lstrip("-") not in ("nan", "inf")
+    ]
 
 
 def test_a_union_is_its_member_where_the_format_says_so() -> None:

@@ -19,7 +19,7 @@ from kstore.config import MIB, LogConfig
 from kstore.env.process import SYSTEM_CLOCK
 from kstore.errors import KStoreError, RecordDeserializationError, SchemaNotFoundError
 from kstore.record.decoding import deserializer_of
-from kstore.serializers import JSONDeserializer, StringDeserializer
+from kstore.serializers import FloatDeserializer, JSONDeserializer, StringDeserializer, plain_single
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -323,7 +323,14 @@ def _function_of(name: str | None) -> Deserializer | None:
     if isinstance(function, JSONDeserializer):
         # The format of this name, whose values have a type.
         return None
+    if isinstance(function, FloatDeserializer):
+        return partial(_single, function)
     return _text if isinstance(function, StringDeserializer) else function
+
+
+def _single(function: FloatDeserializer, data: Buffer | None) -> float | str | None:
+    number = function(data)
+    return None if number is None else plain_single(number)
 
 
 # Half of a UTF-16 pair, which Java decodes to one U+FFFD, and Python to one for each byte.
