@@ -27,7 +27,7 @@ _response_encoders: dict[tuple[type[Message], int], tuple[Callable[[Any], list[P
 
 
 class Api(NamedTuple):
-    """A kind of request: its name in Kafka, the versions that a broker of Kafka 4.1 offers, and the flexible ones."""
+    """A kind of request: its name in Kafka, the versions that a broker of Kafka 4.1 serves, and the flexible ones."""
 
     key: int
     name: str

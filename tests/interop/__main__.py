@@ -3,8 +3,8 @@
 kstore and a real broker write one root by turns, and so do their producers; kstore and Kafka's UnifiedLog take the same
 random histories; kstore reads and verifies while a broker writes; a broker loads what kstore exported, and what it
 recovered; kstore's commands of an operator show and do on a broker's directories what Kafka's tools do; kstore asks a
-schema registry that runs; a broker answers requests made by hand with the codes of a table. The tables of Kafka's
-protocol are compared with Kafka's definitions.
+schema registry that runs; a broker answers requests made by hand with the codes of a table, and those of each api and
+version that kstore has. The tables of Kafka's protocol are compared with Kafka's definitions.
 Needs Maven and a JDK; the jars are kept in build/interop. Ends with 1 if a case differs or the tools can't be had.
 """
 
@@ -27,6 +27,7 @@ from tests.interop import (
     hand_made,
     live,
     producing,
+    protocol,
     recovered,
     registries,
     staging,
@@ -58,6 +59,7 @@ WITH_A_BROKER = {
     "producer": producing.steps,
     "archive": archive.steps,
     "groups": groups.steps,
+    "protocol": protocol.steps,
     "tools": tools.steps,
     "registries": registries.steps,
     "codes": hand_made.steps,

@@ -13,7 +13,7 @@ from tests.interop.definitions import APIS
 from tests.making.collecting import over
 from tests.wire import stub
 
-# What ApiVersions of a broker 4.1.2 answered.
+# What a broker 4.1 serves; its ApiVersions says Produce 0-13.
 OFFERED = """
 Produce 0 3-13, Fetch 1 4-18, ListOffsets 2 1-10, Metadata 3 0-13, OffsetCommit 8 2-9, OffsetFetch 9 1-9,
 FindCoordinator 10 0-6, JoinGroup 11 0-9, Heartbeat 12 0-4, LeaveGroup 13 0-5, SyncGroup 14 0-5, DescribeGroups 15 0-6,
