@@ -72,6 +72,7 @@ def _compiled_decoders(api_key: int, *, version: int) -> tuple[Callable[..., Any
 def decode_request(frame: Buffer) -> Request:
     """Return the request in a frame. Bytes after it are passed over, as a broker does.
 
+    Args: frame: bytes or a bytearray, which can't be resized while the records of the request live.
     Raises: UnsupportedVersionError for an api or version that is not in apis(); InvalidRequestError for a frame that
         ends too early or contradicts itself.
     """
