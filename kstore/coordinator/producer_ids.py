@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import NamedTuple
 
+from kstore.env.process import random_bytes
 from kstore.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 MAX_PRODUCER_EPOCH = 2**15 - 1
@@ -28,4 +28,4 @@ NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 def random_producer_id() -> int:
     """Return a random producer id from 2^61 to 2^62 - 1."""
-    return _LEAST_RANDOM_ID + secrets.randbelow(_LEAST_RANDOM_ID)
+    return _LEAST_RANDOM_ID + int.from_bytes(random_bytes(8), "big") % _LEAST_RANDOM_ID

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import socket
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from enum import Enum
@@ -12,6 +11,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
+    import socket
+
     from typing_extensions import Self
 
     from kstore._core import HeaderScan, MappedBytes

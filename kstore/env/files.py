@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import resource
-import select
-import socket
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import cache
@@ -19,6 +17,8 @@ from kstore.env.cache import SharedCache
 from kstore.errors import LogClosedError, StorageError
 
 if TYPE_CHECKING:
+    import socket
+
     from typing_extensions import Buffer
 
 OPEN_FILES_LIMIT = 64
@@ -118,6 +118,8 @@ class LocalFile(PositionedFile, ReadFile):
         Fewer only at the end of the file, or when a non-blocking socket accepts no more.
         Raises: TimeoutError after the timeout of the socket; OSError as the socket's own send().
         """
+        import socket
+
         use_sendfile = hasattr(os, "sendfile") and type(target).sendfile is socket.socket.sendfile
         done = 0
         while done < size:
@@ -380,6 +382,8 @@ def _is_named(path: str, fd: int) -> bool:
 
 
 def _wait_until_writable(target: socket.socket) -> None:
+    import select
+
     timeout = target.gettimeout()
     poll = select.poll()
     poll.register(target.fileno(), select.POLLOUT)

@@ -128,6 +128,11 @@ def run_in_new_directory(
         return CommandRun(status, errors, contents)
 
 
+def random_bytes(size: int) -> bytes:
+    """Return bytes that nobody can foretell.  Cost: less to import than the module secrets."""
+    return os.urandom(size)
+
+
 class LockHolder(NamedTuple):
     """A process that holds a lock. name: None if it is unknown; taker_pid: the process that took the lock, made this
     one by fork() and has ended, None if this one took it itself.

@@ -34,6 +34,9 @@ from kstore.types import TopicPartition
 from kstore.waiting import results_in_threads
 
 _THREADS = "kstore-recovery"
+# A new partition waits for six syncs, and a disk makes those of several at once in about the time of one.
+_CREATING_THREADS = 8
+_FEW_PARTITIONS = 4
 
 _logger = logging.getLogger("kstore.log")
 
@@ -133,7 +136,8 @@ class WriterLogs(OpenLogs[WritableLog]):
             log.close()
             return log
 
-        logs = results_in_threads(filled, made, threads=self._threads, name=_THREADS)
+        threads = self._threads if len(made) < _FEW_PARTITIONS else max(self._threads, _CREATING_THREADS)
+        logs = results_in_threads(filled, made, threads=threads, name=_THREADS)
         for directory, log in zip(made, logs, strict=True):
             self.logs[directory.topic_partition] = log
 

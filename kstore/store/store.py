@@ -113,9 +113,10 @@ def open_store(
         settings holds too, except for a topic in topic_configs. recovery, trusts_recovery_point: as in open_log;
         max_open_files: how many logs may keep a file open that they append to, None for half of RLIMIT_NOFILE;
         recovery_threads: how many logs are recovered, or created, at once, 1 to 256 (Kafka:
-        num.recovery.threads.per.data.dir; they mostly wait for syncs); cluster_id, node_id:
-        for a root without meta.properties, default random and 1; for one with it they must match; timeout: how long to
-        wait for the lock of the root while another store or process has it, in seconds, None without limit.
+        num.recovery.threads.per.data.dir; they mostly wait for syncs; of 4 and more new partitions at least 8 are
+        created at once); cluster_id, node_id: for a root without meta.properties, default random and 1; for one with
+        it they must match; timeout: how long to wait for the lock of the root while another store or process has it, in
+        seconds, None without limit.
     Raises: LogNotFoundError if the directory does not exist; LogLockedError, with the process that holds the lock;
         StorageError; CorruptCheckpointError for a malformed meta.properties; ValueError, TypeError for an unknown mode,
         an impossible timeout, or a root of another cluster or node.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from itertools import chain
@@ -12,6 +11,7 @@ from kstore._core import OffsetMap, Record, count_keys
 from kstore._html import fields_html
 from kstore.config import MIB
 from kstore.env import ENOENT, Closing, Env, LiveArrivals, join_path
+from kstore.env.process import random_bytes
 from kstore.errors import (
     LogClosedError,
     LogNotFoundError,
@@ -160,7 +160,7 @@ class Table(Mapping[Any, Any], Closing):
         self._key_deserializer = deserializer_of(key_deserializer)
         self._value_deserializer = deserializer_of(value_deserializer)
         self._key_serializer = _key_serializer(key_serializer, key_deserializer)
-        self._memory = MapMemory(self.max_bytes, secret=secrets.token_bytes(_SECRET_BYTES))
+        self._memory = MapMemory(self.max_bytes, secret=random_bytes(_SECRET_BYTES))
         self._lock = threading.RLock()
         # A token of each iteration. Without the lock: an iterator may be dropped anywhere.
         self._running: set[object] = set()

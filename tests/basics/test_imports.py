@@ -13,6 +13,7 @@ from kstore import record
 
 # What takes long to import, or is needed for less than every program.
 HEAVY = {
+    *("hashlib", "hmac", "random", "secrets", "selectors", "socket"),
     *("numpy", "pyarrow", "asyncio", "concurrent.futures", "subprocess", "tempfile", "urllib.parse", "html", "difflib"),
     *(
         "kstore.arrow",

@@ -500,3 +500,27 @@ def test_logs_are_opened_while_the_directories_of_deleted_topics_are_removed(roo
         env.store = None
     assert met
     assert all(met)
+
+
+class ThreadsOfSyncs(LocalEnv):
+    """Notes which threads sync directories."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: set[int] = set()
+
+    def sync_directory(self, path: str) -> None:
+        self.threads.add(threading.get_ident())
+        super().sync_directory(path)
+
+
+@pytest.mark.parametrize(("partitions", "is_shared"), [(1, False), (3, False), (4, True), (30, True)])
+def test_many_partitions_are_created_by_several_threads_and_few_by_the_caller(
+    tmp_path: Path, partitions: int, is_shared: bool
+) -> None:
+    env = ThreadsOfSyncs()
+    with open_store(tmp_path / "root", "a", env=env) as store:
+        env.threads.clear()
+        store.create_topic("t", partitions)
+        assert (env.threads != {threading.get_ident()}) == is_shared
+        assert [store.log("t", number).log_end_offset for number in range(partitions)] == [0] * partitions

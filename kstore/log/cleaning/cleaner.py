@@ -4,7 +4,6 @@ beside the old ones, as .cleaned files. It changes nothing else: WritableLog put
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from kstore._core import (
 from kstore.compression import Payload, compress, decompress
 from kstore.config import MAX_INT32, LogConfig
 from kstore.env import Env, WriteFile
+from kstore.env.process import random_bytes
 from kstore.errors import KeylessRecordsError
 from kstore.log.cleaning.cleanable import CleanableLog, group_segments, modified_ms
 from kstore.log.files.names import (
@@ -112,7 +112,7 @@ class Cleaner:
         self._map = OffsetMap(
             memory_bytes=config.cleaner_dedupe_buffer_bytes,
             load_factor=config.cleaner_dedupe_buffer_load_factor,
-            secret=secrets.token_bytes(_SECRET_BYTES),
+            secret=random_bytes(_SECRET_BYTES),
         )
         self.totals = totals
         self.end_offset = given.cleanable.first_dirty_offset
@@ -363,7 +363,7 @@ def without_records_below(
     ]
     # As if each of them had a newer record at `offset`; records above latest_offset are kept.
     newer = OffsetMap(
-        memory_bytes=_MAP_BYTES_OF_A_KEY * (len(keys) + 1), load_factor=0.5, secret=secrets.token_bytes(_SECRET_BYTES)
+        memory_bytes=_MAP_BYTES_OF_A_KEY * (len(keys) + 1), load_factor=0.5, secret=random_bytes(_SECRET_BYTES)
     )
     for key in keys:
         newer.put(key, offset)

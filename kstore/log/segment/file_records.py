@@ -7,7 +7,6 @@ checked here, neither CRCs nor the order of offsets. Format: docs/format.md.
 from __future__ import annotations
 
 import logging
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -42,6 +41,8 @@ from kstore.record.message_writer import write_all
 from kstore.types import OffsetPosition
 
 if TYPE_CHECKING:
+    import socket
+
     from typing_extensions import Buffer
 
 _logger = logging.getLogger("kstore.log")
@@ -196,6 +197,8 @@ class FileRecordsSlice:
         Returns: fewer than available only if a non-blocking socket accepts no more.
         Raises: ValueError as slice; CorruptRecordError if the file ends early; errors of the target.
         """
+        import socket
+
         size = self._clipped(size, position=position)
         if isinstance(target, socket.socket):
             sent = self._file.send_to(target, position=self.start + position, size=size)

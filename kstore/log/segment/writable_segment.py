@@ -6,7 +6,6 @@ The records are authoritative: an index that cannot be written slows lookups dow
 from __future__ import annotations
 
 import logging
-import random
 import struct
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, TypeVar
@@ -373,7 +372,11 @@ class _AppendedSegment(LogSegment):
 
 def _max_age_ms(config: LogConfig) -> int:
     jitter = min(config.segment_jitter_ms, config.max_segment_ms)
-    return config.max_segment_ms - (random.randrange(jitter) if jitter else 0)
+    if not jitter:
+        return config.max_segment_ms
+    import random
+
+    return config.max_segment_ms - random.randrange(jitter)
 
 
 def _open_index(kind: type[_Index], path: str, base_offset: int, config: LogConfig, env: Env) -> _Index:
