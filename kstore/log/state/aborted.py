@@ -20,7 +20,7 @@ from kstore.log.state.transactions import AbortedTransaction, find_aborted
 from kstore.types import MAX_OFFSET
 
 UNKNOWN = StatedAborted((), MAX_OFFSET)
-MOST_PLAIN_RANGES = 64
+MOST_WALKED_RANGES = 64
 
 
 class _Looked(NamedTuple):
@@ -40,20 +40,17 @@ class AbortedIndex:
         self._context = context
         self._env = env
         self._looked = _Looked((), ())
-        self._plain: tuple[tuple[int, int], PlainRanges] = (0, 0), PlainRanges()
+        # Of what the log had when it was opened; what is appended since has its entries, so that they stay right.
+        self._walked = WalkedRanges()
 
-    def search(self, segments: tuple[LogSegment, ...], *, changes: tuple[int, int]) -> AbortedSearch:
+    def search(self, segments: tuple[LogSegment, ...]) -> AbortedSearch:
         """Return a search in the log as it is now.
 
-        Args: segments: of the log, sealed ones and the active one; changes: another value after a truncation, and
-            after segments were replaced.
+        Args: segments: of the log, sealed ones and the active one.
         Cost: the first time, and after segments were replaced, a listing and a read of each new index.
         """
-        known, plain = self._plain
-        if known != changes:
-            plain = PlainRanges()
-            self._plain = changes, plain
-        return AbortedSearch(segments, (*self._relevant(segments[:-1]), segments[-1]), plain, self._context.config)
+        relevant = (*self._relevant(segments[:-1]), segments[-1])
+        return AbortedSearch(segments, relevant, self._walked, self._context.config)
 
     def _relevant(self, sealed: tuple[LogSegment, ...]) -> tuple[LogSegment, ...]:
         looked = self._looked
@@ -90,13 +87,13 @@ class AbortedIndex:
 class AbortedSearch(NamedTuple):
     """Finds the aborted transactions that overlap a range of offsets.
 
-    segments: of the log; relevant: those that have entries, or whose index is not complete, and the active one; plain:
-    ranges without transactions.
+    segments: of the log; relevant: those that have entries, or whose index is not complete, and the active one; walked:
+    ranges without aborted transactions.
     """
 
     segments: tuple[LogSegment, ...]
     relevant: tuple[LogSegment, ...]
-    plain: PlainRanges
+    walked: WalkedRanges
     config: LogConfig
 
     def may_find(self, start_offset: int, *, end_offset: int) -> bool:
@@ -117,14 +114,14 @@ class AbortedSearch(NamedTuple):
         """
         found, is_complete = self._stated(start_offset, end_offset=end_offset)
         stated = [AbortedTransaction(*one[:3]) for one in found]
-        if is_complete or self.plain.hold(start_offset, end_offset=end_offset):
+        if is_complete or self.walked.hold(start_offset, end_offset=end_offset):
             return tuple(stated)
         first = max((n for n, segment in enumerate(self.segments) if segment.base_offset <= start_offset), default=0)
-        walked = find_aborted(self.segments[first:], start_offset, end_offset=end_offset, config=self.config)
-        if not walked.has_transactions:
-            self.plain.add(start_offset, end_offset=end_offset)
+        found_by_walk = find_aborted(self.segments[first:], start_offset, end_offset=end_offset, config=self.config)
+        if not found_by_walk:
+            self.walked.add(start_offset, end_offset=end_offset)
         known = {(one.producer_id, one.last_offset) for one in stated}
-        unstated = [one for one in walked.aborted if (one.producer_id, one.last_offset) not in known]
+        unstated = [one for one in found_by_walk if (one.producer_id, one.last_offset) not in known]
         return tuple(sorted([*stated, *unstated], key=lambda one: one.last_offset))
 
     def _stated(self, start_offset: int, *, end_offset: int, most: int = MAX_OFFSET) -> tuple[list[AbortedTxn], bool]:
@@ -146,8 +143,8 @@ class AbortedSearch(NamedTuple):
         return found, is_complete
 
 
-class PlainRanges:
-    """Disjoint ranges of offsets that were walked and have no data of transactions; the latest ones are kept.
+class WalkedRanges:
+    """Disjoint ranges of offsets that were walked and have no data of aborted transactions; the latest ones are kept.
 
     Threads: thread-safe: the list is replaced, not changed.
     """
@@ -164,7 +161,7 @@ class PlainRanges:
         touched = [one for one in self._ranges if one[0] <= end_offset and start_offset <= one[1]]
         others = [one for one in self._ranges if one not in touched]
         joined = min([start_offset, *(start for start, _ in touched)]), max([end_offset, *(end for _, end in touched)])
-        self._ranges = (*others[-MOST_PLAIN_RANGES + 1 :], joined)
+        self._ranges = (*others[-MOST_WALKED_RANGES + 1 :], joined)
 
 
 def _is(one: LogSegment, other: LogSegment) -> bool:

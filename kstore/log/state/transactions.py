@@ -213,27 +213,18 @@ def transactions_ending_from(
                 yield EndedTransaction(header.producer_id, first_offset, header.last_offset)
 
 
-class AbortedInRange(NamedTuple):
-    """The aborted transactions with data in a range of offsets, in the order of their markers.
-
-    first_offset is that of the data in the range. has_transactions: whether there is data of any transaction.
-    """
-
-    aborted: tuple[AbortedTransaction, ...]
-    has_transactions: bool
-
-
 def find_aborted(
     segments: Iterable[LogSegment], start_offset: int, *, end_offset: int, config: LogConfig
-) -> AbortedInRange:
-    """Find the aborted transactions with data in [start_offset, end_offset).
+) -> tuple[AbortedTransaction, ...]:
+    """Find the aborted transactions with data in [start_offset, end_offset), in the order of their markers.
+
+    first_offset of each is that of its data in the range.
 
     Args: start_offset: of a batch; segments: from the one that holds it on.
     Raises: CorruptRecordError and other errors for damage in the walked range; LogReplacedError.
     Cost: a header walk over the range, and on until each of its transactions is ended.
     """
     walk = _Walk(NOTHING_SETTLED, config)
-    has_transactions = False
     for segment in segments:
         reached, end_position = _start_in(segment, start_offset), segment.scan_end_position
         while reached[0] < end_position:
@@ -243,15 +234,11 @@ def find_aborted(
             if header is None:
                 break
             reached = header.position + header.size_in_bytes, header.last_offset
-            is_before = header.base_offset < end_offset
-            if header.is_control:
+            if header.is_control or (header.is_transactional and header.base_offset < end_offset):
                 walk.note(segment, header)
-            elif is_before and header.is_transactional:
-                walk.note(segment, header)
-                has_transactions |= bool(walk.started)
             if reached[1] >= end_offset - 1 and not walk.started:
-                return AbortedInRange(tuple(walk.aborted), has_transactions)
-    return AbortedInRange(tuple(walk.aborted), has_transactions)
+                return tuple(walk.aborted)
+    return tuple(walk.aborted)
 
 
 class OpenTransactions(NamedTuple):

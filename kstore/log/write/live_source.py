@@ -185,7 +185,7 @@ class LiveSource:
         return CommittedLog(_LiveCommitted(self.last_stable_offset, self._search_aborted))
 
     def _search_aborted(self) -> AbortedSearch:
-        return self._aborted_index.search(self.segments, changes=(self.truncations.count, self.replaced_count))
+        return self._aborted_index.search(self.segments)
 
     def last_batch(self) -> None:
         """None: watch() and answer() detect truncations."""

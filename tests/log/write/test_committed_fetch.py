@@ -215,7 +215,7 @@ def test_log_that_this_process_wrote_is_not_walked(tmp_path: Path, monkeypatch: 
     assert any(found)
 
 
-def test_range_without_transactions_is_walked_once_where_no_index_is(
+def test_range_without_aborted_transactions_is_walked_once_where_no_index_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with opened(tmp_path / "t-0") as log:
@@ -247,7 +247,7 @@ def test_range_without_transactions_is_walked_once_where_no_index_is(
         assert len(walked) == count
 
 
-def test_ranges_without_transactions_are_forgotten_with_a_truncation(tmp_path: Path) -> None:
+def test_what_is_appended_where_ranges_were_walked_has_its_entries(tmp_path: Path) -> None:
     with opened(tmp_path / "t-0") as log:
         for _ in range(30):
             log.append(with_records(records(3)))
@@ -261,6 +261,36 @@ def test_ranges_without_transactions_are_forgotten_with_a_truncation(tmp_path: P
         log.append(with_records(records(3)))
         assert pairs(log.fetch(6, 300, isolation="read_committed").aborted) == [(1, 6)]
         assert pairs(log.fetch(3, 900, isolation="read_committed").aborted) == [(1, 6)]
+
+
+def test_index_with_a_marker_beyond_its_segment_hides_no_later_records(tmp_path: Path) -> None:
+    with opened(tmp_path / "t-0") as log:
+        producers = Producers(log)
+        producers.write(1)
+        producers.end(1, aborts=True)
+        log.roll()
+        producers.write(1)
+        producers.end(1, aborts=False)
+    (path,) = index_files(tmp_path / "t-0")
+    content = bytearray(path.read_bytes())
+    content[18:26] = (2**40).to_bytes(8, "big")
+    path.write_bytes(content)
+    with opened(tmp_path / "t-0") as log:
+        assert log.fetch(2, 10**6, isolation="read_committed").aborted == ()
+        assert pairs(log.fetch(0, 1, isolation="read_committed").aborted) == [(1, 0)]
+
+
+def test_range_of_committed_transactions_is_walked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(tmp_path / "t-0") as log:
+        producers = Producers(log)
+        for _ in range(5):
+            producers.write(1)
+            producers.end(1, aborts=False)
+    with opened(tmp_path / "t-0") as log:
+        answer = log.fetch(0, 10**6, isolation="read_committed")
+        monkeypatch.setattr(aborted_module, "find_aborted", forbid)
+        assert log.fetch(0, 10**6, isolation="read_committed") == answer
+        assert log.fetch(4, 1, isolation="read_committed").aborted == ()
 
 
 def test_list_is_right_after_a_compaction(tmp_path: Path) -> None:
