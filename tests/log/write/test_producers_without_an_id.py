@@ -126,3 +126,21 @@ def test_follower_keeps_the_state_of_the_other_producers_of_one_append_only(tmp_
     with leader, kstore.open_log(tmp_path / "f-0", "a", config=REMEMBERS) as follower:
         follower.append_as_follower(MemoryRecords(b"".join(map(bytes, leader.batches()))))
     assert [entry.producer_id for entry in snapshots(tmp_path / "f-0")] == [9]
+
+
+def test_export_and_columns_have_the_fields_and_no_transaction(tmp_path: Path) -> None:
+    with kstore.open_store(tmp_path / "root", "a") as store:
+        store.create_topic("t")
+        for attributes in (0, TRANSACTIONAL):
+            store.log("t").append(MemoryRecords(sent(attributes=attributes)))
+    summary = kstore.export(tmp_path / "root", tmp_path / "copy", format="kstore")
+    assert summary.partitions[0].open_transactions == ()
+    kstore.restore(tmp_path / "copy", tmp_path / "restored")
+    for root in ("root", "restored"):
+        with kstore.open_log(tmp_path / root / "t-0") as log:
+            assert producer_fields(log) == [(-1, 0, 0)] * 2
+            assert log.open_transactions() == ()
+    columns = ["producerId", "producerEpoch", "sequence", "isTransactional"]
+    table = kstore.scan(tmp_path / "root", columns=columns, isolation="read_committed").to_table()
+    expected = [(-1, 0, sequence, is_transactional) for is_transactional in (False, True) for sequence in range(3)]
+    assert [tuple(row.values()) for row in table.to_pylist()] == expected
