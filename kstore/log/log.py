@@ -711,7 +711,7 @@ class FetchPart(NamedTuple):
         segment, first, size = self.found
         records = segment.records.read_bytes(size, position=first.position)
         self._check_anchor(segment)
-        return self.bounds._replace(records=records)
+        return FetchData(records, *self.bounds[1:])
 
     def lent(self) -> FetchRange:
         """Lend the file of the records."""
