@@ -125,15 +125,16 @@ def _schemas(table: str) -> dict[int, Schema]:
     return parse_schemas(table)
 
 
-def decode_group_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord:
+def decode_group_record(key: bytes | None, value: bytes | None, *, decode_members: bool = True) -> CoordinatorRecord:
     """Decode a record of `__consumer_offsets`: a committed offset, a group, a member.
 
-    Also decodes subscription and assignment of the members of a group of protocol type "consumer".
+    Args: decode_members: also decode subscription and assignment of the members of a group of protocol type "consumer";
+        else they stay the bytes that the clients sent.
     Raises: InvalidRecordError if the bytes do not match their type and version.
     """
     record = _coordinator_record(key, value, GROUP_KEYS, GROUP_VALUES)
     group = record.value
-    if isinstance(group, DecodedMessage) and group.type_id == _GROUP_METADATA:
+    if decode_members and isinstance(group, DecodedMessage) and group.type_id == _GROUP_METADATA:
         _decode_members(group.fields)
     return record
 

@@ -1,0 +1,323 @@
+"""GroupCoordinator: the groups of a server, found by their ids; it restores them and tells when the next is due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from heapq import heappop, heappush
+from typing import NamedTuple
+from uuid import uuid4
+
+from kstore.coordinator.group.classic import (
+    Answer,
+    ClassicGroup,
+    Client,
+    GroupSettings,
+    GroupState,
+    Outcome,
+    leave_answer,
+    leaving_members,
+    refused_join,
+)
+from kstore.coordinator.group.codes import GroupCode
+from kstore.coordinator.group.membership import Call, KeyValue, Membership, restored_membership
+from kstore.coordinator.group.offsets import MAX_METADATA_BYTES
+from kstore.coordinator.group.records import GroupRecord
+from kstore.record.schemas.topics import (
+    OFFSET_COMMIT_TYPES,
+    DecodedMessage,
+    decode_group_record,
+    encode_offset_commit,
+    is_of_type,
+    name_of_key,
+)
+from kstore.types import NO_PARTITION_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
+from kstore.wire.messages import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+    TxnOffsetCommitRequest,
+)
+
+_CLASSIC_KEY = 2
+# A value of version 1 has the time at which the offset expires; version 3 the leader epoch.
+_EXPIRING_COMMIT_VERSION = 1
+_COMMIT_VERSION = 3
+_NO_RETENTION_MS = -1
+# OffsetCommit says from this version on that a group does not exist.
+_GROUP_NOT_FOUND_VERSION = 9
+_NO_OFFSET = -1
+
+
+class Commit(NamedTuple):
+    """The records of a commit, and the answer that is true once they are appended; it may refuse some, or all."""
+
+    records: tuple[KeyValue, ...]
+    response: OffsetCommitResponse
+
+
+class FetchedOffset(NamedTuple):
+    """What OffsetFetch says of a partition: offset -1 where there is none."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    code: GroupCode
+
+
+class GroupCoordinator:
+    """The classic groups of a server, as ClassicGroup has each; without threads, sockets or a clock.
+
+    The caller does what an Outcome says before the next call for that group; calls for other groups may come between.
+    It calls expire() at next_ms.
+    Args: new_id: makes the unique part of member ids.
+    Attributes: groups (by id; those of other types, of which only records are known, are in other_groups).
+    Threads: not safe.  Cost: one ClassicGroup per group; expire() looks at the groups that are due alone.
+    Source: Kafka GroupCoordinatorService, GroupMetadataManager, OffsetMetadataManager.
+    """
+
+    def __init__(self, settings: GroupSettings, *, new_id: Callable[[], str] = lambda: str(uuid4())) -> None:
+        self.groups: dict[str, ClassicGroup] = {}
+        self.other_groups: set[str] = set()
+        self._settings = settings
+        self._new_id = new_id
+        # When to look at each group: the first entry of a group is in _due_ms.
+        self._queue: list[tuple[int, str]] = []
+        self._due_ms: dict[str, int] = {}
+
+    @property
+    def next_ms(self) -> int | None:
+        """When expire() is to be called next, None for never; it may be in the past, and early."""
+        return self._queue[0][0] if self._queue else None
+
+    def load(self, records: Iterable[GroupRecord], now_ms: int) -> None:
+        """Take over the groups of a partition of `__consumer_offsets`, from GroupRecords.current().
+
+        Members have their assignments, and new sessions. A group that only commits offsets is an empty one.
+        Raises: InvalidRecordError for a record of a group that does not match its type and version.
+        """
+        simple: set[str] = set()
+        for record in records:
+            if is_of_type(record.key, OFFSET_COMMIT_TYPES):
+                simple.add(_group_of_commit(record.key))
+                continue
+            key, value = decode_group_record(record.key, record.value, decode_members=False)
+            if not isinstance(key, DecodedMessage):
+                continue
+            if key.type_id != _CLASSIC_KEY:
+                self.other_groups.add(key.fields["groupId"])
+            elif isinstance(value, DecodedMessage):
+                group_id = key.fields["group"]
+                self._store(restored_membership(group_id, value.fields), now_ms)
+        for group_id in simple - self.groups.keys() - self.other_groups:
+            self._store(Membership(group_id=group_id), now_ms)
+
+    def join(self, call: Call, request: JoinGroupRequest, client: Client, now_ms: int) -> Outcome:
+        """Let a client become a member; the group is created for a client without a member id."""
+        group_id = request.group_id
+        group = self.groups.get(group_id)
+        code = GroupCode.NONE
+        if not group_id:
+            code = GroupCode.INVALID_GROUP_ID
+        elif group_id in self.other_groups:
+            code = GroupCode.INCONSISTENT_GROUP_PROTOCOL
+        elif group is None and request.member_id:
+            code = GroupCode.UNKNOWN_MEMBER_ID
+        if code is not GroupCode.NONE:
+            return Outcome(group_id, answers=(refused_join(call, code, request.member_id),))
+        if group is None:
+            group = ClassicGroup(Membership(group_id=group_id), self._settings, now_ms, new_id=self._new_id)
+            self.groups[group_id] = group
+        return self._looked_after(group, group.join(call, request, client, now_ms))
+
+    def sync(self, call: Call, request: SyncGroupRequest, now_ms: int) -> Outcome:
+        group = self.groups.get(request.group_id)
+        if group is None:
+            response = SyncGroupResponse(error_code=_missing(request.group_id))
+            return Outcome(request.group_id, answers=(Answer(call.token, response),))
+        return self._looked_after(group, group.sync(call, request, now_ms))
+
+    def heartbeat(self, call: Call, request: HeartbeatRequest, now_ms: int) -> Outcome:
+        group = self.groups.get(request.group_id)
+        if group is None:
+            response = HeartbeatResponse(error_code=_missing(request.group_id))
+            return Outcome(request.group_id, answers=(Answer(call.token, response),))
+        # It only puts off what is due, so the queue stays as it is.
+        return group.heartbeat(call, request, now_ms)
+
+    def leave(self, call: Call, request: LeaveGroupRequest, now_ms: int) -> Outcome:
+        group = self.groups.get(request.group_id)
+        if group is None:
+            code = _missing(request.group_id)
+            left = [(member_id, instance_id, code) for member_id, instance_id in leaving_members(call, request)]
+            return Outcome(request.group_id, answers=(leave_answer(call, left),))
+        return self._looked_after(group, group.leave(call, request, now_ms))
+
+    def commit(self, request: OffsetCommitRequest, version: int, now_ms: int) -> Commit:
+        """Return the records and the answer of a commit; a client without a group creates one.
+
+        The partitions exist: the caller refuses the others. The group may have a record that waits.
+        """
+        code = self._commit_code(
+            request.group_id,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+            now_ms,
+        )
+        if code is GroupCode.GROUP_ID_NOT_FOUND and version < _GROUP_NOT_FOUND_VERSION:
+            code = GroupCode.ILLEGAL_GENERATION
+        retention_ms = request.retention_time_ms
+        expires_ms = None if retention_ms == _NO_RETENTION_MS else now_ms + retention_ms
+        records, topics = [], []
+        for topic in request.topics:
+            partitions = []
+            for one in topic.partitions:
+                metadata, of_one = one.committed_metadata or "", code
+                if of_one is GroupCode.NONE and len(metadata.encode("utf-8", "surrogateescape")) > MAX_METADATA_BYTES:
+                    of_one = GroupCode.OFFSET_METADATA_TOO_LARGE
+                if of_one is GroupCode.NONE:
+                    epoch = one.committed_leader_epoch
+                    committed = OffsetAndMetadata(
+                        one.committed_offset,
+                        metadata,
+                        leader_epoch=None if epoch == NO_PARTITION_LEADER_EPOCH else epoch,
+                        commit_timestamp_ms=now_ms,
+                        expire_timestamp_ms=expires_ms,
+                    )
+                    place = TopicPartition(topic.name, one.partition_index)
+                    written_as = _COMMIT_VERSION if expires_ms is None else _EXPIRING_COMMIT_VERSION
+                    records.append(encode_offset_commit(request.group_id, place, committed, version=written_as))
+                answer = OffsetCommitResponse.OffsetCommitResponsePartition(
+                    partition_index=one.partition_index, error_code=of_one
+                )
+                partitions.append(answer)
+            topics.append(OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, partitions=partitions))
+        if records:
+            self._created(request.group_id, now_ms).is_stored = True
+        return Commit(tuple(records), OffsetCommitResponse(topics=topics))
+
+    def transactional_commit_code(self, request: TxnOffsetCommitRequest, now_ms: int) -> GroupCode:
+        """Return whether the offsets of a transaction may be committed to the group."""
+        code = self._commit_code(
+            request.group_id,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id,
+            now_ms,
+            is_transactional=True,
+        )
+        return GroupCode.ILLEGAL_GENERATION if code is GroupCode.GROUP_ID_NOT_FOUND else code
+
+    def delete_code(self, group_id: str) -> GroupCode:
+        """Return whether a group may be deleted; the caller then appends its tombstones and calls forget()."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return GroupCode.NON_EMPTY_GROUP if group_id in self.other_groups else GroupCode.GROUP_ID_NOT_FOUND
+        return GroupCode.NONE if group.state is GroupState.EMPTY else GroupCode.NON_EMPTY_GROUP
+
+    def forget(self, group_id: str, now_ms: int) -> None:
+        """The group's records have tombstones: it does not exist any more."""
+        group = self.groups.pop(group_id, None)
+        if group is not None:
+            group.bury(now_ms)
+
+    def expire(self, now_ms: int) -> list[Outcome]:
+        """Do what is due in each group, and return what is to be done for each of them."""
+        outcomes = []
+        while self._queue and self._queue[0][0] <= now_ms:
+            due_ms, group_id = heappop(self._queue)
+            if self._due_ms.get(group_id) != due_ms:
+                continue
+            del self._due_ms[group_id]
+            group = self.groups.get(group_id)
+            if group is not None and not group.waits_for_write:
+                outcome = self._looked_after(group, group.expire(now_ms))
+                if outcome.records or outcome.answers:
+                    outcomes.append(outcome)
+        return outcomes
+
+    def written(self, group_id: str, now_ms: int) -> Outcome:
+        """The records of the group's last outcome were appended; what it returns may have others."""
+        group = self.groups[group_id]
+        return self._looked_after(group, group.written(now_ms))
+
+    def not_written(self, group_id: str, now_ms: int, code: GroupCode = GroupCode.COORDINATOR_NOT_AVAILABLE) -> Outcome:
+        """The records of the group's last outcome could not be appended."""
+        group = self.groups[group_id]
+        return self._looked_after(group, group.not_written(now_ms, code))
+
+    def _commit_code(
+        self,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        now_ms: int,
+        *,
+        is_transactional: bool = False,
+    ) -> GroupCode:
+        group = self.groups.get(group_id)
+        if group is not None:
+            return group.commit_code(member_id, instance_id, generation, now_ms, is_transactional=is_transactional)
+        if group_id in self.other_groups:
+            return GroupCode.UNKNOWN_MEMBER_ID
+        return GroupCode.NONE if generation < 0 else GroupCode.GROUP_ID_NOT_FOUND
+
+    def _created(self, group_id: str, now_ms: int) -> ClassicGroup:
+        if group_id not in self.groups:
+            self._store(Membership(group_id=group_id), now_ms)
+        return self.groups[group_id]
+
+    def _store(self, membership: Membership, now_ms: int) -> None:
+        """Keep a group of which there are records."""
+        group = ClassicGroup(membership, self._settings, now_ms, is_stored=True, new_id=self._new_id)
+        self.groups[membership.group_id] = group
+        self._look_after(group)
+
+    def _looked_after(self, group: ClassicGroup, outcome: Outcome) -> Outcome:
+        self._look_after(group)
+        return outcome
+
+    def _look_after(self, group: ClassicGroup) -> None:
+        """Queue the group for when something is due in it, or drop it if nothing would be lost."""
+        group_id, next_ms = group.membership.group_id, group.next_ms
+        if group.is_unused and not group.waits_for_write:
+            self.groups.pop(group_id, None)
+        elif next_ms is not None and next_ms < self._due_ms.get(group_id, next_ms + 1):
+            self._due_ms[group_id] = next_ms
+            heappush(self._queue, (next_ms, group_id))
+
+
+def fetched_offset(
+    partition: TopicPartition,
+    current: Mapping[TopicPartition, OffsetAndMetadata],
+    pending: Mapping[TopicPartition, OffsetAndMetadata],
+    *,
+    require_stable: bool,
+) -> FetchedOffset:
+    """Return what OffsetFetch says of a partition.
+
+    Args: current, pending: of the group, as CommittedOffsets has them; require_stable: an undecided transaction that
+        would commit the partition keeps its offset from being told.
+    """
+    committed = current.get(partition)
+    if require_stable and partition in pending:
+        return FetchedOffset(_NO_OFFSET, NO_PARTITION_LEADER_EPOCH, "", GroupCode.UNSTABLE_OFFSET_COMMIT)
+    if committed is None:
+        return FetchedOffset(_NO_OFFSET, NO_PARTITION_LEADER_EPOCH, "", GroupCode.NONE)
+    epoch = NO_PARTITION_LEADER_EPOCH if committed.leader_epoch is None else committed.leader_epoch
+    return FetchedOffset(committed.offset, epoch, committed.metadata, GroupCode.NONE)
+
+
+def _missing(group_id: str) -> GroupCode:
+    return GroupCode.UNKNOWN_MEMBER_ID if group_id else GroupCode.INVALID_GROUP_ID
+
+
+def _group_of_commit(key: bytes) -> str:
+    name = name_of_key(key)
+    return "" if name is None else name.decode("utf-8", "surrogateescape")
