@@ -233,9 +233,9 @@ class ClassicGroup:
         self,
         member_id: str,
         instance_id: str | None,
+        *,
         generation: int,
         now_ms: int,
-        *,
         is_transactional: bool = False,
     ) -> GroupCode:
         """Return whether a commit of offsets is taken; one that is renews the member's session."""
@@ -270,7 +270,7 @@ class ClassicGroup:
             due_ms = self.next_ms
             if due_ms is None or due_ms > now_ms:
                 break
-            self._expire_one(due_ms, now_ms)
+            self._expire_one(due_ms, now_ms=now_ms)
         return self._outcome()
 
     def written(self, now_ms: int) -> Outcome:
@@ -608,7 +608,7 @@ class ClassicGroup:
 
     # Time.
 
-    def _expire_one(self, due_ms: int, now_ms: int) -> None:
+    def _expire_one(self, due_ms: int, *, now_ms: int) -> None:
         """Do one thing that was due at due_ms."""
         if self._join_ends_ms == due_ms:
             self._end_join_wait(now_ms)

@@ -157,7 +157,7 @@ class GroupCoordinator:
             return Outcome(request.group_id, answers=(leave_answer(call, left),))
         return self._looked_after(group, group.leave(call, request, now_ms))
 
-    def commit(self, request: OffsetCommitRequest, version: int, now_ms: int) -> Commit:
+    def commit(self, request: OffsetCommitRequest, *, version: int, now_ms: int) -> Commit:
         """Return the records and the answer of a commit; a client without a group creates one.
 
         The partitions exist: the caller refuses the others. The group may have a record that waits.
@@ -166,8 +166,8 @@ class GroupCoordinator:
             request.group_id,
             request.member_id,
             request.group_instance_id,
-            request.generation_id_or_member_epoch,
-            now_ms,
+            generation=request.generation_id_or_member_epoch,
+            now_ms=now_ms,
         )
         if code is GroupCode.GROUP_ID_NOT_FOUND and version < _GROUP_NOT_FOUND_VERSION:
             code = GroupCode.ILLEGAL_GENERATION
@@ -207,8 +207,8 @@ class GroupCoordinator:
             request.group_id,
             request.member_id,
             request.group_instance_id,
-            request.generation_id,
-            now_ms,
+            generation=request.generation_id,
+            now_ms=now_ms,
             is_transactional=True,
         )
         return GroupCode.ILLEGAL_GENERATION if code is GroupCode.GROUP_ID_NOT_FOUND else code
@@ -256,14 +256,16 @@ class GroupCoordinator:
         group_id: str,
         member_id: str,
         instance_id: str | None,
+        *,
         generation: int,
         now_ms: int,
-        *,
         is_transactional: bool = False,
     ) -> GroupCode:
         group = self.groups.get(group_id)
         if group is not None:
-            return group.commit_code(member_id, instance_id, generation, now_ms, is_transactional=is_transactional)
+            return group.commit_code(
+                member_id, instance_id, generation=generation, now_ms=now_ms, is_transactional=is_transactional
+            )
         if group_id in self.other_groups:
             return GroupCode.UNKNOWN_MEMBER_ID
         return GroupCode.NONE if generation < 0 else GroupCode.GROUP_ID_NOT_FOUND

@@ -9,7 +9,7 @@ from kstore.coordinator.group.classic import Client
 from kstore.coordinator.group.codes import GroupCode
 from kstore.coordinator.group.membership import Call
 from kstore.record.schemas.topics import encode_group_record
-from kstore.wire.messages import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest
+from kstore.wire.messages import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from tests.making.group_calls import RANGE, REBALANCE_MS, SESSION_MS, STICKY, GroupServer
 
 
@@ -101,6 +101,13 @@ def test_protocol_with_most_votes_among_those_of_all_is_chosen(server):
     assert [server.answer(token).protocol_name for token in tokens] == ["range"] * 3
 
 
+def test_protocol_is_one_that_all_support():
+    server = GroupServer(initial_rebalance_delay_ms=3000)
+    tokens = [joined(server, protocols=protocols)[1] for protocols in ((STICKY, RANGE), (RANGE,))]
+    server.pass_time(6000)
+    assert [server.answer(token).protocol_name for token in tokens] == ["range"] * 2
+
+
 # The first rebalance of an empty group.
 
 
@@ -189,25 +196,23 @@ def test_generation_whose_record_can_not_be_appended_is_joined_again(server):
 
 
 def test_calls_are_kept_back_while_a_record_waits(server):
-    a, _ = server.stable(2)
-    group = server.group()
-    token = Call("t", 9)
-    server.fails = True
-    outcome = server.coordinator.leave(
-        token,
-        LeaveGroupRequest(group_id="g", members=[LeaveGroupRequest.MemberIdentity(member_id=one) for one in (a, _)]),
-        server.now_ms,
-    )
+    a, b = server.stable(2)
+    server.join(a)
+    server.join(b)
+    coordinator, call = server.coordinator, Call("t", 9)
+    outcome = coordinator.sync(call, SyncGroupRequest(group_id="g", member_id=a, generation_id=3), server.now_ms)
     assert outcome.records
     assert not outcome.answers
-    assert group.next_ms is None
+    assert server.group().next_ms is None
     with pytest.raises(RuntimeError, match="waits for written"):
-        group.heartbeat(token, HeartbeatRequest(group_id="g", member_id=a), server.now_ms)
-    assert server.coordinator.expire(server.now_ms + 10**9) == []
-    [answer] = server.coordinator.written("g", server.now_ms).answers
+        coordinator.heartbeat(call, HeartbeatRequest(group_id="g", member_id=a), server.now_ms)
+    assert coordinator.expire(server.now_ms + SESSION_MS) == []
+    [answer] = coordinator.written("g", server.now_ms).answers
     assert answer.token == "t"
     with pytest.raises(RuntimeError, match="no record waits"):
-        server.coordinator.written("g", server.now_ms)
+        coordinator.written("g", server.now_ms)
+    server.pass_time(SESSION_MS)
+    assert server.state() == "Empty"
 
 
 def test_newcomer_makes_the_others_join_again(server):
@@ -440,13 +445,13 @@ def test_leave_during_the_initial_delay_waits_for_its_end():
 # Static members (KIP-345).
 
 
-def static_pair(server):
+def static_pair(server, **options):
     """A stable group of two static members, x and y; x leads."""
-    server.join(instance="x")
-    server.join(instance="y")
+    server.join(instance="x", **options)
+    server.join(instance="y", **options)
     ids = server.group().membership
     x, y = ids.member_of("x"), ids.member_of("y")
-    server.join(x, instance="x")
+    server.join(x, instance="x", **options)
     server.sync(y, 2, group_instance_id="y")
     server.sync(x, 2, {x: b"of x", y: b"of y"}, group_instance_id="x")
     assert server.state() == "Stable"
@@ -530,15 +535,33 @@ def test_static_member_that_comes_back_while_members_join_fences_the_join_that_w
     assert server.code(server.join(y, instance="y")) == GroupCode.FENCED_INSTANCE_ID
 
 
-def test_static_member_keeps_its_place_in_a_rebalance_until_its_session_ends(server):
-    x, y = static_pair(server)
+def test_static_member_keeps_its_place_in_a_rebalance_that_it_does_not_join(server):
+    x, y = static_pair(server, rebalance_timeout_ms=8000)
     waiting = server.join(x, instance="x", rebalance_timeout_ms=8000)
-    server.group().membership.members[y].rebalance_timeout_ms = 8000
     server.pass_time(6000)
     assert server.heartbeat(y, 2, instance="y") == GroupCode.REBALANCE_IN_PROGRESS
-    server.pass_time(REBALANCE_MS)
-    assert {one.group_instance_id for one in server.answer(waiting).members} <= {"x", "y"}
-    assert server.heartbeat(y, 2, instance="y") == GroupCode.UNKNOWN_MEMBER_ID
+    server.pass_time(2000)
+    assert [one.group_instance_id for one in server.answer(waiting).members] == ["x", "y"]
+    assert server.answer(waiting).generation_id == 3
+
+
+def test_static_leader_that_does_not_join_in_time_is_replaced(server):
+    x, y = static_pair(server, rebalance_timeout_ms=8000)
+    waiting = server.join(y, instance="y", protocols=(("range", b"others"),), rebalance_timeout_ms=8000)
+    server.pass_time(8000)
+    assert server.answer(waiting).leader == y
+    assert [one.member_id for one in server.answer(waiting).members] == [x, y]
+
+
+def test_rebalance_that_only_silent_static_members_are_left_of_ends_with_their_sessions(server):
+    x, y = static_pair(server, rebalance_timeout_ms=8000)
+    server.join(x, instance="x", rebalance_timeout_ms=8000)
+    server.leave(("", "x"))
+    server.pass_time(8000)
+    assert server.state() == "PreparingRebalance"
+    assert server.heartbeat(y, 2, instance="y") == GroupCode.REBALANCE_IN_PROGRESS
+    server.pass_time(SESSION_MS)
+    assert server.state() == "Empty"
 
 
 def test_static_member_leaves_by_its_instance_id(server):

@@ -35,7 +35,7 @@ def commit(server, member_id="", generation=-1, *, version=9, metadata="", insta
         topics=[OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=partitions)],
         **fields,
     )
-    records, response = server.coordinator.commit(request, version, server.now_ms)
+    records, response = server.coordinator.commit(request, version=version, now_ms=server.now_ms)
     server.append(records)
     [topic] = response.topics
     assert topic.name == "t"
