@@ -586,6 +586,16 @@ def test_restarted_coordinator_goes_on_with_the_generation(server):
     assert server.answer(server.join(a)).generation_id == 3
 
 
+def test_bytes_that_follow_the_consumer_protocol_are_restored_as_they_were(server):
+    subscription = bytes.fromhex("0000 00000001 0001 74 ffffffff")
+    assignment = bytes.fromhex("0000 00000001 0001 74 00000001 00000000 ffffffff")
+    member_id, _ = joined(server, protocols=(("range", subscription),))
+    server.sync(member_id, 1, {member_id: assignment})
+    server.start()
+    [member] = server.group().described().members
+    assert (member.member_metadata, member.member_assignment) == (subscription, assignment)
+
+
 def test_restarted_coordinator_knows_static_members_and_empty_groups(server):
     x, _ = static_pair(server)
     server.start()
