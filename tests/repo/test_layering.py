@@ -48,6 +48,7 @@ LAYERS = {
     "aio": 9,
     "arrow": 9,
     "reporting": 9,
+    "serve": 9,
     "archive": 10,
     "spark": 11,
     "cli": 11,
@@ -83,6 +84,7 @@ WINGS = {
     "consumer": "config < consumer, groups",
     "aio": "futures < producer, consumer",
     "reporting": "statistics, units < walk < collecting < charts < sections < page < report",
+    "serve": ("calls, codes, config, news < broker, connection < metadata, reading, topics, writing < apis < server"),
     "staging": "area < sink, committed < commit",
     "archive": (
         "manifest, restoring < options < parts, files, typed < target < objects, columns, plan < batches, segments"

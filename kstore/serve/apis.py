@@ -1,0 +1,72 @@
+"""Which requests are answered, and by which functions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kstore.errors import UnsupportedVersionError
+from kstore.serve.broker import Broker
+from kstore.serve.calls import Call, Peer
+from kstore.serve.metadata import api_versions, metadata, unknown_api_versions
+from kstore.serve.reading import fetch, list_offsets
+from kstore.serve.topics import create_topics
+from kstore.serve.writing import init_producer_id, produce
+from kstore.wire.frames import decode_request, encode_response
+
+if TYPE_CHECKING:
+    from kstore.serve.connection import Answer
+    from kstore.wire.classes import Message
+
+    Handler = Callable[[Broker, Call[Any]], Message | Awaitable[Message | None] | None]
+
+_API_VERSIONS = 18
+
+
+def _in_thread(work: Callable[[Broker, Call[Any]], Message]) -> Handler:
+    """Return a function that works in a thread, as it may wait for the disk."""
+    return lambda broker, call: asyncio.to_thread(work, broker, call)
+
+
+HANDLERS: dict[int, Handler] = {
+    0: produce,
+    1: fetch,
+    2: _in_thread(list_offsets),
+    3: metadata,
+    _API_VERSIONS: lambda _, call: api_versions(HANDLERS, call),
+    19: _in_thread(create_topics),
+    22: init_producer_id,
+}
+
+
+def respond(broker: Broker, frame: bytearray, peer: Peer) -> Answer | Awaitable[Answer]:
+    """Return the answer to the request in a frame, None if it has none.
+
+    Raises: UnsupportedVersionError, InvalidRequestError for what a broker does not answer.
+    """
+    try:
+        request = decode_request(frame)
+        handler = HANDLERS.get(request.api_key)
+        if handler is None:
+            raise UnsupportedVersionError(
+                f"api {request.api_key} is not served",
+                api_key=request.api_key,
+                version=request.version,
+                correlation_id=request.correlation_id,
+            )
+    except UnsupportedVersionError as error:
+        if error.api_key != _API_VERSIONS:
+            raise
+        return encode_response(unknown_api_versions(), version=0, correlation_id=error.correlation_id)
+    body = handler(broker, Call(request.body, request.version, peer))
+    encode = partial(encode_response, version=request.version, correlation_id=request.correlation_id)
+    if body is None:
+        return None
+    return _later(body, encode) if isinstance(body, Awaitable) else encode(body)
+
+
+async def _later(body: Awaitable[Message | None], encode: Callable[[Message], Answer]) -> Answer:
+    answer = await body
+    return None if answer is None else encode(answer)

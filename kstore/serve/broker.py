@@ -1,0 +1,78 @@
+"""Broker: what the answers to all requests depend on: a store, its cluster, and where clients reach it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TypeAlias
+from uuid import UUID
+
+from kstore.errors import UnknownTopicOrPartitionError
+from kstore.log.log import Log
+from kstore.serve.config import ServerConfig
+from kstore.serve.news import News
+from kstore.store.store import Store, WritableStore
+from kstore.types import ZERO_UUID, TopicPartition
+
+ServedStore: TypeAlias = Store | WritableStore
+_DEFAULT_NODE_ID = 1
+
+
+class Broker:
+    """The one node of a cluster, which leads all partitions of a store.
+
+    Attributes: store, config, news, node_id, cluster_id; writer: the store if it is open for writing, else None;
+        may_change_topics: not in a root of a KRaft cluster, where a broker would not know them and set them aside.
+    Threads: the loop's, and threads that work for it.
+    """
+
+    def __init__(self, store: ServedStore, config: ServerConfig, news: News) -> None:
+        self.store = store
+        self.news = news
+        self.config = config
+        self.writer = store if isinstance(store, WritableStore) else None
+        properties = store.meta_properties
+        node_id = None if properties is None else properties.node_id
+        self.node_id = _DEFAULT_NODE_ID if node_id is None else node_id
+        self.cluster_id = None if properties is None else properties.cluster_id
+        self.may_change_topics = self.writer is not None and not store.cluster_facts().partition_counts
+        self._ids: dict[str, UUID] = {}
+        self._names: dict[UUID, str] = {}
+
+    def topics(self) -> dict[str, list[int]]:
+        """Return the numbers of the partitions of each topic."""
+        numbers: dict[str, list[int]] = defaultdict(list)
+        for topic, number in self.store.partitions:
+            numbers[topic].append(number)
+        return dict(numbers)
+
+    def topic_id(self, topic: str) -> UUID:
+        """Return the id of a topic, that of zeros if it has none."""
+        known = self._ids.get(topic)
+        if known is None:
+            known = self.store.topic_id(topic) or ZERO_UUID
+            self._ids[topic] = known
+            if known != ZERO_UUID:
+                self._names[known] = topic
+        return known
+
+    def topic_named(self, topic_id: UUID) -> str | None:
+        """Return the topic that has an id."""
+        name = self._names.get(topic_id)
+        if name is None and topic_id != ZERO_UUID:
+            for topic in self.store.topics:
+                self.topic_id(topic)
+            name = self._names.get(topic_id)
+        return name
+
+    def log(self, topic: str, partition: int) -> Log:
+        """Return the log of a partition.  Raises: UnknownTopicOrPartitionError; the errors of open_log."""
+        if (topic, partition) not in self.store:
+            name = TopicPartition(topic, partition)
+            raise UnknownTopicOrPartitionError(f"{self.store.root} has no partition {name}")
+        return self.store.log(topic, partition)
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        """Return the epoch of a partition's leader: that of its log, 0 before the first record."""
+        if self.writer is None:
+            return 0
+        return max(self.writer.log(topic, partition).leader_epochs.latest_epoch, 0)

@@ -1,0 +1,26 @@
+"""Call: one request to a broker, as the function that answers it gets it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+from kstore.wire.classes import Message
+
+Body = TypeVar("Body", bound=Message)
+
+
+class Peer(NamedTuple):
+    """A host and a port: where a client is told to connect."""
+
+    host: str
+    port: int
+
+
+@dataclass(slots=True)
+class Call(Generic[Body]):
+    """The body of a request, its version, and where the client is to connect."""
+
+    body: Body
+    version: int
+    peer: Peer

@@ -1,0 +1,192 @@
+"""Fetch and ListOffsets: records and offsets that clients read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterator
+
+from kstore.errors import KStoreError
+from kstore.log.log import FetchIsolation, Log
+from kstore.log.source import FetchData
+from kstore.serve.broker import Broker
+from kstore.serve.calls import Call
+from kstore.serve.codes import FENCED_LEADER_EPOCH, OFFSET_OUT_OF_RANGE, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID, code_of
+from kstore.types import EARLIEST, LATEST
+from kstore.wire.messages import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
+
+_READ_COMMITTED = 1
+# From this version on topics are named by their ids.
+_FETCH_BY_ID = 13
+_OFFSETS_WITH_EPOCHS = 4
+
+
+class Fetch:
+    """One fetch: what there is for it, as often as it is asked for."""
+
+    def __init__(self, broker: Broker, call: Call[FetchRequest]) -> None:
+        self._broker = broker
+        self._request = request = call.body
+        self._is_by_id = call.version >= _FETCH_BY_ID
+        is_committed = request.isolation_level == _READ_COMMITTED
+        self._isolation: FetchIsolation = "read_committed" if is_committed else "high_watermark"
+
+    def logs(self) -> Iterator[tuple[str, Log]]:
+        """Yield the directory and the log of each partition that is there."""
+        for topic in self._request.topics:
+            name = self._name_of(topic)
+            for partition in topic.partitions:
+                directory = None if name is None else self._broker.store.incarnation(name, partition.partition)
+                if name is not None and directory is not None:
+                    yield directory.path, self._broker.log(name, partition.partition)
+
+    def look_again(self) -> None:
+        """See what another process has appended, in a store that is only read."""
+        if self._broker.writer is None:
+            for _, log in self.logs():
+                log.refresh()
+
+    def _name_of(self, topic: FetchRequest.FetchTopic) -> str | None:
+        return self._broker.topic_named(topic.topic_id) if self._is_by_id else topic.topic
+
+    def answer(self) -> tuple[FetchResponse, bool]:
+        """Return what there is now, and whether that is all that the request waits for: enough bytes, or an error."""
+        left = min(self._request.max_bytes, self._broker.config.most_fetch_bytes)
+        size, has_error = 0, False
+        responses = []
+        for topic in self._request.topics:
+            name = self._name_of(topic)
+            partitions = []
+            for asked in topic.partitions:
+                found = self._partition(name, asked, most_bytes=min(asked.partition_max_bytes, left), is_first=not size)
+                read = 0 if found.records is None else len(found.records)
+                size, left = size + read, max(left - read, 0)
+                has_error |= found.error_code != 0
+                partitions.append(found)
+            responses.append(
+                FetchResponse.FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions)
+            )
+        is_enough = size >= self._request.min_bytes or has_error or not responses
+        return FetchResponse(responses=responses), is_enough
+
+    def _partition(
+        self, name: str | None, asked: FetchRequest.FetchPartition, *, most_bytes: int, is_first: bool
+    ) -> FetchResponse.PartitionData:
+        number = asked.partition
+        if name is None:
+            return _failed(number, code=UNKNOWN_TOPIC_ID)
+        try:
+            log = self._broker.log(name, number)
+            refused = self._checked_epochs(name, asked)
+            if refused is not None:
+                return refused
+            found = log.fetch(asked.fetch_offset, most_bytes, min_one_batch=is_first, isolation=self._isolation)
+        except KStoreError as error:
+            return _failed(number, code=code_of(error))
+        return _data(number, found)
+
+    def _checked_epochs(self, name: str, asked: FetchRequest.FetchPartition) -> FetchResponse.PartitionData | None:
+        """Return the answer to a client whose epoch is not the leader's, or whose records are not those of the log."""
+        number, writer = asked.partition, self._broker.writer
+        if asked.current_leader_epoch >= 0:
+            epoch = self._broker.leader_epoch(name, number)
+            if asked.current_leader_epoch != epoch:
+                return _failed(
+                    number, code=FENCED_LEADER_EPOCH if asked.current_leader_epoch < epoch else UNKNOWN_LEADER_EPOCH
+                )
+        if asked.last_fetched_epoch < 0 or writer is None:
+            return None
+        log = writer.log(name, number)
+        end = log.leader_epochs.end_offset_for(asked.last_fetched_epoch, log_end_offset=log.log_end_offset)
+        if end.epoch < 0:
+            return _failed(number, code=OFFSET_OUT_OF_RANGE)
+        if end.epoch == asked.last_fetched_epoch and asked.fetch_offset <= end.end_offset:
+            return None
+        bounds = (log.high_watermark, log.log_start_offset, log.log_end_offset, None, log.last_stable_offset)
+        answer = _data(number, FetchData(b"", *bounds))
+        answer.diverging_epoch = FetchResponse.EpochEndOffset(epoch=end.epoch, end_offset=end.end_offset)
+        return answer
+
+
+def _failed(number: int, *, code: int) -> FetchResponse.PartitionData:
+    return FetchResponse.PartitionData(
+        partition_index=number, error_code=code, high_watermark=-1, log_start_offset=-1, records=b""
+    )
+
+
+def _data(number: int, found: FetchData) -> FetchResponse.PartitionData:
+    watermark = found.log_end_offset if found.high_watermark is None else found.high_watermark
+    stable = watermark if found.last_stable_offset is None else found.last_stable_offset
+    aborted = [
+        FetchResponse.AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
+        for one in found.aborted
+    ]
+    return FetchResponse.PartitionData(
+        partition_index=number,
+        high_watermark=watermark,
+        last_stable_offset=stable,
+        log_start_offset=found.log_start_offset,
+        aborted_transactions=aborted,
+        records=found.records,
+    )
+
+
+def fetch(broker: Broker, call: Call[FetchRequest]) -> FetchResponse | Awaitable[FetchResponse]:
+    """Return the records of a fetch, after a wait for up to max_wait_ms until there are min_bytes of them."""
+    asked = Fetch(broker, call)
+    answer, is_enough = asked.answer()
+    return answer if is_enough or call.body.max_wait_ms <= 0 else _waited(broker, asked, call.body.max_wait_ms / 1000)
+
+
+async def _waited(broker: Broker, asked: Fetch, most_seconds: float) -> FetchResponse:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + most_seconds
+    while True:
+        with broker.news.waiter(asked.logs()) as waiter:
+            asked.look_again()
+            answer, is_enough = asked.answer()
+            left = deadline - loop.time()
+            if is_enough or left <= 0:
+                return answer
+            await asyncio.wait((waiter,), timeout=left)
+
+
+def list_offsets(broker: Broker, call: Call[ListOffsetsRequest]) -> ListOffsetsResponse:
+    """Return the offsets for times and for Kafka's special timestamps."""
+    request, says_epoch = call.body, call.version >= _OFFSETS_WITH_EPOCHS
+    is_committed = request.isolation_level == _READ_COMMITTED
+    topics = [
+        ListOffsetsResponse.ListOffsetsTopicResponse(
+            name=topic.name,
+            partitions=[
+                _offset(broker, topic.name, asked, is_committed=is_committed, says_epoch=says_epoch)
+                for asked in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return ListOffsetsResponse(topics=topics)
+
+
+def _offset(
+    broker: Broker, topic: str, asked: ListOffsetsRequest.ListOffsetsPartition, *, is_committed: bool, says_epoch: bool
+) -> ListOffsetsResponse.ListOffsetsPartitionResponse:
+    timestamp, offset = -1, -1
+    try:
+        log = broker.log(topic, asked.partition_index)
+        if asked.timestamp == LATEST:
+            stable = log.last_stable_offset if is_committed else log.high_watermark
+            offset = log.log_end_offset if stable is None else stable
+        elif asked.timestamp == EARLIEST:
+            offset = log.log_start_offset
+        else:
+            found = log.offset_for_timestamp(asked.timestamp)
+            if found is not None:
+                timestamp, offset = found.timestamp_ms, found.offset
+        epoch = broker.leader_epoch(topic, asked.partition_index) if says_epoch and offset >= 0 else -1
+    except KStoreError as error:
+        return ListOffsetsResponse.ListOffsetsPartitionResponse(
+            partition_index=asked.partition_index, error_code=code_of(error), timestamp=-1, offset=-1, leader_epoch=-1
+        )
+    return ListOffsetsResponse.ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index, timestamp=timestamp, offset=offset, leader_epoch=epoch
+    )
