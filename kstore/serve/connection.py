@@ -75,7 +75,8 @@ class Connection(asyncio.BufferedProtocol):
         UnsupportedVersionError and InvalidRequestError for what a broker does not answer: the connection is closed.
         received: into which all connections of a loop receive, as each takes what it got before another is called.
         most_request_bytes: of a frame (Kafka: socket.request.max.bytes).
-    A frame takes no more memory than was received of it. While a request is answered nothing more is read.
+    A frame takes no more memory than was received of it. While a request is answered, one more is read: so the end of a
+    client is noticed that waits for an answer.
     Threads: the loop's.
     """
 
@@ -210,10 +211,10 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(part[start : start + _MOST_WRITE_BYTES])
 
     def read_or_wait(self) -> None:
-        """Read on, unless a request is answered or the server holds too much."""
+        """Read on, unless a request waits for its turn or the server holds too much."""
         if self._transport is None or self._transport.is_closing():
             return
-        is_reading = self._answering is None and self._budget.lets_read(self)
+        is_reading = not self._frames and self._budget.lets_read(self)
         if is_reading != self._is_reading:
             self._is_reading = is_reading
             (self._transport.resume_reading if is_reading else self._transport.pause_reading)()
