@@ -7,6 +7,7 @@ import json
 import re
 
 from kstore import OffsetAndMetadata, TopicPartition, read_groups
+from kstore.coordinator.group.membership import restored_membership
 from kstore.record.schemas.topics import coordinator_partition, decode_group_record, encode_offset_commit
 from tests.golden.manifests import manifest
 from tests.golden.places import place_of
@@ -108,3 +109,23 @@ def test_a_commit_is_written_as_the_broker_wrote_it(partition):
         assert written == (record.key, record.value), place_of(partition, record.offset)
         count += 1
     assert count > 3
+
+
+@over("set_name", MAIN_SETS)
+def test_a_group_is_restored_and_written_as_the_broker_wrote_it(set_name):
+    sizes = []
+    for partition in (one for one in PARTITIONS if one.set_name == set_name):
+        for record in manifest(partition).records():
+            if record.control_type is not None:
+                continue
+            key, value = decode_group_record(record.key, record.value, decode_members=False)
+            if key.type_id != 2 or value is None or value.version != 3:
+                continue
+            fields = value.fields
+            assignments = {member["memberId"]: member["assignment"] for member in fields["members"]}
+            restored = restored_membership(key.fields["group"], fields)
+            written = restored.to_record(fields["currentStateTimestamp"], assignments)
+            assert written == (record.key, record.value), place_of(partition, record.offset)
+            sizes.append(len(assignments))
+    # The broker of 1.1.1 wrote an earlier version.
+    assert set(sizes) == (set() if set_name == "main-1.1.1" else {0, 1})

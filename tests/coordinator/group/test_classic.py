@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import pytest
 
+from kstore import OffsetAndMetadata, TopicPartition, open_store, read_groups
 from kstore.coordinator.group.classic import Client
 from kstore.coordinator.group.codes import GroupCode
 from kstore.coordinator.group.membership import Call
-from kstore.record.schemas.topics import encode_group_record
+from kstore.coordinator.group.records import GroupRecords
+from kstore.record import AppendOrigin, MemoryRecordsBuilder
+from kstore.record.schemas.topics import encode_group_record, encode_offset_commit
 from kstore.wire.messages import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from tests.making.group_calls import RANGE, REBALANCE_MS, SESSION_MS, STICKY, GroupServer
 
@@ -605,6 +608,32 @@ def test_restarted_coordinator_knows_static_members_and_empty_groups(server):
     server.start()
     assert server.state() == "Empty"
     assert server.generation == 3
+
+
+def test_groups_are_restored_from_a_log(tmp_path, server):
+    a, b = server.stable(2)
+    with open_store(tmp_path / "root", "a") as store:
+        store.create_topic("__consumer_offsets", 1)
+        log = store.log("__consumer_offsets", 0)
+        builder = MemoryRecordsBuilder()
+        for key, value in server.log.items():
+            builder.append(timestamp_ms=0, key=key, value=value)
+        committed = encode_offset_commit("simple", TopicPartition("t", 0), OffsetAndMetadata(3))
+        builder.append(timestamp_ms=0, key=committed[0], value=committed[1])
+        log.append(builder.build(), origin=AppendOrigin.COORDINATOR)
+        records = GroupRecords()
+        records.update(log)
+    server.log.clear()
+    server.start()
+    server.coordinator.load(records.current(), server.now_ms)
+    assert {name: group.state.value for name, group in server.coordinator.groups.items()} == {
+        "g": "Stable",
+        "simple": "Empty",
+    }
+    assert server.heartbeat(a, 2) == server.heartbeat(b, 2) == 0
+    [group, _] = read_groups(tmp_path / "root")
+    assert (group.state, group.leader, group.protocol, group.epoch) == ("Stable", a, "range", 2)
+    assert [one.member_id for one in group.members] == [a, b]
 
 
 def test_rebalance_that_was_going_on_is_joined_again_after_a_restart(server):
