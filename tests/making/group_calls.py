@@ -18,14 +18,15 @@ RANGE, STICKY = ("range", b"topics"), ("sticky", b"topics")
 class GroupServer:
     """Appends what the coordinator says, gives it the time, and keeps the answer of each call by its token.
 
-    Attributes: now_ms; log (value by key); answers (by token); fails (whether appends fail).
+    Attributes: now_ms; log (value by key); answers (by token); fails (whether appends fail); crashes (whether the
+    process ends after its next append).
     """
 
     def __init__(self, **settings):
         self.settings = GroupSettings(**settings)
         self.now_ms = 1000
         self.log, self.answers, self.tokens, self.appends = {}, {}, count(), 0
-        self.fails = False
+        self.fails = self.crashes = False
         self.ids = count(1)
         self.start()
 
@@ -91,6 +92,8 @@ class GroupServer:
                 outcome = self.coordinator.not_written(outcome.group_id, self.now_ms)
             else:
                 self.append(outcome.records)
+                if self.crashes:
+                    return
                 outcome = self.coordinator.written(outcome.group_id, self.now_ms)
 
     def append(self, records):
@@ -128,10 +131,10 @@ class GroupServer:
         return self.group(group).state.value
 
     def stored(self):
-        """Return the fields of the newest GroupMetadata record."""
-        return [decode_group_record(key, value, decode_members=False).value.fields for key, value in self.log.items()][
-            -1
-        ]
+        """Return the fields of the newest GroupMetadata record, None if there is none."""
+        records = [decode_group_record(key, value, decode_members=False) for key, value in self.log.items()]
+        groups = [record.value.fields for record in records if record.key.name == "GroupMetadataKey"]
+        return groups[-1] if groups else None
 
     def stable(self, count=2, **options):
         """Make a stable group of so many members and return their ids; the first leads. Each is assigned its id."""

@@ -1,6 +1,6 @@
 """Goal: whatever members of a classic group do and when, none is left without an answer or in a wrong generation.
-Method: random schedules of three clients, one of them static, which also die, come back and see restarts; rules that
-hold after each step, whatever the schedule."""
+Method: random schedules of three clients, one of them static, which also die, come back, commit and see restarts; what
+must hold after each step, whatever the schedule."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kstore.coordinator.group.codes import GroupCode
-from kstore.wire.messages import JoinGroupResponse
+from kstore.wire.messages import JoinGroupResponse, OffsetCommitRequest
 from tests.making.group_calls import RANGE, REBALANCE_MS, SESSION_MS, STICKY, GroupServer
 from tests.making.strategies import examples
 
@@ -99,9 +99,48 @@ class ClassicGroupMachine(RuleBasedStateMachine):
     def fail(self, fails):
         self.server.fails = fails
 
+    @rule(client=CLIENTS)
+    def commit(self, client):
+        one, group = self.clients[client], self.server.coordinator.groups.get("g")
+        state = group.state.value if group is not None else "Empty"
+        topic = OffsetCommitRequest.OffsetCommitRequestTopic(
+            name="t", partitions=[OffsetCommitRequest.OffsetCommitRequestPartition()]
+        )
+        request = OffsetCommitRequest(
+            group_id="g",
+            member_id=one.member_id,
+            generation_id_or_member_epoch=one.generation,
+            group_instance_id=one.instance if one.member_id else None,
+            topics=[topic],
+        )
+        records, response = self.server.coordinator.commit(request, version=8, now_ms=self.server.now_ms)
+        self.server.append(records)
+        code = response.topics[0].partitions[0].error_code
+        if code == GroupCode.REBALANCE_IN_PROGRESS:
+            assert state == "CompletingRebalance"
+            return
+        if code == 0:
+            is_member = one.member_id in self._members()
+            is_current = is_member and one.generation == self.server.generation and state != "CompletingRebalance"
+            assert is_current or (state == "Empty" and one.generation < 0)
+        assert bool(records) == (code == 0)
+        if one.waiting is None:
+            self._obey(one, code)
+
+    @rule()
+    def crash(self):
+        """The process ends when the assignments are in the log and nobody was told."""
+        self.server.crashes = True
+        for client, one in self.clients.items():
+            if one.members and not one.has_synced:
+                self.sync(client)
+                break
+        self.server.crashes = False
+        self.restart(0)
+
     @rule(delay_ms=DELAYS)
     def restart(self, delay_ms):
-        stored = self.server.stored() if self.server.log else None
+        stored = self.server.stored()
         self.gone |= self.made - self.server.answers.keys()
         self.server.settings = GroupServer(initial_rebalance_delay_ms=delay_ms).settings
         self.server.start()
