@@ -8,12 +8,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kstore.errors import UnsupportedVersionError
+from kstore.serve.answers.coordinating import (
+    find_coordinator,
+    heartbeat,
+    join_group,
+    leave_group,
+    offset_commit,
+    offset_fetch,
+    sync_group,
+)
+from kstore.serve.answers.metadata import api_versions, metadata, unknown_api_versions
+from kstore.serve.answers.reading import fetch, list_offsets
+from kstore.serve.answers.topics import create_topics
+from kstore.serve.answers.writing import init_producer_id, produce
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call, Peer
-from kstore.serve.metadata import api_versions, metadata, unknown_api_versions
-from kstore.serve.reading import fetch, list_offsets
-from kstore.serve.topics import create_topics
-from kstore.serve.writing import init_producer_id, produce
 from kstore.wire.frames import decode_request, encode_response
 
 if TYPE_CHECKING:
@@ -35,13 +44,20 @@ HANDLERS: dict[int, Handler] = {
     1: fetch,
     2: _in_thread(list_offsets),
     3: metadata,
+    8: offset_commit,
+    9: offset_fetch,
+    10: find_coordinator,
+    11: join_group,
+    12: heartbeat,
+    13: leave_group,
+    14: sync_group,
     _API_VERSIONS: lambda _, call: api_versions(HANDLERS, call),
     19: _in_thread(create_topics),
     22: init_producer_id,
 }
 
 
-def respond(broker: Broker, frame: bytearray, peer: Peer) -> Answer | Awaitable[Answer]:
+def respond(broker: Broker, frame: bytearray, peer: Peer, *, client_host: str) -> Answer | Awaitable[Answer]:
     """Return the answer to the request in a frame, None if it has none.
 
     Raises: UnsupportedVersionError, InvalidRequestError for what a broker does not answer.
@@ -60,7 +76,7 @@ def respond(broker: Broker, frame: bytearray, peer: Peer) -> Answer | Awaitable[
         if error.api_key != _API_VERSIONS:
             raise
         return encode_response(unknown_api_versions(), version=0, correlation_id=error.correlation_id)
-    body = handler(broker, Call(request.body, request.version, peer))
+    body = handler(broker, Call(request.body, request.version, peer, request.client_id or "", client_host))
     encode = partial(encode_response, version=request.version, correlation_id=request.correlation_id)
     if body is None:
         return None

@@ -9,6 +9,7 @@ from uuid import UUID
 from kstore.errors import UnknownTopicOrPartitionError
 from kstore.log.log import Log
 from kstore.serve.config import ServerConfig
+from kstore.serve.groups import Groups
 from kstore.serve.news import News
 from kstore.store.store import Store, WritableStore
 from kstore.types import ZERO_UUID, TopicPartition
@@ -21,7 +22,8 @@ class Broker:
     """The one node of a cluster, which leads all partitions of a store.
 
     Attributes: store, config, news, node_id, cluster_id; writer: the store if it is open for writing, else None;
-        may_change_topics: not in a root of a KRaft cluster, where a broker would not know them and set them aside.
+        groups: None without a writer; may_change_topics: not in a root of a KRaft cluster, where a broker would not
+        know them and set them aside.
     Threads: the loop's, and threads that work for it.
     """
 
@@ -35,6 +37,7 @@ class Broker:
         self.node_id = _DEFAULT_NODE_ID if node_id is None else node_id
         self.cluster_id = None if properties is None else properties.cluster_id
         self.may_change_topics = self.writer is not None and not store.cluster_facts().partition_counts
+        self.groups = None if self.writer is None else Groups(self.writer, config.groups)
         self._ids: dict[str, UUID] = {}
         self._names: dict[UUID, str] = {}
 

@@ -19,8 +19,10 @@ class Peer(NamedTuple):
 
 @dataclass(slots=True)
 class Call(Generic[Body]):
-    """The body of a request, its version, and where the client is to connect."""
+    """The body of a request, its version, where the client is to connect, and who it is."""
 
     body: Body
     version: int
     peer: Peer
+    client_id: str
+    client_host: str

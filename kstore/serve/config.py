@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kstore.config import MIB
+from kstore.coordinator.group.classic import GroupSettings
 from kstore.types import Ack
 
 METADATA_VERSION, GROUP_VERSION, TRANSACTION_VERSION = 27, 1, 2
@@ -18,7 +19,8 @@ class ServerConfig:
         to connect, None for where they are connected. ack_of_all: what acks=all and acks=1 wait for, "written" as a
         broker does. creates_topics: whether a client that asks for a topic makes it (Kafka: auto.create.topics.enable),
         with `partitions` (num.partitions). most_request_bytes: Kafka's socket.request.max.bytes; most_held_bytes: of
-        the requests of all connections (queued.max.request.bytes); most_fetch_bytes: fetch.max.bytes.
+        the requests of all connections (queued.max.request.bytes); most_fetch_bytes: fetch.max.bytes;
+        groups: those of groups.
     """
 
     host: str = "127.0.0.1"
@@ -31,3 +33,4 @@ class ServerConfig:
     most_request_bytes: int = 100 * MIB
     most_held_bytes: int = 256 * MIB
     most_fetch_bytes: int = 55 * MIB
+    groups: GroupSettings = field(default_factory=GroupSettings)

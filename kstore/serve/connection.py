@@ -109,6 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=_MOST_WRITE_BYTES)
         host, port, *_ = self._transport.get_extra_info("sockname")
         self.own_address = Peer(host, port)
+        self.client_host = str(self._transport.get_extra_info("peername")[0])
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._transport = None

@@ -32,12 +32,12 @@ class ServerLoop:
         """Listen; return where."""
         loop = asyncio.get_running_loop()
         self._news = News(self._store, loop)
-        broker = Broker(self._store, self._config, self._news)
+        self._broker = broker = Broker(self._store, self._config, self._news)
         received, budget = memoryview(bytearray(_RECEIVED_BYTES)), Budget(self._config.most_held_bytes)
 
         def made() -> Connection:
             connection = Connection(
-                lambda frame, own: respond(broker, frame, self._advertised(own)),
+                lambda frame, own: respond(broker, frame, self._advertised(own), client_host=own.client_host),
                 received=received,
                 budget=budget,
                 most_request_bytes=self._config.most_request_bytes,
@@ -59,6 +59,8 @@ class ServerLoop:
         self._server.close()
         await asyncio.gather(*(connection.close(grace_s=_GRACE_S) for connection in tuple(self._connections)))
         await asyncio.get_running_loop().shutdown_default_executor()
+        if self._broker.groups is not None:
+            self._broker.groups.close()
         self._news.close()
 
 

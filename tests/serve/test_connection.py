@@ -67,7 +67,7 @@ def test_a_request_that_waits_holds_back_those_after_it(client):
         pytest.param(struct.pack(">ihhi", 8, METADATA, 77, 1), id="unknown-version"),
         pytest.param(struct.pack(">ihhih", 10, METADATA, 4, 1, -1), id="truncated-body"),
         pytest.param(struct.pack(">ihhi", 8, 0, 2, 1), id="produce-of-old-clients"),
-        pytest.param(struct.pack(">ihhih", 10, 8, 8, 1, -1), id="api-that-is-not-served"),
+        pytest.param(struct.pack(">ihhih", 10, 15, 4, 1, -1), id="api-that-is-not-served"),
     ],
 )
 def test_what_a_broker_does_not_answer_closes_the_connection_and_no_other(server, client, data):

@@ -180,6 +180,15 @@ class GroupOffsets(CoordinatorTopic):
         for batch in _batches(_commit_records(group, offsets, now_ms), now_ms, producer):
             log.append(batch, ack=ack, origin=AppendOrigin.COORDINATOR)
 
+    def append(self, group: str, records: Iterable[tuple[bytes, bytes | None]], *, ack: Ack = "written") -> None:
+        """Append records of a group, keys and values, in one batch if they fit.
+
+        Raises: as commit, but for unknown partitions.
+        """
+        log = self._store.log(*self.partition_of(group))
+        for batch in _batches(records, self._clock.wall_clock_ms()):
+            log.append(batch, ack=ack, origin=AppendOrigin.COORDINATOR)
+
     def remove(self, group: str, partitions: Collection[TopicPartition] | None = None) -> int:
         """Durably append a tombstone for each record of a group, or for its offsets in partitions; return their number.
 

@@ -1,0 +1,1 @@
+"""What each request does and answers: one function an api."""

@@ -1,0 +1,177 @@
+"""FindCoordinator, and the requests of members of a group and of those who commit to one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from kstore.coordinator.group.codes import GroupCode
+from kstore.coordinator.group.coordinator import FetchedOffset
+from kstore.errors import KStoreError
+from kstore.serve.broker import Broker
+from kstore.serve.calls import Call
+from kstore.serve.codes import COORDINATOR_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, code_of
+from kstore.serve.groups import Groups
+from kstore.types import TopicPartition
+from kstore.wire.classes import Message
+from kstore.wire.messages import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+_GROUP_KEY = 0
+# From these versions on several groups are asked for at once.
+_FIND_SEVERAL_VERSION, _FETCH_SEVERAL_VERSION = 4, 8
+
+
+def find_coordinator(broker: Broker, call: Call[FindCoordinatorRequest]) -> FindCoordinatorResponse:
+    """Name this node as the coordinator of all groups."""
+    request = call.body
+    code = 0 if broker.groups is not None and request.key_type == _GROUP_KEY else COORDINATOR_NOT_AVAILABLE
+    node_id, host, port = (-1, "", -1) if code else (broker.node_id, call.peer.host, call.peer.port)
+    if call.version < _FIND_SEVERAL_VERSION:
+        return FindCoordinatorResponse(error_code=code, node_id=node_id, host=host, port=port)
+    found = [
+        FindCoordinatorResponse.Coordinator(key=key, error_code=code, node_id=node_id, host=host, port=port)
+        for key in request.coordinator_keys
+    ]
+    return FindCoordinatorResponse(coordinators=found)
+
+
+def join_group(broker: Broker, call: Call[JoinGroupRequest]) -> Awaitable[Message]:
+    """Let a client become a member of a group."""
+    return _asked(broker, lambda groups: groups.join(call), JoinGroupResponse)
+
+
+def sync_group(broker: Broker, call: Call[SyncGroupRequest]) -> Awaitable[Message]:
+    """Tell a member its part, which the leader gave."""
+    return _asked(broker, lambda groups: groups.sync(call), SyncGroupResponse)
+
+
+def heartbeat(broker: Broker, call: Call[HeartbeatRequest]) -> Awaitable[Message]:
+    """Keep a member's session."""
+    return _asked(broker, lambda groups: groups.heartbeat(call), HeartbeatResponse)
+
+
+def leave_group(broker: Broker, call: Call[LeaveGroupRequest]) -> Awaitable[Message]:
+    """Let members go."""
+    return _asked(broker, lambda groups: groups.leave(call), LeaveGroupResponse)
+
+
+async def _asked(
+    broker: Broker, ask: Callable[[Groups], Awaitable[Message]], answer: Callable[..., Message]
+) -> Message:
+    """Ask the groups; a client whose groups cannot be read asks again later."""
+    if broker.groups is None:
+        return answer(error_code=COORDINATOR_NOT_AVAILABLE)
+    try:
+        return await ask(broker.groups)
+    except KStoreError:
+        return answer(error_code=COORDINATOR_NOT_AVAILABLE)
+
+
+async def offset_commit(broker: Broker, call: Call[OffsetCommitRequest]) -> OffsetCommitResponse:
+    """Commit offsets, of those partitions that there are."""
+    request = call.body
+    if broker.groups is None:
+        failed = [
+            _refused_commit(topic.name, topic.partitions, code=COORDINATOR_NOT_AVAILABLE) for topic in request.topics
+        ]
+        return OffsetCommitResponse(topics=failed)
+    known, refused = [], []
+    for topic in request.topics:
+        numbers = {one.partition_index for one in topic.partitions if (topic.name, one.partition_index) in broker.store}
+        there = [one for one in topic.partitions if one.partition_index in numbers]
+        missing = [one for one in topic.partitions if one.partition_index not in numbers]
+        if missing:
+            refused.append(_refused_commit(topic.name, missing, code=UNKNOWN_TOPIC_OR_PARTITION))
+        if there:
+            known.append(OffsetCommitRequest.OffsetCommitRequestTopic(name=topic.name, partitions=there))
+    request.topics = known
+    try:
+        answer = await broker.groups.commit(call)
+    except KStoreError:
+        failed = [_refused_commit(topic.name, topic.partitions, code=COORDINATOR_NOT_AVAILABLE) for topic in known]
+        return OffsetCommitResponse(topics=[*failed, *refused])
+    answer.topics += refused
+    return answer
+
+
+def _refused_commit(
+    topic: str, partitions: list[OffsetCommitRequest.OffsetCommitRequestPartition], *, code: int
+) -> OffsetCommitResponse.OffsetCommitResponseTopic:
+    refused = [
+        OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
+        for one in partitions
+    ]
+    return OffsetCommitResponse.OffsetCommitResponseTopic(name=topic, partitions=refused)
+
+
+async def offset_fetch(broker: Broker, call: Call[OffsetFetchRequest]) -> OffsetFetchResponse:
+    """Return committed offsets."""
+    request, kinds = call.body, OffsetFetchResponse
+    if call.version < _FETCH_SEVERAL_VERSION:
+        code, found = await _committed(broker, request.group_id, request.topics, require_stable=request.require_stable)
+        topics = [
+            kinds.OffsetFetchResponseTopic(
+                name=name, partitions=[_partition(kinds.OffsetFetchResponsePartition, *one) for one in partitions]
+            )
+            for name, partitions in found.items()
+        ]
+        return OffsetFetchResponse(error_code=code, topics=topics)
+    groups = []
+    for asked in request.groups:
+        code, found = await _committed(broker, asked.group_id, asked.topics, require_stable=request.require_stable)
+        of_group = [
+            kinds.OffsetFetchResponseTopics(
+                name=name, partitions=[_partition(kinds.OffsetFetchResponsePartitions, *one) for one in partitions]
+            )
+            for name, partitions in found.items()
+        ]
+        groups.append(kinds.OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code, topics=of_group))
+    return OffsetFetchResponse(groups=groups)
+
+
+async def _committed(
+    broker: Broker, group_id: str, topics: list[Any] | None, *, require_stable: bool
+) -> tuple[int, dict[str, list[tuple[int, FetchedOffset]]]]:
+    """Return a code, and of each topic the partitions with their offsets."""
+    wanted = (
+        None
+        if topics is None
+        else [TopicPartition(topic.name, number) for topic in topics for number in topic.partition_indexes]
+    )
+    if broker.groups is None:
+        nothing = FetchedOffset(-1, -1, "", GroupCode.NONE)
+        fetched = [(one, nothing) for one in wanted or ()]
+    else:
+        try:
+            fetched = await broker.groups.fetched(group_id, wanted, require_stable=require_stable)
+        except KStoreError as error:
+            return code_of(error), {}
+    found: dict[str, list[tuple[int, FetchedOffset]]] = {}
+    for place, one in fetched:
+        found.setdefault(place.topic, []).append((place.partition, one))
+    return 0, found
+
+
+def _partition(kind: Callable[..., Any], number: int, found: FetchedOffset) -> Any:
+    return kind(
+        partition_index=number,
+        committed_offset=found.offset,
+        committed_leader_epoch=found.leader_epoch,
+        metadata=found.metadata,
+        error_code=found.code,
+    )

@@ -1,0 +1,147 @@
+"""Groups: the classic groups of a server, whose rules are GroupCoordinator's: loading, appends, timers and answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from kstore.coordinator.group.classic import Client, GroupSettings, Outcome
+from kstore.coordinator.group.codes import GroupCode
+from kstore.coordinator.group.coordinator import FetchedOffset, GroupCoordinator, fetched_offset
+from kstore.coordinator.group.membership import Call as GroupCall
+from kstore.coordinator.group.offsets import CommittedOffsets, GroupOffsets
+from kstore.coordinator.group.records import GroupRecords
+from kstore.env.process import SYSTEM_CLOCK, Clock
+from kstore.errors import KStoreError
+from kstore.serve.calls import Body, Call
+from kstore.serve.codes import code_of
+from kstore.store.store import WritableStore
+from kstore.types import GROUP_OFFSETS_TOPIC, TopicPartition
+from kstore.wire.classes import Message
+from kstore.wire.messages import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    SyncGroupRequest,
+)
+
+
+class Groups:
+    """The groups of a store that is open for writing.
+
+    Their records are read when the first request for a group comes, which waits for it.
+    Threads: the loop's; it is the only one that changes groups.
+    """
+
+    def __init__(self, store: WritableStore, settings: GroupSettings, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._store = store
+        self._coordinator = GroupCoordinator(settings)
+        self._offsets = GroupOffsets(store)
+        self._committed: dict[str, CommittedOffsets] = {}
+        self._loading: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        # Times are those of the wall clock when the server started, and rise from there whatever it does.
+        self._clock = clock
+        self._start_ms = clock.wall_clock_ms() - clock.monotonic_ms()
+
+    def _now_ms(self) -> int:
+        return self._start_ms + self._clock.monotonic_ms()
+
+    async def ready(self) -> None:
+        """Load the groups, once, with `__consumer_offsets` made if the store has none.
+
+        Raises: the errors of reading and writing it, to each caller until it succeeds.
+        """
+        if self._loading is None or (self._loading.done() and self._loading.exception() is not None):
+            self._loading = asyncio.ensure_future(self._load())
+        await asyncio.shield(self._loading)
+
+    async def _load(self) -> None:
+        await asyncio.to_thread(self._offsets.partition_of, "")
+        for partition in self._store.partitions:
+            if partition.topic == GROUP_OFFSETS_TOPIC:
+                records = GroupRecords()
+                await asyncio.to_thread(records.update, self._store.log(*partition))
+                self._coordinator.load(records.current(), self._now_ms())
+        self._look_after()
+
+    async def join(self, call: Call[JoinGroupRequest]) -> Message:
+        client = Client(call.client_id, f"/{call.client_host}")
+        return await self._answered(call, lambda own: self._coordinator.join(own, call.body, client, self._now_ms()))
+
+    async def sync(self, call: Call[SyncGroupRequest]) -> Message:
+        return await self._answered(call, lambda own: self._coordinator.sync(own, call.body, self._now_ms()))
+
+    async def heartbeat(self, call: Call[HeartbeatRequest]) -> Message:
+        return await self._answered(call, lambda own: self._coordinator.heartbeat(own, call.body, self._now_ms()))
+
+    async def leave(self, call: Call[LeaveGroupRequest]) -> Message:
+        return await self._answered(call, lambda own: self._coordinator.leave(own, call.body, self._now_ms()))
+
+    async def commit(self, call: Call[OffsetCommitRequest]) -> OffsetCommitResponse:
+        """Commit offsets of partitions that are there."""
+        await self.ready()
+        request = call.body
+        done = self._coordinator.commit(request, version=call.version, now_ms=self._now_ms())
+        self._look_after()
+        if done.records:
+            try:
+                self._offsets.append(request.group_id, done.records)
+            except KStoreError as error:
+                for topic in done.response.topics:
+                    for partition in topic.partitions:
+                        partition.error_code = partition.error_code or code_of(error)
+        return done.response
+
+    async def fetched(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool
+    ) -> list[tuple[TopicPartition, FetchedOffset]]:
+        """Return what a group committed for partitions, None for all.  Raises: the errors of a read."""
+        await self.ready()
+        committed = self._committed.setdefault(group_id, CommittedOffsets(self._store, group_id))
+        current, pending = await asyncio.to_thread(lambda: (committed.current(), committed.pending()))
+        wanted = sorted({*current, *pending}) if partitions is None else partitions
+        return [
+            (partition, fetched_offset(partition, current, pending, require_stable=require_stable))
+            for partition in wanted
+        ]
+
+    async def _answered(self, call: Call[Body], begin: Callable[[GroupCall], Outcome]) -> Message:
+        """Return the answer to a call, which may come with that of another one."""
+        await self.ready()
+        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._do(begin(GroupCall(answer, call.version)))
+        self._look_after()
+        return await answer
+
+    def _do(self, outcome: Outcome) -> None:
+        """Append the records of an outcome, and then give the answers."""
+        while outcome.records:
+            try:
+                self._offsets.append(outcome.group_id, outcome.records)
+            except KStoreError:
+                code = GroupCode.COORDINATOR_NOT_AVAILABLE
+                outcome = self._coordinator.not_written(outcome.group_id, self._now_ms(), code)
+            else:
+                outcome = self._coordinator.written(outcome.group_id, self._now_ms())
+        for token, response in outcome.answers:
+            if isinstance(token, asyncio.Future) and not token.done():
+                token.set_result(response)
+
+    def _look_after(self) -> None:
+        """Do what is due in the groups, and be called when something is due next."""
+        while (due_ms := self._coordinator.next_ms) is not None and due_ms <= self._now_ms():
+            for outcome in self._coordinator.expire(self._now_ms()):
+                self._do(outcome)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        if due_ms is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later((due_ms - self._now_ms()) / 1000, self._look_after)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
