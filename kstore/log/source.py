@@ -69,26 +69,32 @@ class FetchRange(Closing):
 
     @property
     def high_watermark(self) -> int | None:
+        """The offset below which records are settled, None if the root does not say it (Kafka: high watermark)."""
         return self._bounds.high_watermark
 
     @property
     def log_start_offset(self) -> int:
+        """The log's start offset at the time of the fetch."""
         return self._bounds.log_start_offset
 
     @property
     def log_end_offset(self) -> int:
+        """The log's end offset at the time of the fetch."""
         return self._bounds.log_end_offset
 
     @property
     def base_offset(self) -> int | None:
+        """The first offset of the first batch, None without records."""
         return self._bounds.base_offset
 
     @property
     def last_stable_offset(self) -> int | None:
+        """The offset below which all transactions are decided, None if it is not known."""
         return self._bounds.last_stable_offset
 
     @property
     def aborted(self) -> tuple[AbortedTransaction, ...]:
+        """The aborted transactions with data in the records, with "read_committed"."""
         return self._bounds.aborted
 
     def read(self, *, start: int = 0, size: int | None = None) -> bytes:
