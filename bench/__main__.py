@@ -93,6 +93,8 @@ def prepare(names: Sequence[str], settings: Settings) -> int:
 
 def main() -> int:
     """Run the named workloads, by default all; return 1 if a target was missed and --strict was given."""
+    # What is installed has its modules compiled; with this variable each process that is measured compiles them.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     parser = argparse.ArgumentParser(prog="python -m bench", description="kstore beside its rivals, on this machine.")
     parser.add_argument("action", nargs="?", choices=("run", "prepare", "report"), default="run", help=ACTIONS)
     parser.add_argument("--only", action="append", choices=WORKLOADS, metavar="NAME", help=", ".join(WORKLOADS))
