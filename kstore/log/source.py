@@ -43,8 +43,8 @@ class FetchData(NamedTuple):
 class FetchRange(Closing):
     """The result of a fetch as a part of a file, which is lent until close(): for sendfile, or reads in pieces.
 
-    A cleaner or retention may replace or remove the segment meanwhile, and the log may be closed: the part stays as it
-    is. Only a truncation of the log, which a leader never makes, ends it early, or puts other bytes there.
+    A cleaner or retention may replace or remove the segment meanwhile, and the log may be closed: the part does not
+    change. Only a truncation of the log, which a leader never makes, ends it early, or puts other bytes there.
     Attributes: file (a ReadFile, whose fileno() is a descriptor if it is local; None if there are no records), position
         and size_in_bytes of the part, size 0 without records; the others are those of FetchData.
     Threads: thread-safe; close() in one thread, once the others do not use it.

@@ -43,7 +43,7 @@ HANDLERS: dict[int, Handler] = {
     0: produce,
     1: fetch,
     2: _in_thread(list_offsets),
-    3: metadata,
+    3: _in_thread(metadata),
     8: offset_commit,
     9: offset_fetch,
     10: find_coordinator,

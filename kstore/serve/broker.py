@@ -6,11 +6,14 @@ from collections import defaultdict
 from typing import TypeAlias
 from uuid import UUID
 
+from kstore.env import locate
 from kstore.errors import UnknownTopicOrPartitionError
+from kstore.log.files.names import PartitionDirectory
 from kstore.log.log import Log
 from kstore.serve.config import ServerConfig
 from kstore.serve.groups import Groups
 from kstore.serve.news import News
+from kstore.store.settings.owner import owning_cluster
 from kstore.store.store import Store, WritableStore
 from kstore.types import ZERO_UUID, TopicPartition
 
@@ -22,7 +25,7 @@ class Broker:
     """The one node of a cluster, which leads all partitions of a store.
 
     Attributes: store, config, news, node_id, cluster_id; writer: the store if it is open for writing, else None;
-        groups: None without a writer; may_change_topics: not in a root of a KRaft cluster, where a broker would not
+        groups: None without a writer; may_change_topics: not in a root of a cluster, where a broker would not
         know them and set them aside.
     Threads: the loop's, and threads that work for it.
     """
@@ -36,9 +39,11 @@ class Broker:
         node_id = None if properties is None else properties.node_id
         self.node_id = _DEFAULT_NODE_ID if node_id is None else node_id
         self.cluster_id = None if properties is None else properties.cluster_id
-        self.may_change_topics = self.writer is not None and not store.cluster_facts().partition_counts
+        place = locate(store.root)
+        self.may_change_topics = self.writer is not None and owning_cluster(place.path, place.env) is None
         self.groups = None if self.writer is None else Groups(self.writer, config.groups)
-        self._ids: dict[str, UUID] = {}
+        # Of each topic, its first partition's directory and its id.
+        self._ids: dict[str, tuple[PartitionDirectory | None, UUID]] = {}
         self._names: dict[UUID, str] = {}
 
     def topics(self) -> dict[str, list[int]]:
@@ -49,21 +54,22 @@ class Broker:
         return dict(numbers)
 
     def topic_id(self, topic: str) -> UUID:
-        """Return the id of a topic, that of zeros if it has none."""
+        """Return the id of a topic, that of zeros if it has none.  Raises: LogNotFoundError if it is not there."""
+        first = next((number for name, number in self.store.partitions if name == topic), 0)
+        incarnation = self.store.incarnation(topic, first)
         known = self._ids.get(topic)
-        if known is None:
-            known = self.store.topic_id(topic) or ZERO_UUID
-            self._ids[topic] = known
-            if known != ZERO_UUID:
-                self._names[known] = topic
-        return known
+        # A topic of the same name that was created later has another id.
+        if known is None or known[0] is not incarnation:
+            known = self._ids[topic] = incarnation, self.store.topic_id(topic) or ZERO_UUID
+        return known[1]
 
     def topic_named(self, topic_id: UUID) -> str | None:
-        """Return the topic that has an id."""
+        """Return the topic that has an id.  Cost: O(partitions), where the id is not that of a topic."""
+        if topic_id == ZERO_UUID:
+            return None
         name = self._names.get(topic_id)
-        if name is None and topic_id != ZERO_UUID:
-            for topic in self.store.topics:
-                self.topic_id(topic)
+        if name is None or name not in self.store or self.topic_id(name) != topic_id:
+            self._names = {self.topic_id(topic): topic for topic in self.store.topics}
             name = self._names.get(topic_id)
         return name
 

@@ -11,7 +11,7 @@ Body = TypeVar("Body", bound=Message)
 
 
 class Peer(NamedTuple):
-    """A host and a port: where a client is told to connect."""
+    """A host and a port that clients connect to."""
 
     host: str
     port: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
 from kstore.coordinator.group.classic import Client, GroupSettings, Outcome
@@ -27,6 +28,8 @@ from kstore.wire.messages import (
     SyncGroupRequest,
 )
 
+_MOST_GROUPS_READ = 256
+
 
 class Groups:
     """The groups of a store that is open for writing.
@@ -39,7 +42,9 @@ class Groups:
         self._store = store
         self._coordinator = GroupCoordinator(settings)
         self._offsets = GroupOffsets(store)
-        self._committed: dict[str, CommittedOffsets] = {}
+        # Those that were asked for last; each holds what its group committed.
+        self._committed: OrderedDict[str, CommittedOffsets] = OrderedDict()
+        self._reading = asyncio.Lock()
         self._loading: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         # Times are those of the wall clock when the server started, and rise from there whatever it does.
@@ -100,8 +105,12 @@ class Groups:
     ) -> list[tuple[TopicPartition, FetchedOffset]]:
         """Return what a group committed for partitions, None for all.  Raises: the errors of a read."""
         await self.ready()
-        committed = self._committed.setdefault(group_id, CommittedOffsets(self._store, group_id))
-        current, pending = await asyncio.to_thread(lambda: (committed.current(), committed.pending()))
+        async with self._reading:
+            committed = self._committed.pop(group_id, None) or CommittedOffsets(self._store, group_id)
+            current, pending = await asyncio.to_thread(lambda: (committed.current(), committed.pending()))
+            self._committed[group_id] = committed
+            if len(self._committed) > _MOST_GROUPS_READ:
+                self._committed.popitem(last=False)
         wanted = sorted({*current, *pending}) if partitions is None else partitions
         return [
             (partition, fetched_offset(partition, current, pending, require_stable=require_stable))

@@ -39,7 +39,7 @@ class News:
     def waiter(self, logs: Iterable[tuple[str, Log]]) -> Iterator[asyncio.Future[None]]:
         """Yield a future that is done when one of the logs, given by their directories, may have more.
 
-        What comes after this call is told, so that a caller that reads afterwards misses nothing.
+        Records that come after this call end the wait, so a caller that reads afterwards misses none.
         """
         waiter: asyncio.Future[None] = self._loop.create_future()
         directories = []

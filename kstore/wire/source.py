@@ -62,7 +62,7 @@ class Source:
 
     @contextmanager
     def block(self, head: str, place: Place = "") -> Iterator[None]:
-        """Add a line and, under it, what is added meanwhile."""
+        """Add a line, and indent what the body adds under it."""
         self.add(head, place)
         self._indent += " "
         yield

@@ -144,8 +144,9 @@ def test_announced_bytes_take_no_memory(served):
             client.socket.sendall(struct.pack(">i", 100 << 20) + b"x" * 10)
         with RawClient(server) as other:
             assert other.ask(MetadataRequest(topics=[]), version=12).error_code == 0
-        held = sum(len(connection._frame) for connection in server._server._connections)
-        assert held == 200 * 10
+        while sum(len(connection._frame) for connection in server._server._connections) < 200 * 10:
+            time.sleep(0.001)
+        assert all(len(connection._frame) <= 10 for connection in server._server._connections)
         for client in clients:
             client.socket.close()
 
@@ -188,9 +189,7 @@ def test_a_spent_budget_lets_one_connection_go_on_until_it_is_answered():
 
 def test_a_server_that_is_closed_leaves_the_store_open_that_it_was_given(served):
     with Server(served, config=ServerConfig(port=0)) as server:
-        address = server.bootstrap_servers
+        assert server.bootstrap_servers.startswith("127.0.0.1:")
     served.log("t", 0).append(kstore.Record(value=b"v"))
-    host, _, port = address.rpartition(":")
     with pytest.raises(OSError, match="refused"):
         RawClient(server)
-    assert (host, int(port) > 0) == ("127.0.0.1", True)

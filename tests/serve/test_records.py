@@ -21,6 +21,8 @@ from kstore.wire.messages import (
     MetadataRequest,
     ProduceRequest,
 )
+from tests.making.cluster import topic as topic_record
+from tests.making.cluster import write_metadata
 from tests.making.serving import RawClient, once_it_waits
 
 NO_OFFSET = -1
@@ -229,3 +231,31 @@ def test_a_server_that_only_reads_takes_no_lock_writes_nothing_and_sees_what_ano
         served.log("t", 0).append(kstore.Record(value=b"x"))
         waiting.join(20)
     assert [record.value for record in kstore.MemoryRecords(bytes(found[0].records))] == [b"x"]
+
+
+def test_a_topic_that_was_created_again_is_not_found_by_its_old_id(client, served):
+    old = served.topic_id("t")
+    assert produce(client, batch(b"v"), version=13, topic_id=old).error_code == 0
+    served.delete_topic("t")
+    assert fetch(client, 0, version=17, topic_id=old).error_code == 100
+    new = served.create_topic("t")
+    assert fetch(client, 0, version=17, topic_id=old).error_code == 100
+    found = fetch(client, 0, version=17, topic_id=new)
+    assert (found.error_code, found.high_watermark) == (0, 0)
+
+
+def test_topics_of_a_root_of_a_cluster_are_not_changed(tmp_path):
+    root = tmp_path / "root"
+    with kstore.open_store(root, "a") as store:
+        store.create_topic("t")
+    write_metadata(root, [topic_record("t", uuid.UUID(int=1))])
+    with kstore.open_store(root, "a") as store:
+        topics = store.topics
+        with Server(store, config=ServerConfig(port=0)) as server, RawClient(server) as client:
+            topic = CreateTopicsRequest.CreatableTopic(name="new", num_partitions=1, replication_factor=1)
+            (made,) = client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=1000), version=7).topics
+            assert made.error_code == 44
+            asked = [MetadataRequest.MetadataRequestTopic(name="new")]
+            (found,) = client.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=True), version=12).topics
+            assert found.error_code == 3
+        assert store.topics == topics

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kstore.cli.arguments import WrongUseError
-from kstore.env import Env, join_path, locate, shown_path
+from kstore.env import Env, locate, shown_path
 from kstore.errors import LogNotFoundError
-from kstore.log.files.names import BOOTSTRAP_CHECKPOINT, CLUSTER_METADATA_TOPIC, partitions_of_root
+from kstore.log.files.names import partitions_of_root
 from kstore.log.files.root_files import read_meta_properties
-from kstore.store.settings.file import read_settings
-from kstore.types import TopicPartition
+from kstore.store.settings.owner import owning_cluster
 
 if TYPE_CHECKING:
     from kstore.cli.output import Output
@@ -29,24 +28,13 @@ def find_root(directory: str) -> tuple[str, Env]:
     return path, env
 
 
-def cluster_of(root: str, env: Env) -> str | None:
-    """Return why a cluster has its own account of the topics in a root, None if kstore alone knows them."""
-    for name in (str(TopicPartition(CLUSTER_METADATA_TOPIC, 0)), BOOTSTRAP_CHECKPOINT):
-        if env.stat(join_path(root, name)) is not None:
-            return f"it has {name}"
-    meta = read_meta_properties(root, env)
-    if meta is None or read_settings(root, env).defaults is not None:
-        return None
-    return "its meta.properties is of a broker: kstore did not make it"
-
-
 def check_owner(root: str, env: Env, out: Output, *, consequence: str, is_forced: bool) -> None:
     """Refuse to change a root whose topics a cluster has its own account of, unless it is forced; then say what a
     broker does.
 
     Raises: WrongUseError.
     """
-    reason = cluster_of(root, env)
+    reason = owning_cluster(root, env)
     if reason is None:
         return
     told = f"{shown_path(root)} belongs to a cluster ({reason}): {consequence}"

@@ -23,8 +23,8 @@ from kstore.wire.messages import (
     SyncGroupResponse,
 )
 
-# From these versions on a JoinGroup without a member id gets one to join with, its answer may have no protocol, and a
-# leader may be told to assign nothing.
+# From these versions on a JoinGroup without a member id gets one to join with, and its answer may have no protocol or
+# skipAssignment.
 _MEMBER_ID_REQUIRED_VERSION = 4
 _NULL_PROTOCOL_VERSION = 7
 _SKIP_ASSIGNMENT_VERSION = 9
@@ -420,7 +420,7 @@ class ClassicGroup:
     def _answer_replaced(self, member: ClassicMember, old_leader: str | None) -> None:
         """Answer the join of a static member that goes on with its assignment.
 
-        A leader that can't be told to assign nothing is told that its old id leads, so that it does not assign.
+        A version without skipAssignment names the old id as the leader, so that the member does not assign.
         """
         call, member.join = member.join, None
         if call is not None:
@@ -448,7 +448,7 @@ class ClassicGroup:
     def _answer_join(
         self, member: ClassicMember, call: Call, *, skips: bool = False, leader: str | None = None
     ) -> None:
-        """Answer a join with the generation; skips: the member keeps its assignment, of which `leader` was told."""
+        """Answer a join with the generation; skips: the member keeps its assignment, and `leader` names the leader."""
         facts = self.membership
         tells_leader = not skips or call.version >= _SKIP_ASSIGNMENT_VERSION
         is_leader = tells_leader and facts.leader == member.member_id

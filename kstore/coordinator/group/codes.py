@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from kstore import errors
+
 
 class GroupCode(IntEnum):
     """The codes of Kafka's protocol for groups, by Kafka's names (Kafka: Errors)."""
@@ -17,8 +19,8 @@ class GroupCode(IntEnum):
     UNKNOWN_MEMBER_ID = 25
     INVALID_SESSION_TIMEOUT = 26
     REBALANCE_IN_PROGRESS = 27
-    NON_EMPTY_GROUP = 68
-    GROUP_ID_NOT_FOUND = 69
+    NON_EMPTY_GROUP = errors.NON_EMPTY_GROUP
+    GROUP_ID_NOT_FOUND = errors.GROUP_ID_NOT_FOUND
     MEMBER_ID_REQUIRED = 79
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82

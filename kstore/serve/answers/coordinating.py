@@ -7,10 +7,10 @@ from typing import Any
 
 from kstore.coordinator.group.codes import GroupCode
 from kstore.coordinator.group.coordinator import FetchedOffset
-from kstore.errors import KStoreError
+from kstore.errors import KStoreError, UnknownTopicOrPartitionError
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call
-from kstore.serve.codes import COORDINATOR_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, code_of
+from kstore.serve.codes import code_of
 from kstore.serve.groups import Groups
 from kstore.types import TopicPartition
 from kstore.wire.classes import Message
@@ -31,6 +31,7 @@ from kstore.wire.messages import (
     SyncGroupResponse,
 )
 
+_Topic = OffsetCommitRequest.OffsetCommitRequestTopic
 _GROUP_KEY = 0
 # From these versions on several groups are asked for at once.
 _FIND_SEVERAL_VERSION, _FETCH_SEVERAL_VERSION = 4, 8
@@ -39,7 +40,7 @@ _FIND_SEVERAL_VERSION, _FETCH_SEVERAL_VERSION = 4, 8
 def find_coordinator(broker: Broker, call: Call[FindCoordinatorRequest]) -> FindCoordinatorResponse:
     """Name this node as the coordinator of all groups."""
     request = call.body
-    code = 0 if broker.groups is not None and request.key_type == _GROUP_KEY else COORDINATOR_NOT_AVAILABLE
+    code = 0 if broker.groups is not None and request.key_type == _GROUP_KEY else GroupCode.COORDINATOR_NOT_AVAILABLE
     node_id, host, port = (-1, "", -1) if code else (broker.node_id, call.peer.host, call.peer.port)
     if call.version < _FIND_SEVERAL_VERSION:
         return FindCoordinatorResponse(error_code=code, node_id=node_id, host=host, port=port)
@@ -75,48 +76,48 @@ async def _asked(
 ) -> Message:
     """Ask the groups; a client whose groups cannot be read asks again later."""
     if broker.groups is None:
-        return answer(error_code=COORDINATOR_NOT_AVAILABLE)
+        return answer(error_code=GroupCode.COORDINATOR_NOT_AVAILABLE)
     try:
         return await ask(broker.groups)
     except KStoreError:
-        return answer(error_code=COORDINATOR_NOT_AVAILABLE)
+        return answer(error_code=GroupCode.COORDINATOR_NOT_AVAILABLE)
 
 
 async def offset_commit(broker: Broker, call: Call[OffsetCommitRequest]) -> OffsetCommitResponse:
     """Commit offsets, of those partitions that there are."""
     request = call.body
     if broker.groups is None:
-        failed = [
-            _refused_commit(topic.name, topic.partitions, code=COORDINATOR_NOT_AVAILABLE) for topic in request.topics
-        ]
-        return OffsetCommitResponse(topics=failed)
-    known, refused = [], []
+        return OffsetCommitResponse(topics=_refused(request.topics, GroupCode.COORDINATOR_NOT_AVAILABLE))
+    known: list[_Topic] = []
+    unknown: list[_Topic] = []
     for topic in request.topics:
         numbers = {one.partition_index for one in topic.partitions if (topic.name, one.partition_index) in broker.store}
-        there = [one for one in topic.partitions if one.partition_index in numbers]
-        missing = [one for one in topic.partitions if one.partition_index not in numbers]
-        if missing:
-            refused.append(_refused_commit(topic.name, missing, code=UNKNOWN_TOPIC_OR_PARTITION))
-        if there:
-            known.append(OffsetCommitRequest.OffsetCommitRequestTopic(name=topic.name, partitions=there))
+        for topics, is_known in ((known, True), (unknown, False)):
+            partitions = [one for one in topic.partitions if (one.partition_index in numbers) is is_known]
+            if partitions:
+                topics.append(_Topic(name=topic.name, partitions=partitions))
     request.topics = known
+    refused = _refused(unknown, code_of(UnknownTopicOrPartitionError))
     try:
         answer = await broker.groups.commit(call)
     except KStoreError:
-        failed = [_refused_commit(topic.name, topic.partitions, code=COORDINATOR_NOT_AVAILABLE) for topic in known]
-        return OffsetCommitResponse(topics=[*failed, *refused])
+        return OffsetCommitResponse(topics=[*_refused(known, GroupCode.COORDINATOR_NOT_AVAILABLE), *refused])
     answer.topics += refused
     return answer
 
 
-def _refused_commit(
-    topic: str, partitions: list[OffsetCommitRequest.OffsetCommitRequestPartition], *, code: int
-) -> OffsetCommitResponse.OffsetCommitResponseTopic:
-    refused = [
-        OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
-        for one in partitions
+def _refused(topics: list[_Topic], code: int) -> list[OffsetCommitResponse.OffsetCommitResponseTopic]:
+    kinds = OffsetCommitResponse
+    return [
+        kinds.OffsetCommitResponseTopic(
+            name=topic.name,
+            partitions=[
+                kinds.OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
+                for one in topic.partitions
+            ],
+        )
+        for topic in topics
     ]
-    return OffsetCommitResponse.OffsetCommitResponseTopic(name=topic, partitions=refused)
 
 
 async def offset_fetch(broker: Broker, call: Call[OffsetFetchRequest]) -> OffsetFetchResponse:

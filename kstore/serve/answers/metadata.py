@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 
-from kstore.errors import InvalidTopicError
+from kstore.errors import InvalidTopicError, UnknownTopicOrPartitionError, UnsupportedVersionError
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call
-from kstore.serve.codes import UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION
+from kstore.serve.codes import UNKNOWN_TOPIC_ID, code_of
 from kstore.serve.config import GROUP_VERSION, METADATA_VERSION, TRANSACTION_VERSION
 from kstore.types import INTERNAL_TOPICS, ZERO_UUID
 from kstore.wire.frames import apis
@@ -61,34 +60,16 @@ def unknown_api_versions() -> ApiVersionsResponse:
     """Return the answer, in version 0, to an ApiVersions request of a version that is not served."""
     versions = apis()[_API_VERSIONS].versions
     known = ApiVersionsResponse.ApiVersion(api_key=_API_VERSIONS, min_version=versions[0], max_version=versions[-1])
-    return ApiVersionsResponse(error_code=UNSUPPORTED_VERSION, api_keys=[known])
+    return ApiVersionsResponse(error_code=code_of(UnsupportedVersionError), api_keys=[known])
 
 
-def metadata(broker: Broker, call: Call[MetadataRequest]) -> MetadataResponse | Awaitable[MetadataResponse]:
-    """Return the node and the topics that were asked for, which are made where the settings say so."""
-    missing = _missing(broker, call.body)
-    return asyncio.to_thread(_made_and_known, broker, call, missing) if missing else _known(broker, call)
+def metadata(broker: Broker, call: Call[MetadataRequest]) -> MetadataResponse:
+    """Return the node and the topics that were asked for, which are made where the settings say so.
 
-
-def _missing(broker: Broker, request: MetadataRequest) -> list[str]:
-    """Return the names of the topics that are to be made."""
-    is_wanted = request.allow_auto_topic_creation and broker.config.creates_topics and broker.may_change_topics
-    if not is_wanted or request.topics is None:
-        return []
-    return [asked.name for asked in request.topics if asked.name is not None and asked.name not in broker.store]
-
-
-def _made_and_known(broker: Broker, call: Call[MetadataRequest], missing: list[str]) -> MetadataResponse:
-    for name in missing:
-        # A name that Kafka does not allow is not there, and is answered so.
-        with suppress(InvalidTopicError):
-            if broker.writer is not None and name not in INTERNAL_TOPICS:
-                broker.writer.create_topic(name, broker.config.partitions, exist_ok=True)
-    return _known(broker, call)
-
-
-def _known(broker: Broker, call: Call[MetadataRequest]) -> MetadataResponse:
+    Cost: opens the logs of the topics that are not open; makes topics.
+    """
     request = call.body
+    _make_missing(broker, request)
     there = broker.topics()
     topics: list[MetadataResponse.MetadataResponseTopic] = []
     if request.topics is None:
@@ -103,6 +84,17 @@ def _known(broker: Broker, call: Call[MetadataRequest]) -> MetadataResponse:
         topics=topics,
         cluster_authorized_operations=_NO_OPERATIONS,
     )
+
+
+def _make_missing(broker: Broker, request: MetadataRequest) -> None:
+    is_wanted = request.allow_auto_topic_creation and broker.config.creates_topics and broker.may_change_topics
+    if not is_wanted or broker.writer is None:
+        return
+    for name in [asked.name for asked in request.topics or ()]:
+        if name is not None and name not in INTERNAL_TOPICS and name not in broker.store:
+            # A name that Kafka does not allow is answered as one that is not there.
+            with suppress(InvalidTopicError):
+                broker.writer.create_topic(name, broker.config.partitions, exist_ok=True)
 
 
 def _asked(
@@ -121,7 +113,7 @@ def _asked(
     numbers = there.get(name)
     if numbers is None:
         return MetadataResponse.MetadataResponseTopic(
-            error_code=UNKNOWN_TOPIC_OR_PARTITION,
+            error_code=code_of(UnknownTopicOrPartitionError),
             name=name,
             topic_id=ZERO_UUID,
             topic_authorized_operations=_NO_OPERATIONS,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterator
 
-from kstore.errors import KStoreError
+from kstore.errors import KStoreError, OffsetOutOfRangeError
 from kstore.log.log import FetchIsolation, Log
 from kstore.log.source import FetchData
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call
-from kstore.serve.codes import FENCED_LEADER_EPOCH, OFFSET_OUT_OF_RANGE, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID, code_of
+from kstore.serve.codes import FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID, code_of
 from kstore.types import EARLIEST, LATEST
 from kstore.wire.messages import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
 
@@ -98,7 +98,7 @@ class Fetch:
         log = writer.log(name, number)
         end = log.leader_epochs.end_offset_for(asked.last_fetched_epoch, log_end_offset=log.log_end_offset)
         if end.epoch < 0:
-            return _failed(number, code=OFFSET_OUT_OF_RANGE)
+            return _failed(number, code=code_of(OffsetOutOfRangeError))
         if end.epoch == asked.last_fetched_epoch and asked.fetch_offset <= end.end_offset:
             return None
         bounds = (log.high_watermark, log.log_start_offset, log.log_end_offset, None, log.last_stable_offset)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kstore.errors import KStoreError
+from kstore.errors import KStoreError, TopicSettingsError
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call
-from kstore.serve.codes import INVALID_CONFIG, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, POLICY_VIOLATION, code_of
+from kstore.serve.codes import INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, POLICY_VIOLATION, code_of
 from kstore.store.settings.kafka_names import parse_setting
 from kstore.wire.messages import CreateTopicsRequest, CreateTopicsResponse
 
@@ -33,7 +33,7 @@ def _created(broker: Broker, asked: CreateTopicsRequest.CreatableTopic) -> Creat
         except KStoreError as error:
             code, message = code_of(error), str(error)
         except (ValueError, TypeError) as error:
-            code, message = INVALID_CONFIG, str(error)
+            code, message = code_of(TopicSettingsError), str(error)
     result = CreateTopicsResponse.CreatableTopicResult(
         name=asked.name, error_code=code, error_message=message, num_partitions=partitions, replication_factor=1
     )

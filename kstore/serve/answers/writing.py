@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
 
 from kstore.config import KIB
+from kstore.coordinator.group.codes import GroupCode
 from kstore.coordinator.producer_ids import random_producer_id
-from kstore.errors import KStoreError
+from kstore.errors import InvalidRecordError, KStoreError
 from kstore.record.batches import MemoryRecords
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call
 from kstore.serve.codes import (
-    COORDINATOR_NOT_AVAILABLE,
-    INVALID_RECORD,
     INVALID_REQUIRED_ACKS,
     POLICY_VIOLATION,
     UNKNOWN_TOPIC_ID,
@@ -22,9 +20,6 @@ from kstore.serve.codes import (
 )
 from kstore.types import Ack
 from kstore.wire.messages import InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse
-
-if TYPE_CHECKING:
-    pass
 
 _PRODUCE_BY_ID = 13
 _NO_ACKS, _ALL = 0, -1
@@ -73,7 +68,7 @@ def _appended(
     if broker.writer is None:
         return _refused(part.index, code=POLICY_VIOLATION, message="this server only reads")
     if part.records is None:
-        return _refused(part.index, code=INVALID_RECORD, message="no records")
+        return _refused(part.index, code=code_of(InvalidRecordError), message="no records")
     try:
         broker.log(topic, part.index)
         log = broker.writer.log(topic, part.index)
@@ -97,5 +92,5 @@ def _refused(number: int, *, code: int, message: str | None = None) -> ProduceRe
 def init_producer_id(broker: Broker, call: Call[InitProducerIdRequest]) -> InitProducerIdResponse:
     """Return a new producer id for an idempotent producer."""
     if call.body.transactional_id is not None or broker.writer is None:
-        return InitProducerIdResponse(error_code=COORDINATOR_NOT_AVAILABLE, producer_id=-1, producer_epoch=-1)
+        return InitProducerIdResponse(error_code=GroupCode.COORDINATOR_NOT_AVAILABLE, producer_id=-1, producer_epoch=-1)
     return InitProducerIdResponse(producer_id=random_producer_id(), producer_epoch=0)
