@@ -52,6 +52,11 @@ class Member:
     def partitions(self):
         return {place.partition for place in self.consumer.assignment()}
 
+    def is_at(self, offset):
+        """Whether it has read each of its partitions as far as an offset since it was given them: what it can commit."""
+        places = self.consumer.position(self.consumer.assignment())
+        return bool(places) and all(place.offset == offset for place in places)
+
 
 def poll_until(members, is_done):
     deadline = time.monotonic() + 60
@@ -73,7 +78,8 @@ def test_three_members_share_the_partitions_and_go_on_after_one_left_and_the_ser
         port = int(server.bootstrap_servers.rpartition(":")[2])
         members = [Member(server) for _ in range(3)]
         poll_until(members, lambda: shared_out(members))
-        poll_until(members, lambda: set().union(*(member.read for member in members)) == everything)
+        poll_until(members, lambda: shared_out(members) and all(member.is_at(PER_PARTITION) for member in members))
+        assert set().union(*(member.read for member in members)) == everything
         for member in members:
             member.consumer.commit(asynchronous=False)
         members.pop().consumer.close()
@@ -84,7 +90,7 @@ def test_three_members_share_the_partitions_and_go_on_after_one_left_and_the_ser
         more = {(number, PER_PARTITION) for number in range(PARTITIONS)}
         for member in members:
             member.read.clear()
-        poll_until(members, lambda: set().union(*(member.read for member in members)) >= more)
+        poll_until(members, lambda: shared_out(members) and all(member.is_at(PER_PARTITION + 1) for member in members))
         assert set().union(*(member.read for member in members)) == more
         for member in members:
             member.consumer.commit(asynchronous=False)
