@@ -53,7 +53,7 @@ class Member:
         return {place.partition for place in self.consumer.assignment()}
 
     def is_at(self, offset):
-        """Whether it has read each of its partitions as far as an offset since it was given them: what it can commit."""
+        """Whether it has read each of its partitions to an offset since it was given them: what it can commit."""
         places = self.consumer.position(self.consumer.assignment())
         return bool(places) and all(place.offset == offset for place in places)
 
