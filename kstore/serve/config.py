@@ -18,9 +18,10 @@ class ServerConfig:
     Args: host, port: where it listens, port 0 for a free one; advertised_host, advertised_port: where clients are told
         to connect, None for where they are connected. ack_of_all: what acks=all and acks=1 wait for, "written" as a
         broker does. creates_topics: whether a client that asks for a topic makes it (Kafka: auto.create.topics.enable),
-        with `partitions` (num.partitions). most_request_bytes: Kafka's socket.request.max.bytes; most_held_bytes: of
-        the requests of all connections (queued.max.request.bytes); most_fetch_bytes: fetch.max.bytes;
-        groups: those of groups.
+        with `partitions` (num.partitions). cleans: whether retention and compaction delete records, None for only in a
+        root that kstore created (log.cleaner.enable, and log.retention.ms of -1). most_request_bytes: Kafka's
+        socket.request.max.bytes; most_held_bytes: of the requests of all connections (queued.max.request.bytes);
+        most_fetch_bytes: fetch.max.bytes; groups: those of groups.
     """
 
     host: str = "127.0.0.1"
@@ -30,6 +31,7 @@ class ServerConfig:
     ack_of_all: Ack = "written"
     creates_topics: bool = True
     partitions: int = 1
+    cleans: bool | None = None
     most_request_bytes: int = 100 * MIB
     most_held_bytes: int = 256 * MIB
     most_fetch_bytes: int = 55 * MIB

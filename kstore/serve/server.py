@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kstore.config import KIB
 from kstore.env import Closing, StrPath
@@ -14,10 +17,17 @@ from kstore.serve.config import ServerConfig
 from kstore.serve.connection import Budget, Connection
 from kstore.serve.news import News
 from kstore.store.store import Store, WritableStore, open_store
+from kstore.store.upkeep.maintenance import MaintenanceIntervals
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _RECEIVED_BYTES = 64 * KIB
 # How long a closed connection may take to send what was answered.
 _GRACE_S = 1.0
+# An interval of maintenance that no server lives to see.
+_NEVER_MS = 2**62
+Result = TypeVar("Result")
 
 
 class ServerLoop:
@@ -65,44 +75,114 @@ class ServerLoop:
 
 
 class Server(Closing):
-    """Serves a root by Kafka's protocol, from a thread of its own, until close(); a context manager.
+    """Serves a root by Kafka's protocol, from a thread of its own, between start() and close().
 
-    Args: root: a directory, or a store that is open and stays so; read_only: take no lock, and write nothing.
-    Attributes: bootstrap_servers (host:port).
-    Raises: as open_store; OSError if the port is taken.
+    A context manager does both, `with` or `async with`. After close() it can be started again, on the same port.
+    Args: root: a directory or URL, which start() opens, or a store that is open and stays so; read_only: take no lock,
+        write nothing, and serve a root that another process writes, or that is damaged.
+    A root that start() opens is maintained as by a broker (`WritableStore.start_maintenance`); records are
+    only deleted in a root that kstore created, or where config.cleans says so.
+    Threads: safe.  After a fork, the child has no server.
     """
 
     def __init__(
         self, root: StrPath | ServedStore, *, read_only: bool = False, config: ServerConfig | None = None
     ) -> None:
+        if isinstance(root, WritableStore) and read_only:
+            raise ValueError("the store is open for writing: read_only is for a root, or a store opened in mode r")
+        self._root = root
+        self._is_read_only = read_only
+        self._config = config or ServerConfig()
+        self._changing = threading.Lock()
+        self._running: _Running | None = None
+
+    def start(self) -> Self:
+        """Open the root if it is not a store, and listen; return the server.
+
+        Raises: as open_store; OSError if the port is taken; ValueError if it runs already.
+        """
+        with self._changing:
+            if self._running is not None:
+                raise ValueError(f"the server runs already, on {self.bootstrap_servers}")
+            self._running = _Running(self._root, self._config, is_read_only=self._is_read_only)
+            self._config = replace(self._config, port=self._running.peer.port)
+        return self
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients connect: host:port.  Raises: ValueError before start()."""
+        peer = self._now().peer
+        return f"{peer.host}:{peer.port}"
+
+    @property
+    def store(self) -> ServedStore:
+        """The store that is served.  Raises: ValueError before start()."""
+        return self._now().store
+
+    def _now(self) -> _Running:
+        if self._running is None:
+            raise ValueError("the server is not started")
+        return self._running
+
+    def close(self) -> None:
+        """Send what was answered, close the connections, and the store if start() opened it."""
+        with self._changing:
+            running, self._running = self._running, None
+            if running is not None:
+                running.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.start)
+
+
+class _Running:
+    """A server between start() and close().
+
+    Attributes: store; peer (where it listens).
+    """
+
+    def __init__(self, root: StrPath | ServedStore, config: ServerConfig, *, is_read_only: bool) -> None:
         self._owned: ServedStore | None = None
         if isinstance(root, (Store, WritableStore)):
-            store: ServedStore = root
+            self.store: ServedStore = root
         else:
-            self._owned = store = open_store(root, "r") if read_only else open_store(root, "a")
+            self._owned = self.store = open_store(root, "r") if is_read_only else _maintained(root, config)
         self._loop = asyncio.new_event_loop()
-        self._server = ServerLoop(store, config or ServerConfig())
+        self._server = ServerLoop(self.store, config)
         self._thread = threading.Thread(target=self._loop.run_forever, name="kstore-serve", daemon=True)
-        self._thread.start()
         try:
-            self._peer = asyncio.run_coroutine_threadsafe(self._server.start(), self._loop).result()
+            self._thread.start()
+            self.peer = self.in_loop(self._server.start())
         except BaseException:
             self._end()
             raise
 
-    @property
-    def bootstrap_servers(self) -> str:
-        return f"{self._peer.host}:{self._peer.port}"
+    def in_loop(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Return what a coroutine of the server returns."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:
-        """Close the connections, and the store if the server opened it."""
-        if self._thread.is_alive():
-            asyncio.run_coroutine_threadsafe(self._server.stop(), self._loop).result()
+        try:
+            self.in_loop(self._server.stop())
+        finally:
             self._end()
 
     def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
         self._loop.close()
         if self._owned is not None:
             self._owned.close()
+
+
+def _maintained(root: StrPath, config: ServerConfig) -> WritableStore:
+    """Open a root for writing, with what a broker does in the background."""
+    store = open_store(root, "a")
+    cleans = store.cluster_facts().is_own if config.cleans is None else config.cleans
+    intervals = MaintenanceIntervals()
+    store.start_maintenance(intervals if cleans else intervals._replace(retain_ms=_NEVER_MS, compact_ms=_NEVER_MS))
+    return store

@@ -64,7 +64,7 @@ class RawClient:
 
 def once_it_waits(server: Server) -> None:
     """Return as soon as a fetch waits."""
-    while not server._server._news._waiting:
+    while not server._now()._server._news._waiting:
         time.sleep(0.001)
 
 

@@ -1,0 +1,72 @@
+"""Goal: a server starts and stops as one object, leaves nothing behind, and deletes nothing that is not its to delete.
+Method: servers of new roots, and of one that a broker formatted."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import kstore
+from kstore.serve import Server, ServerConfig
+from kstore.wire.messages import ApiVersionsRequest
+from tests.making.serving import RawClient
+
+
+def test_a_server_listens_between_start_and_close_and_again_on_the_same_port(tmp_path):
+    server = Server(tmp_path / "root", config=ServerConfig(port=0))
+    with pytest.raises(ValueError, match="not started"):
+        assert server.bootstrap_servers
+    server.start()
+    address = server.bootstrap_servers
+    with pytest.raises(ValueError, match="runs already"):
+        server.start()
+    with RawClient(server) as client:
+        assert client.ask(ApiVersionsRequest(), version=0).error_code == 0
+    server.close()
+    server.close()
+    with server:
+        assert server.bootstrap_servers == address
+        with pytest.raises(kstore.LogLockedError):
+            kstore.open_store(tmp_path / "root", "a")
+    kstore.open_store(tmp_path / "root", "a").close()
+
+
+def test_a_server_that_cannot_listen_leaves_no_lock(tmp_path):
+    with Server(tmp_path / "one", config=ServerConfig(port=0)) as server:
+        port = int(server.bootstrap_servers.rpartition(":")[2])
+        with pytest.raises(OSError, match="address already in use"):
+            Server(tmp_path / "two", config=ServerConfig(port=port)).start()
+    kstore.open_store(tmp_path / "two", "a").close()
+
+
+def test_a_server_is_an_asynchronous_context_manager_too(tmp_path):
+    async def served():
+        async with Server(tmp_path / "root", config=ServerConfig(port=0)) as server:
+            return isinstance(server.store, kstore.WritableStore), server
+        raise AssertionError
+
+    is_writable, server = asyncio.run(served())
+    assert is_writable
+    with pytest.raises(ValueError, match="not started"):
+        assert server.store
+
+
+def test_maintenance_deletes_records_only_in_a_root_that_kstore_created(tmp_path):
+    broker = tmp_path / "broker"
+    broker.mkdir()
+    (broker / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=0123456789012345678901\n")
+    for root, config, deletes in (
+        (tmp_path / "own", ServerConfig(port=0), True),
+        (broker, ServerConfig(port=0), False),
+        (broker, ServerConfig(port=0, cleans=True), True),
+        (tmp_path / "own", ServerConfig(port=0, cleans=False), False),
+    ):
+        with Server(root, config=config) as server:
+            every = server.store._maintenance._background._every
+            assert [every[task] < 10**9 for task in ("flush", "retain", "compact", "checkpoint")] == [
+                True,
+                deletes,
+                deletes,
+                True,
+            ]
