@@ -19,7 +19,7 @@ from kstore.serve.answers.coordinating import (
 )
 from kstore.serve.answers.metadata import api_versions, metadata, unknown_api_versions
 from kstore.serve.answers.reading import fetch, list_offsets
-from kstore.serve.answers.topics import create_topics
+from kstore.serve.answers.topics import create_partitions, create_topics, delete_records, delete_topics
 from kstore.serve.answers.writing import init_producer_id, produce
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call, Peer
@@ -53,7 +53,10 @@ HANDLERS: dict[int, Handler] = {
     14: sync_group,
     _API_VERSIONS: lambda _, call: api_versions(HANDLERS, call),
     19: _in_thread(create_topics),
+    20: _in_thread(delete_topics),
+    21: _in_thread(delete_records),
     22: init_producer_id,
+    37: _in_thread(create_partitions),
 }
 
 

@@ -10,6 +10,7 @@ from kstore.env import locate
 from kstore.errors import UnknownTopicOrPartitionError
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.log import Log
+from kstore.serve.codes import POLICY_VIOLATION, RefusedError
 from kstore.serve.config import ServerConfig
 from kstore.serve.groups import Groups
 from kstore.serve.news import News
@@ -79,6 +80,19 @@ class Broker:
             name = TopicPartition(topic, partition)
             raise UnknownTopicOrPartitionError(f"{self.store.root} has no partition {name}")
         return self.store.log(topic, partition)
+
+    def written_store(self) -> WritableStore:
+        """Return the store, to write to it.  Raises: RefusedError where it is only read."""
+        if self.writer is None:
+            raise RefusedError(POLICY_VIOLATION, "this server only reads")
+        return self.writer
+
+    def changed_store(self) -> WritableStore:
+        """Return the store, to change its topics.  Raises: RefusedError where they may not be."""
+        writer = self.written_store()
+        if not self.may_change_topics:
+            raise RefusedError(POLICY_VIOLATION, "topics of this root are not changed: it belongs to a KRaft cluster")
+        return writer
 
     def leader_epoch(self, topic: str, partition: int) -> int:
         """Return the epoch of a partition's leader: that of its log, 0 before the first record."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from kstore.errors import KStoreError
+from kstore.errors import KStoreError, LogNotFoundError, TopicSettingsError, UnknownTopicOrPartitionError
 
 UNKNOWN_SERVER_ERROR = -1
 INVALID_REQUIRED_ACKS = 21
 INVALID_PARTITIONS = 37
 INVALID_REPLICATION_FACTOR = 38
+INVALID_REPLICA_ASSIGNMENT = 39
 POLICY_VIOLATION = 44
 FENCED_LEADER_EPOCH = 74
 UNKNOWN_LEADER_EPOCH = 75
@@ -17,3 +18,28 @@ UNKNOWN_TOPIC_ID = 100
 def code_of(error: KStoreError | type[KStoreError]) -> int:
     """Return the code that a broker answers for an error, or for a class of them."""
     return UNKNOWN_SERVER_ERROR if error.kafka_code is None else error.kafka_code
+
+
+class RefusedError(Exception):
+    """What a client asked for is not done; the code and the message that it gets."""
+
+    def __init__(self, code: int, message: str | None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+REFUSALS = (RefusedError, KStoreError)
+
+
+def refusal(error: RefusedError | KStoreError | ValueError | TypeError) -> tuple[int, str | None]:
+    """Return code and message for an error of a change of topics or of their settings.
+
+    A ValueError or a TypeError is one of settings.
+    """
+    if isinstance(error, RefusedError):
+        return error.code, error.message
+    if isinstance(error, LogNotFoundError):
+        # The topic was deleted meanwhile.
+        return code_of(UnknownTopicOrPartitionError), str(error)
+    return code_of(error if isinstance(error, KStoreError) else TopicSettingsError), str(error)

@@ -121,6 +121,11 @@ class RootLogs(Closing, Generic[_SomeLog]):
         return table_html(title, ("topic", "partitions"), counts, count=len(counts))
 
     @property
+    def config(self) -> LogConfig:
+        """The configuration of topics of which nothing else is said."""
+        return self._config
+
+    @property
     def topics(self) -> tuple[str, ...]:
         """The names of the topics, sorted."""
         return self._logs.topics

@@ -286,12 +286,14 @@ class WritableStore(RootLogs[WritableLog]):
         config: LogConfig | Mapping[str, object] | None = None,
         topic_id: uuid.UUID | str | None = None,
         exist_ok: bool = False,
+        validate_only: bool = False,
     ) -> uuid.UUID:
         """Create the directories of a topic, each with an empty segment, and return the topic's id.
 
         Args: topic_id: its id in a cluster, random by default; config: what differs in it from the config of the store
             is kept in the root, and holds for later openings too; a mapping has just that, by the names of LogConfig;
-            exist_ok: leave a topic that exists as it is, and return its id (ZERO_UUID without one).
+            exist_ok: leave a topic that exists as it is, and return its id (ZERO_UUID without one); validate_only:
+            create nothing, just raise what a creation would raise before it writes.
         Raises: InvalidTopicError for a name that Kafka does not allow, alone or beside that of another topic;
             TopicExistsError; ValueError, TypeError for an invalid id or settings; StorageError, with the partitions
             created up to then, and without the settings if there is none; CorruptCheckpointError, see
@@ -304,7 +306,10 @@ class WritableStore(RootLogs[WritableLog]):
             self._check_writable()
             if exist_ok and name in self.topics:
                 return self.topic_id(name) or ZERO_UUID
-            self._topics.create(name, partitions, made_id, config=config, store=self)
+            if validate_only:
+                self._topics.check_creation(name, config)
+            else:
+                self._topics.create(name, partitions, made_id, config=config, store=self)
         return made_id
 
     def create_partitions(self, topic: str, partitions: int) -> None:
@@ -338,20 +343,22 @@ class WritableStore(RootLogs[WritableLog]):
             self._check_open()
             return self._topics.config(topic)
 
-    def change_topic_config(self, topic: str, changes: Mapping[str, object], *, reset: Iterable[str] = ()) -> LogConfig:
+    def change_topic_config(
+        self, topic: str, changes: Mapping[str, object], *, reset: Iterable[str] = (), validate_only: bool = False
+    ) -> LogConfig:
         """Change settings of a topic, take those named in `reset` back to the store's config, and return the new
         configuration.
 
         The root keeps what differs from the store's config in kstore-topic-settings, which brokers ignore. Logs that
         are open follow at once, see WritableLog.update_config.
-        Args: changes: values by the names of LogConfig.
+        Args: changes: values by the names of LogConfig; validate_only: change nothing, return what would be.
         Raises: ValueError, TypeError for an unknown name or an impossible value, LogNotFoundError if the topic does not
             exist, with nothing changed; StorageError; CorruptCheckpointError if kstore-topic-settings is damaged:
             restore or remove it.
         """
         with self._mutex:
             self._check_writable()
-            return self._topics.change_config(topic, changes, reset)
+            return self._topics.change_config(topic, changes, reset, validate_only=validate_only)
 
     def settings_damage(self, topic: str) -> CorruptCheckpointError | None:
         """Return why the settings of a topic are unknown, None if they are known."""

@@ -65,9 +65,7 @@ class StoreTopics:
 
         Args: store: that of these topics, in which a deletion forgets committed offsets.
         """
-        if name in self._logs.topics:
-            raise TopicExistsError(f"topic {name!r} already exists in {self._root}", path=self._root)
-        check_no_collision(name, self._logs.topics, self._root)
+        self.check_creation(name, config)
         if name in self._settings.deleting:
             self._finish_deletion(name, store)
         self._settings.begin_creation(name, config)
@@ -77,6 +75,13 @@ class StoreTopics:
             if name not in self._logs.topics:
                 self._settings.withdraw_creation(name)
             raise
+
+    def check_creation(self, name: str, config: LogConfig | Mapping[str, object] | None) -> None:
+        """Check that there is no topic of this name, or of one that collides, and that its settings are possible."""
+        if name in self._logs.topics:
+            raise TopicExistsError(f"topic {name!r} already exists in {self._root}", path=self._root)
+        check_no_collision(name, self._logs.topics, self._root)
+        self._settings.of_new(name, config)
 
     def grow(self, topic: str, partitions: int, topic_id: uuid.UUID | None) -> None:
         """Add partitions to a topic until it has `partitions` of them."""
@@ -116,10 +121,14 @@ class StoreTopics:
         self._check_exists(topic)
         return self._settings.of(topic)
 
-    def change_config(self, topic: str, changes: Mapping[str, object], reset: Iterable[str]) -> LogConfig:
+    def change_config(
+        self, topic: str, changes: Mapping[str, object], reset: Iterable[str], *, validate_only: bool
+    ) -> LogConfig:
         """Change settings of a topic and of its open logs, and return its configuration."""
         self._check_exists(topic)
-        config = self._settings.change(topic, changes, reset)
+        config = self._settings.change(topic, changes, reset, validate_only=validate_only)
+        if validate_only:
+            return config
         for topic_partition, log in self._logs.logs.items():
             if topic_partition.topic == topic and not log.is_closed and not log.has_failed:
                 log.update_config(config)

@@ -68,7 +68,6 @@ def test_a_request_that_waits_holds_back_those_after_it(client):
         pytest.param(struct.pack(">ihhi", 8, METADATA, 77, 1), id="unknown-version"),
         pytest.param(struct.pack(">ihhih", 10, METADATA, 4, 1, -1), id="truncated-body"),
         pytest.param(struct.pack(">ihhi", 8, 0, 2, 1), id="produce-of-old-clients"),
-        pytest.param(struct.pack(">ihhih", 10, 15, 4, 1, -1), id="api-that-is-not-served"),
     ],
 )
 def test_what_a_broker_does_not_answer_closes_the_connection_and_no_other(server, client, data):
@@ -76,6 +75,12 @@ def test_what_a_broker_does_not_answer_closes_the_connection_and_no_other(server
         client.socket.sendall(data)
         assert client.is_closed()
         assert other.ask(MetadataRequest(topics=[]), version=12).error_code == 0
+
+
+def test_an_api_that_is_not_served_closes_the_connection(client, monkeypatch):
+    monkeypatch.delitem(HANDLERS, METADATA)
+    client.send(MetadataRequest(topics=[]), version=12)
+    assert client.is_closed()
 
 
 def test_versions_of_an_unknown_version_are_answered_in_version_0(client):

@@ -89,9 +89,13 @@ class TopicSettings:
             if topic in self._kept.changed:
                 self._write_or_take_back(self._without(topic))
             return
-        if not isinstance(config, LogConfig):
-            config = self._made(topic, _checked(config))
-        self._save(topic, _difference(config, self._default_of(topic)))
+        self._save(topic, _difference(self.of_new(topic, config), self._default_of(topic)))
+
+    def of_new(self, topic: str, config: LogConfig | Mapping[str, Any] | None) -> LogConfig:
+        """Return the configuration that a topic is made with.  Args, Raises: as begin_creation, but for the files."""
+        if isinstance(config, LogConfig):
+            return config
+        return self._made(topic, {} if config is None else _checked(config))
 
     def withdraw_creation(self, topic: str) -> None:
         """Forget the settings of a topic of which nothing was made.
@@ -107,9 +111,12 @@ class TopicSettings:
             _logger.warning("the settings of topic %s, which was not made, stay until it is: %s", topic, error)
             self._kept = left
 
-    def change(self, topic: str, changes: Mapping[str, Any], reset: Iterable[str]) -> LogConfig:
+    def change(
+        self, topic: str, changes: Mapping[str, Any], reset: Iterable[str], *, validate_only: bool = False
+    ) -> LogConfig:
         """Durably change settings of a topic, take others back to the default, and return its configuration.
 
+        Args: validate_only: change nothing.
         Raises: ValueError, TypeError for an unknown name or impossible value, CorruptCheckpointError, StorageError,
             with nothing changed.
         """
@@ -117,7 +124,8 @@ class TopicSettings:
         merged = {**self.changed_of(topic), **_checked(changes)}
         _check_names(dropped)
         config = self._made(topic, {name: value for name, value in merged.items() if name not in dropped})
-        self._save(topic, _difference(config, self._default_of(topic)))
+        if not validate_only:
+            self._save(topic, _difference(config, self._default_of(topic)))
         return config
 
     def begin_deletion(self, topic: str) -> None:
