@@ -19,6 +19,12 @@ from kstore.serve.answers.coordinating import (
 )
 from kstore.serve.answers.metadata import api_versions, metadata, unknown_api_versions
 from kstore.serve.answers.reading import fetch, list_offsets
+from kstore.serve.answers.settings import (
+    alter_configs,
+    describe_configs,
+    incremental_alter_configs,
+    list_config_resources,
+)
 from kstore.serve.answers.topics import create_partitions, create_topics, delete_records, delete_topics
 from kstore.serve.answers.writing import init_producer_id, produce
 from kstore.serve.broker import Broker
@@ -56,7 +62,11 @@ HANDLERS: dict[int, Handler] = {
     20: _in_thread(delete_topics),
     21: _in_thread(delete_records),
     22: init_producer_id,
+    32: _in_thread(describe_configs),
+    33: _in_thread(alter_configs),
     37: _in_thread(create_partitions),
+    44: _in_thread(incremental_alter_configs),
+    74: list_config_resources,
 }
 
 

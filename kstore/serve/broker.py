@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TypeAlias
 from uuid import UUID
 
+from kstore.config import LogConfig
 from kstore.env import locate
 from kstore.errors import UnknownTopicOrPartitionError
 from kstore.log.files.names import PartitionDirectory
@@ -14,6 +17,8 @@ from kstore.serve.codes import POLICY_VIOLATION, RefusedError
 from kstore.serve.config import ServerConfig
 from kstore.serve.groups import Groups
 from kstore.serve.news import News
+from kstore.store.settings.kafka_names import TOPIC_SETTINGS_BY_NAME
+from kstore.store.settings.known import KnownSettings
 from kstore.store.settings.owner import owning_cluster
 from kstore.store.store import Store, WritableStore
 from kstore.types import ZERO_UUID, TopicPartition
@@ -40,7 +45,7 @@ class Broker:
         node_id = None if properties is None else properties.node_id
         self.node_id = _DEFAULT_NODE_ID if node_id is None else node_id
         self.cluster_id = None if properties is None else properties.cluster_id
-        place = locate(store.root)
+        self._place = place = locate(store.root)
         self.may_change_topics = self.writer is not None and owning_cluster(place.path, place.env) is None
         self.groups = None if self.writer is None else Groups(self.writer, config.groups)
         # Of each topic, its first partition's directory and its id.
@@ -80,6 +85,40 @@ class Broker:
             name = TopicPartition(topic, partition)
             raise UnknownTopicOrPartitionError(f"{self.store.root} has no partition {name}")
         return self.store.log(topic, partition)
+
+    def topic_config(self, topic: str) -> LogConfig:
+        """Return the configuration of a topic.
+
+        Raises: LogNotFoundError if it is not there; TopicSettingsError, CorruptCheckpointError, StorageError.
+        Cost: reads files of the root where it is only read.
+        """
+        if self.writer is not None:
+            return self.writer.topic_config(topic)
+        return replace(self.default_config(), **self._known_settings().of(topic).settings)
+
+    def default_config(self) -> LogConfig:
+        """Return the configuration of topics of which nothing is said.  Raises, Cost: as topic_config."""
+        if self.writer is not None:
+            return self.writer.config
+        return replace(self.store.config, **self._known_settings().defaults)
+
+    def texts_of_cluster(self, topic: str) -> Mapping[str, str]:
+        """Return the settings that a cluster gave a topic, by Kafka's names, but for those that kstore changed.
+
+        Raises, Cost: as topic_config, where a cluster has the root.
+        """
+        if self.may_change_topics:
+            return {}
+        known = self._known_settings()
+        changed = known.file.changed.get(topic, {})
+        return {
+            name: text
+            for name, text in known.texts_of_cluster(topic).items()
+            if TOPIC_SETTINGS_BY_NAME.get(name) not in changed
+        }
+
+    def _known_settings(self) -> KnownSettings:
+        return KnownSettings(self._place.path, self._place.env)
 
     def written_store(self) -> WritableStore:
         """Return the store, to write to it.  Raises: RefusedError where it is only read."""

@@ -1,12 +1,14 @@
-"""The settings that a server shows of its topics, by Kafka's names, types, defaults and sources of values."""
+"""The settings that a server shows of itself and its topics, by Kafka's names, types, defaults and sources."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 from kstore.config import LogConfig
+from kstore.coordinator.group.offsets import MAX_METADATA_BYTES
+from kstore.serve.config import ServerConfig
 from kstore.store.settings.kafka_names import TOPIC_SETTINGS_BY_NAME, parse_name, parse_setting, setting_text
 
 
@@ -137,7 +139,9 @@ TOPIC_DEFINITIONS: tuple[Definition, ...] = (
     ),
 )
 # In Kafka another setting of the broker has the default, as log.retention.hours.
-_WITHOUT_DEFAULT = frozenset({"log.flush.interval.ms", "log.retention.ms", "log.roll.jitter.ms", "log.roll.ms"})
+_WITHOUT_DEFAULT = frozenset(
+    {"log.dirs", "log.flush.interval.ms", "log.retention.ms", "log.roll.jitter.ms", "log.roll.ms", "node.id"}
+)
 _BY_NAME = {definition.name: definition for definition in TOPIC_DEFINITIONS}
 
 
@@ -158,13 +162,62 @@ def _shown(definition: Definition, config: LogConfig, default: LogConfig, texts:
         of_topic = setting_text(getattr(config, field))
         own = of_topic if own is None and of_topic != of_server else own
     synonyms = [] if own is None else [Synonym(name, own, SettingSource.TOPIC)]
-    if definition.broker_name is not None:
-        if of_server != definition.default:
-            synonyms.append(Synonym(definition.broker_name, of_server, SettingSource.STATIC_BROKER))
-        if definition.broker_name not in _WITHOUT_DEFAULT:
-            synonyms.append(Synonym(definition.broker_name, definition.default, SettingSource.DEFAULT))
-    source = synonyms[0].source if synonyms else SettingSource.DEFAULT
-    return Shown(definition, of_server if own is None else own, source, tuple(synonyms))
+    synonyms += _of_server(definition, of_server)
+    return _first_of(definition, of_server if own is None else own, synonyms)
+
+
+def _of_server(definition: Definition, value: str) -> Iterator[Synonym]:
+    """Yield the settings of a broker that say a value."""
+    name, default = definition.broker_name, definition.default
+    if name is None:
+        return
+    if value != default:
+        yield Synonym(name, value, SettingSource.STATIC_BROKER)
+    if name not in _WITHOUT_DEFAULT:
+        yield Synonym(name, default, SettingSource.DEFAULT)
+
+
+def _first_of(definition: Definition, value: str, synonyms: Iterable[Synonym]) -> Shown:
+    said_by = tuple(synonyms)
+    return Shown(definition, value, said_by[0].source if said_by else SettingSource.DEFAULT, said_by)
+
+
+def shown_server_settings(config: ServerConfig, *, default: LogConfig, node_id: int, root: str) -> list[Shown]:
+    """Return the settings of a server, by the names of a broker's.
+
+    Args: default: of topics that say nothing.
+    Source: Kafka ConfigHelper.createBrokerConfigEntry.
+    """
+    groups = config.groups
+    own = [
+        ("auto.create.topics.enable", _B, config.creates_topics, "true", "Whether asking for a topic makes it."),
+        ("default.replication.factor", _I, 1, "1", "The replicas of a topic that does not say it."),
+        ("delete.topic.enable", _B, True, "true", "Whether topics can be deleted."),
+        ("fetch.max.bytes", _I, config.most_fetch_bytes, "57671680", "The bytes of an answer with records."),
+        (
+            "group.initial.rebalance.delay.ms",
+            _I,
+            groups.initial_rebalance_delay_ms,
+            "3000",
+            "How long an empty group waits for more members.",
+        ),
+        ("group.max.session.timeout.ms", _I, groups.max_session_timeout_ms, "1800000", "The longest session."),
+        ("group.max.size", _I, groups.max_size, "2147483647", "The members of a group."),
+        ("group.min.session.timeout.ms", _I, groups.min_session_timeout_ms, "6000", "The shortest session."),
+        ("log.dirs", _S, root, "", "The directory of the topics."),
+        ("node.id", _I, node_id, "", "The id of this node."),
+        ("num.partitions", _I, config.partitions, "1", "The partitions of a topic that does not say it."),
+        ("offset.metadata.max.bytes", _I, MAX_METADATA_BYTES, "4096", "The text beside a committed offset."),
+        ("queued.max.request.bytes", _L, config.most_held_bytes, "-1", "The bytes of requests that are held."),
+        ("socket.request.max.bytes", _I, config.most_request_bytes, "104857600", "The bytes of a request."),
+    ]
+    shown = [(Definition(name, type_, said, name, text), setting_text(value)) for name, type_, value, said, text in own]
+    for definition in TOPIC_DEFINITIONS:
+        if definition.broker_name is not None:
+            field = TOPIC_SETTINGS_BY_NAME.get(definition.name)
+            value = definition.default if field is None else setting_text(getattr(default, field))
+            shown.append((definition._replace(name=definition.broker_name), value))
+    return sorted(_first_of(definition, value, _of_server(definition, value)) for definition, value in shown)
 
 
 def is_list(name: str) -> bool:

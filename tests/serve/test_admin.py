@@ -8,15 +8,27 @@ import uuid
 import pytest
 
 import kstore
+from kstore.serve.config import ServerConfig
+from kstore.serve.server import Server
 from kstore.types import ZERO_UUID
 from kstore.wire.messages import (
+    AlterConfigsRequest,
     CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteRecordsRequest,
     DeleteTopicsRequest,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+    ListConfigResourcesRequest,
 )
+from tests.making.cluster import config as config_record
+from tests.making.cluster import topic as topic_record
+from tests.making.cluster import write_metadata
+from tests.making.serving import RawClient
 
 NODE = 1
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 def new_topic(name="new", *, partitions=1, replicas=1, assignments=(), configs=()):
@@ -206,3 +218,172 @@ def test_records_are_deleted_up_to_an_offset_or_all(client, served):
         ("__consumer_offsets", 0, 0),
     ]
     assert delete_records(client, *refused) == [(-1, 1), (-1, 1), (-1, 3), (-1, 3), (-1, 44), (-1, 17)]
+
+
+def describe(client, name, *, kind=TOPIC, keys=None, synonyms=True, documentation=True, version=4):
+    asked = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=keys
+    )
+    request = DescribeConfigsRequest(resources=[asked], include_synonyms=synonyms, include_documentation=documentation)
+    (result,) = client.ask(request, version=version).results
+    assert (result.resource_type, result.resource_name) == (kind, name)
+    return result.error_code, {one.name: one for one in result.configs}
+
+
+def test_each_setting_of_a_topic_is_described_with_those_who_say_it(client, served):
+    served.change_topic_config("t", {"cleanup_policy": "compact", "segment_bytes": 5_000_000})
+    code, shown = describe(client, "t")
+    assert (code, len(shown)) == (0, 33)
+
+    def said(name):
+        one = shown[name]
+        return one.value, one.config_source, [(by.name, by.value, by.source) for by in one.synonyms]
+
+    assert said("cleanup.policy") == (
+        "compact",
+        1,
+        [("cleanup.policy", "compact", 1), ("log.cleanup.policy", "delete", 5)],
+    )
+    assert said("retention.ms") == ("-1", 4, [("log.retention.ms", "-1", 4)])
+    assert said("segment.ms") == ("604800000", 5, [])
+    assert said("min.insync.replicas") == ("1", 5, [("min.insync.replicas", "1", 5)])
+    assert said("remote.storage.enable") == ("false", 5, [])
+    assert [shown[name].config_type for name in ("preallocate", "segment.bytes", "flush.ms", "cleanup.policy")] == [
+        1,
+        3,
+        5,
+        7,
+    ]
+    assert all(one.documentation and not one.read_only and not one.is_sensitive for one in shown.values())
+
+
+def test_what_is_not_asked_of_settings_is_not_described(client):
+    code, shown = describe(client, "t", keys=["retention.ms", "none"], synonyms=False, documentation=False)
+    assert (code, list(shown)) == (0, ["retention.ms"])
+    assert (shown["retention.ms"].synonyms, shown["retention.ms"].documentation) == ([], None)
+    assert len(describe(client, "t", keys=[])[1]) == 33
+    assert [describe(client, name)[0] for name in ("none", "", "a b")] == [3, 42, 17]
+
+
+def test_the_settings_of_the_node_are_described(client, served):
+    code, shown = describe(client, str(NODE), kind=BROKER)
+    assert code == 0
+    values = {name: (one.value, one.config_source, one.read_only) for name, one in shown.items()}
+    assert values["node.id"] == (str(NODE), 4, True)
+    assert values["log.dirs"] == (served.root, 4, True)
+    assert values["socket.request.max.bytes"] == (str(1 << 20), 4, True)
+    assert values["log.segment.bytes"] == (str(2**30), 5, True)
+    assert describe(client, "", kind=BROKER) == (0, {})
+    assert describe(client, str(NODE), kind=BROKER_LOGGER) == (0, {})
+    assert describe(client, "g", kind=GROUP)[0] == 0
+    for kind, name in [(BROKER, "7"), (BROKER, "x"), (BROKER_LOGGER, ""), (GROUP, ""), (77, "x")]:
+        assert describe(client, name, kind=kind)[0] == 42
+
+
+def test_a_topic_that_is_only_read_has_the_settings_that_its_root_says(served, tmp_path):
+    served.change_topic_config("t", {"segment_bytes": 5_000_000})
+    with Server(tmp_path / "root", read_only=True, config=ServerConfig(port=0)) as server, RawClient(server) as client:
+        code, shown = describe(client, "t")
+        assert code == 0
+        assert [(shown[name].value, shown[name].config_source) for name in ("segment.bytes", "retention.ms")] == [
+            ("5000000", 1),
+            ("-1", 4),
+        ]
+        assert change(client, "t", ("segment.bytes", SET, "6000000")) == 44
+    assert served.topic_config("t").segment_bytes == 5_000_000
+
+
+def test_a_topic_of_a_cluster_has_the_settings_that_the_cluster_gave_it(tmp_path):
+    root, topic_id = tmp_path / "root", uuid.UUID(int=1)
+    with kstore.open_store(root, "a") as store:
+        store.create_topic("t", topic_id=topic_id)
+    given = {"min.insync.replicas": "2", "segment.bytes": "6000000"}
+    write_metadata(root, [topic_record("t", topic_id), *(config_record("t", *one) for one in given.items())])
+    with kstore.open_store(root, "a") as store:
+        store.change_topic_config("t", {"segment_bytes": 7_000_000})
+        with Server(store, config=ServerConfig(port=0)) as server, RawClient(server) as client:
+            _, shown = describe(client, "t", keys=[*given])
+            assert {name: (one.value, one.config_source) for name, one in shown.items()} == {
+                "min.insync.replicas": ("2", 1),
+                "segment.bytes": ("7000000", 1),
+            }
+            assert change(client, "t", ("segment.bytes", SET, "8000000")) == 44
+
+
+def change(client, topic, *changes, kind=TOPIC, validate_only=False, times=1):
+    kinds = IncrementalAlterConfigsRequest
+    configs = [
+        kinds.AlterableConfig(name=name, config_operation=operation, value=value) for name, operation, value in changes
+    ]
+    asked = [kinds.AlterConfigsResource(resource_type=kind, resource_name=topic, configs=configs)] * times
+    answer = client.ask(kinds(resources=asked, validate_only=validate_only), version=1)
+    (code,) = {one.error_code for one in answer.responses}
+    return code
+
+
+def test_settings_are_set_deleted_and_appended_to_and_open_logs_follow(client, served):
+    log = served.log("t", 0)
+    assert change(client, "t", ("segment.bytes", SET, "5000000"), ("cleanup.policy", APPEND, "compact")) == 0
+    assert (log.config.segment_bytes, log.config.cleanup_policy) == (5_000_000, "compact,delete")
+    assert change(client, "t", ("cleanup.policy", SUBTRACT, "delete"), ("segment.ms", SET, "77")) == 0
+    assert (log.config.cleanup_policy, log.config.segment_ms) == ("compact", 77)
+    assert change(client, "t", ("segment.bytes", DELETE, None), ("no.such.setting", DELETE, None)) == 0
+    assert (log.config.segment_bytes, log.config.segment_ms) == (2**30, 77)
+
+
+def test_a_change_that_is_only_validated_changes_nothing(client, served):
+    assert change(client, "t", ("segment.bytes", SET, "5000000"), validate_only=True) == 0
+    assert change(client, "t", ("segment.bytes", SET, "1"), validate_only=True) == 40
+    assert served.log("t", 0).config == served.config
+
+
+@pytest.mark.parametrize(
+    ("topic", "changes", "code"),
+    [
+        ("t", [("no.such.setting", SET, "1")], 40),
+        ("t", [("segment.bytes", SET, "much")], 40),
+        ("t", [("segment.bytes", SET, "1")], 40),
+        ("t", [("segment.bytes", APPEND, "1")], 40),
+        ("t", [("compression.type", APPEND, "producer")], 40),
+        ("t", [("cleanup.policy", SUBTRACT, "delete")], 40),
+        ("t", [("min.insync.replicas", SET, "2")], 40),
+        ("t", [("min.insync.replicas", SET, "1")], 0),
+        ("t", [("segment.bytes", SET, None)], 42),
+        ("t", [("segment.bytes", 9, "1")], 42),
+        ("t", [("segment.bytes", SET, "5000000"), ("segment.bytes", DELETE, None)], 42),
+        ("none", [("segment.bytes", SET, "5000000")], 3),
+        ("", [("segment.bytes", SET, "5000000")], 42),
+    ],
+)
+def test_a_change_is_refused_with_the_code_of_a_broker(client, served, topic, changes, code):
+    assert change(client, topic, *changes) == code
+    assert served.topic_config("t") == served.config
+
+
+def test_what_is_no_topic_or_named_twice_is_not_changed(client):
+    one = ("segment.bytes", SET, "5000000")
+    assert [change(client, str(NODE), one, kind=kind) for kind in (BROKER, BROKER_LOGGER, GROUP, 77)] == [42] * 4
+    assert change(client, "t", one, times=2) == 42
+
+
+def test_settings_that_are_replaced_are_those_of_the_request_alone(client, served):
+    served.change_topic_config("t", {"segment_bytes": 5_000_000, "segment_ms": 7, "read_chunk_bytes": 8192})
+    for value, code in ((None, 42), ("x", 40), ("6000000", 0)):
+        configs = [AlterConfigsRequest.AlterableConfig(name="segment.bytes", value=value)]
+        asked = AlterConfigsRequest.AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=configs)
+        (found,) = client.ask(AlterConfigsRequest(resources=[asked]), version=2).responses
+        assert found.error_code == code
+    config = served.topic_config("t")
+    # A setting that Kafka does not know is not Kafka's to take away.
+    assert (config.segment_bytes, config.segment_ms, config.read_chunk_bytes) == (6_000_000, 604_800_000, 8192)
+
+
+def test_what_has_settings_is_listed(client):
+    def listed(*kinds, version=1):
+        answer = client.ask(ListConfigResourcesRequest(resource_types=list(kinds)), version=version)
+        return answer.error_code, [(one.resource_type, one.resource_name) for one in answer.config_resources]
+
+    assert listed() == (0, [(TOPIC, "t"), (BROKER, str(NODE)), (BROKER_LOGGER, str(NODE))])
+    assert listed(TOPIC, CLIENT_METRICS) == (0, [(TOPIC, "t")])
+    assert listed(3) == (35, [])
+    assert listed(version=0) == (0, [])
