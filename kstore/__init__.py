@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kstore.consumer import read_groups as read_groups
     from kstore.consumer import reset_offsets as reset_offsets
     from kstore.errors import AppendError as AppendError
+    from kstore.errors import AuthenticationError as AuthenticationError
     from kstore.errors import BufferExhaustedError as BufferExhaustedError
     from kstore.errors import ConsumerClosedError as ConsumerClosedError
     from kstore.errors import CorruptCheckpointError as CorruptCheckpointError
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     from kstore.errors import RestoreError as RestoreError
     from kstore.errors import SchemaError as SchemaError
     from kstore.errors import SchemaNotFoundError as SchemaNotFoundError
+    from kstore.errors import SecurityError as SecurityError
     from kstore.errors import SegmentTooLargeError as SegmentTooLargeError
     from kstore.errors import SerializationError as SerializationError
     from kstore.errors import SinkResponseError as SinkResponseError
@@ -183,6 +185,7 @@ _ROOMS = {
     ),
     "kstore.errors": (
         "AppendError",
+        "AuthenticationError",
         "BufferExhaustedError",
         "ConsumerClosedError",
         "CorruptCheckpointError",
@@ -232,6 +235,7 @@ _ROOMS = {
         "RecordTooLargeError",
         "RecordValidationError",
         "RestoreError",
+        "SecurityError",
         "SegmentTooLargeError",
         "SchemaError",
         "SchemaNotFoundError",

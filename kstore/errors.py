@@ -577,6 +577,14 @@ class UnsupportedVersionError(KStoreError):
         self.correlation_id = correlation_id
 
 
+class AuthenticationError(KStoreError):
+    """A client of a server does not prove who it is, or says something else before (Kafka: AuthenticationException)."""
+
+
+class SecurityError(KStoreError, ValueError):
+    """A server's settings of security contradict each other or leave it open, or its file of users is malformed."""
+
+
 class SchemaError(KStoreError):
     """A schema of keys or values cannot be used."""
 

@@ -35,6 +35,7 @@ _SYNC_FILE_RANGE_WRITE = 2
 # The errno if the file or system does not support the hint.
 _NO_WRITE_BACK = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.ESPIPE})
 _PAGE_BYTES = 4096
+_OWNER_ONLY = 0o600
 
 
 def writers_limit() -> int:
@@ -191,6 +192,14 @@ class WriteFile(LocalFile, PositionedWriteFile):
             os.ftruncate(fd, size)
         except OSError as error:
             raise storage_error("truncate", self.path, error) from error
+
+    def make_private(self) -> None:
+        """Let only the owner of the file read and write it."""
+        fd = self._open_fd()
+        try:
+            os.fchmod(fd, _OWNER_ONLY)
+        except OSError as error:
+            raise storage_error("change the mode of", self.path, error) from error
 
     def allocate(self, size: int, *, position: int = 0) -> None:
         """Allocate disk space for the bytes [position, size) if the OS can; new bytes are zeros.

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kstore.errors import UnsupportedVersionError
+from kstore.serve.answers.authenticating import sasl_authenticate, sasl_handshake
 from kstore.serve.answers.coordinating import (
     find_coordinator,
     heartbeat,
@@ -29,6 +30,7 @@ from kstore.serve.answers.topics import create_partitions, create_topics, delete
 from kstore.serve.answers.writing import init_producer_id, produce
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call, Peer
+from kstore.serve.security.sasl import Session
 from kstore.wire.frames import decode_request, encode_response
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ HANDLERS: dict[int, Handler] = {
     12: heartbeat,
     13: leave_group,
     14: sync_group,
+    17: sasl_handshake,
     _API_VERSIONS: lambda _, call: api_versions(HANDLERS, call),
     19: _in_thread(create_topics),
     20: _in_thread(delete_topics),
@@ -64,17 +67,21 @@ HANDLERS: dict[int, Handler] = {
     22: init_producer_id,
     32: _in_thread(describe_configs),
     33: _in_thread(alter_configs),
+    36: sasl_authenticate,
     37: _in_thread(create_partitions),
     44: _in_thread(incremental_alter_configs),
     74: list_config_resources,
 }
 
 
-def respond(broker: Broker, frame: bytearray, peer: Peer, *, client_host: str) -> Answer | Awaitable[Answer]:
+def respond(
+    broker: Broker, frame: bytearray, peer: Peer, *, client_host: str, session: Session
+) -> Answer | Awaitable[Answer]:
     """Return the answer to the request in a frame, None if it has none.
 
-    Raises: UnsupportedVersionError, InvalidRequestError for what a broker does not answer.
+    Raises: UnsupportedVersionError, InvalidRequestError, AuthenticationError for what a broker does not answer.
     """
+    session.check(frame)
     try:
         request = decode_request(frame)
         handler = HANDLERS.get(request.api_key)
@@ -89,7 +96,7 @@ def respond(broker: Broker, frame: bytearray, peer: Peer, *, client_host: str) -
         if error.api_key != _API_VERSIONS:
             raise
         return encode_response(unknown_api_versions(), version=0, correlation_id=error.correlation_id)
-    body = handler(broker, Call(request.body, request.version, peer, request.client_id or "", client_host))
+    body = handler(broker, Call(request.body, request.version, peer, request.client_id or "", client_host, session))
     encode = partial(encode_response, version=request.version, correlation_id=request.correlation_id)
     if body is None:
         return None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
+from kstore.serve.security.rules import Operation, Resource
+from kstore.serve.security.sasl import Session
 from kstore.wire.classes import Message
 
 Body = TypeVar("Body", bound=Message)
@@ -26,3 +28,8 @@ class Call(Generic[Body]):
     peer: Peer
     client_id: str
     client_host: str
+    session: Session
+
+    def may(self, operation: Operation, resource: Resource, name: str) -> bool:
+        """Whether the client may do something with a topic, group or transactional id."""
+        return self.session.access.may(operation, resource, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import struct
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
@@ -11,14 +12,18 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from kstore.config import MIB
-from kstore.errors import InvalidRequestError, UnsupportedVersionError
+from kstore.errors import AuthenticationError, InvalidRequestError, UnsupportedVersionError
 from kstore.serve.calls import Peer
+from kstore.serve.config import ConnectionLimits
+from kstore.serve.security.sasl import MOST_UNAUTHENTICATED_BYTES
 
 if TYPE_CHECKING:
+    from kstore.serve.security.door import Door
+    from kstore.serve.security.sasl import Session
     from kstore.wire.compiler import Part
 
     Answer: TypeAlias = list[Part] | None
-    Respond: TypeAlias = "Callable[[bytearray, Connection], Answer | Awaitable[Answer]]"
+    Respond: TypeAlias = "Callable[[bytearray, Connection, Session], Answer | Awaitable[Answer]]"
 
 # What one write hands to the transport: before Python 3.12 it copies what it can't send at once.
 _MOST_WRITE_BYTES = MIB
@@ -44,6 +49,10 @@ class Budget:
     def give_back(self, size: int) -> None:
         self._left += size
         self._wake()
+
+    @property
+    def is_spent(self) -> bool:
+        return self._left <= 0
 
     def lets_read(self, connection: Connection) -> bool:
         """Whether a connection may read more; if not, it is called when it may."""
@@ -74,16 +83,23 @@ class Connection(asyncio.BufferedProtocol):
     Args: respond: returns the answer to a frame, or an awaitable of it; None for a request that has none. It raises
         UnsupportedVersionError and InvalidRequestError for what a broker does not answer: the connection is closed.
         received: into which all connections of a loop receive, as each takes what it got before another is called.
-        most_request_bytes: of a frame (Kafka: socket.request.max.bytes).
+        most_request_bytes: of a frame (Kafka: socket.request.max.bytes), less before the client said who it is.
+    Attributes: session: who the client is, None until TLS has begun.
     A frame takes no more memory than was received of it. While a request is answered, one more is read: so the end of a
     client is noticed that waits for an answer.
     Threads: the loop's.
     """
 
+    own_address: Peer
+    client_host: str
+    session: Session | None = None
+
     def __init__(
         self,
         respond: Respond,
         *,
+        door: Door,
+        limits: ConnectionLimits,
         received: memoryview,
         budget: Budget,
         most_request_bytes: int,
@@ -94,7 +110,12 @@ class Connection(asyncio.BufferedProtocol):
         self._received = received
         self._budget = budget
         self._most_request_bytes = most_request_bytes
+        self._door = door
+        self._limits = limits
         self._transport: asyncio.Transport | None = None
+        # The transport below that of TLS.
+        self._socket: asyncio.Transport | None = None
+        self._securing: asyncio.Task[None] | None = None
         # The frame that is received, without its size, which is -1 as long as it is not known.
         self._frame, self._size = bytearray(), -1
         self._frames: deque[bytearray] = deque()
@@ -103,16 +124,47 @@ class Connection(asyncio.BufferedProtocol):
         self._can_write.set()
         self._is_reading = True
         self._lost = asyncio.Event()
+        # As check() saw it last: what was not sent, and since when the connection, its silence and its frame last.
+        self._has_moved, self._unsent = True, 0
+        self._made_ms: int | None = None
+        self._silent_ms = 0
+        self._frame_ms: int | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(high=_MOST_WRITE_BYTES)
-        host, port, *_ = self._transport.get_extra_info("sockname")
+        self._transport = self._socket = own = cast("asyncio.Transport", transport)
+        host, port, *_ = own.get_extra_info("sockname")
         self.own_address = Peer(host, port)
-        self.client_host = str(self._transport.get_extra_info("peername")[0])
+        self.client_host = str(own.get_extra_info("peername")[0])
+        own.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        refused = self._door.enter(self.client_host)
+        if refused is not None:
+            self._close(refused)
+        elif self._door.is_encrypted:
+            own.pause_reading()
+            self._securing = asyncio.ensure_future(self._secure(own))
+        else:
+            self._begin(own)
+
+    async def _secure(self, own: asyncio.Transport) -> None:
+        try:
+            secured = await self._door.secured(own, self)
+        except OSError as error:
+            self._close(f"no TLS: {error!r}")
+            self.connection_lost(None)
+            return
+        self._begin(secured)
+        self._answer_frames()
+
+    def _begin(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        transport.set_write_buffer_limits(high=_MOST_WRITE_BYTES)
+        self.session = self._door.session(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        if self._lost.is_set():
+            return
         self._transport = None
+        self._door.leave(self.client_host)
         self._when_lost(self)
         self._can_write.set()
         if self._answering is not None:
@@ -133,10 +185,13 @@ class Connection(asyncio.BufferedProtocol):
         return self._received
 
     def buffer_updated(self, nbytes: int) -> None:
+        self._has_moved = True
         data = self._received[:nbytes]
-        while data and self._transport is not None:
+        while data and self._transport is not None and not self._transport.is_closing():
             data = self._take(data)
-        self._answer_frames()
+        # What comes with the end of a TLS handshake is here before its session.
+        if self.session is not None:
+            self._answer_frames()
 
     def _take(self, data: memoryview) -> memoryview:
         """Take what belongs to the frame that is received; return what follows it."""
@@ -150,20 +205,24 @@ class Connection(asyncio.BufferedProtocol):
             (self._size,) = _SIZE.unpack(self._frame)
             self._frame.clear()
             self._budget.give_back(_SIZE.size)
-            if not 0 < self._size <= self._most_request_bytes:
-                self._close(f"a request of {self._size} bytes; expected 1 to {self._most_request_bytes}")
+            most = self._most_request_bytes
+            if self.session is None or not self.session.is_authenticated:
+                most = min(most, MOST_UNAUTHENTICATED_BYTES)
+            if not 0 < self._size <= most:
+                self._close(f"a request of {self._size} bytes; expected 1 to {most}")
         else:
             self._frames.append(self._frame)
             self._frame, self._size = bytearray(), -1
+            self._frame_ms = None
         return data[needed:]
 
     def _answer_frames(self) -> None:
         """Answer the frames that were received, until something has to be waited for; then read on."""
-        while self._frames and self._answering is None and self._transport is not None:
+        while self._frames and self._answering is None and self._transport is not None and self.session is not None:
             frame = self._frames.popleft()
             answer = None
             with self._closing_on_errors():
-                answer = self._respond(frame, self)
+                answer = self._respond(frame, self, self.session)
             if self._is_sent_at_once(answer):
                 self._budget.give_back(len(frame))
             else:
@@ -188,6 +247,8 @@ class Connection(asyncio.BufferedProtocol):
                 parts = answer if answer is None or isinstance(answer, list) else await answer
                 for part in parts or ():
                     await self._write(memoryview(cast("bytes", part)))
+                if self.session is not None and self.session.is_over:
+                    self._close("its authentication failed")
         finally:
             self._budget.give_back(request_bytes)
             self._answering = None
@@ -198,7 +259,7 @@ class Connection(asyncio.BufferedProtocol):
         """Close the connection where a request cannot be answered, as a broker does."""
         try:
             yield
-        except (InvalidRequestError, UnsupportedVersionError) as error:
+        except (InvalidRequestError, UnsupportedVersionError, AuthenticationError) as error:
             self._close(str(error))
         except Exception:
             _logger.exception("a request cannot be answered")
@@ -220,6 +281,46 @@ class Connection(asyncio.BufferedProtocol):
             self._is_reading = is_reading
             (self._transport.resume_reading if is_reading else self._transport.pause_reading)()
 
+    def check(self, now_ms: int) -> None:
+        """Close the connection if it lasts too long as it is; called again and again (Kafka: IdleExpiryManager).
+
+        Args: now_ms: of a clock that never goes back.
+        """
+        if self._transport is None or self._socket is None:
+            return
+        unsent = self._socket.get_write_buffer_size()
+        if self._transport is not self._socket:
+            unsent += self._transport.get_write_buffer_size()
+        if self._has_moved or unsent != self._unsent:
+            self._has_moved, self._unsent, self._silent_ms = False, unsent, now_ms
+        self._made_ms = now_ms if self._made_ms is None else self._made_ms
+        is_amid_frame = self._size >= 0 or bool(self._frame)
+        if is_amid_frame and self._frame_ms is None:
+            self._frame_ms = now_ms
+        reason = self._overdue(now_ms, is_amid_frame=is_amid_frame)
+        if reason is not None:
+            self._close(reason)
+            # To close it politely would wait for the client.
+            self._socket.abort()
+
+    def _overdue(self, now_ms: int, *, is_amid_frame: bool) -> str | None:
+        """Return why the connection lasts too long, None if it does not."""
+        limits, silent_ms = self._limits, now_ms - self._silent_ms
+        is_known = self.session is not None and self.session.is_authenticated
+        if not is_known and now_ms - (self._made_ms or 0) > limits.handshake_ms:
+            return f"the client did not say who it is in {limits.handshake_ms} ms"
+        if (self._unsent or (self._transport is not None and self._transport.is_closing())) and (
+            silent_ms > limits.unread_ms
+        ):
+            return f"the client read nothing for {limits.unread_ms} ms"
+        if is_amid_frame and self._is_reading and silent_ms > limits.frame_ms:
+            return f"a request did not grow for {limits.frame_ms} ms"
+        if is_amid_frame and self._budget.is_spent and now_ms - (self._frame_ms or 0) > limits.frame_ms:
+            return f"a request did not end in {limits.frame_ms} ms, and the memory for requests is spent"
+        if silent_ms > limits.idle_ms:
+            return f"it was silent for {limits.idle_ms} ms"
+        return None
+
     async def close(self, *, grace_s: float) -> None:
         """Close the connection, once what was answered is sent or after a time; return when nothing of it is left."""
         if self._transport is not None:
@@ -231,6 +332,8 @@ class Connection(asyncio.BufferedProtocol):
         await self._lost.wait()
         if self._answering is not None:
             await asyncio.wait((self._answering,))
+        if self._securing is not None:
+            await asyncio.wait((self._securing,))
 
     def _close(self, reason: str) -> None:
         if self._transport is not None:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kstore.config import KIB
 from kstore.env import Closing, StrPath
+from kstore.env.process import SYSTEM_CLOCK
 from kstore.serve.apis import respond
 from kstore.serve.broker import Broker, ServedStore
 from kstore.serve.calls import Peer
 from kstore.serve.config import ServerConfig
 from kstore.serve.connection import Budget, Connection
 from kstore.serve.news import News
+from kstore.serve.security.door import Door, check_listening
 from kstore.store.store import Store, WritableStore, open_store
 from kstore.store.upkeep.maintenance import MaintenanceIntervals
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 _RECEIVED_BYTES = 64 * KIB
 # How long a closed connection may take to send what was answered.
 _GRACE_S = 1.0
+# How often it is seen which connections last too long, and whether the file of users has changed.
+_CHECK_S = 1.0
 # An interval of maintenance that no server lives to see.
 _NEVER_MS = 2**62
 Result = TypeVar("Result")
@@ -43,11 +47,16 @@ class ServerLoop:
         loop = asyncio.get_running_loop()
         self._news = News(self._store, loop)
         self._broker = broker = Broker(self._store, self._config, self._news)
+        self._door = door = Door(self._config.security, self._config.limits)
         received, budget = memoryview(bytearray(_RECEIVED_BYTES)), Budget(self._config.most_held_bytes)
 
         def made() -> Connection:
             connection = Connection(
-                lambda frame, own: respond(broker, frame, self._advertised(own), client_host=own.client_host),
+                lambda frame, own, session: respond(
+                    broker, frame, self._advertised(own), client_host=own.client_host, session=session
+                ),
+                door=door,
+                limits=self._config.limits,
                 received=received,
                 budget=budget,
                 most_request_bytes=self._config.most_request_bytes,
@@ -57,8 +66,16 @@ class ServerLoop:
             return connection
 
         self._server = await loop.create_server(made, self._config.host, self._config.port)
+        self._checking = asyncio.ensure_future(self._check_again_and_again())
         host, port, *_ = self._server.sockets[0].getsockname()
         return Peer(host, port)
+
+    async def _check_again_and_again(self) -> None:
+        while True:
+            await asyncio.sleep(_CHECK_S)
+            self._door.refresh()
+            for connection in tuple(self._connections):
+                connection.check(SYSTEM_CLOCK.monotonic_ms())
 
     def _advertised(self, connection: Connection) -> Peer:
         own = connection.own_address
@@ -67,6 +84,7 @@ class ServerLoop:
     async def stop(self) -> None:
         """Listen no more, close the connections, and end what is done for them."""
         self._server.close()
+        self._checking.cancel()
         await asyncio.gather(*(connection.close(grace_s=_GRACE_S) for connection in tuple(self._connections)))
         await asyncio.get_running_loop().shutdown_default_executor()
         if self._broker.groups is not None:
@@ -99,7 +117,8 @@ class Server(Closing):
     def start(self) -> Self:
         """Open the root if it is not a store, and listen; return the server.
 
-        Raises: as open_store; OSError if the port is taken; ValueError if it runs already.
+        Raises: as open_store; OSError if the port is taken; ValueError if it runs already; SecurityError if others
+            could reach a server that would not know them.
         """
         with self._changing:
             if self._running is not None:
@@ -145,6 +164,7 @@ class _Running:
     """
 
     def __init__(self, root: StrPath | ServedStore, config: ServerConfig, *, is_read_only: bool) -> None:
+        check_listening(config)
         self._owned: ServedStore | None = None
         if isinstance(root, (Store, WritableStore)):
             self.store: ServedStore = root

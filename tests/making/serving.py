@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import time
 from types import TracebackType
@@ -16,9 +17,11 @@ from kstore.wire.frames import decode_response, encode_request
 class RawClient:
     """One connection; a context manager."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, tls: ssl.SSLContext | None = None) -> None:
         host, _, port = server.bootstrap_servers.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout=20)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         self._sent = 0
 
     def send(self, body: Message, *, version: int) -> None:

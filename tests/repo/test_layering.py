@@ -84,7 +84,9 @@ WINGS = {
     "consumer": "config < consumer, groups",
     "aio": "futures < producer, consumer",
     "reporting": "statistics, units < walk < collecting < charts < sections < page < report",
-    "serve": "calls, codes, config, news < groups, settings < broker, connection < answers < apis < server",
+    "serve": (
+        "codes, config, news < security < calls < groups, settings < broker, connection < answers < apis < server"
+    ),
     "staging": "area < sink, committed < commit",
     "archive": (
         "manifest, restoring < options < parts, files, typed < target < objects, columns, plan < batches, segments"

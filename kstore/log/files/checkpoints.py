@@ -51,10 +51,13 @@ def malformed(path: str, reason: str) -> CorruptCheckpointError:
     return CorruptCheckpointError(f"malformed {path}: {reason}", path=path, position=0, reason=reason)
 
 
-def replace_file(path: str, content: bytes | Iterable[bytes], env: Env = DEFAULT_ENV) -> None:
+def replace_file(
+    path: str, content: bytes | Iterable[bytes], env: Env = DEFAULT_ENV, *, is_private: bool = False
+) -> None:
     """Write a temporary file, then rename it to `path`; on return the content survives a power cut.
 
-    Args: content: one piece or several, which may be read from the file that is being replaced.
+    Args: content: one piece or several, which may be read from the file that is being replaced; is_private: only the
+        owner may read it.
     After an error the file has either the old or the new content, and the temporary file is removed if possible.
     Threads: one at a time per path.
     Raises: StorageError.
@@ -65,6 +68,8 @@ def replace_file(path: str, content: bytes | Iterable[bytes], env: Env = DEFAULT
         with env.open_write(temporary) as file:
             if not file.is_new:
                 file.truncate(0)
+            if is_private:
+                file.make_private()
             position = 0
             for piece in (content,) if isinstance(content, bytes) else content:
                 file.pwrite(piece, position=position)

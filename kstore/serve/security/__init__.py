@@ -1,0 +1,1 @@
+"""Who a client of a server is, and what it may do."""

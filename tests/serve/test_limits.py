@@ -1,0 +1,181 @@
+"""Goal: no client holds more of a server than its limits say, however slow or silent it is.
+Method: a connection on a transport of the test, which is told the time; and sockets where the server counts."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from kstore.serve.config import ConnectionLimits, SecurityConfig, ServerConfig
+from kstore.serve.connection import Budget, Connection
+from kstore.serve.security.door import Door
+from kstore.serve.security.users import add_user
+from kstore.serve.server import Server
+from kstore.wire.messages import MetadataRequest
+from tests.making.serving import RawClient
+
+LIMITS = ConnectionLimits(handshake_ms=100, frame_ms=200, unread_ms=300, idle_ms=1000)
+
+
+class Socket:
+    def setsockopt(self, *_):
+        pass
+
+
+class Transport:
+    """A transport that says how much of what was written is not sent."""
+
+    def __init__(self):
+        self.unsent = 0
+        self.is_aborted = self.is_closed = False
+
+    def get_extra_info(self, name):
+        return {"sockname": ("127.0.0.1", 9092), "peername": ("127.0.0.1", 5000), "socket": Socket()}.get(name)
+
+    def set_write_buffer_limits(self, *, high):
+        pass
+
+    def get_write_buffer_size(self):
+        return self.unsent
+
+    def is_closing(self):
+        return self.is_closed
+
+    def close(self):
+        self.is_closed = True
+
+    def abort(self):
+        self.is_closed = self.is_aborted = True
+
+    def resume_reading(self):
+        pass
+
+    pause_reading = resume_reading
+
+
+class Client:
+    """A connection with its transport."""
+
+    def __init__(self, *, budget=None, security=None):
+        self.transport = Transport()
+        self.received = bytearray(1000)
+        self.connection = Connection(
+            lambda *_: None,
+            door=Door(security or SecurityConfig(), LIMITS),
+            limits=LIMITS,
+            received=memoryview(self.received),
+            budget=budget or Budget(1 << 20),
+            most_request_bytes=1 << 20,
+            when_lost=lambda _: None,
+        )
+        self.connection.connection_made(self.transport)
+
+    def send(self, data):
+        self.received[: len(data)] = data
+        self.connection.buffer_updated(len(data))
+
+    def is_closed_at(self, now_ms):
+        self.connection.check(now_ms)
+        return self.transport.is_aborted
+
+
+def test_a_silent_connection_is_closed_after_the_limit():
+    client = Client()
+    assert [client.is_closed_at(now_ms) for now_ms in (5000, 6000, 6001)] == [False, False, True]
+
+
+def test_a_request_renews_the_time_of_a_connection():
+    client = Client()
+    assert not client.is_closed_at(5000)
+    client.send(struct.pack(">i", 1) + b"x")
+    assert [client.is_closed_at(now_ms) for now_ms in (5900, 6900, 6901)] == [False, False, True]
+
+
+@pytest.mark.parametrize("data", [b"\0", b"\0\0\0\1", struct.pack(">i", 100) + b"x"], ids=["size", "no-byte", "part"])
+def test_a_request_that_does_not_grow_ends_its_connection(data):
+    client = Client()
+    client.send(data)
+    assert [client.is_closed_at(now_ms) for now_ms in (5000, 5200, 5201)] == [False, False, True]
+
+
+def test_a_request_that_grows_may_take_its_time_while_there_is_memory():
+    client = Client()
+    client.send(struct.pack(">i", 100))
+    for now_ms in range(5000, 9000, 200):
+        client.send(b"x")
+        assert not client.is_closed_at(now_ms)
+
+
+def test_a_request_that_grows_slowly_ends_when_the_memory_is_spent():
+    budget = Budget(50)
+    client = Client(budget=budget)
+    client.send(struct.pack(">i", 100))
+    budget.take(50)
+    closed = []
+    for now_ms in (5000, 5200, 5201):
+        client.send(b"x")
+        closed.append(client.is_closed_at(now_ms))
+    assert closed == [False, False, True]
+
+
+def test_the_time_of_a_request_begins_with_it():
+    budget = Budget(1)
+    client = Client(budget=budget)
+    client.send(struct.pack(">i", 1))
+    budget.take(50)
+    assert not client.is_closed_at(5000)
+    client.send(b"x" + struct.pack(">i", 1))
+    assert [client.is_closed_at(now_ms) for now_ms in (5150, 5300)] == [False, False]
+
+
+def test_a_client_that_does_not_read_its_answers_is_closed():
+    client = Client()
+    client.transport.unsent = 900
+    assert [client.is_closed_at(now_ms) for now_ms in (5000, 5300)] == [False, False]
+    client.transport.unsent = 800
+    assert [client.is_closed_at(now_ms) for now_ms in (5301, 5601, 5602)] == [False, False, True]
+
+
+def test_a_closed_connection_does_not_wait_for_a_client_that_reads_nothing():
+    client = Client()
+    client.send(struct.pack(">i", -1))
+    assert (client.transport.is_closed, client.transport.is_aborted) == (True, False)
+    assert [client.is_closed_at(now_ms) for now_ms in (5000, 5300, 5301)] == [False, False, True]
+
+
+def test_a_client_says_who_it_is_in_time_or_is_closed(tmp_path):
+    add_user(tmp_path / "users.json", "alice", "a", iterations=4096)
+    client = Client(security=SecurityConfig(users=tmp_path / "users.json"))
+    closed = []
+    for now_ms in (5000, 5100, 5101):
+        client.send(struct.pack(">i", 1) + b"x")
+        closed.append(client.is_closed_at(now_ms))
+    assert closed == [False, False, True]
+
+
+@pytest.mark.parametrize("limits", [{"most_connections": 2}, {"most_per_address": 2}], ids=str)
+def test_a_connection_too_many_is_closed_until_another_one_goes(served, limits):
+    with Server(served, config=ServerConfig(port=0, limits=ConnectionLimits(**limits))) as server:
+        first, second = RawClient(server), RawClient(server)
+        assert first.ask(MetadataRequest(topics=[]), version=12).error_code == 0
+        assert second.ask(MetadataRequest(topics=[]), version=12).error_code == 0
+        with RawClient(server) as third:
+            assert third.is_closed()
+        first.socket.close()
+        while True:
+            with RawClient(server) as fourth:
+                fourth.send(MetadataRequest(topics=[]), version=12)
+                try:
+                    fourth.receive(3, version=12)
+                    break
+                except ConnectionError:
+                    continue
+        second.socket.close()
+
+
+def test_a_server_looks_after_its_connections(served, monkeypatch):
+    monkeypatch.setattr("kstore.serve.server._CHECK_S", 0.01)
+    config = ServerConfig(port=0, limits=ConnectionLimits(idle_ms=20))
+    with Server(served, config=config) as server, RawClient(server) as client:
+        assert client.is_closed()
