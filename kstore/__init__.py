@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from kstore.errors import ExportTablesError as ExportTablesError
     from kstore.errors import ExportTransactionError as ExportTransactionError
     from kstore.errors import GroupStateError as GroupStateError
+    from kstore.errors import InvalidPidMappingError as InvalidPidMappingError
     from kstore.errors import InvalidProducerEpochError as InvalidProducerEpochError
     from kstore.errors import InvalidRecordError as InvalidRecordError
     from kstore.errors import InvalidRequestError as InvalidRequestError
@@ -203,6 +204,7 @@ _ROOMS = {
         "ExportTablesError",
         "ExportTransactionError",
         "GroupStateError",
+        "InvalidPidMappingError",
         "InvalidProducerEpochError",
         "InvalidRecordError",
         "InvalidRequestError",

@@ -454,6 +454,10 @@ class ProducerFencedError(KStoreError):
     """Another producer started with the same transactional id (Kafka: ProducerFencedException)."""
 
 
+class InvalidPidMappingError(ProducerFencedError):
+    """The transactional id is not known, or has another producer id (Kafka: InvalidPidMappingException)."""
+
+
 class UnstableOffsetCommitError(KStoreError):
     """An offset was committed in a transaction that is not decided (Kafka: UnstableOffsetCommitException).
 
@@ -746,6 +750,7 @@ _KAFKA_CODES: dict[type[KStoreError], int] = {
     InvalidProducerEpochError: 47,
     InvalidTxnStateError: 48,
     TransactionStateError: 48,
+    InvalidPidMappingError: 49,
     TransactionCoordinatorFencedError: 52,
     StorageError: 56,
     UnsupportedCompressionTypeError: 76,

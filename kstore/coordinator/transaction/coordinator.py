@@ -13,14 +13,16 @@ from kstore.coordinator.producer_ids import NO_PRODUCER, ProducerIdAndEpoch, ran
 from kstore.coordinator.store import CoordinatorLog, CoordinatorStore
 from kstore.coordinator.transaction.log import TransactionLog, states_in
 from kstore.coordinator.transaction.state import (
+    EPOCH_BUMP_VERSION,
     MAX_TRANSACTION_TIMEOUT_MS,
     TransactionState,
     TransactionStatus,
     fenced_error,
     invalid_state_error,
+    unknown_producer_error,
 )
 from kstore.env.process import SYSTEM_CLOCK, Clock
-from kstore.errors import KStoreError, LogNotFoundError, TransactionStateError
+from kstore.errors import KStoreError, LogNotFoundError
 from kstore.record.batches import MemoryRecords
 from kstore.record.validation import AppendOrigin
 from kstore.types import Ack, OffsetAndMetadata, TopicPartition
@@ -85,6 +87,8 @@ class TransactionCoordinator:
         Args: transactional_id: None for an idempotent producer without transactions, of which nothing is stored;
             timeout_ms: the age at which abort_expired aborts its transactions; current: the caller's present producer
             id and epoch, if it only needs the next epoch.
+        A second call with the same `current` returns what the first one did, unless something came between, or the
+        store was opened anew.
         Raises: ProducerFencedError if `current` is out of date; ValueError for an empty id, or a timeout outside of 1
             to MAX_TRANSACTION_TIMEOUT_MS.
         """
@@ -96,25 +100,20 @@ class TransactionCoordinator:
             raise ValueError(f"timeout_ms must be from 1 to {MAX_TRANSACTION_TIMEOUT_MS}, got {timeout_ms}")
         entry = self._entry(transactional_id)
         with entry.lock:
-            state = entry.state
+            state, now_ms = entry.state, self._clock.wall_clock_ms()
             if state is None:
-                if current.is_valid:
-                    raise fenced_error(transactional_id, current)
-                producer = ProducerIdAndEpoch(random_producer_id(), 0)
+                changed = TransactionState.first(transactional_id, timeout_ms=timeout_ms, now_ms=now_ms)
             else:
-                if current.is_valid:
-                    state.check_producer(current)
-                producer = self._end_open_transaction(entry, state, ack=ack).next_producer()
-            new_state = TransactionState(
-                transactional_id=transactional_id,
-                producer=producer,
-                timeout_ms=timeout_ms,
-                last_update_ms=self._clock.wall_clock_ms(),
-                record_version=0 if entry.state is None else entry.state.record_version,
-                tagged={} if entry.state is None else entry.state.tagged,
-            )
-            self._save(entry, new_state, ack=ack)
-            return producer
+                if state.is_prepared:
+                    state = self._complete(entry, state, ack=ack)
+                if current.is_valid and state.is_next_of(current):
+                    return state.producer
+                if current.is_valid and state.producer != current:
+                    raise fenced_error(transactional_id, current)
+                ended = self._end_open_transaction(entry, state, ack=ack)
+                changed = ended.initialized(now_ms, timeout_ms=timeout_ms, is_continued=current.is_valid)
+            self._save(entry, changed, ack=ack)
+            return changed.producer
 
     def add_partitions(
         self,
@@ -122,33 +121,47 @@ class TransactionCoordinator:
         producer: ProducerIdAndEpoch,
         partitions: Iterable[TopicPartition],
         *,
+        client_version: int = 0,
         ack: Ack = "written",
     ) -> None:
         """Add partitions to the producer's transaction; the first ones begin it.
 
-        Raises: ProducerFencedError; TransactionStateError for an id without a call of init_producer_id.
+        Args: client_version: the transaction.version of the producer.
+        Raises: ProducerFencedError; InvalidPidMappingError for an id without a call of init_producer_id.
         """
-        entry = self._entry(transactional_id)
-        with entry.lock:
-            state = self._current(entry, transactional_id, producer, ack=ack)
-            changed = state.with_partitions(partitions, self._clock.wall_clock_ms())
+        with self._current(transactional_id, producer, ack=ack) as (entry, state):
+            changed = state.with_partitions(partitions, self._clock.wall_clock_ms(), client_version=client_version)
             if changed is not state:
                 self._save(entry, changed, ack=ack)
 
     def end_transaction(
-        self, transactional_id: str, producer: ProducerIdAndEpoch, *, is_commit: bool, ack: Ack = "written"
-    ) -> None:
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        *,
+        is_commit: bool,
+        client_version: int = 0,
+        ack: Ack = "written",
+    ) -> ProducerIdAndEpoch:
         """Commit or abort the producer's transaction and write the markers; a stored decision survives a crash.
 
-        A second call with the same decision does nothing.
-        Raises: ProducerFencedError; TransactionStateError if there is no transaction, or it ended the other way.
+        A second call with the same decision does nothing. From version 2 on each transaction ends with another epoch,
+        and an abort needs no transaction.
+        Args: client_version: the transaction.version of the producer.
+        Returns: the producer that goes on.
+        Raises: ProducerFencedError; InvalidPidMappingError as add_partitions; TransactionStateError if there is no
+            transaction, or it ended the other way.
+        Source: KIP-890.
         """
-        entry = self._entry(transactional_id)
         complete = TransactionStatus.COMPLETE_COMMIT if is_commit else TransactionStatus.COMPLETE_ABORT
-        with entry.lock:
-            state = self._current(entry, transactional_id, producer, ack=ack)
-            if state.status is not complete:
-                self._end(entry, state, is_commit=is_commit, ack=ack)
+        bumps_epoch = client_version >= EPOCH_BUMP_VERSION
+        with self._current(transactional_id, producer, may_be_repeated=bumps_epoch, ack=ack) as (entry, state):
+            is_repeated = bumps_epoch and state.was_ended_by(producer)
+            if state.status is complete and (is_repeated or not bumps_epoch):
+                return state.producer
+            if is_repeated:
+                raise state.not_open_error()
+            return self._end(entry, state, is_commit=is_commit, client_version=client_version, ack=ack).producer
 
     def offsets_partition(self, group: str) -> TopicPartition:
         """Return the partition of `__consumer_offsets` for a group; the topic is created if it does not exist.
@@ -163,26 +176,40 @@ class TransactionCoordinator:
         group: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         *,
+        transactional_id: str | None = None,
         ack: Ack = "written",
     ) -> None:
         """Write a group's offsets as part of the producer's transaction, to which offsets_partition() was added.
 
+        Args: transactional_id: as for appending().
         Raises: UnknownTopicOrPartitionError for an offset of an unknown partition; as appending().
         Source: Kafka's request TxnOffsetCommit.
         """
-        with self.appending(producer, (self.offsets_partition(group),)):
+        with self.appending(producer, (self.offsets_partition(group),), transactional_id=transactional_id):
             self._group_offsets.commit(group, offsets, producer=producer, ack=ack)
 
     @contextmanager
-    def appending(self, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]) -> Iterator[None]:
+    def appending(
+        self,
+        producer: ProducerIdAndEpoch,
+        partitions: Collection[TopicPartition],
+        *,
+        transactional_id: str | None = None,
+    ) -> Iterator[None]:
         """Keep the producer's transaction open while its data is appended, so that none is appended after the marker.
 
+        Args: transactional_id: None for a producer whose id was used since the store was opened.
         Raises: InvalidProducerEpochError if the producer was fenced; InvalidTxnStateError if it has no open transaction
-            with these partitions.
+            with these partitions; InvalidPidMappingError if the transactional id has another producer id.
         Source: KIP-890.
         """
-        entry = self._by_producer_id.get(producer.producer_id)
+        if transactional_id is None:
+            entry = self._by_producer_id.get(producer.producer_id)
+        else:
+            entry = self._known(transactional_id)
         if entry is None or entry.state is None:
+            if transactional_id is not None:
+                raise unknown_producer_error(transactional_id, producer)
             raise invalid_state_error(producer, "one that this coordinator made", "none")
         with entry.lock:
             entry.state.check_append(producer, partitions)
@@ -195,17 +222,29 @@ class TransactionCoordinator:
         read, are logged.
         Cost: the first call reads the transactional ids of the whole store.
         """
-        for number in self._log.numbers:
-            with _logged(f"transactional ids of partition {number}"), self._lock:
-                self._load(number)
-        now_ms = self._clock.wall_clock_ms()
-        count = 0
-        for transactional_id, entry in list(self._ids.items()):
+        now_ms, count = self._clock.wall_clock_ms(), 0
+        for transactional_id, entry in self._readable():
             with _logged(f"transaction of {transactional_id!r}"), entry.lock:
                 state = entry.state
                 if state is not None and (state.is_prepared or state.is_expired(now_ms)):
                     self._end_open_transaction(entry, state, ack="written")
                     count += not state.is_prepared
+        return count
+
+    def remove_unused(self, for_ms: int) -> int:
+        """Delete the ids without a transaction of which nothing was heard for so long, and return their number.
+
+        A producer that still uses one is fenced. Errors are logged.
+        Cost: the first call reads the transactional ids of the whole store.
+        Source: Kafka TransactionStateManager.removeExpiredTransactionalIds.
+        """
+        now_ms, count = self._clock.wall_clock_ms(), 0
+        for transactional_id, entry in self._readable():
+            with _logged(f"transactional id {transactional_id!r}"), entry.lock:
+                if entry.state is not None and entry.state.is_unused(now_ms, for_ms=for_ms):
+                    self._log.remove(transactional_id, now_ms)
+                    entry.state = None
+                    count += 1
         return count
 
     def abort(self, transactional_id: str, *, ack: Ack = "written") -> TransactionState | None:
@@ -214,7 +253,9 @@ class TransactionCoordinator:
         Returns: the state after it, None for an unknown id.
         Source: Kafka TransactionCoordinator, of a transaction that exceeds its timeout.
         """
-        entry = self._entry(transactional_id)
+        entry = self._known(transactional_id)
+        if entry is None:
+            return None
         with entry.lock:
             return None if entry.state is None else self._end_open_transaction(entry, entry.state, ack=ack)
 
@@ -268,9 +309,20 @@ class TransactionCoordinator:
 
     def state(self, transactional_id: str) -> TransactionState | None:
         """Return the state of a transactional id, None if it is unknown."""
-        return self._entry(transactional_id).state
+        entry = self._known(transactional_id)
+        return None if entry is None else entry.state
+
+    def states(self) -> list[TransactionState]:
+        """Return the states of all transactional ids of the store."""
+        self._load_all()
+        return [entry.state for entry in list(self._ids.values()) if entry.state is not None]
 
     # Inside
+
+    def _known(self, transactional_id: str) -> _TransactionalId | None:
+        with self._lock:
+            self._load(self._log.number_of(transactional_id))
+            return self._ids.get(transactional_id)
 
     def _entry(self, transactional_id: str) -> _TransactionalId:
         with self._lock:
@@ -282,6 +334,13 @@ class TransactionCoordinator:
             for number in self._log.numbers:
                 self._load(number)
 
+    def _readable(self) -> list[tuple[str, _TransactionalId]]:
+        """Return the transactional ids of the partitions that can be read; errors of others are logged."""
+        for number in self._log.numbers:
+            with _logged(f"transactional ids of partition {number}"), self._lock:
+                self._load(number)
+        return list(self._ids.items())
+
     def _load(self, number: int) -> None:
         if number in self._loaded:
             return
@@ -290,18 +349,25 @@ class TransactionCoordinator:
             self._ids[transactional_id] = self._by_producer_id[state.producer.producer_id] = entry
         self._loaded.add(number)
 
+    @contextmanager
     def _current(
-        self, entry: _TransactionalId, transactional_id: str, producer: ProducerIdAndEpoch, *, ack: Ack
-    ) -> TransactionState:
-        """Return the state of an id for its current producer, after completing a transaction that is already decided.
+        self, transactional_id: str, producer: ProducerIdAndEpoch, *, may_be_repeated: bool = False, ack: Ack
+    ) -> Iterator[tuple[_TransactionalId, TransactionState]]:
+        """Hold an id for a request of its producer, and yield its state, in which no transaction is left decided.
 
-        Raises: TransactionStateError for an id without state; ProducerFencedError for another producer.
+        Args: may_be_repeated: a producer may also ask whose transaction ended with another epoch.
+        Raises: ProducerFencedError for another producer.
         """
-        state = entry.state
-        if state is None:
-            raise TransactionStateError(f"transactional id {transactional_id!r}: init_producer_id comes first")
-        state.check_producer(producer)
-        return self._complete(entry, state, ack=ack) if state.is_prepared else state
+        entry = self._known(transactional_id)
+        if entry is None:
+            raise unknown_producer_error(transactional_id, producer)
+        with entry.lock:
+            state = entry.state
+            if state is None:
+                raise unknown_producer_error(transactional_id, producer)
+            if not (may_be_repeated and state.was_ended_by(producer)):
+                state.check_producer(producer)
+            yield entry, self._complete(entry, state, ack=ack) if state.is_prepared else state
 
     def _end_open_transaction(self, entry: _TransactionalId, state: TransactionState, *, ack: Ack) -> TransactionState:
         """Complete a decided transaction, or abort an open one and fence its producer."""
@@ -309,8 +375,10 @@ class TransactionCoordinator:
             return self._complete(entry, state, ack=ack)
         return self._end(entry, state.fenced(), is_commit=False, ack=ack) if state.is_ongoing else state
 
-    def _end(self, entry: _TransactionalId, state: TransactionState, *, is_commit: bool, ack: Ack) -> TransactionState:
-        prepared = state.prepared(self._clock.wall_clock_ms(), is_commit=is_commit)
+    def _end(
+        self, entry: _TransactionalId, state: TransactionState, *, is_commit: bool, client_version: int = 0, ack: Ack
+    ) -> TransactionState:
+        prepared = state.prepared(self._clock.wall_clock_ms(), is_commit=is_commit, client_version=client_version)
         self._save(entry, prepared, ack=ack)
         return self._complete(entry, prepared, ack=ack)
 

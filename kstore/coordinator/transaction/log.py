@@ -12,6 +12,7 @@ from kstore.coordinator.places import CoordinatorTopic
 from kstore.coordinator.store import CoordinatorLog, CoordinatorStore, ReadableLog
 from kstore.coordinator.transaction.state import TransactionState, read_transaction_state
 from kstore.record.builder import MemoryRecordsBuilder
+from kstore.record.schemas.topics import encode_transaction_record
 from kstore.record.validation import AppendOrigin
 from kstore.types import NO_TIMESTAMP, TRANSACTION_STATE_TOPIC, Ack
 
@@ -64,10 +65,20 @@ class TransactionLog(CoordinatorTopic):
 
     def append(self, state: TransactionState, *, ack: Ack) -> None:
         """Append the state of an id.  Raises: StorageError and the other errors of an append."""
-        key, value = state.to_record(version=self._version)
+        record = state.to_record(version=self._version)
+        self._append(state.transactional_id, record, max(state.last_update_ms, NO_TIMESTAMP), ack=ack)
+
+    def remove(self, transactional_id: str, now_ms: int) -> None:
+        """Append a tombstone for an id.  Raises: as append()."""
+        self._append(transactional_id, encode_transaction_record(transactional_id, None), now_ms, ack="written")
+
+    def _append(
+        self, transactional_id: str, record: tuple[bytes, bytes | None], timestamp_ms: int, *, ack: Ack
+    ) -> None:
+        key, value = record
         builder = MemoryRecordsBuilder()
-        builder.append(timestamp_ms=max(state.last_update_ms, NO_TIMESTAMP), key=key, value=value)
-        log = self.log(self.number_of(state.transactional_id))
+        builder.append(timestamp_ms=timestamp_ms, key=key, value=value)
+        log = self.log(self.number_of(transactional_id))
         log.append(builder.build(), ack=ack, origin=AppendOrigin.COORDINATOR)
 
     def coordinator_epoch(self, transactional_id: str) -> int:

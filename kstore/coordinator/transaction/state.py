@@ -13,11 +13,11 @@ from typing import Any
 
 from kstore.coordinator.producer_ids import (
     MAX_PRODUCER_EPOCH,
-    NO_PRODUCER,
     ProducerIdAndEpoch,
     random_producer_id,
 )
 from kstore.errors import (
+    InvalidPidMappingError,
     InvalidProducerEpochError,
     InvalidRecordError,
     InvalidTxnStateError,
@@ -28,7 +28,7 @@ from kstore.record.batches import MemoryRecords
 from kstore.record.builder import with_end_transaction_marker
 from kstore.record.control import EndTransactionMarker
 from kstore.record.schemas.topics import DecodedMessage, decode_transaction_record, encode_transaction_record
-from kstore.types import NO_TIMESTAMP, ControlRecordType, TopicPartition
+from kstore.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, ControlRecordType, TopicPartition
 from kstore.wire.schema import TAGGED_FIELDS
 
 # The default of a broker's transaction.max.timeout.ms.
@@ -48,11 +48,16 @@ class TransactionStatus(IntEnum):
     PREPARE_EPOCH_FENCE = 7
 
 
-# Fields of a record of version 1 that have tags (KIP-890).
-_NEXT_PRODUCER_ID, _PREVIOUS_PRODUCER_ID = "nextProducerId", "previousProducerId"
-_NEXT_PRODUCER_EPOCH, _CLIENT_VERSION = "nextProducerEpoch", "clientTransactionVersion"
-_TAGGED = (_PREVIOUS_PRODUCER_ID, _NEXT_PRODUCER_ID, _NEXT_PRODUCER_EPOCH, _CLIENT_VERSION, TAGGED_FIELDS)
+# The transaction.version in which a producer's epoch rises with each transaction (KIP-890).
+EPOCH_BUMP_VERSION = 2
+# The version of a record from which on it has tagged fields; two of these are carried along alone.
+_TAGGED_VERSION = 1
+_NEXT_PRODUCER_EPOCH = "nextProducerEpoch"
+_CARRIED = (_NEXT_PRODUCER_EPOCH, TAGGED_FIELDS)
+# Producers get no epoch above it; the one that is left is for the marker of what ends their transaction.
+_LAST_PRODUCER_EPOCH = MAX_PRODUCER_EPOCH - 1
 _PREPARED = (TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT)
+_COMPLETE = (TransactionStatus.COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +65,11 @@ class TransactionState:
     """The state of one transactional id: its producer and its current transaction, or the last one if none is open.
 
     Times are milliseconds since 1970, -1 for none; timeout_ms limits how long a transaction may stay open.
-    record_version: of the value of its record; tagged: the fields that only version 1 has, as they were read.
+    client_version: the transaction.version of the request that led here; with 2, a decided transaction has the epoch
+    after that of its data. previous_producer_id: of the state before; next_producer_id: that the producer goes on with
+    once a decided transaction is complete, since its epochs are used up; both -1 for none. last_epoch: that of the
+    producer before its last request, which no record has. record_version: of the value of its record; tagged: fields
+    of version 1 that are kept as they were read.
     Source: Kafka TransactionMetadata.
     """
 
@@ -71,8 +80,24 @@ class TransactionState:
     partitions: frozenset[TopicPartition] = frozenset()
     last_update_ms: int = NO_TIMESTAMP
     start_ms: int = NO_TIMESTAMP
+    client_version: int = 0
+    previous_producer_id: int = field(default=NO_PRODUCER_ID, compare=False)
+    next_producer_id: int = NO_PRODUCER_ID
+    last_epoch: int = field(default=NO_PRODUCER_EPOCH, compare=False)
     record_version: int = 0
     tagged: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def first(cls, transactional_id: str, *, timeout_ms: int, now_ms: int) -> TransactionState:
+        """Return the state of an id that is used for the first time."""
+        producer_id = random_producer_id()
+        return cls(
+            transactional_id=transactional_id,
+            producer=ProducerIdAndEpoch(producer_id, 0),
+            timeout_ms=timeout_ms,
+            last_update_ms=now_ms,
+            previous_producer_id=producer_id,
+        )
 
     @property
     def is_ongoing(self) -> bool:
@@ -88,10 +113,33 @@ class TransactionState:
         """Return whether a transaction is open for longer than its timeout."""
         return self.is_ongoing and now_ms - self.start_ms > self.timeout_ms
 
+    def is_unused(self, now_ms: int, *, for_ms: int) -> bool:
+        """Return whether no transaction is open, and nothing was heard of the id for so long."""
+        is_idle = self.status is TransactionStatus.EMPTY or self.status in _COMPLETE
+        return is_idle and now_ms - self.last_update_ms >= for_ms
+
     def check_producer(self, producer: ProducerIdAndEpoch) -> None:
-        """Raise ProducerFencedError unless this is the current producer of the id."""
+        """Raise ProducerFencedError unless this is the current producer of the id: InvalidPidMappingError for another
+        producer id.
+        """
+        if self.producer.producer_id != producer.producer_id:
+            raise unknown_producer_error(self.transactional_id, producer)
         if self.producer != producer:
             raise fenced_error(self.transactional_id, producer)
+
+    def was_ended_by(self, producer: ProducerIdAndEpoch) -> bool:
+        """Return whether this is what a request of the producer made that ended a transaction and raised its epoch."""
+        if self.client_version < EPOCH_BUMP_VERSION or not (self.is_prepared or self.status in _COMPLETE):
+            return False
+        if producer == self.producer._replace(epoch=self.producer.epoch - 1):
+            return True
+        return self.producer.epoch == 0 and producer == (self.previous_producer_id, _LAST_PRODUCER_EPOCH)
+
+    def is_next_of(self, producer: ProducerIdAndEpoch) -> bool:
+        """Return whether the producer's own last request made this, with its next epoch or id."""
+        if self.is_ongoing or self.last_epoch == NO_PRODUCER_EPOCH or producer.epoch != self.last_epoch:
+            return False
+        return producer.producer_id in (self.producer.producer_id, self.previous_producer_id)
 
     def check_append(self, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]) -> None:
         """Check that the producer may append to partitions now.
@@ -99,6 +147,8 @@ class TransactionState:
         Raises: InvalidProducerEpochError if the producer was fenced; InvalidTxnStateError if it has no open transaction
             with these partitions.
         """
+        if self.producer.producer_id != producer.producer_id:
+            raise unknown_producer_error(self.transactional_id, producer)
         if self.producer != producer:
             raise InvalidProducerEpochError(
                 f"producer {producer.producer_id}: its epoch {producer.epoch} is no longer current",
@@ -111,14 +161,29 @@ class TransactionState:
         if missing:
             raise invalid_state_error(producer, "one with its partitions", f"it without {min(missing)}")
 
-    def next_producer(self) -> ProducerIdAndEpoch:
-        """Return the next epoch, or a new producer id with epoch 0 if there is none."""
-        # The last epoch is reserved for the markers of a transaction that must be fenced.
-        if self.producer.epoch >= MAX_PRODUCER_EPOCH - 1:
-            return ProducerIdAndEpoch(random_producer_id(), 0)
-        return self.producer._replace(epoch=self.producer.epoch + 1)
+    def initialized(self, now_ms: int, *, timeout_ms: int, is_continued: bool) -> TransactionState:
+        """Return the state for the next producer, no transaction being open: with the next epoch, or with a new id if
+        the epochs are used up.
 
-    def with_partitions(self, partitions: Iterable[TopicPartition], now_ms: int) -> TransactionState:
+        Args: is_continued: whether it is the current producer that asks for them.
+        """
+        epoch = self.producer.epoch
+        is_used_up = epoch >= _LAST_PRODUCER_EPOCH
+        return replace(
+            self._changed(now_ms, client_version=0),
+            producer=ProducerIdAndEpoch(random_producer_id(), 0)
+            if is_used_up
+            else self.producer._replace(epoch=epoch + 1),
+            timeout_ms=timeout_ms,
+            status=TransactionStatus.EMPTY,
+            partitions=frozenset(),
+            start_ms=NO_TIMESTAMP,
+            last_epoch=epoch if is_continued else NO_PRODUCER_EPOCH,
+        )
+
+    def with_partitions(
+        self, partitions: Iterable[TopicPartition], now_ms: int, *, client_version: int = 0
+    ) -> TransactionState:
         """Return the state with partitions added to the transaction, which begins with the first ones; self if it has
         them all.
         """
@@ -126,33 +191,44 @@ class TransactionState:
         if self.is_ongoing and added == self.partitions:
             return self
         return replace(
-            self,
+            self._changed(now_ms, client_version=client_version),
             status=TransactionStatus.ONGOING,
             partitions=added,
-            last_update_ms=now_ms,
             start_ms=self.start_ms if self.is_ongoing else now_ms,
-            # The producers of this coordinator keep their epoch from one transaction to the next.
-            tagged={name: value for name, value in self.tagged.items() if name != _CLIENT_VERSION},
         )
 
     def fenced(self) -> TransactionState:
         """Return the state with the next epoch, in which the coordinator itself ends a transaction.
 
-        Logs then refuse later data of the producer.
+        Logs then refuse later data of the producer. It is not what a request of the producer made, so that none of
+        these is taken for a repeated one.
         """
-        return replace(self, producer=self.producer._replace(epoch=self.producer.epoch + 1))
+        epoch = min(self.producer.epoch + 1, MAX_PRODUCER_EPOCH)
+        return replace(self, producer=self.producer._replace(epoch=epoch), last_epoch=NO_PRODUCER_EPOCH)
 
-    def prepared(self, now_ms: int, *, is_commit: bool) -> TransactionState:
+    def prepared(self, now_ms: int, *, is_commit: bool, client_version: int = 0) -> TransactionState:
         """Return the state with the outcome decided.
 
+        From version 2 on it has the next epoch, and an abort needs no open transaction.
         Raises: TransactionStateError if no transaction is open.
         """
-        if not self.is_ongoing:
-            raise TransactionStateError(
-                f"transaction of {self.transactional_id!r}: expected an open one, found {self.status.name}"
-            )
-        status = TransactionStatus.PREPARE_COMMIT if is_commit else TransactionStatus.PREPARE_ABORT
-        return replace(self, status=status, last_update_ms=now_ms)
+        bumps_epoch = client_version >= EPOCH_BUMP_VERSION
+        if not self.is_ongoing and (is_commit or self.is_prepared or not bumps_epoch):
+            raise self.not_open_error()
+        prepared = replace(
+            self._changed(now_ms, client_version=client_version),
+            status=TransactionStatus.PREPARE_COMMIT if is_commit else TransactionStatus.PREPARE_ABORT,
+            start_ms=self.start_ms if self.is_ongoing else now_ms,
+        )
+        if not bumps_epoch:
+            return prepared
+        epoch = self.producer.epoch
+        return replace(
+            prepared,
+            producer=self.producer._replace(epoch=min(epoch + 1, MAX_PRODUCER_EPOCH)),
+            last_epoch=epoch,
+            next_producer_id=random_producer_id() if epoch >= _LAST_PRODUCER_EPOCH else NO_PRODUCER_ID,
+        )
 
     def completed(self, now_ms: int) -> TransactionState:
         """Return the state after all markers of a decided transaction were written.
@@ -160,19 +236,29 @@ class TransactionState:
         A producer whose epochs are used up goes on with the id that it was promised.
         """
         is_commit = self.status is TransactionStatus.PREPARE_COMMIT
-        producer, tagged = self.producer, dict(self.tagged)
-        next_id = tagged.pop(_NEXT_PRODUCER_ID, NO_PRODUCER.producer_id)
-        tagged.pop(_NEXT_PRODUCER_EPOCH, None)
-        if next_id != NO_PRODUCER.producer_id:
-            tagged[_PREVIOUS_PRODUCER_ID] = producer.producer_id
-            producer = ProducerIdAndEpoch(next_id, 0)
+        has_next_id = self.next_producer_id != NO_PRODUCER_ID
         return replace(
-            self,
-            producer=producer,
-            tagged=tagged,
+            self._changed(now_ms, client_version=self.client_version),
+            producer=ProducerIdAndEpoch(self.next_producer_id, 0) if has_next_id else self.producer,
+            next_producer_id=NO_PRODUCER_ID,
+            tagged={name: value for name, value in self.tagged.items() if name != _NEXT_PRODUCER_EPOCH},
             status=TransactionStatus.COMPLETE_COMMIT if is_commit else TransactionStatus.COMPLETE_ABORT,
             partitions=frozenset(),
+        )
+
+    def not_open_error(self) -> TransactionStateError:
+        """Return the error for a request that needs an open transaction."""
+        return TransactionStateError(
+            f"transaction of {self.transactional_id!r}: expected an open one, found {self.status.name}"
+        )
+
+    def _changed(self, now_ms: int, *, client_version: int) -> TransactionState:
+        """Return the state as each request that is stored changes it."""
+        return replace(
+            self,
+            previous_producer_id=self.producer.producer_id,
             last_update_ms=now_ms,
+            client_version=client_version,
         )
 
     def marker(self, now_ms: int, *, coordinator_epoch: int) -> MemoryRecords:
@@ -189,7 +275,9 @@ class TransactionState:
         )
 
     def to_record(self, *, version: int = 0) -> tuple[bytes, bytes | None]:
-        """Return key and value of the record for this state, in the given version or that in which it was read."""
+        """Return key and value of the record for this state, in the given version, that in which it was read, or that
+        which can say the client's version.
+        """
         fields = {
             "producerId": self.producer.producer_id,
             "producerEpoch": self.producer.epoch,
@@ -198,9 +286,17 @@ class TransactionState:
             "transactionPartitions": self._partitions_by_topic(),
             "transactionLastUpdateTimestampMs": self.last_update_ms,
             "transactionStartTimestampMs": self.start_ms,
-            **self.tagged,
         }
-        return encode_transaction_record(self.transactional_id, fields, version=max(version, self.record_version))
+        written = max(version, self.record_version, min(self.client_version, _TAGGED_VERSION))
+        if written >= _TAGGED_VERSION:
+            tags = (
+                ("previousProducerId", self.previous_producer_id, NO_PRODUCER_ID),
+                ("nextProducerId", self.next_producer_id, NO_PRODUCER_ID),
+                ("clientTransactionVersion", self.client_version, 0),
+            )
+            fields |= {name: value for name, value, default in tags if value != default}
+            fields |= self.tagged
+        return encode_transaction_record(self.transactional_id, fields, version=written)
 
     def _partitions_by_topic(self) -> list[dict[str, Any]] | None:
         if self.status is TransactionStatus.EMPTY:
@@ -243,8 +339,11 @@ def read_transaction_state(key: bytes | None, value: bytes | None) -> tuple[str 
         ),
         last_update_ms=fields["transactionLastUpdateTimestampMs"],
         start_ms=fields["transactionStartTimestampMs"],
+        client_version=fields.get("clientTransactionVersion", 0),
+        previous_producer_id=fields.get("previousProducerId", NO_PRODUCER_ID),
+        next_producer_id=fields.get("nextProducerId", NO_PRODUCER_ID),
         record_version=record.value.version,
-        tagged={name: fields[name] for name in _TAGGED if name in fields},
+        tagged={name: fields[name] for name in _CARRIED if name in fields},
     )
 
 
@@ -253,6 +352,14 @@ def fenced_error(transactional_id: str, producer: ProducerIdAndEpoch) -> Produce
     return ProducerFencedError(
         f"transactional id {transactional_id!r}: producer {producer.producer_id} with epoch {producer.epoch} was "
         "fenced: another one has started with the same id, or its transaction took too long"
+    )
+
+
+def unknown_producer_error(transactional_id: str, producer: ProducerIdAndEpoch) -> InvalidPidMappingError:
+    """Return the error for a transactional id that is not known, or not with this producer id."""
+    return InvalidPidMappingError(
+        f"transactional id {transactional_id!r}: producer {producer.producer_id} is not its producer: init_producer_id "
+        "comes first, or another one has started with the same id"
     )
 
 

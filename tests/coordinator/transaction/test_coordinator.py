@@ -13,6 +13,7 @@ from kstore.coordinator.transaction import coordinator as coordinator_module
 from kstore.coordinator.transaction.coordinator import TransactionCoordinator, coordinator_of
 from kstore.coordinator.transaction.state import TransactionState, TransactionStatus, read_transaction_state
 from kstore.errors import (
+    InvalidPidMappingError,
     InvalidProducerEpochError,
     InvalidTxnStateError,
     LogFailedError,
@@ -21,26 +22,15 @@ from kstore.errors import (
     TransactionStateError,
 )
 from kstore.log.files.names import TOPIC_SETTINGS
-from kstore.record import MemoryRecords
 from kstore.record.schemas.topics import coordinator_partition
 from kstore.store.store import WritableStore, open_store
 from kstore.types import TRANSACTION_STATE_TOPIC, TopicPartition
-from tests.making.batches import record
-from tests.reference.codec import write_batch
+from tests.fakes.failing_store import FailingStore
+from tests.fakes.sending import ManualClock
+from tests.making.transactions import data
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 STATUS = TransactionStatus
-
-
-class ManualClock:
-    def __init__(self) -> None:
-        self.now_ms = 1_000_000
-
-    def wall_clock_ms(self) -> int:
-        return self.now_ms
-
-    def monotonic_ms(self) -> int:
-        return self.now_ms
 
 
 @pytest.fixture
@@ -64,18 +54,6 @@ def store(root: Path) -> Iterator[WritableStore]:
 @pytest.fixture
 def coordinator(store: WritableStore, clock: ManualClock) -> TransactionCoordinator:
     return TransactionCoordinator(store, partition_count=3, clock=clock)
-
-
-def data(producer: ProducerIdAndEpoch, *, sequence: int = 0, count: int = 2) -> MemoryRecords:
-    return MemoryRecords(
-        write_batch(
-            [record(offset, b"v") for offset in range(count)],
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
-            base_sequence=sequence,
-            is_transactional=True,
-        )
-    )
 
 
 def put(coordinator, store, producer, *partitions: TopicPartition, sequence: int = 0, of: str = "id") -> None:
@@ -215,7 +193,7 @@ def test_data_is_taken_only_for_an_open_transaction_with_its_partition(coordinat
 
 
 def test_id_that_was_never_begun_with_can_do_nothing(coordinator):
-    with pytest.raises(TransactionStateError, match="comes first"):
+    with pytest.raises(InvalidPidMappingError, match="comes first"):
         coordinator.add_partitions("id", ProducerIdAndEpoch(1, 0), [T0])
 
 
@@ -385,35 +363,6 @@ def test_topic_that_is_there_keeps_its_partitions(store, partitions):
     assert log.log_end_offset == 1
 
 
-class FailingStore:
-    """A store that fails the nth append from now on, and all that come behind it."""
-
-    def __init__(self, store: WritableStore) -> None:
-        self._store = store
-        self.left = 10**9
-
-    def __getattr__(self, name):
-        return getattr(self._store, name)
-
-    def log(self, topic, partition=0):
-        return FailingLog(self._store.log(topic, partition), self)
-
-
-class FailingLog:
-    def __init__(self, log, store: FailingStore) -> None:
-        self._log = log
-        self._store = store
-
-    def __getattr__(self, name):
-        return getattr(self._log, name)
-
-    def append(self, *args, **options):
-        if self._store.left <= 0:
-            raise LogFailedError("crashed")
-        self._store.left -= 1
-        return self._log.append(*args, **options)
-
-
 # Appends that end_transaction of two partitions makes: the decision, two markers, the end.
 @pytest.mark.parametrize("is_commit", [True, False], ids=["commit", "abort"])
 @pytest.mark.parametrize("appends", range(5))
@@ -551,3 +500,127 @@ def test_crash_while_a_partition_is_condensed_loses_no_state(root: Path, monkeyp
         assert [coordinator.state(name) for name in ("a", "b")] == expected
         assert coordinator.condense("a")
         assert [coordinator.state(name) for name in ("a", "b")] == expected
+
+
+def test_each_transaction_of_version_2_ends_with_the_next_epoch_which_its_markers_have(coordinator, store):
+    producer = coordinator.init_producer_id("id")
+    for count in range(1, 4):
+        coordinator.add_partitions("id", producer, [T0], client_version=2)
+        with coordinator.appending(producer, [T0], transactional_id="id"):
+            store.log(*T0).append(data(producer))
+        following = coordinator.end_transaction("id", producer, is_commit=True, client_version=2)
+        assert following == producer._replace(epoch=count)
+        marker = list(store.log(*T0).batches())[-1].header
+        assert (marker.is_control, marker.producer_epoch) == (True, count)
+        with pytest.raises(InvalidProducerEpochError), coordinator.appending(producer, [T0], transactional_id="id"):
+            pass
+        producer = following
+    assert committed(store, T0) == [0, 1, 3, 4, 6, 7]
+
+
+@pytest.mark.parametrize("is_commit", [True, False], ids=["commit", "abort"])
+def test_end_of_version_2_called_again_is_told_the_same_epoch(coordinator, store, is_commit):
+    producer = coordinator.init_producer_id("id")
+    put(coordinator, store, producer, T0)
+    following = coordinator.end_transaction("id", producer, is_commit=is_commit, client_version=2)
+    end = store.log(*T0).log_end_offset
+    assert coordinator.end_transaction("id", producer, is_commit=is_commit, client_version=2) == following
+    with pytest.raises(TransactionStateError):
+        coordinator.end_transaction("id", producer, is_commit=not is_commit, client_version=2)
+    with pytest.raises(ProducerFencedError):
+        coordinator.end_transaction("id", producer, is_commit=is_commit)
+    with pytest.raises(ProducerFencedError):
+        coordinator.add_partitions("id", producer, [T0], client_version=2)
+    assert store.log(*T0).log_end_offset == end
+
+
+def test_epochs_of_version_2_that_are_used_up_lead_to_a_new_producer_id(coordinator, store):
+    producer = coordinator.init_producer_id("id")
+    last = ProducerIdAndEpoch(producer.producer_id, MAX_PRODUCER_EPOCH - 1)
+    state = TransactionState(transactional_id="id", producer=last, timeout_ms=1000, last_update_ms=0)
+    coordinator._save(coordinator._entry("id"), state, ack="written")
+    put(coordinator, store, last, T0)
+    new = coordinator.end_transaction("id", last, is_commit=True, client_version=2)
+    assert new.producer_id != last.producer_id
+    assert new.epoch == 0
+    assert coordinator.end_transaction("id", last, is_commit=True, client_version=2) == new
+    put(coordinator, store, new, T0)
+    coordinator.end_transaction("id", new, is_commit=True, client_version=2)
+    assert committed(store, T0) == [0, 1, 3, 4]
+
+
+@pytest.mark.parametrize("appends", [1, 2, 3])
+def test_decision_of_version_2_that_a_crash_left_is_completed_and_the_producer_goes_on(root, clock, appends):
+    with open_store(root, "a") as store:
+        failing = FailingStore(store)
+        coordinator = TransactionCoordinator(failing, partition_count=3, clock=clock)
+        producer = coordinator.init_producer_id("id")
+        put(coordinator, failing, producer, T0, T1)
+        failing.left = appends
+        with pytest.raises(LogFailedError):
+            coordinator.end_transaction("id", producer, is_commit=True, client_version=2)
+    with open_store(root, "a") as store:
+        coordinator = TransactionCoordinator(store, clock=clock)
+        coordinator.load()
+        assert coordinator.state("id").status is STATUS.COMPLETE_COMMIT
+        following = coordinator.end_transaction("id", producer, is_commit=True, client_version=2)
+        assert following == producer._replace(epoch=1)
+        assert (committed(store, T0), committed(store, T1)) == ([0, 1], [0, 1])
+
+
+def test_producer_of_version_2_whose_transaction_took_too_long_can_not_go_on_with_the_next_epoch(
+    coordinator, store, clock
+):
+    producer = coordinator.init_producer_id("id", timeout_ms=500)
+    put(coordinator, store, producer, T0)
+    clock.now_ms += 501
+    assert coordinator.abort_expired() == 1
+    for is_commit in (True, False):
+        with pytest.raises(ProducerFencedError):
+            coordinator.end_transaction("id", producer, is_commit=is_commit, client_version=2)
+
+
+def test_lost_answer_of_the_next_epoch_is_given_again_and_not_to_others(coordinator):
+    producer = coordinator.init_producer_id("id")
+    following = coordinator.init_producer_id("id", current=producer)
+    assert coordinator.init_producer_id("id", current=producer) == following
+    other = coordinator.init_producer_id("id")
+    for one in (producer, following):
+        with pytest.raises(ProducerFencedError):
+            coordinator.init_producer_id("id", current=one)
+    assert other.epoch == 2
+
+
+def test_id_that_is_not_known_gives_its_producer_a_new_id(coordinator):
+    producer = coordinator.init_producer_id("id", current=ProducerIdAndEpoch(7, 3))
+    assert producer.producer_id != 7
+    assert producer.epoch == 0
+
+
+def test_ids_that_nothing_was_heard_of_are_deleted_and_those_with_a_transaction_are_not(root, clock):
+    with open_store(root, "a") as store:
+        coordinator = TransactionCoordinator(store, partition_count=3, clock=clock)
+        for name in ("idle", "open", "late"):
+            coordinator.init_producer_id(name)
+        put(coordinator, store, coordinator.init_producer_id("open"), T0, of="open")
+        clock.now_ms += 50
+        late = coordinator.init_producer_id("late")
+        clock.now_ms += 50
+        assert coordinator.remove_unused(100) == 1
+        assert coordinator.remove_unused(100) == 0
+        assert {state.transactional_id for state in coordinator.states()} == {"open", "late"}
+        coordinator.add_partitions("late", late, [T1])
+    with open_store(root, "a") as store:
+        coordinator = TransactionCoordinator(store, clock=clock)
+        assert coordinator.state("idle") is None
+        assert {state.transactional_id for state in coordinator.states()} == {"open", "late"}
+        assert coordinator.init_producer_id("idle").epoch == 0
+
+
+def test_abort_of_version_2_without_a_transaction_is_answered_with_the_next_epoch_each_time(coordinator):
+    producer = coordinator.init_producer_id("id")
+    for epoch in (1, 2):
+        producer = coordinator.end_transaction("id", producer, is_commit=False, client_version=2)
+        assert producer.epoch == epoch
+    with pytest.raises(TransactionStateError):
+        coordinator.end_transaction("id", producer, is_commit=True, client_version=2)

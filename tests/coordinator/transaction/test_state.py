@@ -3,6 +3,7 @@ Method: states in memory; no store, no clock."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from kstore.coordinator.producer_ids import MAX_PRODUCER_EPOCH, ProducerIdAndEpoch
 from kstore.coordinator.transaction.state import TransactionState, TransactionStatus, read_transaction_state
 from kstore.errors import (
+    InvalidPidMappingError,
     InvalidProducerEpochError,
     InvalidRecordError,
     InvalidTxnStateError,
@@ -102,8 +104,9 @@ def test_state_with_the_last_epoch_can_still_be_fenced_in_a_record() -> None:
     )
     fenced = last.fenced()
     assert read_transaction_state(*fenced.to_record()) == ("id", fenced)
-    assert fenced.next_producer().epoch == 0
-    assert fenced.next_producer().producer_id != 9
+    following = fenced.prepared(2, is_commit=False).completed(3).initialized(4, timeout_ms=7, is_continued=False)
+    assert following.producer.epoch == 0
+    assert following.producer.producer_id != 9
 
 
 @pytest.mark.parametrize("status", list(TransactionStatus), ids=lambda status: status.name)
@@ -155,11 +158,11 @@ def written_fields(state: TransactionState) -> tuple[int, dict[str, object]]:
     return value.version, dict(value.fields)
 
 
-def test_a_state_that_is_ended_keeps_the_version_and_the_tagged_fields_of_its_record() -> None:
+def test_a_state_that_is_ended_keeps_the_version_of_its_record_and_says_who_ended_it() -> None:
     state = record_of_a_broker(previousProducerId=4)
     for one in (state.fenced().prepared(5, is_commit=False), state.prepared(5, is_commit=True).completed(6)):
         version, fields = written_fields(one)
-        assert (version, fields["previousProducerId"], fields["clientTransactionVersion"]) == (1, 4, 2)
+        assert (version, fields["previousProducerId"], fields.get("clientTransactionVersion", 0)) == (1, 9, 0)
 
 
 def test_tagged_fields_of_a_later_kafka_are_kept() -> None:
@@ -187,3 +190,90 @@ def test_a_record_has_the_version_that_its_cluster_wants() -> None:
     value = decode_transaction_record(*EMPTY.to_record(version=1)).value
     assert isinstance(value, DecodedMessage)
     assert value.version == 1
+
+
+BUMPED = ONGOING.prepared(200, is_commit=True, client_version=2)
+
+
+def test_a_transaction_of_version_2_is_decided_with_the_next_epoch_and_its_markers_have_it() -> None:
+    assert (BUMPED.producer, BUMPED.partitions, BUMPED.start_ms) == (ProducerIdAndEpoch(0, 4), {T0}, 100)
+    (batch,) = BUMPED.marker(201, coordinator_epoch=7).batches()
+    assert (batch.header.producer_id, batch.header.producer_epoch) == (0, 4)
+    done = BUMPED.completed(202)
+    assert (done.producer, done.status) == (ProducerIdAndEpoch(0, 4), TransactionStatus.COMPLETE_COMMIT)
+
+
+def test_a_state_of_version_2_says_so_in_a_record_of_version_1() -> None:
+    for one in (EMPTY.with_partitions([T0], 1, client_version=2), BUMPED, BUMPED.completed(202)):
+        version, fields = written_fields(one)
+        assert (version, fields["clientTransactionVersion"], fields["previousProducerId"]) == (1, 2, 0)
+        assert read_transaction_state(*one.to_record()) == ("id", replace(one, record_version=1))
+    version, fields = written_fields(BUMPED.completed(202).initialized(300, timeout_ms=9, is_continued=True))
+    assert (version, fields["producerEpoch"], fields["transactionStatus"]) == (0, 5, TransactionStatus.EMPTY)
+
+
+@pytest.mark.parametrize("state", [EMPTY, BUMPED.completed(202)])
+def test_version_2_aborts_without_a_transaction_and_raises_the_epoch(state: TransactionState) -> None:
+    prepared = state.prepared(300, is_commit=False, client_version=2)
+    assert prepared.producer == state.producer._replace(epoch=state.producer.epoch + 1)
+    assert (prepared.partitions, prepared.start_ms) == (frozenset(), 300)
+    assert written_fields(prepared)[1]["transactionPartitions"] == []
+    with pytest.raises(TransactionStateError):
+        state.prepared(300, is_commit=True, client_version=2)
+
+
+@pytest.mark.parametrize("epoch", [MAX_PRODUCER_EPOCH - 2, MAX_PRODUCER_EPOCH - 1], ids=str)
+def test_the_last_epoch_of_version_2_leads_to_another_producer_id(epoch: int) -> None:
+    open_one = replace(ONGOING, producer=ProducerIdAndEpoch(9, epoch))
+    prepared = open_one.prepared(200, is_commit=True, client_version=2)
+    assert prepared.producer == ProducerIdAndEpoch(9, epoch + 1)
+    assert prepared.was_ended_by(open_one.producer)
+    done = prepared.completed(201)
+    assert done.was_ended_by(open_one.producer)
+    if epoch == MAX_PRODUCER_EPOCH - 2:
+        assert done.producer == prepared.producer
+        return
+    next_id = prepared.next_producer_id
+    assert written_fields(prepared)[1]["nextProducerId"] == next_id
+    assert done.producer == ProducerIdAndEpoch(next_id, 0)
+    fields = written_fields(done)[1]
+    assert (fields["previousProducerId"], fields.get("nextProducerId", -1)) == (9, -1)
+
+
+def test_only_a_request_that_ended_the_transaction_is_a_repeated_one() -> None:
+    for one in (BUMPED, BUMPED.completed(202)):
+        assert one.was_ended_by(PRODUCER)
+        assert not one.was_ended_by(one.producer)
+        assert not one.was_ended_by(PRODUCER._replace(epoch=2))
+        assert not one.was_ended_by(PRODUCER._replace(producer_id=5))
+    of_version_1 = ONGOING.prepared(200, is_commit=True).completed(201)
+    fenced = record_of_a_broker().fenced().prepared(200, is_commit=False).completed(201)
+    assert not of_version_1.was_ended_by(of_version_1.producer._replace(epoch=2))
+    assert not fenced.was_ended_by(fenced.producer._replace(epoch=fenced.producer.epoch - 1))
+    assert not BUMPED.completed(202).with_partitions([T0], 300, client_version=2).was_ended_by(PRODUCER)
+    assert not BUMPED.completed(202).initialized(300, timeout_ms=9, is_continued=False).was_ended_by(PRODUCER)
+
+
+def test_a_producer_that_asks_for_its_next_epoch_again_is_told_the_same() -> None:
+    following = EMPTY.initialized(6, timeout_ms=9, is_continued=True)
+    assert following.is_next_of(PRODUCER)
+    assert not following.is_next_of(following.producer)
+    assert not following.with_partitions([T0], 7).is_next_of(PRODUCER)
+    assert not EMPTY.initialized(6, timeout_ms=9, is_continued=False).is_next_of(PRODUCER)
+    used_up = replace(EMPTY, producer=ProducerIdAndEpoch(9, MAX_PRODUCER_EPOCH - 1))
+    assert used_up.initialized(6, timeout_ms=9, is_continued=True).is_next_of(used_up.producer)
+
+
+def test_another_producer_id_is_not_the_epoch_of_an_old_producer() -> None:
+    with pytest.raises(InvalidPidMappingError, match="producer 5 is not its producer"):
+        ONGOING.check_producer(ProducerIdAndEpoch(5, 3))
+    with pytest.raises(InvalidPidMappingError):
+        ONGOING.check_append(ProducerIdAndEpoch(5, 3), [T0])
+
+
+def test_an_id_is_unused_when_nothing_was_heard_of_it_and_no_transaction_is_open() -> None:
+    assert EMPTY.is_unused(15, for_ms=10)
+    assert not EMPTY.is_unused(14, for_ms=10)
+    assert BUMPED.completed(202).is_unused(300, for_ms=10)
+    for one in (ONGOING, BUMPED):
+        assert not one.is_unused(10**9, for_ms=10)
