@@ -582,7 +582,9 @@ class UnsupportedVersionError(KStoreError):
 
 
 class AuthenticationError(KStoreError):
-    """A client of a server does not prove who it is, or says something else before (Kafka: AuthenticationException)."""
+    """A client of a server does not prove who it is, or asks for what it may not before, or without an answer (Kafka:
+    AuthenticationException).
+    """
 
 
 class SecurityError(KStoreError, ValueError):

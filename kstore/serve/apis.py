@@ -30,6 +30,7 @@ from kstore.serve.answers.topics import create_partitions, create_topics, delete
 from kstore.serve.answers.writing import init_producer_id, produce
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call, Peer
+from kstore.serve.security.guards import Asked, Verdict, guarded
 from kstore.serve.security.sasl import Session
 from kstore.wire.frames import decode_request, encode_response
 
@@ -96,11 +97,34 @@ def respond(
         if error.api_key != _API_VERSIONS:
             raise
         return encode_response(unknown_api_versions(), version=0, correlation_id=error.correlation_id)
-    body = handler(broker, Call(request.body, request.version, peer, request.client_id or "", client_host, session))
+    call = Call(request.body, request.version, peer, request.client_id or "", client_host, session)
+    body = handler(broker, call) if session.access.is_superuser else _allowed(broker, request.api_key, handler, call)
     encode = partial(encode_response, version=request.version, correlation_id=request.correlation_id)
     if body is None:
         return None
     return _later(body, encode) if isinstance(body, Awaitable) else encode(body)
+
+
+def _allowed(
+    broker: Broker, api_key: int, handler: Handler, call: Call[Any]
+) -> Message | Awaitable[Message | None] | None:
+    """Have answered what the client may have of a request."""
+    verdict = guarded(Asked(api_key, call.version, call.body, call.session.access, broker.topic_named))
+    if verdict.answer is not None:
+        return verdict.answer
+    answer = handler(broker, call)
+    if isinstance(answer, Awaitable):
+        return _completed(answer, verdict)
+    if answer is not None:
+        verdict.complete(answer)
+    return answer
+
+
+async def _completed(body: Awaitable[Message | None], verdict: Verdict) -> Message | None:
+    answer = await body
+    if answer is not None:
+        verdict.complete(answer)
+    return answer
 
 
 async def _later(body: Awaitable[Message | None], encode: Callable[[Message], Answer]) -> Answer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from kstore.serve.security.rules import Operation, Resource
 from kstore.serve.security.sasl import Session
 from kstore.wire.classes import Message
 
@@ -29,7 +28,3 @@ class Call(Generic[Body]):
     client_id: str
     client_host: str
     session: Session
-
-    def may(self, operation: Operation, resource: Resource, name: str) -> bool:
-        """Whether the client may do something with a topic, group or transactional id."""
-        return self.session.access.may(operation, resource, name)

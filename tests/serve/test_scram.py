@@ -4,6 +4,8 @@ Method: the exchanges of RFC 5802's successors, and messages that differ from th
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
 
 import pytest
 
@@ -90,6 +92,19 @@ def test_a_final_message_that_proves_nothing_is_refused(final):
     with pytest.raises(AuthenticationError):
         ours.step(final.encode())
     assert ours.user is None
+
+
+def test_a_final_message_with_the_header_of_another_exchange_is_refused_whatever_it_proves():
+    ours = exchange()
+    ours.step(FIRST)
+    unproved = f"c=eSws,r={NONCE}"
+    salted = hashlib.pbkdf2_hmac("sha256", b"pencil", SALT, 4096)
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    said = f"n=user,r=rOprNGfwEbeRWgbNEkqO,{CHALLENGE.decode()},{unproved}"
+    signature = hmac.digest(hashlib.sha256(client_key).digest(), said.encode(), "sha256")
+    proof = base64.b64encode(bytes(one ^ other for one, other in zip(client_key, signature, strict=True)))
+    with pytest.raises(AuthenticationError, match="another exchange"):
+        ours.step(f"{unproved},p={proof.decode()}".encode())
 
 
 def test_a_final_message_counts_once():

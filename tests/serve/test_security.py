@@ -243,9 +243,16 @@ def test_only_the_words_of_authentication_are_answered_before_it(guarded, strang
     assert stranger.is_closed()
 
 
-def test_a_request_before_authentication_is_small(stranger):
-    stranger.socket.sendall(struct.pack(">i", (64 << 10) + 1))
-    assert stranger.is_closed()
+@pytest.mark.parametrize(("size", "is_answered"), [(64 << 10, True), ((64 << 10) + 1, False)], ids=["most", "more"])
+def test_a_request_before_authentication_is_small(stranger, size, is_answered):
+    versions = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
+    body = frame_of(versions, version=4, correlation_id=3)[4:]
+    stranger.socket.sendall(struct.pack(">i", size) + body + bytes(size - len(body)))
+    if is_answered:
+        assert stranger.receive(18, version=4)[0] == 3
+    else:
+        with pytest.raises(ConnectionError):
+            stranger.receive(18, version=4)
 
 
 def test_a_large_request_is_read_after_authentication(stranger):

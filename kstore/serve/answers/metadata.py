@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-from kstore.errors import InvalidTopicError, UnknownTopicOrPartitionError, UnsupportedVersionError
+from kstore.errors import InvalidRequestError, InvalidTopicError, UnknownTopicOrPartitionError, UnsupportedVersionError
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call
 from kstore.serve.codes import UNKNOWN_TOPIC_ID, code_of
@@ -20,6 +20,7 @@ from kstore.wire.messages import (
 )
 
 _NO_OPERATIONS = -(2**31)
+_NAMELESS_VERSION = 12
 _API_VERSIONS = 18
 # A broker offers versions of Produce that it refuses, which old librdkafka looks for (KAFKA-18659).
 _LEAST_VERSIONS = {0: 0}
@@ -66,9 +67,13 @@ def unknown_api_versions() -> ApiVersionsResponse:
 def metadata(broker: Broker, call: Call[MetadataRequest]) -> MetadataResponse:
     """Return the node and the topics that were asked for, which are made where the settings say so.
 
+    Raises: InvalidRequestError for a topic without a name in a version that has no place for that.
     Cost: opens the logs of the topics that are not open; makes topics.
     """
     request = call.body
+    if call.version < _NAMELESS_VERSION and any(asked.name is None for asked in request.topics or ()):
+        text = f"Metadata {call.version} names topics, found an id"
+        raise InvalidRequestError(text, field="MetadataRequest.topics.name")
     _make_missing(broker, request)
     there = broker.topics()
     topics: list[MetadataResponse.MetadataResponseTopic] = []
