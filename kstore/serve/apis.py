@@ -18,6 +18,7 @@ from kstore.serve.answers.coordinating import (
     offset_fetch,
     sync_group,
 )
+from kstore.serve.answers.groups import delete_groups, describe_groups, list_groups, offset_delete
 from kstore.serve.answers.metadata import api_versions, metadata, unknown_api_versions
 from kstore.serve.answers.reading import fetch, list_offsets
 from kstore.serve.answers.settings import (
@@ -60,6 +61,8 @@ HANDLERS: dict[int, Handler] = {
     12: heartbeat,
     13: leave_group,
     14: sync_group,
+    15: describe_groups,
+    16: list_groups,
     17: sasl_handshake,
     _API_VERSIONS: lambda _, call: api_versions(HANDLERS, call),
     19: _in_thread(create_topics),
@@ -70,7 +73,9 @@ HANDLERS: dict[int, Handler] = {
     33: _in_thread(alter_configs),
     36: sasl_authenticate,
     37: _in_thread(create_partitions),
+    42: delete_groups,
     44: _in_thread(incremental_alter_configs),
+    47: offset_delete,
     74: list_config_resources,
 }
 

@@ -31,7 +31,7 @@ class Broker:
     """The one node of a cluster, which leads all partitions of a store.
 
     Attributes: store, config, news, node_id, cluster_id; writer: the store if it is open for writing, else None;
-        groups: None without a writer; may_change_topics: not in a root of a cluster, where a broker would not
+        groups; may_change_topics: not in a root of a cluster, where a broker would not
         know them and set them aside.
     Threads: the loop's, and threads that work for it.
     """
@@ -47,7 +47,7 @@ class Broker:
         self.cluster_id = None if properties is None else properties.cluster_id
         self._place = place = locate(store.root)
         self.may_change_topics = self.writer is not None and owning_cluster(place.path, place.env) is None
-        self.groups = None if self.writer is None else Groups(self.writer, config.groups)
+        self.groups = Groups(store, config.groups)
         # Of each topic, its first partition's directory and its id.
         self._ids: dict[str, tuple[PartitionDirectory | None, UUID]] = {}
         self._names: dict[UUID, str] = {}

@@ -10,13 +10,15 @@ from kstore.coordinator.group.classic import Client, GroupSettings, Outcome
 from kstore.coordinator.group.codes import GroupCode
 from kstore.coordinator.group.coordinator import FetchedOffset, GroupCoordinator, fetched_offset
 from kstore.coordinator.group.membership import Call as GroupCall
-from kstore.coordinator.group.offsets import CommittedOffsets, GroupOffsets
+from kstore.coordinator.group.offsets import CommittedOffsets, GroupOffsets, MemoryOffsets
 from kstore.coordinator.group.records import GroupRecords
 from kstore.env.process import SYSTEM_CLOCK, Clock
 from kstore.errors import KStoreError
+from kstore.record.schemas.topics import OFFSET_COMMIT_TYPES, is_of_type
 from kstore.serve.calls import Body, Call
 from kstore.serve.codes import code_of
-from kstore.store.store import WritableStore
+from kstore.serve.removal import GroupRemoval
+from kstore.store.store import Store, WritableStore
 from kstore.types import GROUP_OFFSETS_TOPIC, TopicPartition
 from kstore.wire.classes import Message
 from kstore.wire.messages import (
@@ -32,16 +34,26 @@ _MOST_GROUPS_READ = 256
 
 
 class Groups:
-    """The groups of a store that is open for writing.
+    """The groups of a store.
 
-    Their records are read when the first request for a group comes, which waits for it.
+    Their records are read when the first request for a group comes, which waits for it. A store that is only read keeps
+    what groups commit in memory, and its groups begin without the members that are in its records: these are others'.
+    Attributes: coordinator; removal (None where the store is only read).
     Threads: the loop's; it is the only one that changes groups.
     """
 
-    def __init__(self, store: WritableStore, settings: GroupSettings, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, store: Store | WritableStore, settings: GroupSettings, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._store = store
-        self._coordinator = GroupCoordinator(settings)
-        self._offsets = GroupOffsets(store)
+        self._settings = settings
+        self.coordinator = GroupCoordinator(settings)
+        self._memory = MemoryOffsets()
+        self._offsets: GroupOffsets | MemoryOffsets = self._memory
+        self.removal: GroupRemoval | None = None
+        if isinstance(store, WritableStore):
+            self._offsets = offsets = GroupOffsets(store)
+            self.removal = GroupRemoval(store, self.coordinator, offsets, self._now_ms)
+        self._expiring: asyncio.Task[None] | None = None
+        self._expiry_due_ms = 0
         # Those that were asked for last; each holds what its group committed.
         self._committed: OrderedDict[str, CommittedOffsets] = OrderedDict()
         self._reading = asyncio.Lock()
@@ -55,7 +67,7 @@ class Groups:
         return self._start_ms + self._clock.monotonic_ms()
 
     async def ready(self) -> None:
-        """Load the groups, once, with `__consumer_offsets` made if the store has none.
+        """Load the groups, once, with `__consumer_offsets` made if a store that is written has none.
 
         Raises: the errors of reading and writing it, to each caller until it succeeds.
         """
@@ -64,32 +76,35 @@ class Groups:
         await asyncio.shield(self._loading)
 
     async def _load(self) -> None:
-        await asyncio.to_thread(self._offsets.partition_of, "")
+        if isinstance(self._offsets, GroupOffsets):
+            await asyncio.to_thread(self._offsets.partition_of, "")
+        wants = (lambda key: is_of_type(key, OFFSET_COMMIT_TYPES)) if self.removal is None else None
         for partition in self._store.partitions:
             if partition.topic == GROUP_OFFSETS_TOPIC:
-                records = GroupRecords()
+                records = GroupRecords(wants)
                 await asyncio.to_thread(records.update, self._store.log(*partition))
-                self._coordinator.load(records.current(), self._now_ms())
+                self.coordinator.load(records.current(), self._now_ms())
+        self._expiry_due_ms = self._now_ms() + self._settings.offsets_retention_check_interval_ms
         self._look_after()
 
     async def join(self, call: Call[JoinGroupRequest]) -> Message:
         client = Client(call.client_id, f"/{call.client_host}")
-        return await self._answered(call, lambda own: self._coordinator.join(own, call.body, client, self._now_ms()))
+        return await self._answered(call, lambda own: self.coordinator.join(own, call.body, client, self._now_ms()))
 
     async def sync(self, call: Call[SyncGroupRequest]) -> Message:
-        return await self._answered(call, lambda own: self._coordinator.sync(own, call.body, self._now_ms()))
+        return await self._answered(call, lambda own: self.coordinator.sync(own, call.body, self._now_ms()))
 
     async def heartbeat(self, call: Call[HeartbeatRequest]) -> Message:
-        return await self._answered(call, lambda own: self._coordinator.heartbeat(own, call.body, self._now_ms()))
+        return await self._answered(call, lambda own: self.coordinator.heartbeat(own, call.body, self._now_ms()))
 
     async def leave(self, call: Call[LeaveGroupRequest]) -> Message:
-        return await self._answered(call, lambda own: self._coordinator.leave(own, call.body, self._now_ms()))
+        return await self._answered(call, lambda own: self.coordinator.leave(own, call.body, self._now_ms()))
 
     async def commit(self, call: Call[OffsetCommitRequest]) -> OffsetCommitResponse:
         """Commit offsets of partitions that are there."""
         await self.ready()
         request = call.body
-        done = self._coordinator.commit(request, version=call.version, now_ms=self._now_ms())
+        done = self.coordinator.commit(request, version=call.version, now_ms=self._now_ms())
         self._look_after()
         if done.records:
             try:
@@ -111,6 +126,7 @@ class Groups:
             self._committed[group_id] = committed
             if len(self._committed) > _MOST_GROUPS_READ:
                 self._committed.popitem(last=False)
+        current = {**current, **self._memory.of(group_id)}
         wanted = sorted({*current, *pending}) if partitions is None else partitions
         return [
             (partition, fetched_offset(partition, current, pending, require_stable=require_stable))
@@ -132,18 +148,23 @@ class Groups:
                 self._offsets.append(outcome.group_id, outcome.records)
             except KStoreError:
                 code = GroupCode.COORDINATOR_NOT_AVAILABLE
-                outcome = self._coordinator.not_written(outcome.group_id, self._now_ms(), code)
+                outcome = self.coordinator.not_written(outcome.group_id, self._now_ms(), code)
             else:
-                outcome = self._coordinator.written(outcome.group_id, self._now_ms())
+                outcome = self.coordinator.written(outcome.group_id, self._now_ms())
         for token, response in outcome.answers:
             if isinstance(token, asyncio.Future) and not token.done():
                 token.set_result(response)
 
     def _look_after(self) -> None:
         """Do what is due in the groups, and be called when something is due next."""
-        while (due_ms := self._coordinator.next_ms) is not None and due_ms <= self._now_ms():
-            for outcome in self._coordinator.expire(self._now_ms()):
+        while (due_ms := self.coordinator.next_ms) is not None and due_ms <= self._now_ms():
+            for outcome in self.coordinator.expire(self._now_ms()):
                 self._do(outcome)
+        if self.removal is not None:
+            if self._expiry_due_ms <= self._now_ms():
+                self._expiry_due_ms = self._now_ms() + self._settings.offsets_retention_check_interval_ms
+                self._expiring = asyncio.ensure_future(self.removal.expire())
+            due_ms = self._expiry_due_ms if due_ms is None else min(due_ms, self._expiry_due_ms)
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
@@ -154,3 +175,5 @@ class Groups:
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        if self._expiring is not None:
+            self._expiring.cancel()

@@ -86,9 +86,8 @@ class ServerLoop:
         self._server.close()
         self._checking.cancel()
         await asyncio.gather(*(connection.close(grace_s=_GRACE_S) for connection in tuple(self._connections)))
+        self._broker.groups.close()
         await asyncio.get_running_loop().shutdown_default_executor()
-        if self._broker.groups is not None:
-            self._broker.groups.close()
         self._news.close()
 
 

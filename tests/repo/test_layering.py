@@ -85,7 +85,8 @@ WINGS = {
     "aio": "futures < producer, consumer",
     "reporting": "statistics, units < walk < collecting < charts < sections < page < report",
     "serve": (
-        "codes, config, news < security < calls < groups, settings < broker, connection < answers < apis < server"
+        "codes, config, news, removal < security < calls < groups, settings < broker, connection < answers < apis"
+        " < server"
     ),
     "staging": "area < sink, committed < commit",
     "archive": (

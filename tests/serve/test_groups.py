@@ -12,6 +12,7 @@ import kstore
 from kstore.serve.config import ServerConfig
 from kstore.serve.server import Server
 from kstore.wire.messages import (
+    DescribeGroupsRequest,
     FindCoordinatorRequest,
     HeartbeatRequest,
     JoinGroupRequest,
@@ -120,12 +121,14 @@ def test_aiokafka_reads_as_a_member_and_goes_on_from_what_it_committed(server, f
     assert len(set(first) | set(second)) == PARTITIONS * PER_PARTITION
 
 
-def committed(client, offset, *, topic="t", partition=0, generation=-1, member="", metadata=None, version=8):
+def committed(
+    client, offset, *, group="plain", topic="t", partition=0, generation=-1, member="", metadata=None, version=8
+):
     part = OffsetCommitRequest.OffsetCommitRequestPartition(
         partition_index=partition, committed_offset=offset, committed_metadata=metadata
     )
     request = OffsetCommitRequest(
-        group_id="plain",
+        group_id=group,
         generation_id_or_member_epoch=generation,
         member_id=member,
         topics=[OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=[part])],
@@ -187,13 +190,53 @@ def test_a_client_joins_with_the_id_that_it_is_given_first(client):
     assert client.ask(beat, version=3).error_code == 0
 
 
-def test_a_server_that_only_reads_has_no_groups_and_says_so(served, tmp_path):
-    with Server(tmp_path / "root", read_only=True, config=ServerConfig(port=0)) as server, RawClient(server) as client:
-        assert client.ask(FindCoordinatorRequest(key="g", key_type=0), version=3).error_code == 15
-        (found,) = client.ask(FindCoordinatorRequest(coordinator_keys=["g"], key_type=0), version=4).coordinators
-        assert (found.key, found.error_code) == ("g", 15)
-        assert committed(client, 1) == 15
-        assert fetched(client) == [(-1, ""), (-1, "")]
+def test_a_group_reads_a_backup_from_where_it_stopped_and_writes_nothing(filled, tmp_path):
+    root = tmp_path / "root"
+    for number in range(2):
+        filled.log("t", number).append([kstore.Record(value=b"%d" % n) for n in range(5)])
+    with Server(filled, config=ServerConfig(port=0)) as server, RawClient(server) as client:
+        assert committed(client, 3, group="g") == 0
+        assert committed(client, 4, group="other") == 0
+    filled.close()
+    files = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    with Server(root, read_only=True, config=ServerConfig(port=0)) as server, RawClient(server) as client:
+        assert client.ask(FindCoordinatorRequest(key="g", key_type=0), version=3).error_code == 0
+        assert fetched(client, partitions=[0], group="g") == [(3, "")]
+        consumer = confluent_kafka.Consumer(
+            {"bootstrap.servers": server.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
+        )
+        consumer.subscribe(["t"])
+        read = set()
+        while len(read) < 7:
+            read |= {(message.partition(), message.offset()) for message in consumer.consume(10, 1)}
+        consumer.commit(asynchronous=False)
+        consumer.close()
+        assert read == {(0, 3), (0, 4), *((1, offset) for offset in range(5))}
+        assert fetched(client, group="g") == [(5, ""), (5, "")]
+        assert fetched(client, partitions=[0], group="other") == [(4, "")]
+    with Server(root, read_only=True, config=ServerConfig(port=0)) as server, RawClient(server) as client:
+        assert fetched(client, group="g") == [(3, ""), (-1, "")]
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == files
+
+
+def test_members_that_a_backup_has_do_not_keep_others_waiting(filled, tmp_path):
+    with Server(filled, config=ServerConfig(port=0)) as server:
+        member = Member(server)
+        poll_until([member], lambda: member.is_at(PER_PARTITION))
+        member.consumer.commit(asynchronous=False)
+        filled.checkpoint()
+        with Server(tmp_path / "root", read_only=True, config=ServerConfig(port=0)) as backup:
+            with RawClient(backup) as client:
+                assert described(client, "g") == ("Empty", [])
+            late = Member(backup)
+            poll_until([late], lambda: late.partitions == set(range(PARTITIONS)))
+            late.consumer.close()
+        member.consumer.close()
+
+
+def described(client, group):
+    (found,) = client.ask(DescribeGroupsRequest(groups=[group]), version=5).groups
+    return found.group_state, [one.member_id for one in found.members]
 
 
 def test_this_node_coordinates_groups_and_no_transactions_yet(client, served):

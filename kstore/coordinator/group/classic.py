@@ -8,8 +8,12 @@ from enum import Enum
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from kstore.config import DAY_MS
 from kstore.coordinator.group.codes import GroupCode
 from kstore.coordinator.group.membership import Call, ClassicMember, KeyValue, Membership, Protocols, protocols_of
+from kstore.errors import InvalidRecordError
+from kstore.record.schemas.topics import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from kstore.types import OffsetAndMetadata
 from kstore.wire.classes import Message
 from kstore.wire.messages import (
     DescribeGroupsResponse,
@@ -19,6 +23,7 @@ from kstore.wire.messages import (
     JoinGroupResponse,
     LeaveGroupRequest,
     LeaveGroupResponse,
+    ListGroupsResponse,
     SyncGroupRequest,
     SyncGroupResponse,
 )
@@ -29,6 +34,7 @@ _MEMBER_ID_REQUIRED_VERSION = 4
 _NULL_PROTOCOL_VERSION = 7
 _SKIP_ASSIGNMENT_VERSION = 9
 _SEVERAL_LEAVE_VERSION = 3
+_CLASSIC = "classic"
 # Kafka's group.new.member.join.timeout: a client that gave up its first join can't say so.
 _NEW_MEMBER_JOIN_MS = 300_000
 
@@ -49,13 +55,16 @@ class GroupSettings:
 
     initial_rebalance_delay_ms: how long an empty group waits for more members after the first, again while they come;
         Kafka's default is 3000. min_session_timeout_ms, max_session_timeout_ms: what members may ask for. max_size: of
-        members in a group.
+        members in a group. offsets_retention_ms: how long committed offsets are kept that no member uses;
+        offsets_retention_check_interval_ms: how often it is looked for those to remove.
     """
 
     initial_rebalance_delay_ms: int = 0
     min_session_timeout_ms: int = 6000
     max_session_timeout_ms: int = 1_800_000
     max_size: int = 2**31 - 1
+    offsets_retention_ms: int = 7 * DAY_MS
+    offsets_retention_check_interval_ms: int = 600_000
 
 
 class Client(NamedTuple):
@@ -97,8 +106,8 @@ class ClassicGroup:
     the same member calls again is answered REBALANCE_IN_PROGRESS. While records wait for written() or not_written(),
     every other call but commit_code() raises RuntimeError: the caller keeps the requests of the group back.
     Args: membership: restored from records, or a new one; new_id: makes the unique part of member ids.
-    Attributes: membership, state, state_since_ms (when it came to the state), is_stored (whether a record of the group
-        was appended).
+    Attributes: membership, state, state_since_ms (when it came to the state, None if that is not known), is_stored
+        (whether a record of the group was appended).
     Threads: not safe.  Cost: of a heartbeat a few lookups, next_ms one pass over the members.
     Source: Kafka GroupMetadataManager (classicGroupJoin, classicGroupSync, ...), ClassicGroup; KIP-345, KIP-394.
     """
@@ -114,7 +123,7 @@ class ClassicGroup:
     ) -> None:
         self.membership = membership
         self.state = GroupState.STABLE if membership.members else GroupState.EMPTY
-        self.state_since_ms = now_ms
+        self.state_since_ms: int | None = now_ms
         self.is_stored = is_stored
         self._settings = settings
         self._new_id = new_id
@@ -314,6 +323,55 @@ class ClassicGroup:
             protocol_data=protocol or "",
             members=members,
         )
+
+    def listed(self) -> ListGroupsResponse.ListedGroup:
+        """Return the group as ListGroups does."""
+        return ListGroupsResponse.ListedGroup(
+            group_id=self.membership.group_id,
+            protocol_type=self.membership.protocol_type or "",
+            group_state=self.state.value,
+            group_type=_CLASSIC,
+        )
+
+    def offset_delete_code(self) -> GroupCode:
+        """Return whether offsets of the group may be deleted, of topics to which no member is subscribed."""
+        if self.state is GroupState.DEAD:
+            return GroupCode.GROUP_ID_NOT_FOUND
+        is_free = self.state is GroupState.EMPTY or self._is_of_consumers
+        return GroupCode.NONE if is_free else GroupCode.NON_EMPTY_GROUP
+
+    def subscribes_to(self, topic: str) -> bool:
+        """Whether a member is subscribed to a topic, or may be."""
+        topics = self._subscribed_topics()
+        return self._is_of_consumers if topics is None else topic in topics
+
+    def retention_start_ms(self, committed: OffsetAndMetadata) -> int | None:
+        """Return since when the time runs after which a committed offset expires, None while it does not run.
+
+        It is that of the commit for clients that only commit, and for topics that no member of a stable group uses.
+        Source: KIP-211, Kafka ClassicGroup.offsetExpirationCondition.
+        """
+        if self.membership.protocol_type is None:
+            return committed.commit_timestamp_ms
+        if self.state is GroupState.EMPTY:
+            return committed.commit_timestamp_ms if self.state_since_ms is None else self.state_since_ms
+        is_known = self.state is GroupState.STABLE and self._subscribed_topics() is not None
+        return committed.commit_timestamp_ms if is_known else None
+
+    @property
+    def _is_of_consumers(self) -> bool:
+        return self.membership.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    def _subscribed_topics(self) -> frozenset[str] | None:
+        """Return the topics of the members, None if they do not say it by the consumer protocol."""
+        facts = self.membership
+        if not self._is_of_consumers:
+            return None
+        try:
+            topics = (subscribed_topics(one.metadata(facts.protocol)) for one in facts.members.values())
+            return frozenset[str]().union(*topics)
+        except InvalidRecordError:
+            return None
 
     # Joins.
 

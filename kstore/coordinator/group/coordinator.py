@@ -30,12 +30,14 @@ from kstore.record.schemas.topics import (
     is_of_type,
     name_of_key,
 )
-from kstore.types import NO_PARTITION_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
+from kstore.types import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP, OffsetAndMetadata, TopicPartition
 from kstore.wire.messages import (
+    DescribeGroupsResponse,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
     LeaveGroupRequest,
+    ListGroupsResponse,
     OffsetCommitRequest,
     OffsetCommitResponse,
     SyncGroupRequest,
@@ -113,6 +115,8 @@ class GroupCoordinator:
             elif isinstance(value, DecodedMessage):
                 group_id = key.fields["group"]
                 self._store(restored_membership(group_id, value.fields), now_ms)
+                since_ms = value.fields.get("currentStateTimestamp", NO_TIMESTAMP)
+                self.groups[group_id].state_since_ms = None if since_ms == NO_TIMESTAMP else since_ms
         for group_id in simple - self.groups.keys() - self.other_groups:
             self._store(Membership(group_id=group_id), now_ms)
 
@@ -219,6 +223,46 @@ class GroupCoordinator:
         if group is None:
             return GroupCode.NON_EMPTY_GROUP if group_id in self.other_groups else GroupCode.GROUP_ID_NOT_FOUND
         return GroupCode.NONE if group.state is GroupState.EMPTY else GroupCode.NON_EMPTY_GROUP
+
+    def offset_delete_code(self, group_id: str) -> GroupCode:
+        """Return whether offsets of a group may be deleted, of topics that are not in use (subscribes_to)."""
+        group = self.groups.get(group_id)
+        return GroupCode.GROUP_ID_NOT_FOUND if group is None else group.offset_delete_code()
+
+    def subscribes_to(self, group_id: str, topic: str) -> bool:
+        """Whether members of a group are subscribed to a topic, or may be."""
+        group = self.groups.get(group_id)
+        return group is not None and group.subscribes_to(topic)
+
+    def is_expired(self, group_id: str, partition: TopicPartition, committed: OffsetAndMetadata, now_ms: int) -> bool:
+        """Whether the time of an offset that a group committed is over.
+
+        Source: Kafka OffsetMetadataManager.cleanupExpiredOffsets.
+        """
+        group = self.groups.get(group_id)
+        if group is None or group.subscribes_to(partition.topic):
+            return False
+        start_ms = group.retention_start_ms(committed)
+        if start_ms is None:
+            return False
+        expire_ms = committed.expire_timestamp_ms
+        return now_ms >= (start_ms + self._settings.offsets_retention_ms if expire_ms is None else expire_ms)
+
+    def described(self, group_id: str) -> DescribeGroupsResponse.DescribedGroup | None:
+        """Return a group as DescribeGroups does, None if there is none."""
+        group = self.groups.get(group_id)
+        return None if group is None else group.described()
+
+    def listed(self, *, states: Iterable[str], types: Iterable[str]) -> list[ListGroupsResponse.ListedGroup]:
+        """Return the groups as ListGroups does.  Args: states, types: those that are wanted, all if there are none."""
+        wanted_states = {state.lower() for state in states}
+        wanted_types = {kind.lower() for kind in types}
+        return [
+            one
+            for one in (group.listed() for group in self.groups.values())
+            if (not wanted_states or one.group_state.lower() in wanted_states)
+            and (not wanted_types or one.group_type.lower() in wanted_types)
+        ]
 
     def forget(self, group_id: str, now_ms: int) -> None:
         """The group's records have tombstones: it does not exist any more."""

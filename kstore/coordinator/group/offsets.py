@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from kstore.config import KIB, MAX_INT64, MIB, LogConfig
-from kstore.coordinator.group.records import GroupRecords, committed_offsets, decoded, is_offset_commit_of
+from kstore.coordinator.group.records import (
+    DecodedRecord,
+    GroupRecords,
+    committed_offsets,
+    decoded,
+    is_offset_commit_of,
+)
 from kstore.coordinator.places import CoordinatorPlaces, CoordinatorTopic
 from kstore.coordinator.producer_ids import NO_PRODUCER, ProducerIdAndEpoch
 from kstore.coordinator.store import CoordinatorStore, ReadableLog, ReadableStore
@@ -16,6 +22,8 @@ from kstore.record.batches import MemoryRecords
 from kstore.record.builder import MemoryRecordsBuilder
 from kstore.record.schemas.topics import (
     OFFSET_COMMIT_TYPES,
+    DecodedMessage,
+    decode_group_record,
     encode_offset_commit,
     has_name,
     is_of_type,
@@ -199,26 +207,60 @@ class GroupOffsets(CoordinatorTopic):
         Source: Kafka GroupCoordinatorService.deleteGroups, deleteOffsets; createGroupTombstoneRecords of each type.
         """
         log = self._store.log(*self.partition_of(group))
-        keys = _keys_of_group(group, log, partitions)
+        records = GroupRecords(is_of_group(group))
+        records.update(log)
+        keys = keys_of_group(group, records, log, partitions)
         for batch in _batches(((key, None) for key in keys), self._clock.wall_clock_ms()):
             log.append(batch, origin=AppendOrigin.COORDINATOR)
         log.flush()
         return len(keys)
 
 
-def _keys_of_group(group: str, log: ReadableLog, partitions: Collection[TopicPartition] | None) -> list[bytes]:
+def is_of_group(group: str) -> Callable[[bytes], bool]:
+    """Return a function that tells whether a key is one of the group's records, without decoding it."""
+    name = group.encode("utf-8", "surrogateescape")
+    return lambda key: name_of_key(key) == name
+
+
+def keys_of_group(
+    group: str, records: GroupRecords, log: ReadableLog, partitions: Collection[TopicPartition] | None = None
+) -> list[bytes]:
     """Return the keys of a group's records, in the order in which they are removed: its offsets first, and then from
     the records of members down to that of the group, which have falling types in Kafka.
+
+    Args: records: with those of the group's; partitions: return the keys of the offsets of these alone.
     """
-    records = GroupRecords()
-    records.update(log)
     found: dict[bytes, int] = {}
+    is_own = is_of_group(group)
     for record in (*records.current(), *records.pending()):
-        for one in decoded((record,), log):
-            is_wanted = partitions is None or (one.is_offset_commit and one.topic_partition in partitions)
-            if one.group_id == group and is_wanted:
+        for one in decoded((record,), log) if is_own(record.key) else ():
+            if partitions is None or (one.is_offset_commit and one.topic_partition in partitions):
                 found[record.key] = MAX_INT64 if one.is_offset_commit else one.type_id
     return sorted(found, key=lambda key: -found[key])
+
+
+class MemoryOffsets:
+    """What groups commit to a server that only reads: kept as long as it runs, and in no file.
+
+    Threads: not safe.
+    """
+
+    def __init__(self) -> None:
+        self._committed: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+
+    def append(self, group: str, records: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Keep the offsets among the records of a group."""
+        kept = self._committed.setdefault(group, {})
+        for key, value in records:
+            decoded_key, decoded_value = decode_group_record(key, value, decode_members=False)
+            if isinstance(decoded_key, DecodedMessage) and isinstance(decoded_value, DecodedMessage):
+                one = DecodedRecord(decoded_key.type_id, decoded_key.fields, decoded_value.fields)
+                if one.is_offset_commit:
+                    kept[one.topic_partition] = one.committed_offset
+
+    def of(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """Return what a group committed."""
+        return self._committed.get(group, {})
 
 
 def forget_offsets(store: CoordinatorStore, topic: str, *, clock: Clock = SYSTEM_CLOCK) -> None:

@@ -131,6 +131,10 @@ class GroupRecords:
         undecided = (record for records in self._pending.values() for record in records.values())
         return sorted(record for record in undecided if self._is_newer(record))
 
+    def is_newest(self, record: GroupRecord) -> bool:
+        """Whether the record of a key is still that of current()."""
+        return self._newest.get(record.key) == record
+
     def _read(self, log: ReadableLog) -> None:
         if self.next_offset > log.log_end_offset:
             self._newest.clear()

@@ -33,7 +33,7 @@ from kstore.wire.schema import Schema, decode_message, encode_message, parse_sch
 _FRAME_VERSION = 1
 _OFFSET_COMMIT = 1
 _GROUP_METADATA = 2
-_CONSUMER_PROTOCOL_TYPE = "consumer"
+CONSUMER_PROTOCOL_TYPE = "consumer"
 _MEMBER_FIELDS = {"subscription": 0, "assignment": 1}
 _WORD = re.compile(r"[A-Z][a-z]*")
 
@@ -137,6 +137,17 @@ def decode_group_record(key: bytes | None, value: bytes | None, *, decode_member
     if decode_members and isinstance(group, DecodedMessage) and group.type_id == _GROUP_METADATA:
         _decode_members(group.fields)
     return record
+
+
+def subscribed_topics(metadata: bytes) -> frozenset[str]:
+    """Return the topics in what a member of a classic group says of itself, of any version of the consumer protocol.
+
+    Raises: InvalidRecordError for bytes that are not of this protocol.
+    Source: Kafka ClassicGroup.computeSubscribedTopics.
+    """
+    reader = ProtocolReader(metadata, what="subscription of a member", is_flexible=False)
+    reader.int16("version")
+    return frozenset(reader.string("topic") for _ in range(reader.array_length("topics")))
 
 
 def encode_group_record(
@@ -288,7 +299,7 @@ def _decode_members(group: dict[str, Any]) -> None:
 
     Bytes that do not follow the consumer protocol stay: they belong to the clients, and brokers do not read them.
     """
-    if group["protocolType"] != _CONSUMER_PROTOCOL_TYPE:
+    if group["protocolType"] != CONSUMER_PROTOCOL_TYPE:
         return
     for member in group["members"]:
         for name, api_key in _MEMBER_FIELDS.items():

@@ -40,7 +40,7 @@ _FIND_SEVERAL_VERSION, _FETCH_SEVERAL_VERSION = 4, 8
 def find_coordinator(broker: Broker, call: Call[FindCoordinatorRequest]) -> FindCoordinatorResponse:
     """Name this node as the coordinator of all groups."""
     request = call.body
-    code = 0 if broker.groups is not None and request.key_type == _GROUP_KEY else GroupCode.COORDINATOR_NOT_AVAILABLE
+    code = 0 if request.key_type == _GROUP_KEY else GroupCode.COORDINATOR_NOT_AVAILABLE
     node_id, host, port = (-1, "", -1) if code else (broker.node_id, call.peer.host, call.peer.port)
     if call.version < _FIND_SEVERAL_VERSION:
         return FindCoordinatorResponse(error_code=code, node_id=node_id, host=host, port=port)
@@ -75,8 +75,6 @@ async def _asked(
     broker: Broker, ask: Callable[[Groups], Awaitable[Message]], answer: Callable[..., Message]
 ) -> Message:
     """Ask the groups; a client whose groups cannot be read asks again later."""
-    if broker.groups is None:
-        return answer(error_code=GroupCode.COORDINATOR_NOT_AVAILABLE)
     try:
         return await ask(broker.groups)
     except KStoreError:
@@ -86,8 +84,6 @@ async def _asked(
 async def offset_commit(broker: Broker, call: Call[OffsetCommitRequest]) -> OffsetCommitResponse:
     """Commit offsets, of those partitions that there are."""
     request = call.body
-    if broker.groups is None:
-        return OffsetCommitResponse(topics=_refused(request.topics, GroupCode.COORDINATOR_NOT_AVAILABLE))
     known: list[_Topic] = []
     unknown: list[_Topic] = []
     for topic in request.topics:
@@ -154,14 +150,10 @@ async def _committed(
         if topics is None
         else [TopicPartition(topic.name, number) for topic in topics for number in topic.partition_indexes]
     )
-    if broker.groups is None:
-        nothing = FetchedOffset(-1, -1, "", GroupCode.NONE)
-        fetched = [(one, nothing) for one in wanted or ()]
-    else:
-        try:
-            fetched = await broker.groups.fetched(group_id, wanted, require_stable=require_stable)
-        except KStoreError as error:
-            return code_of(error), {}
+    try:
+        fetched = await broker.groups.fetched(group_id, wanted, require_stable=require_stable)
+    except KStoreError as error:
+        return code_of(error), {}
     found: dict[str, list[tuple[int, FetchedOffset]]] = {}
     for place, one in fetched:
         found.setdefault(place.topic, []).append((place.partition, one))
