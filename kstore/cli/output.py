@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kstore.log.files.names import PartitionDirectory
 
 BLOCK_CHARACTERS = 1 << 18
+LIBRARY_LOGGER = "kstore"
 WRONG_PATH_ERRNOS = (
     errno.ENOENT,
     errno.ENOTDIR,
@@ -99,8 +100,9 @@ class Progress:
 class Output:
     """The standard streams as the commands use them. Not thread-safe.
 
-    Attributes: hidden_loggers: names of the loggers whose messages the command itself reports; can_write: whether no
-        write to standard output has failed; shown_paths: what is shown in place of some paths in messages.
+    Attributes: hidden_loggers: names of the loggers whose messages the command itself reports, LIBRARY_LOGGER for all;
+        can_write: whether no write to standard output has failed; shown_paths: what is shown in place of some paths in
+        messages.
     """
 
     def __init__(self, *, stdout: TextIO | None = None, stderr: TextIO | None = None) -> None:
@@ -212,7 +214,7 @@ class Output:
     @contextmanager
     def log_messages(self) -> Iterator[None]:
         """Context manager: show what the library logs, from warnings on, as one line each on standard error."""
-        handler, logger = _LogLines(self._tell, self.hidden_loggers), logging.getLogger("kstore")
+        handler, logger = _LogLines(self._tell, self.hidden_loggers), logging.getLogger(LIBRARY_LOGGER)
         logger.addHandler(handler)
         try:
             yield
@@ -285,14 +287,18 @@ class Output:
         return self._console
 
     def _tell(self, message: str) -> None:
-        if self._stderr is None:
-            return
         text = " ".join(message.splitlines())
         for path, shown in self.shown_paths.items():
             text = text.replace(path, shown)
+        self.log_line(f"kstore: {text}")
+
+    def log_line(self, text: str) -> None:
+        """Write a line to standard error as it is, but for what a terminal would take as a command."""
+        if self._stderr is None:
+            return
         try:
             with self._bar_hidden():
-                self._stderr.write(f"kstore: {printable(text)}\n")
+                self._stderr.write(f"{printable(text)}\n")
                 self._stderr.flush()
         except OSError:
             self._close_stderr()
@@ -330,7 +336,7 @@ class _LogLines(logging.Handler):
         self._hidden = hidden
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.name not in self._hidden:
+        if not self._hidden & {record.name, LIBRARY_LOGGER}:
             self._tell(record.getMessage())
 
 

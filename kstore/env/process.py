@@ -7,13 +7,16 @@ import fcntl
 import os
 import struct
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
 
 _NS_PER_MS = 1_000_000
 _PROC = "/proc"
+_IN_MEMORY = "/dev/shm"  # the directory made in it has a random name, and belongs to this user
+_LEAST_BYTES_IN_MEMORY = 256 * 2**20
 
 
 class Clock(Protocol):
@@ -77,6 +80,32 @@ def at_exit(callback: Callable[[], None]) -> None:
 after_fork_in_child(_called_at_exit.clear)
 
 
+@contextmanager
+def until_told_to_end() -> Iterator[Callable[[], None]]:
+    """Yield a function that waits for SIGTERM or an interrupt (SIGINT), also one that came since this block began.
+
+    After it has returned, another signal does what it did before the block. Only for the main thread.
+    """
+    import signal
+
+    told = threading.Event()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda *_: told.set()) for number in signals}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def wait() -> None:
+        told.wait()
+        restore()
+
+    try:
+        yield wait
+    finally:
+        restore()
+
+
 def set_default_variable(name: str, value: str) -> None:
     """Set an environment variable of this process and of those it will start, unless it is set."""
     os.environ.setdefault(name, value)
@@ -85,6 +114,35 @@ def set_default_variable(name: str, value: str) -> None:
 def variable(name: str) -> str | None:
     """Return an environment variable of this process, None if it is not set."""
     return os.environ.get(name)
+
+
+class TemporaryDirectory:
+    """A new directory of this process: in memory where there is room for it, which needs no syncs.
+
+    Attributes: path.
+    It is removed by close(), and at the end of the process; one that is killed leaves it.
+    Raises: OSError.
+    """
+
+    def __init__(self) -> None:
+        import tempfile
+
+        self._directory = tempfile.TemporaryDirectory(prefix="kstore-", dir=_directory_in_memory())
+        self.path = self._directory.name
+
+    def close(self) -> None:
+        """Remove the directory with all that is in it."""
+        self._directory.cleanup()
+
+
+def _directory_in_memory() -> str | None:
+    """Return a directory whose files are in memory, None if there is none with room: containers often have 64 MiB."""
+    try:
+        space = os.statvfs(_IN_MEMORY)
+    except OSError:
+        return None
+    has_room = space.f_bavail * space.f_frsize >= _LEAST_BYTES_IN_MEMORY
+    return _IN_MEMORY if has_room and os.access(_IN_MEMORY, os.W_OK | os.X_OK) else None
 
 
 class CommandRun(NamedTuple):

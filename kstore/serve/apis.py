@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kstore.errors import UnsupportedVersionError
@@ -102,12 +101,27 @@ def respond(
         if error.api_key != _API_VERSIONS:
             raise
         return encode_response(unknown_api_versions(), version=0, correlation_id=error.correlation_id)
+    work = broker.faults.around(handler, api_key=request.api_key)
+    started_s = asyncio.get_running_loop().time()
     call = Call(request.body, request.version, peer, request.client_id or "", client_host, session)
-    body = handler(broker, call) if session.access.is_superuser else _allowed(broker, request.api_key, handler, call)
-    encode = partial(encode_response, version=request.version, correlation_id=request.correlation_id)
-    if body is None:
-        return None
-    return _later(body, encode) if isinstance(body, Awaitable) else encode(body)
+    body = work(broker, call) if session.access.is_superuser else _allowed(broker, request.api_key, work, call)
+
+    def encoded(body: Message | None) -> Answer:
+        answer = (
+            None
+            if body is None
+            else encode_response(body, version=request.version, correlation_id=request.correlation_id)
+        )
+        broker.metrics.note(
+            request,
+            client_host,
+            seconds=asyncio.get_running_loop().time() - started_s,
+            request_bytes=len(frame),
+            response_bytes=sum(map(len, answer or ())),
+        )
+        return answer
+
+    return _later(body, encoded) if isinstance(body, Awaitable) else encoded(body)
 
 
 def _allowed(
@@ -132,6 +146,5 @@ async def _completed(body: Awaitable[Message | None], verdict: Verdict) -> Messa
     return answer
 
 
-async def _later(body: Awaitable[Message | None], encode: Callable[[Message], Answer]) -> Answer:
-    answer = await body
-    return None if answer is None else encode(answer)
+async def _later(body: Awaitable[Message | None], encoded: Callable[[Message | None], Answer]) -> Answer:
+    return encoded(await body)

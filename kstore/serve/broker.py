@@ -15,7 +15,9 @@ from kstore.log.files.names import PartitionDirectory
 from kstore.log.log import Log
 from kstore.serve.codes import POLICY_VIOLATION, RefusedError
 from kstore.serve.config import ServerConfig
-from kstore.serve.groups import Groups
+from kstore.serve.coordination.groups import Groups
+from kstore.serve.faults import Faults
+from kstore.serve.metrics import ServerMetrics
 from kstore.serve.news import News
 from kstore.store.settings.kafka_names import TOPIC_SETTINGS_BY_NAME
 from kstore.store.settings.known import KnownSettings
@@ -32,13 +34,15 @@ class Broker:
 
     Attributes: store, config, news, node_id, cluster_id; writer: the store if it is open for writing, else None;
         groups; may_change_topics: not in a root of a cluster, where a broker would not
-        know them and set them aside.
+        know them and set them aside; faults: those that a test wants; metrics.
     Threads: the loop's, and threads that work for it.
     """
 
-    def __init__(self, store: ServedStore, config: ServerConfig, news: News) -> None:
+    def __init__(self, store: ServedStore, config: ServerConfig, news: News, faults: Faults) -> None:
         self.store = store
         self.news = news
+        self.faults = faults
+        self.metrics = ServerMetrics()
         self.config = config
         self.writer = store if isinstance(store, WritableStore) else None
         properties = store.meta_properties
@@ -46,7 +50,8 @@ class Broker:
         self.node_id = _DEFAULT_NODE_ID if node_id is None else node_id
         self.cluster_id = None if properties is None else properties.cluster_id
         self._place = place = locate(store.root)
-        self.may_change_topics = self.writer is not None and owning_cluster(place.path, place.env) is None
+        is_known = config.changes_topics_of_clusters or owning_cluster(place.path, place.env) is None
+        self.may_change_topics = self.writer is not None and is_known
         self.groups = Groups(store, config.groups)
         # Of each topic, its first partition's directory and its id.
         self._ids: dict[str, tuple[PartitionDirectory | None, UUID]] = {}

@@ -11,6 +11,10 @@ from kstore.wire.classes import Message
 Body = TypeVar("Body", bound=Message)
 
 
+class NoAnswerError(Exception):
+    """A request is not answered, and its connection is closed, as a broker does where it has no other word for it."""
+
+
 class Peer(NamedTuple):
     """A host and a port that clients connect to."""
 

@@ -87,10 +87,12 @@ class ServerConfig:
     Args: host, port: where it listens, port 0 for a free one; advertised_host, advertised_port: where clients are told
         to connect, None for where they are connected. ack_of_all: what acks=all and acks=1 wait for, "written" as a
         broker does. creates_topics: whether a client that asks for a topic makes it (Kafka: auto.create.topics.enable),
-        with `partitions` (num.partitions). cleans: whether retention and compaction delete records, None for only in a
-        root that kstore created (log.cleaner.enable, and log.retention.ms of -1). most_request_bytes: Kafka's
-        socket.request.max.bytes; most_held_bytes: of the requests of all connections (queued.max.request.bytes);
-        most_fetch_bytes: fetch.max.bytes; groups: those of groups; security: whom it serves; limits: of connections.
+        with `partitions` (num.partitions). changes_topics_of_clusters: whether topics of a root that belongs to a
+        cluster are created and deleted too; a broker does not know these, and sets them aside. cleans: whether
+        retention and compaction delete records, None for only in a root that kstore created (log.cleaner.enable, and
+        log.retention.ms of -1). most_request_bytes: socket.request.max.bytes; most_held_bytes: of the requests of all
+        connections (queued.max.request.bytes); most_fetch_bytes: fetch.max.bytes; groups: those of groups; security:
+        whom it serves; limits: of connections.
     """
 
     host: str = "127.0.0.1"
@@ -100,6 +102,7 @@ class ServerConfig:
     ack_of_all: Ack = "written"
     creates_topics: bool = True
     partitions: int = 1
+    changes_topics_of_clusters: bool = False
     cleans: bool | None = None
     most_request_bytes: int = 100 * MIB
     most_held_bytes: int = 256 * MIB

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from kstore.config import MIB
 from kstore.errors import AuthenticationError, InvalidRequestError, UnsupportedVersionError
-from kstore.serve.calls import Peer
+from kstore.serve.calls import NoAnswerError, Peer
 from kstore.serve.config import ConnectionLimits
 from kstore.serve.security.sasl import MOST_UNAUTHENTICATED_BYTES
 
@@ -81,7 +81,8 @@ class Connection(asyncio.BufferedProtocol):
     """Reads the frames of a client, has each answered, and writes the answers.
 
     Args: respond: returns the answer to a frame, or an awaitable of it; None for a request that has none. It raises
-        UnsupportedVersionError and InvalidRequestError for what a broker does not answer: the connection is closed.
+        UnsupportedVersionError, InvalidRequestError and NoAnswerError for what a broker does not answer: the
+        connection is closed.
         received: into which all connections of a loop receive, as each takes what it got before another is called.
         most_request_bytes: of a frame (Kafka: socket.request.max.bytes), less before the client said who it is.
     Attributes: session: who the client is, None until TLS has begun.
@@ -120,6 +121,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frame, self._size = bytearray(), -1
         self._frames: deque[bytearray] = deque()
         self._answering: asyncio.Task[None] | None = None
+        self._has_begun = False
         self._can_write = asyncio.Event()
         self._can_write.set()
         self._is_reading = True
@@ -167,7 +169,8 @@ class Connection(asyncio.BufferedProtocol):
         self._door.leave(self.client_host)
         self._when_lost(self)
         self._can_write.set()
-        if self._answering is not None:
+        # A task that has not begun would never begin, and would not give back what it holds.
+        if self._answering is not None and self._has_begun:
             self._answering.cancel()
         self._budget.give_back(len(self._frame) + sum(map(len, self._frames)))
         self._frames.clear()
@@ -226,6 +229,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._is_sent_at_once(answer):
                 self._budget.give_back(len(frame))
             else:
+                self._has_begun = False
                 self._answering = asyncio.ensure_future(self._answer_later(answer, len(frame)))
         if self._answering is None and not self._frame:
             self._budget.leave(self)
@@ -242,6 +246,9 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     async def _answer_later(self, answer: Answer | Awaitable[Answer], request_bytes: int) -> None:
+        self._has_begun = True
+        if self._transport is None and self._answering is not None:
+            self._answering.cancel()
         try:
             with self._closing_on_errors():
                 parts = answer if answer is None or isinstance(answer, list) else await answer
@@ -259,7 +266,7 @@ class Connection(asyncio.BufferedProtocol):
         """Close the connection where a request cannot be answered, as a broker does."""
         try:
             yield
-        except (InvalidRequestError, UnsupportedVersionError, AuthenticationError) as error:
+        except (InvalidRequestError, UnsupportedVersionError, AuthenticationError, NoAnswerError) as error:
             self._close(str(error))
         except Exception:
             _logger.exception("a request cannot be answered")

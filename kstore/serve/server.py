@@ -16,6 +16,8 @@ from kstore.serve.broker import Broker, ServedStore
 from kstore.serve.calls import Peer
 from kstore.serve.config import ServerConfig
 from kstore.serve.connection import Budget, Connection
+from kstore.serve.faults import Faults
+from kstore.serve.metrics import ServerMetrics
 from kstore.serve.news import News
 from kstore.serve.security.door import Door, check_listening
 from kstore.store.store import Store, WritableStore, open_store
@@ -37,16 +39,17 @@ Result = TypeVar("Result")
 class ServerLoop:
     """A server in a running loop: listens from start() on, until stop()."""
 
-    def __init__(self, store: ServedStore, config: ServerConfig) -> None:
+    def __init__(self, store: ServedStore, config: ServerConfig, faults: Faults) -> None:
         self._store = store
         self._config = config
+        self._faults = faults
         self._connections: set[Connection] = set()
 
     async def start(self) -> Peer:
         """Listen; return where."""
         loop = asyncio.get_running_loop()
         self._news = News(self._store, loop)
-        self._broker = broker = Broker(self._store, self._config, self._news)
+        self._broker = broker = Broker(self._store, self._config, self._news, self._faults)
         self._door = door = Door(self._config.security, self._config.limits)
         received, budget = memoryview(bytearray(_RECEIVED_BYTES)), Budget(self._config.most_held_bytes)
 
@@ -60,9 +63,10 @@ class ServerLoop:
                 received=received,
                 budget=budget,
                 most_request_bytes=self._config.most_request_bytes,
-                when_lost=self._connections.discard,
+                when_lost=self._forget,
             )
             self._connections.add(connection)
+            broker.metrics.connections = len(self._connections)
             return connection
 
         self._server = await loop.create_server(made, self._config.host, self._config.port)
@@ -70,12 +74,20 @@ class ServerLoop:
         host, port, *_ = self._server.sockets[0].getsockname()
         return Peer(host, port)
 
+    def _forget(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        self._broker.metrics.connections = len(self._connections)
+
     async def _check_again_and_again(self) -> None:
         while True:
             await asyncio.sleep(_CHECK_S)
             self._door.refresh()
             for connection in tuple(self._connections):
                 connection.check(SYSTEM_CLOCK.monotonic_ms())
+
+    @property
+    def metrics(self) -> ServerMetrics:
+        return self._broker.metrics
 
     def _advertised(self, connection: Connection) -> Peer:
         own = connection.own_address
@@ -85,6 +97,9 @@ class ServerLoop:
         """Listen no more, close the connections, and end what is done for them."""
         self._server.close()
         self._checking.cancel()
+        # The loop makes a connection that it has accepted within these turns.
+        for _ in range(3):
+            await asyncio.sleep(0)
         await asyncio.gather(*(connection.close(grace_s=_GRACE_S) for connection in tuple(self._connections)))
         self._broker.groups.close()
         await asyncio.get_running_loop().shutdown_default_executor()
@@ -97,6 +112,7 @@ class Server(Closing):
     A context manager does both, `with` or `async with`. After close() it can be started again, on the same port.
     Args: root: a directory or URL, which start() opens, or a store that is open and stays so; read_only: take no lock,
         write nothing, and serve a root that another process writes, or that is damaged.
+    Attributes: faults (what it is to do wrong, for tests).
     A root that start() opens is maintained as by a broker (`WritableStore.start_maintenance`); records are
     only deleted in a root that kstore created, or where config.cleans says so.
     Threads: safe.  After a fork, the child has no server.
@@ -110,6 +126,7 @@ class Server(Closing):
         self._root = root
         self._is_read_only = read_only
         self._config = config or ServerConfig()
+        self.faults = Faults()
         self._changing = threading.Lock()
         self._running: _Running | None = None
 
@@ -122,7 +139,7 @@ class Server(Closing):
         with self._changing:
             if self._running is not None:
                 raise ValueError(f"the server runs already, on {self.bootstrap_servers}")
-            self._running = _Running(self._root, self._config, is_read_only=self._is_read_only)
+            self._running = _Running(self._root, self._config, self.faults, is_read_only=self._is_read_only)
             self._config = replace(self._config, port=self._running.peer.port)
         return self
 
@@ -136,6 +153,11 @@ class Server(Closing):
     def store(self) -> ServedStore:
         """The store that is served.  Raises: ValueError before start()."""
         return self._now().store
+
+    @property
+    def metrics(self) -> ServerMetrics:
+        """What the server counts since it was started.  Raises: ValueError before start()."""
+        return self._now().metrics
 
     def _now(self) -> _Running:
         if self._running is None:
@@ -162,7 +184,9 @@ class _Running:
     Attributes: store; peer (where it listens).
     """
 
-    def __init__(self, root: StrPath | ServedStore, config: ServerConfig, *, is_read_only: bool) -> None:
+    def __init__(
+        self, root: StrPath | ServedStore, config: ServerConfig, faults: Faults, *, is_read_only: bool
+    ) -> None:
         check_listening(config)
         self._owned: ServedStore | None = None
         if isinstance(root, (Store, WritableStore)):
@@ -170,7 +194,7 @@ class _Running:
         else:
             self._owned = self.store = open_store(root, "r") if is_read_only else _maintained(root, config)
         self._loop = asyncio.new_event_loop()
-        self._server = ServerLoop(self.store, config)
+        self._server = ServerLoop(self.store, config, faults)
         self._thread = threading.Thread(target=self._loop.run_forever, name="kstore-serve", daemon=True)
         try:
             self._thread.start()
@@ -178,6 +202,10 @@ class _Running:
         except BaseException:
             self._end()
             raise
+
+    @property
+    def metrics(self) -> ServerMetrics:
+        return self._server.metrics
 
     def in_loop(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Return what a coroutine of the server returns."""

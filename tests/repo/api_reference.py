@@ -23,7 +23,7 @@ import pdoc.doc
 from pdoc import render
 
 ROOT = Path(__file__).parents[2]
-MODULES = ("kstore", "kstore.aio", "kstore.serializers", "kstore.spark")
+MODULES = ("kstore", "kstore.aio", "kstore.serializers", "kstore.serve", "kstore.spark", "kstore.testing")
 # README up to this line is the home.
 SECOND_SCREEN = "\n## Look at a directory"
 PROJECT = "https://github.com/kstore-project/kstore"

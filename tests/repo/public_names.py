@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import kstore
-from kstore import aio
+from kstore import aio, serve, testing
 
 
 def parameters_of(function: Any) -> str:
@@ -49,6 +49,8 @@ def public_names() -> Iterator[str]:
     """Yield a line for each public name: a constant, a function with its parameters, or a class with its members."""
     yield from names_of(kstore, "")
     yield from names_of(aio, "aio.")
+    yield from names_of(serve, "serve.")
+    yield from names_of(testing, "testing.")
 
 
 def names_of(module: ModuleType, prefix: str) -> Iterator[str]:

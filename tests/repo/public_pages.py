@@ -34,11 +34,11 @@ def names_without_page() -> Iterator[str]:
     bases: dict[str, list[str]] = {}
     members: dict[str, set[str]] = {}
     for line in public_names():
-        match = re.fullmatch(r"class ((?:aio\.)?\w+)\((.*)\)", line)
+        match = re.fullmatch(r"class ((?:(?:aio|serve|testing)\.)?\w+)\((.*)\)", line)
         if match is not None:
             bases[match[1]] = match[2].split(", ")
             continue
-        name, member = re.match(r"((?:aio\.)?\w+)\.?(\w*)", line).groups()
+        name, member = re.match(r"((?:(?:aio|serve|testing)\.)?\w+)\.?(\w*)", line).groups()
         members.setdefault(name, set())
         if member:
             members[name].add(member)

@@ -33,19 +33,21 @@ def anchors(page: Path) -> set[str]:
 def test_reference_has_the_public_names_and_members_and_no_internals(site: Path) -> None:
     listed = (ROOT / "tests" / "repo" / "public_names.txt").read_text()
     names = set(re.findall(r"^(?:class )?([\w.]+)", listed, re.MULTILINE))
-    of_aio = {name.removeprefix("aio.") for name in names if name.startswith("aio.")}
-    missing = {name for name in names if not name.startswith("aio.")} - anchors(site / "kstore.html")
-    missing |= of_aio - anchors(site / "kstore" / "aio.html")
+    rooms = {"aio", "serve", "testing"}
+    missing = {name for name in names if name.partition(".")[0] not in rooms} - anchors(site / "kstore.html")
+    for room in rooms:
+        of_room = {name.removeprefix(f"{room}.") for name in names if name.startswith(f"{room}.")}
+        missing |= of_room - anchors(site / "kstore" / f"{room}.html")
     assert missing == set()
     pages = [site / "kstore.html", *(site / "kstore").glob("*.html")]
-    assert {path.stem for path in pages} == {"kstore", "aio", "serializers", "spark"}
+    assert {path.stem for path in pages} == {"kstore", "serializers", "spark", *rooms}
     internal = [name for page in pages for name in anchors(page) if re.search(r"(^|\.)_(?!_init__$)", name)]
     assert internal == []
 
 
 def test_home_is_the_first_screen_of_readme(site: Path) -> None:
     home = (site / "index.html").read_text()
-    assert "Read, verify, repair and write the files of an Apache Kafka broker" in home
+    assert "Read, verify, repair, write and serve the files of an Apache Kafka broker" in home
     assert "Look at a directory" not in home
     assert 'href="kstore/aio.html"' in home
 

@@ -50,6 +50,7 @@ LAYERS = {
     "reporting": 9,
     "serve": 9,
     "archive": 10,
+    "testing": 10,
     "spark": 11,
     "cli": 11,
     "__init__": 12,
@@ -66,7 +67,8 @@ WINGS = {
         "base, cache, process < files, filesystems, watching < http, env < opened, local < remote < choosing, objects"
     ),
     "wire": (
-        "protocol, requests, responses < schema < classes, source < decoder, encoder, messages < compiler < frames"
+        "codes, protocol, requests, responses < schema < classes, source < decoder, encoder, messages < compiler"
+        " < frames"
     ),
     "coordinator": "producer_ids, store < places < group < transaction",
     "producer": (
@@ -85,9 +87,10 @@ WINGS = {
     "aio": "futures < producer, consumer",
     "reporting": "statistics, units < walk < collecting < charts < sections < page < report",
     "serve": (
-        "codes, config, news, removal < security < calls < groups, settings < broker, connection < answers < apis"
-        " < server"
+        "codes, config, metrics, news < security < calls < faults, coordination, settings < broker, connection"
+        " < answers < apis < server"
     ),
+    "testing": "topics < server < plugin",
     "staging": "area < sink, committed < commit",
     "archive": (
         "manifest, restoring < options < parts, files, typed < target < objects, columns, plan < batches, segments"

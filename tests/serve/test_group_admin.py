@@ -12,7 +12,7 @@ from kstore import OffsetAndMetadata, TopicPartition
 from kstore.coordinator.group.classic import GroupSettings
 from kstore.coordinator.group.offsets import GroupOffsets
 from kstore.serve.config import ServerConfig
-from kstore.serve.groups import Groups
+from kstore.serve.coordination.groups import Groups
 from kstore.serve.server import Server
 from kstore.wire.messages import (
     DeleteGroupsRequest,

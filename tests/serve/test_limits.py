@@ -3,6 +3,7 @@ Method: a connection on a transport of the test, which is told the time; and soc
 
 from __future__ import annotations
 
+import asyncio
 import struct
 
 import pytest
@@ -57,11 +58,11 @@ class Transport:
 class Client:
     """A connection with its transport."""
 
-    def __init__(self, *, budget=None, security=None):
+    def __init__(self, *, budget=None, security=None, respond=lambda *_: None):
         self.transport = Transport()
         self.received = bytearray(1000)
         self.connection = Connection(
-            lambda *_: None,
+            respond,
             door=Door(security or SecurityConfig(), LIMITS),
             limits=LIMITS,
             received=memoryview(self.received),
@@ -179,3 +180,21 @@ def test_a_server_looks_after_its_connections(served, monkeypatch):
     config = ServerConfig(port=0, limits=ConnectionLimits(idle_ms=20))
     with Server(served, config=config) as server, RawClient(server) as client:
         assert client.is_closed()
+
+
+def test_a_client_that_leaves_before_its_request_is_begun_leaves_nothing_behind():
+    async def leave_at_once():
+        done = []
+
+        async def work():
+            done.append("what can be done at once")
+            await asyncio.Event().wait()
+
+        budget = Budget(100)
+        client = Client(budget=budget, respond=lambda *_: work())
+        client.send(struct.pack(">i", 1) + b"x")
+        client.connection.connection_lost(None)
+        await client.connection.close(grace_s=0)
+        return done, budget._left
+
+    assert asyncio.run(leave_at_once()) == (["what can be done at once"], 100)

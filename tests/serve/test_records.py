@@ -67,6 +67,11 @@ def test_records_are_produced_and_fetched_by_name_and_by_id(client, served):
         assert [record.value for record in kstore.MemoryRecords(bytes(found.records))] == [b"a", b"b", b"c"]
 
 
+def test_records_without_acks_that_are_refused_end_the_connection(client, served):
+    produce(client, batch(b"a"), acks=0, topic="none")
+    assert client.is_closed()
+
+
 def test_a_produce_without_acks_has_no_answer_and_is_written(client, served):
     assert produce(client, batch(b"a"), acks=0) is None
     assert produce(client, batch(b"b")).base_offset == 1

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import typer
 
-MODULES = ("reading", "describing", "coordinating", "checking", "cleaning", "moving", "operating", "shell")
+MODULES = ("reading", "describing", "coordinating", "checking", "cleaning", "moving", "operating", "serving", "shell")
 
 
 def load(arguments: Sequence[str]) -> None:

@@ -32,6 +32,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "kstore groups /var/lib/kafka",
         "kstore groups /var/lib/kafka --group billing --json",
     ),
+    "serve": (
+        "kstore serve /var/lib/events",
+        "kstore serve /backup/kafka --read-only --listen 127.0.0.1:19092",
+        "kstore serve /var/lib/events --config server.properties --metrics 127.0.0.1:9308 --log-format json",
+    ),
     "schemas": (
         "kstore schemas /var/lib/kafka",
         "kstore schemas /var/lib/kafka --subject orders-value --version latest",

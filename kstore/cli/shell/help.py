@@ -22,6 +22,7 @@ GROUPS = {
     "operating": "Operate",
     "cleaning": "Clean",
     "moving": "Move",
+    "serving": "Serve",
     "shell": "Shell",
 }
 # What Kafka's tools call a command of kstore, with or without `kafka-` and `.sh`.

@@ -11,7 +11,7 @@ from kstore.errors import KStoreError, UnknownTopicOrPartitionError
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call
 from kstore.serve.codes import code_of
-from kstore.serve.groups import Groups
+from kstore.serve.coordination.groups import Groups
 from kstore.types import TopicPartition
 from kstore.wire.classes import Message
 from kstore.wire.messages import (

@@ -11,7 +11,7 @@ from kstore.coordinator.producer_ids import random_producer_id
 from kstore.errors import InvalidRecordError, KStoreError
 from kstore.record.batches import MemoryRecords
 from kstore.serve.broker import Broker
-from kstore.serve.calls import Call
+from kstore.serve.calls import Call, NoAnswerError
 from kstore.serve.codes import (
     INVALID_REQUIRED_ACKS,
     POLICY_VIOLATION,
@@ -39,7 +39,12 @@ def produce(broker: Broker, call: Call[ProduceRequest]) -> ProduceResponse | Awa
 
 def _answer(broker: Broker, call: Call[ProduceRequest], ack: Ack) -> ProduceResponse | None:
     answer = _produced(broker, call.body, version=call.version, ack=ack)
-    return None if call.body.acks == _NO_ACKS else answer
+    if call.body.acks != _NO_ACKS:
+        return answer
+    codes = {part.error_code for topic in answer.responses for part in topic.partition_responses} - {0}
+    if codes:
+        raise NoAnswerError(f"records that were sent with acks=0 were refused: codes {sorted(codes)}")
+    return None
 
 
 def _produced(broker: Broker, request: ProduceRequest, *, version: int, ack: Ack) -> ProduceResponse:

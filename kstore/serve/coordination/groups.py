@@ -17,7 +17,7 @@ from kstore.errors import KStoreError
 from kstore.record.schemas.topics import OFFSET_COMMIT_TYPES, is_of_type
 from kstore.serve.calls import Body, Call
 from kstore.serve.codes import code_of
-from kstore.serve.removal import GroupRemoval
+from kstore.serve.coordination.removal import GroupRemoval
 from kstore.store.store import Store, WritableStore
 from kstore.types import GROUP_OFFSETS_TOPIC, TopicPartition
 from kstore.wire.classes import Message

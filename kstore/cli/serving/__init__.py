@@ -1,0 +1,1 @@
+"""`kstore serve`."""

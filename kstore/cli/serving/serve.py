@@ -1,0 +1,127 @@
+"""`kstore serve`: a root by Kafka's protocol, until a signal ends it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from kstore.cli import EXIT_DAMAGE, EXIT_FINE
+from kstore.cli.arguments import WrongUseError
+from kstore.cli.serving.logs import logged
+from kstore.cli.serving.properties import parse_config
+from kstore.env import locate
+from kstore.env.process import until_told_to_end
+from kstore.log.files.checkpoints import read_text
+from kstore.serve.config import ServerConfig
+from kstore.serve.server import Server
+from kstore.store.store import WritableStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kstore.cli.output import Output
+
+_MOST_CONFIG_BYTES = 1 << 20
+
+
+class Serving(NamedTuple):
+    """What the options of the command say. Addresses are host:port."""
+
+    is_read_only: bool
+    listen: str | None
+    advertised: str | None
+    config: str | None
+    metrics: str | None
+    is_forced: bool
+    cleans: bool | None
+    logs_access: bool
+    log_format: str
+    is_json: bool
+
+
+def run(root: str, out: Output, wanted: Serving) -> int:
+    """Serve until SIGTERM or Ctrl-C, and return the exit status."""
+    with ExitStack() as stack:
+        stack.enter_context(logged(out, log_format=wanted.log_format, is_access_logged=wanted.logs_access))
+        wait = stack.enter_context(until_told_to_end())
+        config = _config(wanted, out)
+        server = Server(root, read_only=wanted.is_read_only, config=config)
+        try:
+            server.start()
+        except OSError as error:
+            out.notice(f"cannot listen on {config.host}:{config.port}: {error.strerror or error}")
+            return EXIT_DAMAGE
+        stack.callback(server.close)
+        if wanted.metrics is not None:
+            stack.callback(_exposed(server, wanted.metrics))
+        _tell(server, out, is_json=wanted.is_json)
+        wait()
+    return EXIT_FINE
+
+
+def _config(wanted: Serving, out: Output) -> ServerConfig:
+    config = ServerConfig()
+    if wanted.config is not None:
+        env, path = locate(wanted.config)
+        text = read_text(path, env, max_bytes=_MOST_CONFIG_BYTES)
+        if text is None:
+            raise WrongUseError(f"--config: there is no file {wanted.config}")
+        try:
+            config, unknown = parse_config(text)
+        except ValueError as error:
+            raise WrongUseError(f"--config {wanted.config}: {error}") from error
+        if unknown:
+            out.notice(f"{wanted.config}: not settings of this server, ignored: {', '.join(unknown)}")
+    if wanted.listen is not None:
+        host, port = _address(wanted.listen, option="--listen")
+        config = replace(config, host=host, port=port)
+    if wanted.advertised is not None:
+        host, port = _address(wanted.advertised, option="--advertise")
+        config = replace(config, advertised_host=host, advertised_port=port)
+    if wanted.is_forced:
+        config = replace(config, changes_topics_of_clusters=True)
+    return config if wanted.cleans is None else replace(config, cleans=wanted.cleans)
+
+
+def _address(text: str, *, option: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise WrongUseError(f"{option} must be HOST:PORT, got {text!r}")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _exposed(server: Server, address: str) -> Callable[[], None]:
+    """Serve the metrics by HTTP; return what ends that."""
+    try:
+        from prometheus_client import CollectorRegistry, start_http_server
+    except ModuleNotFoundError as error:
+        raise WrongUseError("--metrics needs the package prometheus_client: pip install 'kstore[metrics]'") from error
+    from kstore.serve.metrics import ServerCollector
+    from kstore.store.upkeep.prometheus import StoreCollector
+
+    host, port = _address(address, option="--metrics")
+    registry = CollectorRegistry()
+    registry.register(ServerCollector(server.metrics))
+    if isinstance(server.store, WritableStore):
+        registry.register(StoreCollector(server.store))
+    httpd, thread = start_http_server(port, host, registry)
+
+    def end() -> None:
+        httpd.shutdown()
+        httpd.server_close()
+        thread.join()
+
+    return end
+
+
+def _tell(server: Server, out: Output, *, is_json: bool) -> None:
+    store = server.store
+    mode = "read and written" if isinstance(store, WritableStore) else "only read"
+    if is_json:
+        facts = {"root": store.root, "bootstrapServers": server.bootstrap_servers, "topics": len(store.topics)}
+        out.line(json.dumps(facts | {"isReadOnly": not isinstance(store, WritableStore)}))
+    else:
+        out.line(f"{store.root} is served on {server.bootstrap_servers}: {len(store.topics)} topics, {mode}")
+    out.flush()

@@ -1,0 +1,130 @@
+"""KafkaServer: a server for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
+from uuid import UUID
+
+from kstore._core import Record
+from kstore.env import Closing, StrPath
+from kstore.env.process import TemporaryDirectory
+from kstore.errors import KStoreError, UnknownTopicOrPartitionError
+from kstore.serve.config import ServerConfig
+from kstore.serve.faults import Fault, code_named
+from kstore.serve.server import Server
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from kstore.store.store import WritableStore
+
+
+class KafkaServer(Closing):
+    """A broker for tests, in this process: any client of Kafka connects to bootstrap_servers; a context manager.
+
+    Args: root: where the records are, and stay; None for a new directory, in memory where there is such a place, which
+        close() removes; config: by default a free port, and topics that clients ask for are created with one partition;
+        topics: by name, how many partitions are created.
+    It runs in a thread of its own, so that a client that blocks does not stop it. Faults happen to the next requests of
+    an api, by Kafka's name of it (Produce, Fetch, Metadata, JoinGroup), whoever sends them, in the order in which they
+    were planned.
+    Raises: as open_store; OSError if a port is taken.
+    Threads: safe.
+    """
+
+    def __init__(
+        self,
+        root: StrPath | None = None,
+        *,
+        config: ServerConfig | None = None,
+        topics: Mapping[str, int] | None = None,
+    ) -> None:
+        self._temporary: TemporaryDirectory | None = None
+        if root is None:
+            self._temporary = TemporaryDirectory()
+            root = f"{self._temporary.path}/root"
+        self._server = Server(root, config=config or ServerConfig(port=0))
+        try:
+            self._server.start()
+            for topic, partitions in (topics or {}).items():
+                self.create_topic(topic, partitions)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients connect: host:port."""
+        return self._server.bootstrap_servers
+
+    @property
+    def store(self) -> WritableStore:
+        """The store that is served; another object after restart()."""
+        return cast("WritableStore", self._server.store)
+
+    @property
+    def root(self) -> str:
+        """The directory of the store."""
+        return self.store.root
+
+    def create_topic(self, topic: str, partitions: int = 1, *, config: Mapping[str, object] | None = None) -> UUID:
+        """Create a topic, with settings of a LogConfig; return its id.  Raises: as WritableStore.create_topic."""
+        return self.store.create_topic(topic, partitions, config=config)
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic.  Raises: as WritableStore.delete_topic."""
+        self.store.delete_topic(topic)
+
+    def records(self, topic: str, partition: int | None = None) -> list[Record]:
+        """Return the records of a topic, or of one partition of it, without a client: by partition and offset.
+
+        Records of open and of aborted transactions are among them, control records are not.
+        Raises: UnknownTopicOrPartitionError, as for a topic that is not there.
+        """
+        numbers = [number for name, number in self.store.partitions if name == topic]
+        if not numbers:
+            raise UnknownTopicOrPartitionError(f"the server has no topic {topic}")
+        wanted = sorted(numbers) if partition is None else [partition]
+        return [record for number in wanted for record in self.store.log(topic, number).read()]
+
+    def fail_next(
+        self, api: str, error: str | int | type[KStoreError], *, times: int = 1, is_done: bool = False
+    ) -> None:
+        """Answer the next requests of an api with an error, by Kafka's name, its number, or a class of kstore.
+
+        Args: is_done: the work is done although the answer says otherwise, as after a timeout.
+        Raises: ValueError for an unknown api or error.
+        """
+        self._server.faults.plan(api, Fault(code=code_named(error), is_done=is_done), times=times)
+
+    def disconnect_next(self, api: str, *, times: int = 1, is_done: bool = False) -> None:
+        """Close the connection in place of the next answers of an api.
+
+        Args: is_done: the work is done, and only the answer is lost.
+        Raises: ValueError for an unknown api.
+        """
+        self._server.faults.plan(api, Fault(is_lost=True, is_done=is_done), times=times)
+
+    def delay_next(self, api: str, seconds: float, *, times: int = 1) -> None:
+        """Wait before the next requests of an api are worked on; other connections are answered meanwhile.
+
+        Raises: ValueError for an unknown api.
+        """
+        self._server.faults.plan(api, Fault(delay_s=seconds), times=times)
+
+    def clear_faults(self) -> None:
+        """Forget the faults that did not happen yet."""
+        self._server.faults.clear()
+
+    def restart(self) -> Self:
+        """Stop and start again, with the same root and port; return the server."""
+        self._server.close()
+        self._server.start()
+        return self
+
+    def close(self) -> None:
+        """Close all connections, and remove the directory if it is a new one."""
+        self._server.close()
+        if self._temporary is not None:
+            self._temporary.close()
