@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from itertools import count
+from uuid import UUID
 
 from kstore.coordinator.group.classic import Client, GroupSettings
+from kstore.coordinator.group.consumer.group import ConsumerGroupSettings
+from kstore.coordinator.group.consumer.topics import Topic, TopicsImage
 from kstore.coordinator.group.coordinator import GroupCoordinator
 from kstore.coordinator.group.membership import Call
 from kstore.coordinator.group.records import GroupRecord
 from kstore.record.schemas.topics import decode_group_record
-from kstore.wire.messages import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
+from kstore.wire.messages import (
+    ConsumerGroupHeartbeatRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
 
 SESSION_MS, REBALANCE_MS = 10_000, 60_000
 RANGE, STICKY = ("range", b"topics"), ("sticky", b"topics")
@@ -19,11 +28,13 @@ class GroupServer:
     """Appends what the coordinator says, gives it the time, and keeps the answer of each call by its token.
 
     Attributes: now_ms; log (value by key); answers (by token); fails (whether appends fail); crashes (whether the
-    process ends after its next append).
+    process ends after its next append); image (the topics of groups of KIP-848).
     """
 
-    def __init__(self, **settings):
+    def __init__(self, *, topics=None, consumer_settings=None, **settings):
         self.settings = GroupSettings(**settings)
+        self.consumer_settings = consumer_settings or ConsumerGroupSettings()
+        self.set_topics(topics or {})
         self.now_ms = 1000
         self.log, self.answers, self.tokens, self.appends = {}, {}, count(), 0
         self.fails = self.crashes = False
@@ -32,9 +43,37 @@ class GroupServer:
 
     def start(self):
         """A new process: all that it knows is in the log."""
-        self.coordinator = GroupCoordinator(self.settings, new_id=lambda: str(next(self.ids)))
+        self.coordinator = GroupCoordinator(
+            self.settings,
+            consumer_settings=self.consumer_settings,
+            topics=lambda: self.image,
+            new_id=lambda: str(next(self.ids)),
+        )
         newest = (GroupRecord(offset, key, value) for offset, (key, value) in enumerate(self.log.items()))
         self.coordinator.load([one for one in newest if one.value is not None], self.now_ms)
+
+    def set_topics(self, topics):
+        """Let there be these topics, each with so many partitions; the id of one is that of its name."""
+        self.image = TopicsImage({name: Topic(topic_id(name), partitions) for name, partitions in topics.items()})
+
+    def beat(self, member_id, epoch, owned=None, *, group="g", version=1, host="/host", **fields):
+        """Send a heartbeat of KIP-848, with the partitions (name, number) that the member owns; returns the answer."""
+        kind = ConsumerGroupHeartbeatRequest.TopicPartitions
+        listing = [kind(topic_id=topic_id(name), partitions=[number]) for name, number in sorted(owned or ())]
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=group,
+            member_id=member_id,
+            member_epoch=epoch,
+            topic_partitions=None if owned is None else listing,
+            **fields,
+        )
+        method = self.coordinator.consumer_heartbeat
+        return self.answer(self.call(method, request, Client("client", host), version=version))
+
+    def enter(self, member_id, topics=("t",), **fields):
+        """Let a member join a group of KIP-848; returns the answer."""
+        fields = {"rebalance_timeout_ms": REBALANCE_MS, "subscribed_topic_names": list(topics), **fields}
+        return self.beat(member_id, 0, (), **fields)
 
     def join(self, member_id="", *, group="g", instance=None, protocols=(RANGE,), version=9, **fields):
         fields = {"session_timeout_ms": SESSION_MS, "rebalance_timeout_ms": REBALANCE_MS, **fields}
@@ -152,3 +191,18 @@ class GroupServer:
     @property
     def generation(self):
         return self.group().membership.generation
+
+
+def topic_id(name):
+    return UUID(bytes=name.encode().ljust(16, b".")[-16:])
+
+
+def partitions_of(answer):
+    """The partitions (name, number) that an answer to a heartbeat assigns, None if it says nothing of them."""
+    if answer.assignment is None:
+        return None
+    return {
+        (one.topic_id.bytes.decode().rstrip("."), number)
+        for one in answer.assignment.topic_partitions
+        for number in one.partitions
+    }

@@ -145,6 +145,10 @@ class ClassicGroup:
             self._prepare_rebalance(now_ms)
 
     @property
+    def group_id(self) -> str:
+        return self.membership.group_id
+
+    @property
     def next_ms(self) -> int | None:
         """When expire() is to be called next, None for never; it may be in the past. None while records wait."""
         if self._write is not None:

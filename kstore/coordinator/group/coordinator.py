@@ -19,6 +19,10 @@ from kstore.coordinator.group.classic import (
     refused_join,
 )
 from kstore.coordinator.group.codes import GroupCode
+from kstore.coordinator.group.consumer.facts import KEY_TYPES, ConsumerFacts
+from kstore.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupSettings, check_request, refusal
+from kstore.coordinator.group.consumer.members import RefusedError
+from kstore.coordinator.group.consumer.topics import TopicsImage
 from kstore.coordinator.group.membership import Call, KeyValue, Membership, restored_membership
 from kstore.coordinator.group.offsets import MAX_METADATA_BYTES
 from kstore.coordinator.group.records import GroupRecord
@@ -26,12 +30,15 @@ from kstore.record.schemas.topics import (
     OFFSET_COMMIT_TYPES,
     DecodedMessage,
     decode_group_record,
+    encode_group_record,
     encode_offset_commit,
     is_of_type,
     name_of_key,
 )
 from kstore.types import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP, OffsetAndMetadata, TopicPartition
 from kstore.wire.messages import (
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
     DescribeGroupsResponse,
     HeartbeatRequest,
     HeartbeatResponse,
@@ -45,7 +52,7 @@ from kstore.wire.messages import (
     TxnOffsetCommitRequest,
 )
 
-_CLASSIC_KEY = 2
+_CLASSIC_KEY, _CLASSIC_VERSION = 2, 3
 # A value of version 1 has the time at which the offset expires; version 3 the leader epoch.
 _EXPIRING_COMMIT_VERSION = 1
 _COMMIT_VERSION = 3
@@ -53,6 +60,7 @@ _NO_RETENTION_MS = -1
 # OffsetCommit says from this version on that a group does not exist.
 _GROUP_NOT_FOUND_VERSION = 9
 _NO_OFFSET = -1
+_NO_TOPICS = TopicsImage({})
 
 
 class Commit(NamedTuple):
@@ -72,24 +80,41 @@ class FetchedOffset(NamedTuple):
 
 
 class GroupCoordinator:
-    """The classic groups of a server, as ClassicGroup has each; without threads, sockets or a clock.
+    """The groups of a server, as ClassicGroup and ConsumerGroup have each; without threads, sockets or a clock.
 
     The caller does what an Outcome says before the next call for that group; calls for other groups may come between.
     It calls expire() at next_ms.
-    Args: new_id: makes the unique part of member ids.
-    Attributes: groups (by id; those of other types, of which only records are known, are in other_groups).
-    Threads: not safe.  Cost: one ClassicGroup per group; expire() looks at the groups that are due alone.
+    Args: topics: those that there are, for groups of KIP-848, the same object while these are the same; new_id: makes
+        the unique part of member ids.
+    Attributes: groups (the classic ones by id), consumer_groups (those of KIP-848 by id), other_groups (the ids of
+        those of other types, of which only records are known).
+    Threads: not safe.  Cost: one object per group; expire() looks at the groups that are due alone.
     Source: Kafka GroupCoordinatorService, GroupMetadataManager, OffsetMetadataManager.
     """
 
-    def __init__(self, settings: GroupSettings, *, new_id: Callable[[], str] = lambda: str(uuid4())) -> None:
+    def __init__(
+        self,
+        settings: GroupSettings,
+        *,
+        consumer_settings: ConsumerGroupSettings | None = None,
+        topics: Callable[[], TopicsImage] = lambda: _NO_TOPICS,
+        new_id: Callable[[], str] = lambda: str(uuid4()),
+    ) -> None:
         self.groups: dict[str, ClassicGroup] = {}
+        self.consumer_groups: dict[str, ConsumerGroup] = {}
         self.other_groups: set[str] = set()
         self._settings = settings
+        self._consumer_settings = consumer_settings or ConsumerGroupSettings()
+        self._topics = topics
         self._new_id = new_id
         # When to look at each group: the first entry of a group is in _due_ms.
         self._queue: list[tuple[int, str]] = []
         self._due_ms: dict[str, int] = {}
+
+    @property
+    def group_ids(self) -> list[str]:
+        """The ids of all groups but those of other types."""
+        return [*self.groups, *self.consumer_groups]
 
     @property
     def next_ms(self) -> int | None:
@@ -103,6 +128,7 @@ class GroupCoordinator:
         Raises: InvalidRecordError for a record of a group that does not match its type and version.
         """
         simple: set[str] = set()
+        consumers: dict[str, ConsumerFacts] = {}
         for record in records:
             if is_of_type(record.key, OFFSET_COMMIT_TYPES):
                 simple.add(_group_of_commit(record.key))
@@ -110,24 +136,35 @@ class GroupCoordinator:
             key, value = decode_group_record(record.key, record.value, decode_members=False)
             if not isinstance(key, DecodedMessage):
                 continue
-            if key.type_id != _CLASSIC_KEY:
+            if key.type_id in KEY_TYPES:
+                group_id = key.fields["groupId"]
+                facts = consumers.setdefault(group_id, ConsumerFacts(group_id=group_id))
+                if isinstance(value, DecodedMessage):
+                    facts.replay(key.type_id, key.fields, value.fields)
+            elif key.type_id != _CLASSIC_KEY:
                 self.other_groups.add(key.fields["groupId"])
             elif isinstance(value, DecodedMessage):
                 group_id = key.fields["group"]
                 self._store(restored_membership(group_id, value.fields), now_ms)
                 since_ms = value.fields.get("currentStateTimestamp", NO_TIMESTAMP)
                 self.groups[group_id].state_since_ms = None if since_ms == NO_TIMESTAMP else since_ms
-        for group_id in simple - self.groups.keys() - self.other_groups:
+        for facts in consumers.values():
+            if facts.epoch:
+                self._look_after(self._consumer_group(facts, now_ms))
+        for group_id in simple - self.groups.keys() - self.consumer_groups.keys() - self.other_groups:
             self._store(Membership(group_id=group_id), now_ms)
 
     def join(self, call: Call, request: JoinGroupRequest, client: Client, now_ms: int) -> Outcome:
         """Let a client become a member; the group is created for a client without a member id."""
         group_id = request.group_id
         group = self.groups.get(group_id)
+        consumers = self.consumer_groups.get(group_id)
+        if consumers is not None and not consumers.facts.members and not request.member_id:
+            return self._replaced(consumers, call, request, client)
         code = GroupCode.NONE
         if not group_id:
             code = GroupCode.INVALID_GROUP_ID
-        elif group_id in self.other_groups:
+        elif group_id in self.other_groups or consumers is not None:
             code = GroupCode.INCONSISTENT_GROUP_PROTOCOL
         elif group is None and request.member_id:
             code = GroupCode.UNKNOWN_MEMBER_ID
@@ -137,6 +174,50 @@ class GroupCoordinator:
             group = ClassicGroup(Membership(group_id=group_id), self._settings, now_ms, new_id=self._new_id)
             self.groups[group_id] = group
         return self._looked_after(group, group.join(call, request, client, now_ms))
+
+    def _replaced(self, group: ConsumerGroup, call: Call, request: JoinGroupRequest, client: Client) -> Outcome:
+        """Remove an empty group of KIP-848, and let a client join a classic one in its place."""
+
+        def join(now_ms: int) -> Outcome:
+            del self.consumer_groups[group.group_id]
+            return self.join(call, request, client, now_ms)
+
+        def refuse(code: GroupCode) -> Answer:
+            return refused_join(call, code, request.member_id)
+
+        return group.remove(join, refuse)
+
+    def consumer_heartbeat(
+        self, call: Call, request: ConsumerGroupHeartbeatRequest, client: Client, now_ms: int
+    ) -> Outcome:
+        """Let a client join, stay in or leave a group of KIP-848, which takes the place of a classic one that is empty.
+
+        Source: Kafka GroupMetadataManager.getOrMaybeCreateConsumerGroup.
+        """
+        group_id = request.group_id
+        group = self.consumer_groups.get(group_id)
+        if group is None:
+            try:
+                check_request(request, version=call.version)
+                group = self._created_consumer_group(group_id, now_ms, joins=request.member_epoch == 0)
+            except RefusedError as refused:
+                return Outcome(group_id, answers=(refusal(call, refused),))
+        epoch = group.facts.epoch
+        outcome = group.heartbeat(call, request, client, now_ms)
+        # One that changes nothing only puts off what is due, so the queue stays as it is.
+        return outcome if epoch and outcome.answers else self._looked_after(group, outcome)
+
+    def _created_consumer_group(self, group_id: str, now_ms: int, *, joins: bool) -> ConsumerGroup:
+        classic = self.groups.get(group_id)
+        if group_id in self.other_groups or (classic is not None and classic.state is not GroupState.EMPTY):
+            raise RefusedError(GroupCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        if not joins:
+            raise RefusedError(GroupCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        first_records = []
+        if classic is not None:
+            key = {"group": group_id}
+            first_records.append(encode_group_record(key, None, type_id=_CLASSIC_KEY, version=_CLASSIC_VERSION))
+        return self._consumer_group(ConsumerFacts(group_id=group_id), now_ms, first_records=first_records)
 
     def sync(self, call: Call, request: SyncGroupRequest, now_ms: int) -> Outcome:
         group = self.groups.get(request.group_id)
@@ -171,6 +252,7 @@ class GroupCoordinator:
             request.member_id,
             request.group_instance_id,
             generation=request.generation_id_or_member_epoch,
+            version=version,
             now_ms=now_ms,
         )
         if code is GroupCode.GROUP_ID_NOT_FOUND and version < _GROUP_NOT_FOUND_VERSION:
@@ -201,7 +283,7 @@ class GroupCoordinator:
                 )
                 partitions.append(answer)
             topics.append(OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, partitions=partitions))
-        if records:
+        if records and request.group_id not in self.consumer_groups:
             self._created(request.group_id, now_ms).is_stored = True
         return Commit(tuple(records), OffsetCommitResponse(topics=topics))
 
@@ -212,26 +294,31 @@ class GroupCoordinator:
             request.member_id,
             request.group_instance_id,
             generation=request.generation_id,
+            version=None,
             now_ms=now_ms,
-            is_transactional=True,
         )
         return GroupCode.ILLEGAL_GENERATION if code is GroupCode.GROUP_ID_NOT_FOUND else code
 
+    def fetch_code(self, group_id: str, member_id: str | None, *, epoch: int) -> GroupCode:
+        """Return whether somebody may read the offsets that a group committed."""
+        group = self.consumer_groups.get(group_id)
+        return GroupCode.NONE if group is None else group.fetch_code(member_id, epoch=epoch)
+
     def delete_code(self, group_id: str) -> GroupCode:
         """Return whether a group may be deleted; the caller then appends its tombstones and calls forget()."""
-        group = self.groups.get(group_id)
+        group = self._group(group_id)
         if group is None:
             return GroupCode.NON_EMPTY_GROUP if group_id in self.other_groups else GroupCode.GROUP_ID_NOT_FOUND
-        return GroupCode.NONE if group.state is GroupState.EMPTY else GroupCode.NON_EMPTY_GROUP
+        return GroupCode.NONE if group.state == GroupState.EMPTY else GroupCode.NON_EMPTY_GROUP
 
     def offset_delete_code(self, group_id: str) -> GroupCode:
         """Return whether offsets of a group may be deleted, of topics that are not in use (subscribes_to)."""
-        group = self.groups.get(group_id)
+        group = self._group(group_id)
         return GroupCode.GROUP_ID_NOT_FOUND if group is None else group.offset_delete_code()
 
     def subscribes_to(self, group_id: str, topic: str) -> bool:
         """Whether members of a group are subscribed to a topic, or may be."""
-        group = self.groups.get(group_id)
+        group = self._group(group_id)
         return group is not None and group.subscribes_to(topic)
 
     def is_expired(self, group_id: str, partition: TopicPartition, committed: OffsetAndMetadata, now_ms: int) -> bool:
@@ -239,7 +326,7 @@ class GroupCoordinator:
 
         Source: Kafka OffsetMetadataManager.cleanupExpiredOffsets.
         """
-        group = self.groups.get(group_id)
+        group = self._group(group_id)
         if group is None or group.subscribes_to(partition.topic):
             return False
         start_ms = group.retention_start_ms(committed)
@@ -249,23 +336,31 @@ class GroupCoordinator:
         return now_ms >= (start_ms + self._settings.offsets_retention_ms if expire_ms is None else expire_ms)
 
     def described(self, group_id: str) -> DescribeGroupsResponse.DescribedGroup | None:
-        """Return a group as DescribeGroups does, None if there is none."""
+        """Return a classic group as DescribeGroups does, None if there is none."""
         group = self.groups.get(group_id)
+        return None if group is None else group.described()
+
+    def described_consumers(self, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup | None:
+        """Return a group of KIP-848 as ConsumerGroupDescribe does, None if there is none."""
+        group = self.consumer_groups.get(group_id)
         return None if group is None else group.described()
 
     def listed(self, *, states: Iterable[str], types: Iterable[str]) -> list[ListGroupsResponse.ListedGroup]:
         """Return the groups as ListGroups does.  Args: states, types: those that are wanted, all if there are none."""
         wanted_states = {state.lower() for state in states}
         wanted_types = {kind.lower() for kind in types}
+        all_listed = [group.listed() for group in self.groups.values()]
+        all_listed += [group.listed() for group in self.consumer_groups.values()]
         return [
             one
-            for one in (group.listed() for group in self.groups.values())
+            for one in all_listed
             if (not wanted_states or one.group_state.lower() in wanted_states)
             and (not wanted_types or one.group_type.lower() in wanted_types)
         ]
 
     def forget(self, group_id: str, now_ms: int) -> None:
         """The group's records have tombstones: it does not exist any more."""
+        self.consumer_groups.pop(group_id, None)
         group = self.groups.pop(group_id, None)
         if group is not None:
             group.bury(now_ms)
@@ -278,7 +373,7 @@ class GroupCoordinator:
             if self._due_ms.get(group_id) != due_ms:
                 continue
             del self._due_ms[group_id]
-            group = self.groups.get(group_id)
+            group = self._group(group_id)
             if group is not None and not group.waits_for_write:
                 outcome = self._looked_after(group, group.expire(now_ms))
                 if outcome.records or outcome.answers:
@@ -287,12 +382,15 @@ class GroupCoordinator:
 
     def written(self, group_id: str, now_ms: int) -> Outcome:
         """The records of the group's last outcome were appended; what it returns may have others."""
-        group = self.groups[group_id]
+        consumers = self.consumer_groups.get(group_id)
+        if consumers is not None:
+            self.groups.pop(group_id, None)
+        group = consumers or self.groups[group_id]
         return self._looked_after(group, group.written(now_ms))
 
     def not_written(self, group_id: str, now_ms: int, code: GroupCode = GroupCode.COORDINATOR_NOT_AVAILABLE) -> Outcome:
         """The records of the group's last outcome could not be appended."""
-        group = self.groups[group_id]
+        group = self.consumer_groups.get(group_id) or self.groups[group_id]
         return self._looked_after(group, group.not_written(now_ms, code))
 
     def _commit_code(
@@ -302,13 +400,16 @@ class GroupCoordinator:
         instance_id: str | None,
         *,
         generation: int,
+        version: int | None,
         now_ms: int,
-        is_transactional: bool = False,
     ) -> GroupCode:
-        group = self.groups.get(group_id)
+        """Return whether a commit is taken.  Args: version: of OffsetCommit, None for the offsets of a transaction."""
+        consumers, group = self.consumer_groups.get(group_id), self.groups.get(group_id)
+        if consumers is not None:
+            return consumers.commit_code(member_id, epoch=generation, version=version)
         if group is not None:
             return group.commit_code(
-                member_id, instance_id, generation=generation, now_ms=now_ms, is_transactional=is_transactional
+                member_id, instance_id, generation=generation, now_ms=now_ms, is_transactional=version is None
             )
         if group_id in self.other_groups:
             return GroupCode.UNKNOWN_MEMBER_ID
@@ -325,15 +426,33 @@ class GroupCoordinator:
         self.groups[membership.group_id] = group
         self._look_after(group)
 
-    def _looked_after(self, group: ClassicGroup, outcome: Outcome) -> Outcome:
+    def _consumer_group(
+        self, facts: ConsumerFacts, now_ms: int, *, first_records: Iterable[KeyValue] = ()
+    ) -> ConsumerGroup:
+        group = ConsumerGroup(
+            facts,
+            self._consumer_settings,
+            now_ms,
+            topics=self._topics,
+            first_records=first_records,
+            new_id=self._new_id,
+        )
+        self.consumer_groups[facts.group_id] = group
+        return group
+
+    def _group(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
+        return self.consumer_groups.get(group_id) or self.groups.get(group_id)
+
+    def _looked_after(self, group: ClassicGroup | ConsumerGroup, outcome: Outcome) -> Outcome:
         self._look_after(group)
         return outcome
 
-    def _look_after(self, group: ClassicGroup) -> None:
+    def _look_after(self, group: ClassicGroup | ConsumerGroup) -> None:
         """Queue the group for when something is due in it, or drop it if nothing would be lost."""
-        group_id, next_ms = group.membership.group_id, group.next_ms
+        group_id, next_ms = group.group_id, group.next_ms
         if group.is_unused and not group.waits_for_write:
-            self.groups.pop(group_id, None)
+            groups = self.consumer_groups if isinstance(group, ConsumerGroup) else self.groups
+            groups.pop(group_id, None)
         elif next_ms is not None and next_ms < self._due_ms.get(group_id, next_ms + 1):
             self._due_ms[group_id] = next_ms
             heappush(self._queue, (next_ms, group_id))

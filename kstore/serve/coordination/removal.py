@@ -99,7 +99,7 @@ class GroupRemoval:
         by_group = await asyncio.to_thread(found)
         records.update(log)
         pending = {one.group_id for one in decoded(records.pending(), log)}
-        for group_id in [name for name in self._coordinator.groups if self._offsets.partition_of(name) == place]:
+        for group_id in [name for name in self._coordinator.group_ids if self._offsets.partition_of(name) == place]:
             if group_id not in pending:
                 self._expire_of(group_id, by_group.get(group_id, []), records, log)
 

@@ -655,7 +655,7 @@ def test_group_above_its_size_is_rebalanced_when_it_is_loaded(server):
 
 
 def test_groups_of_other_types_are_not_joined(server):
-    key, value = encode_group_record({"groupId": "new"}, {"epoch": 1}, type_id=3, version=0)
+    key, value = encode_group_record({"groupId": "new"}, {"epoch": 1, "metadataHash": 0}, type_id=11, version=0)
     server.log[key] = value
     server.start()
     assert server.code(server.join(group="new")) == GroupCode.INCONSISTENT_GROUP_PROTOCOL
