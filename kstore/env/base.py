@@ -72,6 +72,13 @@ def is_same_file(identity: Identity, other: Identity) -> bool:
     return identity == other or UNKNOWN_FILE in (identity, other)
 
 
+class DiskSpace(NamedTuple):
+    """The bytes of a disk: of all files that it could hold, and those that may still be written."""
+
+    total_bytes: int
+    usable_bytes: int
+
+
 class FileStatus(NamedTuple):
     """What a path refers to; identity (device, inode, modification time in ns) changes if the file is replaced or
     written. For an object, the first two are its size and 0; for a directory of objects, the second is a hash of its

@@ -6,7 +6,7 @@ import errno
 from abc import ABC, abstractmethod
 from typing import NoReturn
 
-from kstore.env.base import FileKind, FileStatus, ReadFile, StrPath
+from kstore.env.base import DiskSpace, FileKind, FileStatus, ReadFile, StrPath
 from kstore.env.files import LockFile, NewFile, NewLocalFile, WriteFile
 from kstore.env.process import LockHolder, SystemClock
 from kstore.env.watching import DirectoryWatch, PollInterval
@@ -54,6 +54,10 @@ class Env(SystemClock, ABC):
         """Whether the path refers to a directory."""
         status = self.stat(path)
         return status is not None and status.kind is FileKind.DIRECTORY
+
+    def disk_space(self, path: str) -> DiskSpace | None:  # noqa: ARG002
+        """Return the space of the disk that a directory is on, None where that is not known."""
+        return None
 
     def invalidate_listing(self, path: str) -> None:
         """Drop what is cached of a directory, of everything below it, and of its siblings."""

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import BinaryIO, TextIO
 
-from kstore.env.base import FileIdentity, FileKind, FileStatus, StrPath, path_text
+from kstore.env.base import DiskSpace, FileIdentity, FileKind, FileStatus, StrPath, path_text
 from kstore.env.env import Env
 from kstore.env.files import (
     OPEN_FILES,
@@ -191,6 +191,13 @@ class LocalEnv(Env):
         if stat.S_ISREG(mode):
             return FileStatus(FileKind.FILE, size, changing, identity)
         return FileStatus(FileKind.DIRECTORY if stat.S_ISDIR(mode) else FileKind.OTHER, 0, changing, identity)
+
+    def disk_space(self, path: str) -> DiskSpace | None:
+        try:
+            found = os.statvfs(path)
+        except OSError as error:
+            raise storage_error("stat the disk of", path, error) from error
+        return DiskSpace(total_bytes=found.f_blocks * found.f_frsize, usable_bytes=found.f_bavail * found.f_frsize)
 
     def watch(self) -> DirectoryWatch:
         return DirectoryWatch(self.poll_interval)

@@ -8,6 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from kstore.errors import UnsupportedVersionError
 from kstore.serve.answers.authenticating import sasl_authenticate, sasl_handshake
+from kstore.serve.answers.cluster import (
+    create_acls,
+    delete_acls,
+    describe_acls,
+    describe_cluster,
+    describe_log_dirs,
+)
 from kstore.serve.answers.coordinating import (
     find_coordinator,
     heartbeat,
@@ -18,8 +25,8 @@ from kstore.serve.answers.coordinating import (
     sync_group,
 )
 from kstore.serve.answers.groups import delete_groups, describe_groups, list_groups, offset_delete
-from kstore.serve.answers.metadata import api_versions, metadata, unknown_api_versions
-from kstore.serve.answers.reading import fetch, list_offsets
+from kstore.serve.answers.metadata import api_versions, describe_topic_partitions, metadata, unknown_api_versions
+from kstore.serve.answers.reading import fetch, list_offsets, offset_for_leader_epoch
 from kstore.serve.answers.settings import (
     alter_configs,
     describe_configs,
@@ -68,14 +75,21 @@ HANDLERS: dict[int, Handler] = {
     20: _in_thread(delete_topics),
     21: _in_thread(delete_records),
     22: init_producer_id,
+    23: _in_thread(offset_for_leader_epoch),
+    29: describe_acls,
+    30: create_acls,
+    31: delete_acls,
     32: _in_thread(describe_configs),
     33: _in_thread(alter_configs),
+    35: _in_thread(describe_log_dirs),
     36: sasl_authenticate,
     37: _in_thread(create_partitions),
     42: delete_groups,
     44: _in_thread(incremental_alter_configs),
     47: offset_delete,
+    60: describe_cluster,
     74: list_config_resources,
+    75: _in_thread(describe_topic_partitions),
 }
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeAlias
 from uuid import UUID
 
 from kstore.config import LogConfig
-from kstore.env import locate
-from kstore.errors import UnknownTopicOrPartitionError
-from kstore.log.files.names import PartitionDirectory
+from kstore.env import join_path, locate
+from kstore.errors import CorruptCheckpointError, UnknownTopicOrPartitionError
+from kstore.log.files.names import LEADER_EPOCH_CHECKPOINT, PartitionDirectory
 from kstore.log.log import Log
+from kstore.log.state.leader_epochs import LeaderEpochCache
 from kstore.serve.codes import POLICY_VIOLATION, RefusedError
 from kstore.serve.config import ServerConfig
 from kstore.serve.coordination.groups import Groups
@@ -56,6 +58,8 @@ class Broker:
         # Of each topic, its first partition's directory and its id.
         self._ids: dict[str, tuple[PartitionDirectory | None, UUID]] = {}
         self._names: dict[UUID, str] = {}
+        # Of a root that is only read: of each partition, its directory and the epoch that clients were told.
+        self._epochs: dict[TopicPartition, tuple[PartitionDirectory | None, int]] = {}
 
     def topics(self) -> dict[str, list[int]]:
         """Return the numbers of the partitions of each topic."""
@@ -71,7 +75,11 @@ class Broker:
         known = self._ids.get(topic)
         # A topic of the same name that was created later has another id.
         if known is None or known[0] is not incarnation:
-            known = self._ids[topic] = incarnation, self.store.topic_id(topic) or ZERO_UUID
+            # Without an id that can be read it is a topic of the time before ids: clients ask for it by its name.
+            topic_id = None
+            with suppress(CorruptCheckpointError):
+                topic_id = self.store.topic_id(topic)
+            known = self._ids[topic] = incarnation, topic_id or ZERO_UUID
         return known[1]
 
     def topic_named(self, topic_id: UUID) -> str | None:
@@ -125,6 +133,13 @@ class Broker:
     def _known_settings(self) -> KnownSettings:
         return KnownSettings(self._place.path, self._place.env)
 
+    def disk_space(self) -> tuple[int, int] | None:
+        """Return the bytes of the disk: in all, and those that may be written; None if not known.
+
+        Raises: StorageError.
+        """
+        return self._place.env.disk_space(self._place.path)
+
     def written_store(self) -> WritableStore:
         """Return the store, to write to it.  Raises: RefusedError where it is only read."""
         if self.writer is None:
@@ -139,7 +154,26 @@ class Broker:
         return writer
 
     def leader_epoch(self, topic: str, partition: int) -> int:
-        """Return the epoch of a partition's leader: that of its log, 0 before the first record."""
+        """Return the epoch of a partition's leader: that of its log, 0 before the first record.
+
+        Raises: the errors of log.  Cost: of a root that is only read, as leader_epochs at the first call alone.
+        """
         if self.writer is None:
-            return 0
-        return max(self.writer.log(topic, partition).leader_epochs.latest_epoch, 0)
+            directory, epoch = self._epochs.get(TopicPartition(topic, partition), (None, 0))
+            if directory is not None and directory is self.store.incarnation(topic, partition):
+                return epoch
+        return max(self.leader_epochs(topic, partition).latest_epoch, 0)
+
+    def leader_epochs(self, topic: str, partition: int) -> LeaderEpochCache:
+        """Return the leader epochs of a partition, as they are now.
+
+        Raises: the errors of log; CorruptCheckpointError.  Cost: reads a file where the root is only read.
+        """
+        self.log(topic, partition)
+        if self.writer is not None:
+            return self.writer.log(topic, partition).leader_epochs
+        directory = self.store.incarnation(topic, partition)
+        path = None if directory is None else join_path(directory.path, LEADER_EPOCH_CHECKPOINT)
+        epochs = LeaderEpochCache(path, self._place.env)
+        self._epochs[TopicPartition(topic, partition)] = directory, max(epochs.latest_epoch, 0)
+        return epochs

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import Any
 
-from kstore.errors import InvalidRequestError, InvalidTopicError, UnknownTopicOrPartitionError, UnsupportedVersionError
+from kstore.errors import (
+    InvalidRequestError,
+    InvalidTopicError,
+    KStoreError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call
-from kstore.serve.codes import UNKNOWN_TOPIC_ID, code_of
+from kstore.serve.codes import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_ID, code_of
 from kstore.serve.config import GROUP_VERSION, METADATA_VERSION, TRANSACTION_VERSION
-from kstore.types import INTERNAL_TOPICS, ZERO_UUID
+from kstore.types import INTERNAL_TOPICS, ZERO_UUID, is_topic_name
 from kstore.wire.frames import apis
 from kstore.wire.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
     MetadataRequest,
     MetadataResponse,
 )
 
 _NO_OPERATIONS = -(2**31)
+_NO_NODE = -1
+# Kafka: max.request.partition.size.limit.
+_MOST_DESCRIBED = 2000
 _NAMELESS_VERSION = 12
 _API_VERSIONS = 18
 # A broker offers versions of Produce that it refuses, which old librdkafka looks for (KAFKA-18659).
@@ -127,18 +139,84 @@ def _asked(
 
 
 def _topic(broker: Broker, name: str, numbers: list[int]) -> MetadataResponse.MetadataResponseTopic:
-    node = broker.node_id
     partitions = [
-        MetadataResponse.MetadataResponsePartition(
-            partition_index=number,
-            leader_id=node,
-            leader_epoch=broker.leader_epoch(name, number),
-            replica_nodes=[node],
-            isr_nodes=[node],
-        )
+        MetadataResponse.MetadataResponsePartition(partition_index=number, **_led(broker, name, number))
         for number in numbers
     ]
     return MetadataResponse.MetadataResponseTopic(
+        name=name,
+        topic_id=broker.topic_id(name),
+        is_internal=name in INTERNAL_TOPICS,
+        partitions=partitions,
+        topic_authorized_operations=_NO_OPERATIONS,
+    )
+
+
+def _led(broker: Broker, topic: str, number: int) -> dict[str, Any]:
+    """Return who leads a partition and has it: this node, unless its log cannot be opened."""
+    node = broker.node_id
+    try:
+        epoch = max(broker.leader_epochs(topic, number).latest_epoch, 0)
+    except KStoreError:
+        return {
+            "error_code": LEADER_NOT_AVAILABLE,
+            "leader_id": _NO_NODE,
+            "replica_nodes": [node],
+            "offline_replicas": [node],
+        }
+    return {"leader_id": node, "leader_epoch": epoch, "replica_nodes": [node], "isr_nodes": [node]}
+
+
+def describe_topic_partitions(
+    broker: Broker, call: Call[DescribeTopicPartitionsRequest]
+) -> DescribeTopicPartitionsResponse:
+    """Return topics with their partitions, by name, from a cursor on and up to a number of partitions.
+
+    Source: Kafka DescribeTopicPartitionsRequestHandler.
+    """
+    request, there, kinds = call.body, broker.topics(), DescribeTopicPartitionsResponse
+    cursor_topic, cursor_number = ("", 0)
+    if request.cursor is not None:
+        cursor_topic, cursor_number = request.cursor.topic_name, request.cursor.partition_index
+    asked = {one.name for one in request.topics}
+    if cursor_number < 0 or (asked and cursor_topic and cursor_topic not in asked):
+        code = code_of(InvalidRequestError)
+        return kinds(
+            topics=[kinds.DescribeTopicPartitionsResponseTopic(error_code=code, name=one) for one in sorted(asked)]
+        )
+    left = max(min(request.response_partition_limit, _MOST_DESCRIBED), 1)
+    answer = kinds()
+    for name in sorted(one for one in asked or there if one >= cursor_topic):
+        if not left:
+            answer.next_cursor = kinds.Cursor(topic_name=name, partition_index=0)
+            break
+        least = cursor_number if name == cursor_topic else 0
+        numbers = [number for number in there.get(name, ()) if number >= least]
+        answer.topics.append(_described(broker, name, numbers[:left], is_there=name in there))
+        if len(numbers) > left:
+            answer.next_cursor = kinds.Cursor(topic_name=name, partition_index=numbers[left])
+            break
+        left -= len(numbers)
+    return answer
+
+
+def _described(
+    broker: Broker, name: str, numbers: list[int], *, is_there: bool
+) -> DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
+    kinds = DescribeTopicPartitionsResponse
+    if not is_there:
+        error = UnknownTopicOrPartitionError if is_topic_name(name) else InvalidTopicError
+        return kinds.DescribeTopicPartitionsResponseTopic(
+            error_code=code_of(error), name=name, topic_authorized_operations=_NO_OPERATIONS
+        )
+    # Java's clients fail on null in place of the empty lists.
+    partitions = [
+        kinds.DescribeTopicPartitionsResponsePartition(
+            partition_index=number, eligible_leader_replicas=[], last_known_elr=[], **_led(broker, name, number)
+        )
+        for number in numbers
+    ]
+    return kinds.DescribeTopicPartitionsResponseTopic(
         name=name,
         topic_id=broker.topic_id(name),
         is_internal=name in INTERNAL_TOPICS,

@@ -11,8 +11,15 @@ from kstore.log.source import FetchData
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call
 from kstore.serve.codes import FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID, code_of
-from kstore.types import EARLIEST, LATEST
-from kstore.wire.messages import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
+from kstore.types import EARLIEST, LATEST, NO_PARTITION_LEADER_EPOCH
+from kstore.wire.messages import (
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
 
 _READ_COMMITTED = 1
 # From this version on topics are named by their ids.
@@ -88,11 +95,9 @@ class Fetch:
         """Return the answer to a client whose epoch is not the leader's, or whose records are not those of the log."""
         number, writer = asked.partition, self._broker.writer
         if asked.current_leader_epoch >= 0:
-            epoch = self._broker.leader_epoch(name, number)
-            if asked.current_leader_epoch != epoch:
-                return _failed(
-                    number, code=FENCED_LEADER_EPOCH if asked.current_leader_epoch < epoch else UNKNOWN_LEADER_EPOCH
-                )
+            code = _epoch_code(asked.current_leader_epoch, epoch=self._broker.leader_epoch(name, number))
+            if code:
+                return _failed(number, code=code)
         if asked.last_fetched_epoch < 0 or writer is None:
             return None
         log = writer.log(name, number)
@@ -148,6 +153,40 @@ async def _waited(broker: Broker, asked: Fetch, most_seconds: float) -> FetchRes
             if is_enough or left <= 0:
                 return answer
             await asyncio.wait((waiter,), timeout=left)
+
+
+def offset_for_leader_epoch(broker: Broker, call: Call[OffsetForLeaderEpochRequest]) -> OffsetForLeaderEpochResponse:
+    """Return where epochs of leaders end, -1 where that is not known."""
+    kinds = OffsetForLeaderEpochResponse
+    topics = [
+        kinds.OffsetForLeaderTopicResult(
+            topic=topic.topic, partitions=[_epoch_end(broker, topic.topic, asked) for asked in topic.partitions]
+        )
+        for topic in call.body.topics
+    ]
+    return OffsetForLeaderEpochResponse(topics=topics)
+
+
+def _epoch_end(
+    broker: Broker, topic: str, asked: OffsetForLeaderEpochRequest.OffsetForLeaderPartition
+) -> OffsetForLeaderEpochResponse.EpochEndOffset:
+    number, kind = asked.partition, OffsetForLeaderEpochResponse.EpochEndOffset
+    try:
+        code = _epoch_code(asked.current_leader_epoch, epoch=broker.leader_epoch(topic, number))
+        if code:
+            return kind(partition=number, error_code=code)
+        log = broker.log(topic, number)
+        end = broker.leader_epochs(topic, number).end_offset_for(asked.leader_epoch, log_end_offset=log.log_end_offset)
+    except KStoreError as error:
+        return kind(partition=number, error_code=code_of(error))
+    return kind(partition=number, leader_epoch=end.epoch, end_offset=end.end_offset)
+
+
+def _epoch_code(known: int, *, epoch: int) -> int:
+    """Return the code for a client that knows an epoch of the leader, -1 if it does not; 0 if it is the leader's."""
+    if known in (epoch, NO_PARTITION_LEADER_EPOCH):
+        return 0
+    return FENCED_LEADER_EPOCH if known < epoch else UNKNOWN_LEADER_EPOCH
 
 
 def list_offsets(broker: Broker, call: Call[ListOffsetsRequest]) -> ListOffsetsResponse:

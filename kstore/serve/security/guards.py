@@ -322,8 +322,9 @@ def _configs(answered: str) -> Guard:
 
 
 _READS_GROUP = _needs((_READ, _GROUP, "group_id"))
-# Brokers and clients have these versions and coordinates told, and by these requests they say who they are.
-_OPEN = dict.fromkeys((17, 18, 36, 60), lambda _: Verdict())
+# Brokers and clients have these versions and coordinates told, and by these requests they say who they are; ACLs there
+# are none.
+_OPEN = dict.fromkeys((17, 18, 29, 30, 31, 36, 60), lambda _: Verdict())
 GUARDS: dict[int, Guard] = _OPEN | {
     0: _produce,
     1: _each(
