@@ -25,6 +25,7 @@ from kstore.serve.answers.coordinating import (
     sync_group,
 )
 from kstore.serve.answers.groups import delete_groups, describe_groups, list_groups, offset_delete
+from kstore.serve.answers.inspecting import describe_producers, describe_transactions, list_transactions
 from kstore.serve.answers.metadata import api_versions, describe_topic_partitions, metadata, unknown_api_versions
 from kstore.serve.answers.reading import fetch, list_offsets, offset_for_leader_epoch
 from kstore.serve.answers.settings import (
@@ -34,7 +35,14 @@ from kstore.serve.answers.settings import (
     list_config_resources,
 )
 from kstore.serve.answers.topics import create_partitions, create_topics, delete_records, delete_topics
-from kstore.serve.answers.writing import init_producer_id, produce
+from kstore.serve.answers.transacting import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    end_txn,
+    init_producer_id,
+    txn_offset_commit,
+)
+from kstore.serve.answers.writing import produce
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call, Peer
 from kstore.serve.security.guards import Asked, Verdict, guarded
@@ -76,6 +84,10 @@ HANDLERS: dict[int, Handler] = {
     21: _in_thread(delete_records),
     22: init_producer_id,
     23: _in_thread(offset_for_leader_epoch),
+    24: _in_thread(add_partitions_to_txn),
+    25: _in_thread(add_offsets_to_txn),
+    26: _in_thread(end_txn),
+    28: txn_offset_commit,
     29: describe_acls,
     30: create_acls,
     31: delete_acls,
@@ -88,6 +100,9 @@ HANDLERS: dict[int, Handler] = {
     44: _in_thread(incremental_alter_configs),
     47: offset_delete,
     60: describe_cluster,
+    61: _in_thread(describe_producers),
+    65: _in_thread(describe_transactions),
+    66: _in_thread(list_transactions),
     74: list_config_resources,
     75: _in_thread(describe_topic_partitions),
 }

@@ -18,6 +18,7 @@ from kstore.log.state.leader_epochs import LeaderEpochCache
 from kstore.serve.codes import POLICY_VIOLATION, RefusedError
 from kstore.serve.config import ServerConfig
 from kstore.serve.coordination.groups import Groups
+from kstore.serve.coordination.transactions import Transactions
 from kstore.serve.faults import Faults
 from kstore.serve.metrics import ServerMetrics
 from kstore.serve.news import News
@@ -35,8 +36,8 @@ class Broker:
     """The one node of a cluster, which leads all partitions of a store.
 
     Attributes: store, config, news, node_id, cluster_id; writer: the store if it is open for writing, else None;
-        groups; may_change_topics: not in a root of a cluster, where a broker would not
-        know them and set them aside; faults: those that a test wants; metrics.
+        groups; transactions: None without a writer; may_change_topics: not in a root of a cluster, where a broker would
+        not know them and set them aside; faults: those that a test wants; metrics.
     Threads: the loop's, and threads that work for it.
     """
 
@@ -55,6 +56,11 @@ class Broker:
         is_known = config.changes_topics_of_clusters or owning_cluster(place.path, place.env) is None
         self.may_change_topics = self.writer is not None and is_known
         self.groups = Groups(store, config.groups)
+        self.transactions = (
+            None
+            if self.writer is None
+            else Transactions(self.writer, ack=config.ack_of_all, expiration_ms=config.transactional_id_expiration_ms)
+        )
         # Of each topic, its first partition's directory and its id.
         self._ids: dict[str, tuple[PartitionDirectory | None, UUID]] = {}
         self._names: dict[UUID, str] = {}

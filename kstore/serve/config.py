@@ -91,8 +91,9 @@ class ServerConfig:
         cluster are created and deleted too; a broker does not know these, and sets them aside. cleans: whether
         retention and compaction delete records, None for only in a root that kstore created (log.cleaner.enable, and
         log.retention.ms of -1). most_request_bytes: socket.request.max.bytes; most_held_bytes: of the requests of all
-        connections (queued.max.request.bytes); most_fetch_bytes: fetch.max.bytes; groups: those of groups; security:
-        whom it serves; limits: of connections.
+        connections (queued.max.request.bytes); most_fetch_bytes: fetch.max.bytes; transactional_id_expiration_ms: after
+        which an unused transactional id is forgotten (transactional.id.expiration.ms); groups: those of groups;
+        security: whom it serves; limits: of connections.
     """
 
     host: str = "127.0.0.1"
@@ -107,6 +108,7 @@ class ServerConfig:
     most_request_bytes: int = 100 * MIB
     most_held_bytes: int = 256 * MIB
     most_fetch_bytes: int = 55 * MIB
+    transactional_id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000
     groups: GroupSettings = field(default_factory=GroupSettings)
     security: SecurityConfig = field(default_factory=SecurityConfig)
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)

@@ -71,6 +71,8 @@ class ServerLoop:
 
         self._server = await loop.create_server(made, self._config.host, self._config.port)
         self._checking = asyncio.ensure_future(self._check_again_and_again())
+        if broker.transactions is not None:
+            broker.transactions.start()
         host, port, *_ = self._server.sockets[0].getsockname()
         return Peer(host, port)
 
@@ -97,6 +99,8 @@ class ServerLoop:
         """Listen no more, close the connections, and end what is done for them."""
         self._server.close()
         self._checking.cancel()
+        if self._broker.transactions is not None:
+            self._broker.transactions.close()
         # The loop makes a connection that it has accepted within these turns.
         for _ in range(3):
             await asyncio.sleep(0)

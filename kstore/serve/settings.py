@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from kstore.config import LogConfig
 from kstore.coordinator.group.offsets import MAX_METADATA_BYTES
+from kstore.coordinator.transaction.state import MAX_TRANSACTION_TIMEOUT_MS
 from kstore.serve.config import ServerConfig
 from kstore.store.settings.kafka_names import TOPIC_SETTINGS_BY_NAME, parse_name, parse_setting, setting_text
 
@@ -210,6 +211,14 @@ def shown_server_settings(config: ServerConfig, *, default: LogConfig, node_id: 
         ("offset.metadata.max.bytes", _I, MAX_METADATA_BYTES, "4096", "The text beside a committed offset."),
         ("queued.max.request.bytes", _L, config.most_held_bytes, "-1", "The bytes of requests that are held."),
         ("socket.request.max.bytes", _I, config.most_request_bytes, "104857600", "The bytes of a request."),
+        ("transaction.max.timeout.ms", _I, MAX_TRANSACTION_TIMEOUT_MS, "900000", "The longest transaction."),
+        (
+            "transactional.id.expiration.ms",
+            _I,
+            config.transactional_id_expiration_ms,
+            "604800000",
+            "How long an unused transactional id is known.",
+        ),
     ]
     shown = [(Definition(name, type_, said, name, text), setting_text(value)) for name, type_, value, said, text in own]
     for definition in TOPIC_DEFINITIONS:

@@ -239,7 +239,6 @@ def described(client, group):
     return found.group_state, [one.member_id for one in found.members]
 
 
-def test_this_node_coordinates_groups_and_no_transactions_yet(client, served):
+def test_this_node_coordinates_groups(client, served):
     (found,) = client.ask(FindCoordinatorRequest(coordinator_keys=["g"], key_type=0), version=4).coordinators
     assert (found.node_id, found.error_code) == (served.meta_properties.node_id, 0)
-    assert client.ask(FindCoordinatorRequest(key="x", key_type=1), version=3).error_code == 15

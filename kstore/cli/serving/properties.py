@@ -46,6 +46,7 @@ _SETTINGS = {
     "group.min.session.timeout.ms": _Setting("min_session_timeout_ms", within="groups"),
     "group.max.session.timeout.ms": _Setting("max_session_timeout_ms", within="groups"),
     "group.max.size": _Setting("max_size", within="groups"),
+    "transactional.id.expiration.ms": _Setting("transactional_id_expiration_ms"),
 }
 
 

@@ -288,7 +288,7 @@ class GroupCoordinator:
         return Commit(tuple(records), OffsetCommitResponse(topics=topics))
 
     def transactional_commit_code(self, request: TxnOffsetCommitRequest, now_ms: int) -> GroupCode:
-        """Return whether the offsets of a transaction may be committed to the group."""
+        """Return whether the offsets of a transaction may be committed; a client without a group creates one."""
         code = self._commit_code(
             request.group_id,
             request.member_id,
@@ -297,6 +297,8 @@ class GroupCoordinator:
             version=None,
             now_ms=now_ms,
         )
+        if code is GroupCode.NONE and request.group_id not in self.consumer_groups:
+            self._created(request.group_id, now_ms).is_stored = True
         return GroupCode.ILLEGAL_GENERATION if code is GroupCode.GROUP_ID_NOT_FOUND else code
 
     def fetch_code(self, group_id: str, member_id: str | None, *, epoch: int) -> GroupCode:

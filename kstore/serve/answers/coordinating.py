@@ -32,15 +32,17 @@ from kstore.wire.messages import (
 )
 
 _Topic = OffsetCommitRequest.OffsetCommitRequestTopic
-_GROUP_KEY = 0
+# Of groups and of transactional ids (Kafka: CoordinatorType).
+_GROUP_KEY, _ID_KEY = 0, 1
 # From these versions on several groups are asked for at once.
 _FIND_SEVERAL_VERSION, _FETCH_SEVERAL_VERSION = 4, 8
 
 
 def find_coordinator(broker: Broker, call: Call[FindCoordinatorRequest]) -> FindCoordinatorResponse:
-    """Name this node as the coordinator of all groups."""
+    """Name this node as the coordinator of all groups and transactional ids."""
     request = call.body
-    code = 0 if request.key_type == _GROUP_KEY else GroupCode.COORDINATOR_NOT_AVAILABLE
+    is_known = request.key_type == _GROUP_KEY or (request.key_type == _ID_KEY and broker.transactions is not None)
+    code = 0 if is_known else GroupCode.COORDINATOR_NOT_AVAILABLE
     node_id, host, port = (-1, "", -1) if code else (broker.node_id, call.peer.host, call.peer.port)
     if call.version < _FIND_SEVERAL_VERSION:
         return FindCoordinatorResponse(error_code=code, node_id=node_id, host=host, port=port)

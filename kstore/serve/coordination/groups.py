@@ -28,6 +28,7 @@ from kstore.wire.messages import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     SyncGroupRequest,
+    TxnOffsetCommitRequest,
 )
 
 _MOST_GROUPS_READ = 256
@@ -114,6 +115,13 @@ class Groups:
                     for partition in topic.partitions:
                         partition.error_code = partition.error_code or code_of(error)
         return done.response
+
+    async def transactional_code(self, request: TxnOffsetCommitRequest) -> GroupCode:
+        """Return whether the offsets of a transaction may be committed.  Raises: as ready()."""
+        await self.ready()
+        code = self.coordinator.transactional_commit_code(request, self._now_ms())
+        self._look_after()
+        return code
 
     async def fetched(
         self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool

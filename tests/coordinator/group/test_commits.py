@@ -123,8 +123,8 @@ def test_retention_that_a_client_asks_for_is_in_the_record(server):
 
 
 def test_transaction_commits_for_its_member_or_without_one(server):
-    assert txn_code(server) == 0
     assert txn_code(server, "a", 1) == GroupCode.ILLEGAL_GENERATION
+    assert txn_code(server) == 0
     a, b = server.stable(2)
     assert txn_code(server) == 0, "older producers do not tell the member"
     assert txn_code(server, a, 1) == GroupCode.ILLEGAL_GENERATION
@@ -139,3 +139,9 @@ def test_offset_of_an_undecided_transaction_is_not_told_as_stable():
     assert fetched_offset(T0, current, pending, require_stable=True) == (-1, -1, "", GroupCode.UNSTABLE_OFFSET_COMMIT)
     assert fetched_offset(T1, current, pending, require_stable=True) == (1, -1, "", 0)
     assert fetched_offset(TopicPartition("t", 2), current, pending, require_stable=True) == (-1, -1, "", 0)
+
+
+def test_a_transaction_that_commits_to_no_group_makes_one_that_is_empty(server):
+    assert txn_code(server, "nobody", 1, group="other") == GroupCode.ILLEGAL_GENERATION
+    assert txn_code(server) == 0
+    assert {name: group.state.name for name, group in server.coordinator.groups.items()} == {"g": "EMPTY"}
