@@ -8,12 +8,14 @@ from kstore._lazy import lazy_names
 
 if TYPE_CHECKING:
     from kstore.coordinator.group.classic import GroupSettings as GroupSettings
+    from kstore.serve.config import ConnectionLimits as ConnectionLimits
+    from kstore.serve.config import SecurityConfig as SecurityConfig
     from kstore.serve.config import ServerConfig as ServerConfig
     from kstore.serve.server import Server as Server
 
 _MODULES = {
     "kstore.coordinator.group.classic": ("GroupSettings",),
-    "kstore.serve.config": ("ServerConfig",),
+    "kstore.serve.config": ("ConnectionLimits", "SecurityConfig", "ServerConfig"),
     "kstore.serve.server": ("Server",),
 }
 __getattr__, __dir__, __all__ = lazy_names(__name__, _MODULES)

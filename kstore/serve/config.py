@@ -25,7 +25,7 @@ class SecurityConfig:
     Args: certificate: of the server, as a PEM file with the chain, which switches TLS on; key: its private key, None if
         it is in the same file; key_password: of the key. client_ca: PEM file of those who sign client certificates;
         client_certificates: "none", "requested" or "required" (Kafka: ssl.client.auth). users: the file of
-        `kstore serve users`, which switches SASL on; sasl_mechanisms: by which clients authenticate
+        `kstore serve-users`, which switches SASL on; sasl_mechanisms: by which clients authenticate
         (sasl.enabled.mechanisms), () for rules of client certificates alone. insecure: listen beyond loopback all the
         same where clients do not say who they are, or say their passwords unencrypted.
     Raises: SecurityError where these contradict each other.

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 import pytest
 
 import kstore as library
-from kstore.cli.serving.properties import parse_config
-from kstore.serve import GroupSettings, ServerConfig
+from kstore.cli.serving.properties import config_of, parse_config
+from kstore.serve import GroupSettings, SecurityConfig, ServerConfig
 from kstore.wire.messages import CreateTopicsRequest, MetadataRequest
 from tests.cli.runner import runner, start
 from tests.making.serving import RawClient
@@ -142,7 +142,7 @@ def test_options_that_cannot_be_are_refused(kstore, tmp_path, options, said):
 
 
 def test_settings_are_read_by_the_names_of_a_broker():
-    config, unknown = parse_config(
+    values, unknown = parse_config(
         "# a broker's\n"
         "process.roles=broker,controller\n"
         "controller.listener.names=CONTROLLER\n"
@@ -152,7 +152,7 @@ def test_settings_are_read_by_the_names_of_a_broker():
         "num.partitions=4\n"
         "group.initial.rebalance.delay.ms=3000\n"
     )
-    assert config == ServerConfig(
+    assert config_of(values) == ServerConfig(
         host="0.0.0.0",
         port=19092,
         advertised_host="localhost",
@@ -179,3 +179,114 @@ def test_settings_of_a_file_hold_and_others_are_named(tmp_path):
         request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="new")])
         assert client.ask(request, version=9).topics[0].error_code == 3
     assert f"{file}: not settings of this server, ignored: log.dirs".encode() in said["log"]
+
+
+@pytest.fixture
+def users(kstore, tmp_path):
+    """Return a function that runs `kstore serve-users` on a file; users are added with the password "secret"."""
+    (tmp_path / "password").write_text("secret\n")
+
+    def run(*options):
+        more = ("--password-file", tmp_path / "password") if "--add" in options else ()
+        return kstore("serve-users", tmp_path / "users.json", *options, *more)
+
+    return run
+
+
+def test_users_and_rules_are_added_listed_and_removed(users, tmp_path):
+    assert users("--add", "admin", "--superuser") == (0, "", "kstore: admin is added\n")
+    assert users("--add", "bob") == (0, "", "kstore: bob is added\n")
+    assert users("--add", "bob").err == "kstore: bob has another password\n"
+    assert users().out.splitlines()[2].split() == ["bob", "SCRAM-SHA-256,", "SCRAM-SHA-512", "everything"]
+    assert users("--allow", "bob", "--topic", "orders", "--may", "read", "--may", "write").status == 0
+    assert users("--allow", "bob", "--group", "g", "--may", "read").status == 0
+    bob = users("--json").objects()[1]
+    assert bob == {
+        "name": "bob",
+        "mechanisms": ["SCRAM-SHA-256", "SCRAM-SHA-512"],
+        "isSuperuser": False,
+        "rules": [
+            {"resource": "topic", "prefix": "orders", "operations": ["read", "write"]},
+            {"resource": "group", "prefix": "g", "operations": ["read"]},
+        ],
+    }
+    assert users("--disallow", "bob", "--group", "g", "--may", "read").status == 0
+    assert users().out.splitlines()[2].endswith("  topic orders*: read+write")
+    assert users("--remove", "bob").status == 0
+    assert [user["name"] for user in users("--json").objects()] == ["admin"]
+    assert (tmp_path / "users.json").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--add", "a", "--remove", "b"), "--add, --remove, --allow and --disallow are four commands"),
+        (("--superuser",), "--superuser and --password-file are for --add"),
+        (("--allow", "bob"), "--allow and --disallow need --topic, --group or --transactional-id, and --may"),
+        (("--may", "read"), "--allow and --disallow need --topic, --group or --transactional-id, and --may"),
+        (
+            ("--allow", "bob", "--topic", "a", "--group", "b", "--may", "read"),
+            "a rule has one of --topic, --group and --transactional-id, and what its user --may do",
+        ),
+        (("--remove", "eve"), "{file} has no user eve"),
+        (("--disallow", "bob", "--topic", "t", "--may", "read"), "{file} has no such rule for bob"),
+        (("--add", ""), "a name must be of printable characters, found ''"),
+    ],
+)
+def test_changes_of_users_that_cannot_be_are_refused(users, tmp_path, options, said):
+    users("--add", "bob")
+    finished = users(*options)
+    assert (finished.status, finished.out) == (2, "")
+    assert finished.err == f"kstore: {said.format(file=tmp_path / 'users.json')}\n"
+
+
+def test_clients_of_the_command_log_in_with_what_serve_users_wrote(users, tmp_path):
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    users("--add", "bob", "--superuser")
+
+    def names_of(said, password):
+        client = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": said["bootstrapServers"],
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "SCRAM-SHA-256",
+                "sasl.username": "bob",
+                "sasl.password": password,
+                "group.id": "g",
+            }
+        )
+        try:
+            return sorted(client.list_topics(timeout=3).topics)
+        except confluent_kafka.KafkaException:
+            return None
+        finally:
+            client.close()
+
+    with library.open_store(tmp_path / "root", "a") as store:
+        store.create_topic("t")
+    with serving(tmp_path / "root", "--users", tmp_path / "users.json") as (said, _):
+        assert names_of(said, "secret") == ["t"]
+        assert names_of(said, "wrong") is None
+
+
+def test_a_server_that_others_reach_starts_only_if_they_say_who_they_are(kstore, tmp_path):
+    finished = kstore("serve", tmp_path / "root", "--listen", "0.0.0.0:0")
+    assert finished.status != 0
+    assert "0.0.0.0 can be reached from other machines" in finished.err
+    assert "--insecure" in finished.err
+
+
+def test_security_is_read_by_the_names_of_a_broker():
+    config = config_of(
+        parse_config(
+            "ssl.keystore.location=server.pem\nssl.truststore.location=ca.pem\nssl.client.auth=required\n"
+            "sasl.enabled.mechanisms=PLAIN, SCRAM-SHA-512\nmax.connections.per.ip=7\n"
+        )[0]
+    )
+    assert config.security == SecurityConfig(
+        certificate="server.pem",
+        client_ca="ca.pem",
+        client_certificates="required",
+        sasl_mechanisms=("PLAIN", "SCRAM-SHA-512"),
+    )
+    assert config.limits.most_per_address == 7

@@ -1,17 +1,18 @@
-"""parse_config: the settings of a server by the names and texts of a broker's server.properties."""
+"""The settings of a server by the names and texts of a broker's server.properties."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from kstore.config import MAX_INT32
+from kstore.coordinator.group.classic import GroupSettings
 from kstore.log.files.root_files import parse_properties
-from kstore.serve.config import ServerConfig
+from kstore.serve.config import ConnectionLimits, SecurityConfig, ServerConfig
 
 _LISTENER = re.compile(r"(\w+)://(\[[^\]]*\]|[^:]*):(\d+)")
+_LISTENERS = {"listeners": ("host", "port"), "advertised.listeners": ("advertised_host", "advertised_port")}
 _BOOLS = {"true": True, "false": False}
 
 
@@ -27,12 +28,16 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 class _Setting(NamedTuple):
     """Where the value of a setting goes: a field of ServerConfig, or of one of the configs in it."""
 
     field: str
     parse: Callable[[str], Any] = _count
-    within: str | None = None
+    within: str = ""
 
 
 _SETTINGS = {
@@ -47,43 +52,52 @@ _SETTINGS = {
     "group.max.session.timeout.ms": _Setting("max_session_timeout_ms", within="groups"),
     "group.max.size": _Setting("max_size", within="groups"),
     "transactional.id.expiration.ms": _Setting("transactional_id_expiration_ms"),
+    "offsets.retention.minutes": _Setting("offsets_retention_ms", lambda text: _count(text) * 60_000, within="groups"),
+    "offsets.retention.check.interval.ms": _Setting("offsets_retention_check_interval_ms", within="groups"),
+    "ssl.keystore.location": _Setting("certificate", str, within="security"),
+    "ssl.key.password": _Setting("key_password", str, within="security"),
+    "ssl.truststore.location": _Setting("client_ca", str, within="security"),
+    "ssl.client.auth": _Setting("client_certificates", str, within="security"),
+    "sasl.enabled.mechanisms": _Setting("sasl_mechanisms", _names, within="security"),
+    "max.connections": _Setting("most_connections", within="limits"),
+    "max.connections.per.ip": _Setting("most_per_address", within="limits"),
+    "connections.max.idle.ms": _Setting("idle_ms", within="limits"),
+    "connection.failed.authentication.delay.ms": _Setting("failure_delay_ms", within="limits"),
 }
+_WITHIN = {"groups": GroupSettings, "security": SecurityConfig, "limits": ConnectionLimits}
 
 
-def parse_config(text: str) -> tuple[ServerConfig, list[str]]:
-    """Return the settings that a file says, and the names in it that are none of this server's.
+def parse_config(text: str) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return the settings that a file says, as config_of() takes them, and the names in it that are none of a server's.
 
-    Of `listeners` and `advertised.listeners`, the first that is no controller's counts.
+    Of `listeners` and `advertised.listeners`, the first that is no controller's counts. Certificates are PEM files.
     Raises: ValueError, with the name of the setting, for a text that is no value of it.
     """
     given = parse_properties(text)
-    config, unknown = ServerConfig(), []
-    controllers = {name.strip().upper() for name in given.pop("controller.listener.names", "").split(",")}
+    values: dict[str, dict[str, Any]] = {"": {}, **{name: {} for name in _WITHIN}}
+    unknown = []
+    controllers = {name.upper() for name in _names(given.pop("controller.listener.names", ""))}
     for name, value in given.items():
+        setting = _SETTINGS.get(name)
         try:
-            if name in ("listeners", "advertised.listeners"):
-                host, port = _listener(value, controllers)
-                is_advertised = name == "advertised.listeners"
-                config = (
-                    replace(config, advertised_host=host, advertised_port=port)
-                    if is_advertised
-                    else replace(config, host=host, port=port)
-                )
-            elif name in _SETTINGS:
-                config = _with(config, _SETTINGS[name], value.strip())
-            else:
+            if name in _LISTENERS:
+                values[""] |= zip(_LISTENERS[name], _listener(value, controllers), strict=True)
+            elif setting is None:
                 unknown.append(name)
+            else:
+                values[setting.within][setting.field] = setting.parse(value.strip())
         except ValueError as error:
             raise ValueError(f"{name}={value}: {error}") from error
-    return config, unknown
+    return values, unknown
 
 
-def _with(config: ServerConfig, setting: _Setting, text: str) -> ServerConfig:
-    changed: dict[str, Any] = {setting.field: setting.parse(text)}
-    if setting.within is None:
-        return replace(config, **changed)
-    within: dict[str, Any] = {setting.within: replace(getattr(config, setting.within), **changed)}
-    return replace(config, **within)
+def config_of(values: dict[str, dict[str, Any]]) -> ServerConfig:
+    """Return the config with these values, and defaults for others.
+
+    Raises: SecurityError for values that contradict each other.
+    """
+    within = {name: kind(**values.get(name, {})) for name, kind in _WITHIN.items()}
+    return ServerConfig(**within, **values.get("", {}))
 
 
 def _listener(text: str, controllers: set[str]) -> tuple[str, int]:

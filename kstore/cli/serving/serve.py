@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE
 from kstore.cli.arguments import WrongUseError
 from kstore.cli.serving.logs import logged
-from kstore.cli.serving.properties import parse_config
+from kstore.cli.serving.properties import config_of, parse_config
 from kstore.env import locate
 from kstore.env.process import until_told_to_end
+from kstore.errors import SecurityError
 from kstore.log.files.checkpoints import read_text
-from kstore.serve.config import ServerConfig
 from kstore.serve.server import Server
 from kstore.store.store import WritableStore
 
@@ -22,12 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kstore.cli.output import Output
+    from kstore.serve.config import ServerConfig
 
 _MOST_CONFIG_BYTES = 1 << 20
 
 
 class Serving(NamedTuple):
-    """What the options of the command say. Addresses are host:port."""
+    """What the options of the command say. Addresses are host:port; users, certificate, key and client_ca are files."""
 
     is_read_only: bool
     listen: str | None
@@ -39,6 +39,11 @@ class Serving(NamedTuple):
     logs_access: bool
     log_format: str
     is_json: bool
+    users: str | None
+    certificate: str | None
+    key: str | None
+    client_ca: str | None
+    is_insecure: bool
 
 
 def run(root: str, out: Output, wanted: Serving) -> int:
@@ -62,27 +67,41 @@ def run(root: str, out: Output, wanted: Serving) -> int:
 
 
 def _config(wanted: Serving, out: Output) -> ServerConfig:
-    config = ServerConfig()
-    if wanted.config is not None:
-        env, path = locate(wanted.config)
-        text = read_text(path, env, max_bytes=_MOST_CONFIG_BYTES)
-        if text is None:
-            raise WrongUseError(f"--config: there is no file {wanted.config}")
-        try:
-            config, unknown = parse_config(text)
-        except ValueError as error:
-            raise WrongUseError(f"--config {wanted.config}: {error}") from error
-        if unknown:
-            out.notice(f"{wanted.config}: not settings of this server, ignored: {', '.join(unknown)}")
+    """Return what the file says, and what the options say over it."""
+    values = _values_of_file(wanted.config, out)
+    own, security = values[""], values["security"]
     if wanted.listen is not None:
-        host, port = _address(wanted.listen, option="--listen")
-        config = replace(config, host=host, port=port)
+        own["host"], own["port"] = _address(wanted.listen, option="--listen")
     if wanted.advertised is not None:
-        host, port = _address(wanted.advertised, option="--advertise")
-        config = replace(config, advertised_host=host, advertised_port=port)
-    if wanted.is_forced:
-        config = replace(config, changes_topics_of_clusters=True)
-    return config if wanted.cleans is None else replace(config, cleans=wanted.cleans)
+        own["advertised_host"], own["advertised_port"] = _address(wanted.advertised, option="--advertise")
+    own["changes_topics_of_clusters"] = wanted.is_forced
+    if wanted.cleans is not None:
+        own["cleans"] = wanted.cleans
+    files = {name: getattr(wanted, name) for name in ("users", "certificate", "key", "client_ca")}
+    security |= {name: file for name, file in files.items() if file is not None}
+    security["insecure"] = wanted.is_insecure
+    if wanted.client_ca is not None:
+        security.setdefault("client_certificates", "required")
+    try:
+        return config_of(values)
+    except SecurityError as error:
+        raise WrongUseError(str(error)) from error
+
+
+def _values_of_file(place: str | None, out: Output) -> dict[str, dict[str, Any]]:
+    if place is None:
+        return parse_config("")[0]
+    env, path = locate(place)
+    text = read_text(path, env, max_bytes=_MOST_CONFIG_BYTES)
+    if text is None:
+        raise WrongUseError(f"--config: there is no file {place}")
+    try:
+        values, unknown = parse_config(text)
+    except ValueError as error:
+        raise WrongUseError(f"--config {place}: {error}") from error
+    if unknown:
+        out.notice(f"{place}: not settings of this server, ignored: {', '.join(unknown)}")
+    return values
 
 
 def _address(text: str, *, option: str) -> tuple[str, int]:

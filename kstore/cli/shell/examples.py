@@ -37,6 +37,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "kstore serve /backup/kafka --read-only --listen 127.0.0.1:19092",
         "kstore serve /var/lib/events --config server.properties --metrics 127.0.0.1:9308 --log-format json",
     ),
+    "serve-users": (
+        "kstore serve-users users.json --add billing",
+        "kstore serve-users users.json --allow billing --topic orders --may read",
+        "kstore serve-users users.json",
+    ),
     "schemas": (
         "kstore schemas /var/lib/kafka",
         "kstore schemas /var/lib/kafka --subject orders-value --version latest",

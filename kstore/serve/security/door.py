@@ -23,7 +23,7 @@ def check_listening(config: ServerConfig) -> None:
     if not security.mechanisms and not has_certificates:
         raise SecurityError(
             f"{config.host} can be reached from other machines, and clients would not have to say who they are: give a "
-            "file of users (kstore serve users), or require client certificates; or listen on 127.0.0.1; or say that "
+            "file of users (kstore serve-users), or require client certificates; or listen on 127.0.0.1; or say that "
             "it is to be insecure (--insecure)"
         )
     if PLAIN in security.mechanisms and security.certificate is None:

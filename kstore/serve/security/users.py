@@ -1,4 +1,4 @@
-"""The file of users: credentials, rules and superusers, as JSON; `kstore serve users` changes it.
+"""The file of users: credentials, rules and superusers, as JSON; `kstore serve-users` changes it.
 
     {"version": 1, "key_of_nobody": BASE64, "superusers": [NAME],
      "users": {NAME: {"SCRAM-SHA-256": {"salt": BASE64, "iterations": N, "stored_key": BASE64, "server_key": BASE64}}},
