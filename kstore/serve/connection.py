@@ -121,7 +121,6 @@ class Connection(asyncio.BufferedProtocol):
         self._frame, self._size = bytearray(), -1
         self._frames: deque[bytearray] = deque()
         self._answering: asyncio.Task[None] | None = None
-        self._has_begun = False
         self._can_write = asyncio.Event()
         self._can_write.set()
         self._is_reading = True
@@ -169,9 +168,9 @@ class Connection(asyncio.BufferedProtocol):
         self._door.leave(self.client_host)
         self._when_lost(self)
         self._can_write.set()
-        # A task that has not begun would never begin, and would not give back what it holds.
-        if self._answering is not None and self._has_begun:
-            self._answering.cancel()
+        if self._answering is not None:
+            # Not at once: a task that has not begun would never begin, and not give back what it holds.
+            asyncio.get_running_loop().call_soon(self._answering.cancel)
         self._budget.give_back(len(self._frame) + sum(map(len, self._frames)))
         self._frames.clear()
         self._frame = bytearray()
@@ -229,7 +228,6 @@ class Connection(asyncio.BufferedProtocol):
             if self._is_sent_at_once(answer):
                 self._budget.give_back(len(frame))
             else:
-                self._has_begun = False
                 self._answering = asyncio.ensure_future(self._answer_later(answer, len(frame)))
         if self._answering is None and not self._frame:
             self._budget.leave(self)
@@ -246,9 +244,6 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     async def _answer_later(self, answer: Answer | Awaitable[Answer], request_bytes: int) -> None:
-        self._has_begun = True
-        if self._transport is None and self._answering is not None:
-            self._answering.cancel()
         try:
             with self._closing_on_errors():
                 parts = answer if answer is None or isinstance(answer, list) else await answer

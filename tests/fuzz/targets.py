@@ -17,6 +17,7 @@ from tests.fuzz.conversion_targets import CONVERSION_TARGETS
 from tests.fuzz.message_mutator import MessageMutator
 from tests.fuzz.mutator import Mutator
 from tests.fuzz.packing_targets import PACKING_TARGETS
+from tests.fuzz.serving_targets import SERVING_TARGETS
 from tests.fuzz.value_targets import VALUE_TARGETS
 from tests.fuzz.wire_targets import WIRE_TARGETS
 from tests.fuzz.writing_targets import WRITING_TARGETS
@@ -155,6 +156,7 @@ TARGETS: dict[str, Callable[[MessageMutator], None]] = {
     **PACKING_TARGETS,
     **VALUE_TARGETS,
     **WIRE_TARGETS,
+    **SERVING_TARGETS,
 }
 
 

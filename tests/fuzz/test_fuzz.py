@@ -51,6 +51,8 @@ CASES = {
     "json": 400,
     "protocol message": 2000,
     "protocol frame": 2000,
+    "served request": 1000,
+    "served connection": 200,
 }
 
 pytestmark = pytest.mark.fuzz

@@ -64,7 +64,8 @@ class Fetch:
             name = self._name_of(topic)
             partitions = []
             for asked in topic.partitions:
-                found = self._partition(name, asked, most_bytes=min(asked.partition_max_bytes, left), is_first=not size)
+                most_bytes = max(min(asked.partition_max_bytes, left), 0)
+                found = self._partition(name, asked, most_bytes=most_bytes, is_first=not size)
                 read = 0 if found.records is None else len(found.records)
                 size, left = size + read, max(left - read, 0)
                 has_error |= found.error_code != 0
