@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _RECEIVED_BYTES = 64 * KIB
 # How long a closed connection may take to send what was answered.
 _GRACE_S = 1.0
+# How many may wait to be let in; clients of one that started again come all at once.
+_BACKLOG = 1024
 # How often it is seen which connections last too long, and whether the file of users has changed.
 _CHECK_S = 1.0
 # An interval of maintenance that no server lives to see.
@@ -69,7 +71,7 @@ class ServerLoop:
             broker.metrics.connections = len(self._connections)
             return connection
 
-        self._server = await loop.create_server(made, self._config.host, self._config.port)
+        self._server = await loop.create_server(made, self._config.host, self._config.port, backlog=_BACKLOG)
         self._checking = asyncio.ensure_future(self._check_again_and_again())
         if broker.transactions is not None:
             broker.transactions.start()

@@ -7,6 +7,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 from uuid import uuid4
 
+from kstore.config import MAX_INT64
 from kstore.coordinator.group.classic import (
     Answer,
     ClassicGroup,
@@ -258,7 +259,7 @@ class GroupCoordinator:
         if code is GroupCode.GROUP_ID_NOT_FOUND and version < _GROUP_NOT_FOUND_VERSION:
             code = GroupCode.ILLEGAL_GENERATION
         retention_ms = request.retention_time_ms
-        expires_ms = None if retention_ms == _NO_RETENTION_MS else now_ms + retention_ms
+        expires_ms = None if retention_ms == _NO_RETENTION_MS else min(now_ms + retention_ms, MAX_INT64)
         records, topics = [], []
         for topic in request.topics:
             partitions = []
