@@ -104,9 +104,11 @@ class Connection(asyncio.BufferedProtocol):
         received: memoryview,
         budget: Budget,
         most_request_bytes: int,
+        when_made: Callable[[Connection], None],
         when_lost: Callable[[Connection], None],
     ) -> None:
         self._respond = respond
+        self._when_made = when_made
         self._when_lost = when_lost
         self._received = received
         self._budget = budget
@@ -133,6 +135,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = self._socket = own = cast("asyncio.Transport", transport)
+        self._when_made(self)
         host, port, *_ = own.get_extra_info("sockname")
         self.own_address = Peer(host, port)
         self.client_host = str(own.get_extra_info("peername")[0])

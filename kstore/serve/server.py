@@ -56,7 +56,7 @@ class ServerLoop:
         received, budget = memoryview(bytearray(_RECEIVED_BYTES)), Budget(self._config.most_held_bytes)
 
         def made() -> Connection:
-            connection = Connection(
+            return Connection(
                 lambda frame, own, session: respond(
                     broker, frame, self._advertised(own), client_host=own.client_host, session=session
                 ),
@@ -65,11 +65,9 @@ class ServerLoop:
                 received=received,
                 budget=budget,
                 most_request_bytes=self._config.most_request_bytes,
+                when_made=self._remember,
                 when_lost=self._forget,
             )
-            self._connections.add(connection)
-            broker.metrics.connections = len(self._connections)
-            return connection
 
         self._server = await loop.create_server(made, self._config.host, self._config.port, backlog=_BACKLOG)
         self._checking = asyncio.ensure_future(self._check_again_and_again())
@@ -77,6 +75,11 @@ class ServerLoop:
             broker.transactions.start()
         host, port, *_ = self._server.sockets[0].getsockname()
         return Peer(host, port)
+
+    def _remember(self, connection: Connection) -> None:
+        # Only now: one that is accepted while the server stops may never be made.
+        self._connections.add(connection)
+        self._broker.metrics.connections = len(self._connections)
 
     def _forget(self, connection: Connection) -> None:
         self._connections.discard(connection)

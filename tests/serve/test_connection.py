@@ -193,6 +193,13 @@ def test_a_spent_budget_lets_one_connection_go_on_until_it_is_answered():
     assert budget.lets_read(second)
 
 
+def test_a_server_stops_without_a_connection_that_was_accepted_and_never_made(served):
+    # As asyncio leaves one that it accepts while the server stops.
+    with Server(served, config=ServerConfig(port=0)) as server:
+        never_made = server._now()._server._server._protocol_factory()
+    assert never_made.session is None
+
+
 def test_a_server_that_is_closed_leaves_the_store_open_that_it_was_given(served):
     with Server(served, config=ServerConfig(port=0)) as server:
         host, _, port = server.bootstrap_servers.rpartition(":")

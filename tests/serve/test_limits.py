@@ -14,6 +14,7 @@ from kstore.serve.security.door import Door
 from kstore.serve.security.users import add_user
 from kstore.serve.server import Server
 from kstore.wire.messages import MetadataRequest
+from tests.fakes.waiting import wait_until
 from tests.making.serving import RawClient
 
 LIMITS = ConnectionLimits(handshake_ms=100, frame_ms=200, unread_ms=300, idle_ms=1000)
@@ -68,6 +69,7 @@ class Client:
             received=memoryview(self.received),
             budget=budget or Budget(1 << 20),
             most_request_bytes=1 << 20,
+            when_made=lambda _: None,
             when_lost=lambda _: None,
         )
         self.connection.connection_made(self.transport)
@@ -164,14 +166,16 @@ def test_a_connection_too_many_is_closed_until_another_one_goes(served, limits):
         with RawClient(server) as third:
             assert third.is_closed()
         first.socket.close()
-        while True:
+
+        def is_let_in():
             with RawClient(server) as fourth:
                 fourth.send(MetadataRequest(topics=[]), version=12)
                 try:
-                    fourth.receive(3, version=12)
-                    break
+                    return fourth.receive(3, version=12)
                 except ConnectionError:
-                    continue
+                    return None
+
+        wait_until(is_let_in)
         second.socket.close()
 
 
