@@ -8,6 +8,7 @@ from kstore._lazy import lazy_names
 
 if TYPE_CHECKING:
     from kstore.coordinator.group.classic import GroupSettings as GroupSettings
+    from kstore.coordinator.group.consumer.group import ConsumerGroupSettings as ConsumerGroupSettings
     from kstore.serve.config import ConnectionLimits as ConnectionLimits
     from kstore.serve.config import SecurityConfig as SecurityConfig
     from kstore.serve.config import ServerConfig as ServerConfig
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "kstore.coordinator.group.classic": ("GroupSettings",),
+    "kstore.coordinator.group.consumer.group": ("ConsumerGroupSettings",),
     "kstore.serve.config": ("ConnectionLimits", "SecurityConfig", "ServerConfig"),
     "kstore.serve.server": ("Server",),
 }

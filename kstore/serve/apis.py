@@ -16,6 +16,7 @@ from kstore.serve.answers.cluster import (
     describe_log_dirs,
 )
 from kstore.serve.answers.coordinating import (
+    consumer_group_heartbeat,
     find_coordinator,
     heartbeat,
     join_group,
@@ -24,7 +25,13 @@ from kstore.serve.answers.coordinating import (
     offset_fetch,
     sync_group,
 )
-from kstore.serve.answers.groups import delete_groups, describe_groups, list_groups, offset_delete
+from kstore.serve.answers.groups import (
+    consumer_group_describe,
+    delete_groups,
+    describe_groups,
+    list_groups,
+    offset_delete,
+)
 from kstore.serve.answers.inspecting import describe_producers, describe_transactions, list_transactions
 from kstore.serve.answers.metadata import api_versions, describe_topic_partitions, metadata, unknown_api_versions
 from kstore.serve.answers.reading import fetch, list_offsets, offset_for_leader_epoch
@@ -103,6 +110,8 @@ HANDLERS: dict[int, Handler] = {
     61: _in_thread(describe_producers),
     65: _in_thread(describe_transactions),
     66: _in_thread(list_transactions),
+    68: consumer_group_heartbeat,
+    69: consumer_group_describe,
     74: list_config_resources,
     75: _in_thread(describe_topic_partitions),
 }

@@ -55,7 +55,6 @@ class Broker:
         self._place = place = locate(store.root)
         is_known = config.changes_topics_of_clusters or owning_cluster(place.path, place.env) is None
         self.may_change_topics = self.writer is not None and is_known
-        self.groups = Groups(store, config.groups)
         self.transactions = (
             None
             if self.writer is None
@@ -66,6 +65,7 @@ class Broker:
         self._names: dict[UUID, str] = {}
         # Of a root that is only read: of each partition, its directory and the epoch that clients were told.
         self._epochs: dict[TopicPartition, tuple[PartitionDirectory | None, int]] = {}
+        self.groups = Groups(store, config.groups, consumer_settings=config.consumer_groups, topic_id=self.topic_id)
 
     def topics(self) -> dict[str, list[int]]:
         """Return the numbers of the partitions of each topic."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from kstore.config import MIB
 from kstore.coordinator.group.classic import GroupSettings
+from kstore.coordinator.group.consumer.group import ConsumerGroupSettings
 from kstore.env import StrPath
 from kstore.errors import SecurityError
 from kstore.types import Ack
@@ -93,7 +94,8 @@ class ServerConfig:
         log.retention.ms of -1). most_request_bytes: socket.request.max.bytes; most_held_bytes: of the requests of all
         connections (queued.max.request.bytes); most_fetch_bytes: fetch.max.bytes; transactional_id_expiration_ms: after
         which an unused transactional id is forgotten (transactional.id.expiration.ms); groups: those of groups;
-        security: whom it serves; limits: of connections.
+        consumer_groups: those of groups of KIP-848 (group.consumer.*); security: whom it serves; limits: of
+        connections.
     """
 
     host: str = "127.0.0.1"
@@ -110,5 +112,6 @@ class ServerConfig:
     most_fetch_bytes: int = 55 * MIB
     transactional_id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000
     groups: GroupSettings = field(default_factory=GroupSettings)
+    consumer_groups: ConsumerGroupSettings = field(default_factory=ConsumerGroupSettings)
     security: SecurityConfig = field(default_factory=SecurityConfig)
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)

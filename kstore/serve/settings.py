@@ -189,12 +189,27 @@ def shown_server_settings(config: ServerConfig, *, default: LogConfig, node_id: 
     Args: default: of topics that say nothing.
     Source: Kafka ConfigHelper.createBrokerConfigEntry.
     """
-    groups = config.groups
+    groups, consumers = config.groups, config.consumer_groups
     own = [
         ("auto.create.topics.enable", _B, config.creates_topics, "true", "Whether asking for a topic makes it."),
         ("default.replication.factor", _I, 1, "1", "The replicas of a topic that does not say it."),
         ("delete.topic.enable", _B, True, "true", "Whether topics can be deleted."),
         ("fetch.max.bytes", _I, config.most_fetch_bytes, "57671680", "The bytes of an answer with records."),
+        (
+            "group.consumer.heartbeat.interval.ms",
+            _I,
+            consumers.heartbeat_interval_ms,
+            "5000",
+            "How often a member of a group of KIP-848 says something.",
+        ),
+        ("group.consumer.max.size", _I, consumers.max_size, "2147483647", "The members of a group of KIP-848."),
+        (
+            "group.consumer.session.timeout.ms",
+            _I,
+            consumers.session_timeout_ms,
+            "45000",
+            "How long a member of a group of KIP-848 may say nothing.",
+        ),
         (
             "group.initial.rebalance.delay.ms",
             _I,

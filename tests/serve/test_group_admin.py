@@ -164,7 +164,7 @@ class Expiring:
     def __init__(self, store):
         self.clock = SetClock()
         settings = GroupSettings(offsets_retention_ms=RETENTION_MS, offsets_retention_check_interval_ms=INTERVAL_MS)
-        self.groups = Groups(store, settings, clock=self.clock)
+        self.groups = Groups(store, settings, topic_id=store.topic_id, clock=self.clock)
 
     async def at(self, now_ms):
         """Do what is due at a time, and wait for it."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from kstore.config import MAX_INT32
 from kstore.coordinator.group.classic import GroupSettings
+from kstore.coordinator.group.consumer.group import ConsumerGroupSettings
 from kstore.log.files.root_files import parse_properties
 from kstore.serve.config import ConnectionLimits, SecurityConfig, ServerConfig
 
@@ -63,8 +64,16 @@ _SETTINGS = {
     "max.connections.per.ip": _Setting("most_per_address", within="limits"),
     "connections.max.idle.ms": _Setting("idle_ms", within="limits"),
     "connection.failed.authentication.delay.ms": _Setting("failure_delay_ms", within="limits"),
+    "group.consumer.session.timeout.ms": _Setting("session_timeout_ms", within="consumer_groups"),
+    "group.consumer.heartbeat.interval.ms": _Setting("heartbeat_interval_ms", within="consumer_groups"),
+    "group.consumer.max.size": _Setting("max_size", within="consumer_groups"),
 }
-_WITHIN = {"groups": GroupSettings, "security": SecurityConfig, "limits": ConnectionLimits}
+_WITHIN = {
+    "groups": GroupSettings,
+    "consumer_groups": ConsumerGroupSettings,
+    "security": SecurityConfig,
+    "limits": ConnectionLimits,
+}
 
 
 def parse_config(text: str) -> tuple[dict[str, dict[str, Any]], list[str]]:

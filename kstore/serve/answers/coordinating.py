@@ -15,6 +15,8 @@ from kstore.serve.coordination.groups import Groups
 from kstore.types import TopicPartition
 from kstore.wire.classes import Message
 from kstore.wire.messages import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     HeartbeatRequest,
@@ -71,6 +73,11 @@ def heartbeat(broker: Broker, call: Call[HeartbeatRequest]) -> Awaitable[Message
 def leave_group(broker: Broker, call: Call[LeaveGroupRequest]) -> Awaitable[Message]:
     """Let members go."""
     return _asked(broker, lambda groups: groups.leave(call), LeaveGroupResponse)
+
+
+def consumer_group_heartbeat(broker: Broker, call: Call[ConsumerGroupHeartbeatRequest]) -> Awaitable[Message]:
+    """Let a member of a group of KIP-848 join, stay or leave, and tell it its part."""
+    return _asked(broker, lambda groups: groups.consumer_heartbeat(call), ConsumerGroupHeartbeatResponse)
 
 
 async def _asked(
@@ -132,7 +139,14 @@ async def offset_fetch(broker: Broker, call: Call[OffsetFetchRequest]) -> Offset
         return OffsetFetchResponse(error_code=code, topics=topics)
     groups = []
     for asked in request.groups:
-        code, found = await _committed(broker, asked.group_id, asked.topics, require_stable=request.require_stable)
+        code, found = await _committed(
+            broker,
+            asked.group_id,
+            asked.topics,
+            require_stable=request.require_stable,
+            member_id=asked.member_id,
+            member_epoch=asked.member_epoch,
+        )
         of_group = [
             kinds.OffsetFetchResponseTopics(
                 name=name, partitions=[_partition(kinds.OffsetFetchResponsePartitions, *one) for one in partitions]
@@ -144,7 +158,13 @@ async def offset_fetch(broker: Broker, call: Call[OffsetFetchRequest]) -> Offset
 
 
 async def _committed(
-    broker: Broker, group_id: str, topics: list[Any] | None, *, require_stable: bool
+    broker: Broker,
+    group_id: str,
+    topics: list[Any] | None,
+    *,
+    require_stable: bool,
+    member_id: str | None = None,
+    member_epoch: int = -1,
 ) -> tuple[int, dict[str, list[tuple[int, FetchedOffset]]]]:
     """Return a code, and of each topic the partitions with their offsets."""
     wanted = (
@@ -153,6 +173,10 @@ async def _committed(
         else [TopicPartition(topic.name, number) for topic in topics for number in topic.partition_indexes]
     )
     try:
+        await broker.groups.ready()
+        code = broker.groups.coordinator.fetch_code(group_id, member_id, epoch=member_epoch)
+        if code:
+            return code, {}
         fetched = await broker.groups.fetched(group_id, wanted, require_stable=require_stable)
     except KStoreError as error:
         return code_of(error), {}

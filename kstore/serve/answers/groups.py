@@ -1,4 +1,4 @@
-"""DescribeGroups, ListGroups, DeleteGroups and OffsetDelete."""
+"""DescribeGroups, ConsumerGroupDescribe, ListGroups, DeleteGroups and OffsetDelete."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from kstore.serve.calls import Call
 from kstore.serve.codes import POLICY_VIOLATION, code_of
 from kstore.types import TopicPartition
 from kstore.wire.messages import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     DescribeGroupsRequest,
@@ -47,8 +49,35 @@ def _described(broker: Broker, group_id: str, *, says_missing: bool) -> _Describ
         return found
     missing = _Described(group_id=group_id, group_state=GroupState.DEAD.value)
     if says_missing:
-        missing.error_code, missing.error_message = GroupCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."
+        is_other = group_id in broker.groups.coordinator.consumer_groups
+        what = "is not a classic group" if is_other else "not found"
+        missing.error_code, missing.error_message = GroupCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}."
     return missing
+
+
+async def consumer_group_describe(
+    broker: Broker, call: Call[ConsumerGroupDescribeRequest]
+) -> ConsumerGroupDescribeResponse:
+    """Return groups of KIP-848 with their members."""
+    described = ConsumerGroupDescribeResponse.DescribedGroup
+    try:
+        await broker.groups.ready()
+    except KStoreError:
+        code = GroupCode.COORDINATOR_NOT_AVAILABLE
+        refused = [described(error_code=code, group_id=group_id) for group_id in call.body.group_ids]
+        return ConsumerGroupDescribeResponse(groups=refused)
+    coordinator = broker.groups.coordinator
+    groups = []
+    for group_id in call.body.group_ids:
+        found = coordinator.described_consumers(group_id)
+        if found is None:
+            code = GroupCode.GROUP_ID_NOT_FOUND if group_id else GroupCode.INVALID_GROUP_ID
+            is_other = group_id in coordinator.groups or group_id in coordinator.other_groups
+            what = "is not a consumer group" if is_other else "not found"
+            message = f"Group {group_id} {what}." if group_id else None
+            found = described(group_id=group_id, error_code=code, error_message=message)
+        groups.append(found)
+    return ConsumerGroupDescribeResponse(groups=groups)
 
 
 async def list_groups(broker: Broker, call: Call[ListGroupsRequest]) -> ListGroupsResponse:

@@ -1,13 +1,15 @@
-"""Groups: the classic groups of a server, whose rules are GroupCoordinator's: loading, appends, timers and answers."""
+"""Groups: the groups of a server, whose rules are GroupCoordinator's: loading, appends, timers and answers."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from uuid import UUID
 
 from kstore.coordinator.group.classic import Client, GroupSettings, Outcome
 from kstore.coordinator.group.codes import GroupCode
+from kstore.coordinator.group.consumer.group import ConsumerGroupSettings
 from kstore.coordinator.group.coordinator import FetchedOffset, GroupCoordinator, fetched_offset
 from kstore.coordinator.group.membership import Call as GroupCall
 from kstore.coordinator.group.offsets import CommittedOffsets, GroupOffsets, MemoryOffsets
@@ -18,10 +20,12 @@ from kstore.record.schemas.topics import OFFSET_COMMIT_TYPES, is_of_type
 from kstore.serve.calls import Body, Call
 from kstore.serve.codes import code_of
 from kstore.serve.coordination.removal import GroupRemoval
+from kstore.serve.coordination.topics import StoreTopics
 from kstore.store.store import Store, WritableStore
 from kstore.types import GROUP_OFFSETS_TOPIC, TopicPartition
 from kstore.wire.classes import Message
 from kstore.wire.messages import (
+    ConsumerGroupHeartbeatRequest,
     HeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
@@ -43,10 +47,19 @@ class Groups:
     Threads: the loop's; it is the only one that changes groups.
     """
 
-    def __init__(self, store: Store | WritableStore, settings: GroupSettings, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        store: Store | WritableStore,
+        settings: GroupSettings,
+        *,
+        consumer_settings: ConsumerGroupSettings | None = None,
+        topic_id: Callable[[str], UUID],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         self._store = store
         self._settings = settings
-        self.coordinator = GroupCoordinator(settings)
+        self._topics = topics = StoreTopics(store, topic_id)
+        self.coordinator = GroupCoordinator(settings, consumer_settings=consumer_settings, topics=lambda: topics.image)
         self._memory = MemoryOffsets()
         self._offsets: GroupOffsets | MemoryOffsets = self._memory
         self.removal: GroupRemoval | None = None
@@ -79,6 +92,7 @@ class Groups:
     async def _load(self) -> None:
         if isinstance(self._offsets, GroupOffsets):
             await asyncio.to_thread(self._offsets.partition_of, "")
+        await self._topics.look()
         wants = (lambda key: is_of_type(key, OFFSET_COMMIT_TYPES)) if self.removal is None else None
         for partition in self._store.partitions:
             if partition.topic == GROUP_OFFSETS_TOPIC:
@@ -100,6 +114,13 @@ class Groups:
 
     async def leave(self, call: Call[LeaveGroupRequest]) -> Message:
         return await self._answered(call, lambda own: self.coordinator.leave(own, call.body, self._now_ms()))
+
+    async def consumer_heartbeat(self, call: Call[ConsumerGroupHeartbeatRequest]) -> Message:
+        client = Client(call.client_id, f"/{call.client_host}")
+        await self._topics.look()
+        return await self._answered(
+            call, lambda own: self.coordinator.consumer_heartbeat(own, call.body, client, self._now_ms())
+        )
 
     async def commit(self, call: Call[OffsetCommitRequest]) -> OffsetCommitResponse:
         """Commit offsets of partitions that are there."""
