@@ -59,6 +59,8 @@ class TransactionHistories(RuleBasedStateMachine):
         self.clients = {name: Client() for name in VERSIONS}
         # The model: who may write, what is open, how the last transaction ended, and what readers see.
         self.current: str | None = None
+        # Whether its transaction took too long: a producer of version 2 has to abort it, or to start anew.
+        self.is_late = self.is_forgotten = False
         self.open: list[Written] | None = None
         self.last_outcome: bool | None = None
         self.committed: list[Written] = []
@@ -86,27 +88,28 @@ class TransactionHistories(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
+        self.is_forgotten = True
         self.store.close()
         self.start()
 
     @rule(name=NAMES)
     def init(self, name: str) -> None:
         self.clients[name].go_on_as(self.coordinator.init_producer_id("id", timeout_ms=TIMEOUT_MS))
-        self.current, self.open, self.last_outcome = name, None, None
+        self.current, self.open, self.last_outcome, self.is_late = name, None, None, False
 
     @rule(name=NAMES, is_answer_lost=st.booleans())
     def init_again(self, name: str, is_answer_lost: bool) -> None:
         client = self.clients[name]
         if not client.producer.is_valid:
             return
-        if name != self.current:
+        if name != self.current or (self.is_late and self.is_forgotten):
             with pytest.raises(ProducerFencedError):
                 self.coordinator.init_producer_id("id", timeout_ms=TIMEOUT_MS, current=client.producer)
             return
         for _ in range(1 + is_answer_lost):
             producer = self.coordinator.init_producer_id("id", timeout_ms=TIMEOUT_MS, current=client.producer)
         client.go_on_as(producer)
-        self.open, self.last_outcome = None, None
+        self.open, self.last_outcome, self.is_late = None, None, False
 
     @rule(name=NAMES, place=st.sampled_from(PLACES))
     def produce(self, name: str, place: TopicPartition) -> None:
@@ -118,12 +121,13 @@ class TransactionHistories(RuleBasedStateMachine):
                 sequence = client.sequences.get(place, 0)
                 self.store.log(*place).append(data(client.producer, sequence=sequence, count=1, value=value))
         except ProducerFencedError:
-            assert name != self.current
+            assert name != self.current or self.is_late
             if client.producer.is_valid:
                 with pytest.raises((ProducerStateError, ProducerFencedError)):
                     self.coordinator.appending(client.producer, [place], transactional_id="id").__enter__()
             return
         assert name == self.current
+        assert not self.is_late
         client.sequences[place] = sequence + 1
         self.open = [*(self.open or ()), Written(place, value)]
 
@@ -164,7 +168,8 @@ class TransactionHistories(RuleBasedStateMachine):
         is_late = started_ms is not None and self.clock.wall_clock_ms() - started_ms > TIMEOUT_MS
         assert self.coordinator.abort_expired() == is_late
         if is_late:
-            self.current, self.open = None, None
+            self.is_late, self.is_forgotten = self.current == "new", False
+            self.current, self.open = self.current if self.is_late else None, None
 
     @invariant()
     def readers_see_what_was_committed(self) -> None:
@@ -191,7 +196,7 @@ class TransactionHistories(RuleBasedStateMachine):
     def ended(self, name: str, producer: ProducerIdAndEpoch, *, is_commit: bool) -> None:
         self.clients[name].go_on_as(producer)
         self.committed += (self.open or []) if is_commit else []
-        self.open, self.last_outcome = None, is_commit
+        self.open, self.last_outcome, self.is_late = None, is_commit, False
 
     def teardown(self) -> None:
         if hasattr(self, "store"):

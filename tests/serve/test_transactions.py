@@ -498,8 +498,10 @@ def test_transactions_that_are_open_for_too_long_are_aborted_and_unused_ids_forg
         assert transactions.coordinator.state("x").status is TransactionStatus.ONGOING
         clock.now_ms += 1
         transactions.look_after()
-        assert ended(client, producer, version=5).error_code == 90
         assert produced(client, producer, T0, version=12, sequence=1) == [47]
+        assert ended(client, producer).error_code == 90
+        assert ended(client, producer, version=5).error_code == 48
+        assert next_of(client, producer, commits=False).epoch == 1
         assert (read(client, T0), served.log(*T0).last_stable_offset) == ([], 2)
         clock.now_ms += 7 * 24 * 60 * 60 * 1000 - 501
         transactions.look_after()

@@ -111,7 +111,7 @@ class TransactionCoordinator:
                 if current.is_valid and state.producer != current:
                     raise fenced_error(transactional_id, current)
                 ended = self._end_open_transaction(entry, state, ack=ack)
-                changed = ended.initialized(now_ms, timeout_ms=timeout_ms, is_continued=current.is_valid)
+                changed = ended.initialized(now_ms, timeout_ms=timeout_ms, current=current)
             self._save(entry, changed, ack=ack)
             return changed.producer
 
@@ -161,7 +161,8 @@ class TransactionCoordinator:
                 return state.producer
             if is_repeated:
                 raise state.not_open_error()
-            return self._end(entry, state, is_commit=is_commit, client_version=client_version, ack=ack).producer
+            prepared = state.prepared(self._clock.wall_clock_ms(), is_commit=is_commit, client_version=client_version)
+            return self._decide(entry, prepared, ack=ack).producer
 
     def offsets_partition(self, group: str) -> TopicPartition:
         """Return the partition of `__consumer_offsets` for a group; the topic is created if it does not exist.
@@ -373,12 +374,12 @@ class TransactionCoordinator:
         """Complete a decided transaction, or abort an open one and fence its producer."""
         if state.is_prepared:
             return self._complete(entry, state, ack=ack)
-        return self._end(entry, state.fenced(), is_commit=False, ack=ack) if state.is_ongoing else state
+        if not state.is_ongoing:
+            return state
+        return self._decide(entry, state.given_up(self._clock.wall_clock_ms()), ack=ack)
 
-    def _end(
-        self, entry: _TransactionalId, state: TransactionState, *, is_commit: bool, client_version: int = 0, ack: Ack
-    ) -> TransactionState:
-        prepared = state.prepared(self._clock.wall_clock_ms(), is_commit=is_commit, client_version=client_version)
+    def _decide(self, entry: _TransactionalId, prepared: TransactionState, *, ack: Ack) -> TransactionState:
+        """Write a decision, and complete it."""
         self._save(entry, prepared, ack=ack)
         return self._complete(entry, prepared, ack=ack)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from kstore.coordinator.producer_ids import (
     MAX_PRODUCER_EPOCH,
+    NO_PRODUCER,
     ProducerIdAndEpoch,
     random_producer_id,
 )
@@ -161,16 +162,18 @@ class TransactionState:
         if missing:
             raise invalid_state_error(producer, "one with its partitions", f"it without {min(missing)}")
 
-    def initialized(self, now_ms: int, *, timeout_ms: int, is_continued: bool) -> TransactionState:
+    def initialized(
+        self, now_ms: int, *, timeout_ms: int, current: ProducerIdAndEpoch = NO_PRODUCER
+    ) -> TransactionState:
         """Return the state for the next producer, no transaction being open: with the next epoch, or with a new id if
         the epochs are used up.
 
-        Args: is_continued: whether it is the current producer that asks for them.
+        Args: current: of the producer that asks for them, if it is the one of the id; it may ask again.
         """
         epoch = self.producer.epoch
         is_used_up = epoch >= _LAST_PRODUCER_EPOCH
         return replace(
-            self._changed(now_ms, client_version=0),
+            self._changed(now_ms, client_version=self.client_version),
             producer=ProducerIdAndEpoch(random_producer_id(), 0)
             if is_used_up
             else self.producer._replace(epoch=epoch + 1),
@@ -178,7 +181,8 @@ class TransactionState:
             status=TransactionStatus.EMPTY,
             partitions=frozenset(),
             start_ms=NO_TIMESTAMP,
-            last_epoch=epoch if is_continued else NO_PRODUCER_EPOCH,
+            previous_producer_id=current.producer_id if current.is_valid else self.producer.producer_id,
+            last_epoch=current.epoch,
         )
 
     def with_partitions(
@@ -200,8 +204,7 @@ class TransactionState:
     def fenced(self) -> TransactionState:
         """Return the state with the next epoch, in which the coordinator itself ends a transaction.
 
-        Logs then refuse later data of the producer. It is not what a request of the producer made, so that none of
-        these is taken for a repeated one.
+        Logs then refuse later data of the producer.
         """
         epoch = min(self.producer.epoch + 1, MAX_PRODUCER_EPOCH)
         return replace(self, producer=self.producer._replace(epoch=epoch), last_epoch=NO_PRODUCER_EPOCH)
@@ -229,6 +232,15 @@ class TransactionState:
             last_epoch=epoch,
             next_producer_id=random_producer_id() if epoch >= _LAST_PRODUCER_EPOCH else NO_PRODUCER_ID,
         )
+
+    def given_up(self, now_ms: int) -> TransactionState:
+        """Return the state in which the coordinator itself aborts an open transaction: with the next epoch.
+
+        A producer of version 2 that aborts it too goes on with that epoch; one of version 1 is fenced.
+        """
+        if self.client_version >= EPOCH_BUMP_VERSION:
+            return self.prepared(now_ms, is_commit=False, client_version=self.client_version)
+        return self.fenced().prepared(now_ms, is_commit=False)
 
     def completed(self, now_ms: int) -> TransactionState:
         """Return the state after all markers of a decided transaction were written.

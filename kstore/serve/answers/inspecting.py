@@ -57,7 +57,7 @@ def _producers(broker: Broker, topic: str, number: int) -> DescribeProducersResp
             env=directory.env,
         )
     except KStoreError as error:
-        return kinds.PartitionResponse(partition_index=number, error_code=code_of(error), error_message=str(error))
+        return kinds.PartitionResponse(partition_index=number, error_code=code_of(error))
     producers = [
         kinds.ProducerState(
             producer_id=one.producer_id,

@@ -568,16 +568,23 @@ def test_decision_of_version_2_that_a_crash_left_is_completed_and_the_producer_g
         assert (committed(store, T0), committed(store, T1)) == ([0, 1], [0, 1])
 
 
-def test_producer_of_version_2_whose_transaction_took_too_long_can_not_go_on_with_the_next_epoch(
-    coordinator, store, clock
-):
-    producer = coordinator.init_producer_id("id", timeout_ms=500)
-    put(coordinator, store, producer, T0)
-    clock.now_ms += 501
-    assert coordinator.abort_expired() == 1
-    for is_commit in (True, False):
+def test_producer_whose_transaction_took_too_long_goes_on_in_version_2_if_it_aborts_too(coordinator, store, clock):
+    for version in (0, 2):
+        producer = coordinator.init_producer_id("id", timeout_ms=500)
+        coordinator.add_partitions("id", producer, [T0], client_version=version)
+        clock.now_ms += 501
+        assert coordinator.abort_expired() == 1
         with pytest.raises(ProducerFencedError):
-            coordinator.end_transaction("id", producer, is_commit=is_commit, client_version=2)
+            coordinator.add_partitions("id", producer, [T0], client_version=version)
+        with pytest.raises(TransactionStateError if version else ProducerFencedError):
+            coordinator.end_transaction("id", producer, is_commit=True, client_version=version)
+        if version:
+            following = coordinator.end_transaction("id", producer, is_commit=False, client_version=version)
+            assert following == producer._replace(epoch=producer.epoch + 1)
+            coordinator.add_partitions("id", following, [T0], client_version=version)
+        else:
+            with pytest.raises(ProducerFencedError):
+                coordinator.end_transaction("id", producer, is_commit=False, client_version=version)
 
 
 def test_lost_answer_of_the_next_epoch_is_given_again_and_not_to_others(coordinator):
@@ -589,6 +596,13 @@ def test_lost_answer_of_the_next_epoch_is_given_again_and_not_to_others(coordina
         with pytest.raises(ProducerFencedError):
             coordinator.init_producer_id("id", current=one)
     assert other.epoch == 2
+
+
+def test_lost_answer_of_the_next_epoch_is_given_again_after_an_open_transaction_was_aborted(coordinator):
+    producer = coordinator.init_producer_id("id")
+    coordinator.add_partitions("id", producer, [T0])
+    following = coordinator.init_producer_id("id", current=producer)
+    assert coordinator.init_producer_id("id", current=producer) == following == producer._replace(epoch=2)
 
 
 def test_id_that_is_not_known_gives_its_producer_a_new_id(coordinator):

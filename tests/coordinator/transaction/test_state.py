@@ -104,7 +104,7 @@ def test_state_with_the_last_epoch_can_still_be_fenced_in_a_record() -> None:
     )
     fenced = last.fenced()
     assert read_transaction_state(*fenced.to_record()) == ("id", fenced)
-    following = fenced.prepared(2, is_commit=False).completed(3).initialized(4, timeout_ms=7, is_continued=False)
+    following = fenced.prepared(2, is_commit=False).completed(3).initialized(4, timeout_ms=7)
     assert following.producer.epoch == 0
     assert following.producer.producer_id != 9
 
@@ -208,8 +208,8 @@ def test_a_state_of_version_2_says_so_in_a_record_of_version_1() -> None:
         version, fields = written_fields(one)
         assert (version, fields["clientTransactionVersion"], fields["previousProducerId"]) == (1, 2, 0)
         assert read_transaction_state(*one.to_record()) == ("id", replace(one, record_version=1))
-    version, fields = written_fields(BUMPED.completed(202).initialized(300, timeout_ms=9, is_continued=True))
-    assert (version, fields["producerEpoch"], fields["transactionStatus"]) == (0, 5, TransactionStatus.EMPTY)
+    version, fields = written_fields(BUMPED.completed(202).initialized(300, timeout_ms=9))
+    assert (version, fields["producerEpoch"], fields["transactionStatus"]) == (1, 5, TransactionStatus.EMPTY)
 
 
 @pytest.mark.parametrize("state", [EMPTY, BUMPED.completed(202)])
@@ -251,17 +251,17 @@ def test_only_a_request_that_ended_the_transaction_is_a_repeated_one() -> None:
     assert not of_version_1.was_ended_by(of_version_1.producer._replace(epoch=2))
     assert not fenced.was_ended_by(fenced.producer._replace(epoch=fenced.producer.epoch - 1))
     assert not BUMPED.completed(202).with_partitions([T0], 300, client_version=2).was_ended_by(PRODUCER)
-    assert not BUMPED.completed(202).initialized(300, timeout_ms=9, is_continued=False).was_ended_by(PRODUCER)
+    assert not BUMPED.completed(202).initialized(300, timeout_ms=9).was_ended_by(PRODUCER)
 
 
 def test_a_producer_that_asks_for_its_next_epoch_again_is_told_the_same() -> None:
-    following = EMPTY.initialized(6, timeout_ms=9, is_continued=True)
+    following = EMPTY.initialized(6, timeout_ms=9, current=PRODUCER)
     assert following.is_next_of(PRODUCER)
     assert not following.is_next_of(following.producer)
     assert not following.with_partitions([T0], 7).is_next_of(PRODUCER)
-    assert not EMPTY.initialized(6, timeout_ms=9, is_continued=False).is_next_of(PRODUCER)
+    assert not EMPTY.initialized(6, timeout_ms=9).is_next_of(PRODUCER)
     used_up = replace(EMPTY, producer=ProducerIdAndEpoch(9, MAX_PRODUCER_EPOCH - 1))
-    assert used_up.initialized(6, timeout_ms=9, is_continued=True).is_next_of(used_up.producer)
+    assert used_up.initialized(6, timeout_ms=9, current=used_up.producer).is_next_of(used_up.producer)
 
 
 def test_another_producer_id_is_not_the_epoch_of_an_old_producer() -> None:
