@@ -85,6 +85,7 @@ class Connection(asyncio.BufferedProtocol):
         connection is closed.
         received: into which all connections of a loop receive, as each takes what it got before another is called.
         most_request_bytes: of a frame (Kafka: socket.request.max.bytes), less before the client said who it is.
+        connections: of which this is one while it is open.
     Attributes: session: who the client is, None until TLS has begun.
     A frame takes no more memory than was received of it. While a request is answered, one more is read: so the end of a
     client is noticed that waits for an answer.
@@ -104,12 +105,10 @@ class Connection(asyncio.BufferedProtocol):
         received: memoryview,
         budget: Budget,
         most_request_bytes: int,
-        when_made: Callable[[Connection], None],
-        when_lost: Callable[[Connection], None],
+        connections: set[Connection],
     ) -> None:
         self._respond = respond
-        self._when_made = when_made
-        self._when_lost = when_lost
+        self._connections = connections
         self._received = received
         self._budget = budget
         self._most_request_bytes = most_request_bytes
@@ -135,7 +134,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = self._socket = own = cast("asyncio.Transport", transport)
-        self._when_made(self)
+        self._connections.add(self)
         host, port, *_ = own.get_extra_info("sockname")
         self.own_address = Peer(host, port)
         self.client_host = str(own.get_extra_info("peername")[0])
@@ -169,7 +168,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._transport = None
         self._door.leave(self.client_host)
-        self._when_lost(self)
+        self._connections.discard(self)
         self._can_write.set()
         if self._answering is not None:
             # Not at once: a task that has not begun would never begin, and not give back what it holds.

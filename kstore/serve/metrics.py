@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,14 +34,13 @@ class RequestMetrics:
 class ServerMetrics:
     """Counts since the server started.
 
-    Attributes: by_api (by Kafka's name of an api), connections (those that are open), refused_connections.
+    Attributes: by_api (by Kafka's name of an api), open_connections.
     Threads: the loop's writes, others read.
     """
 
     def __init__(self) -> None:
         self.by_api: dict[str, RequestMetrics] = {}
-        self.connections = 0
-        self.refused_connections = 0
+        self.open_connections: Collection[object] = ()
 
     def note(self, request: Request, client: str, *, seconds: float, request_bytes: int, response_bytes: int) -> None:
         """Count a request that was answered, and log it if the logger kstore.serve.access is on for INFO."""
@@ -86,7 +85,5 @@ class ServerCollector:
             for api, counts in sorted(metrics.by_api.copy().items()):
                 family.add_metric((api,), getattr(counts, name))
             yield family
-        yield self._gauge("kstore_serve_connections", "Connections that are open", value=metrics.connections)
-        yield self._counter(
-            "kstore_serve_refused_connections", "Connections beyond a limit", value=metrics.refused_connections
-        )
+        count = len(metrics.open_connections)
+        yield self._gauge("kstore_serve_connections", "Connections that are open", value=count)

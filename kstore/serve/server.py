@@ -31,6 +31,7 @@ _RECEIVED_BYTES = 64 * KIB
 _GRACE_S = 1.0
 # How many may wait to be let in; clients of one that started again come all at once.
 _BACKLOG = 1024
+_TURNS_OF_AN_ACCEPT = 3
 # How often it is seen which connections last too long, and whether the file of users has changed.
 _CHECK_S = 1.0
 # An interval of maintenance that no server lives to see.
@@ -52,6 +53,7 @@ class ServerLoop:
         loop = asyncio.get_running_loop()
         self._news = News(self._store, loop)
         self._broker = broker = Broker(self._store, self._config, self._news, self._faults)
+        broker.metrics.open_connections = self._connections
         self._door = door = Door(self._config.security, self._config.limits)
         received, budget = memoryview(bytearray(_RECEIVED_BYTES)), Budget(self._config.most_held_bytes)
 
@@ -65,8 +67,7 @@ class ServerLoop:
                 received=received,
                 budget=budget,
                 most_request_bytes=self._config.most_request_bytes,
-                when_made=self._remember,
-                when_lost=self._forget,
+                connections=self._connections,
             )
 
         self._server = await loop.create_server(made, self._config.host, self._config.port, backlog=_BACKLOG)
@@ -75,15 +76,6 @@ class ServerLoop:
             broker.transactions.start()
         host, port, *_ = self._server.sockets[0].getsockname()
         return Peer(host, port)
-
-    def _remember(self, connection: Connection) -> None:
-        # Only now: one that is accepted while the server stops may never be made.
-        self._connections.add(connection)
-        self._broker.metrics.connections = len(self._connections)
-
-    def _forget(self, connection: Connection) -> None:
-        self._connections.discard(connection)
-        self._broker.metrics.connections = len(self._connections)
 
     async def _check_again_and_again(self) -> None:
         while True:
@@ -102,17 +94,26 @@ class ServerLoop:
 
     async def stop(self) -> None:
         """Listen no more, close the connections, and end what is done for them."""
-        self._server.close()
+        await self._accept_no_more()
         self._checking.cancel()
         if self._broker.transactions is not None:
             self._broker.transactions.close()
-        # The loop makes a connection that it has accepted within these turns.
-        for _ in range(3):
-            await asyncio.sleep(0)
         await asyncio.gather(*(connection.close(grace_s=_GRACE_S) for connection in tuple(self._connections)))
         self._broker.groups.close()
         await asyncio.get_running_loop().shutdown_default_executor()
         self._news.close()
+
+    async def _accept_no_more(self) -> None:
+        """Close the listening sockets, after the loop has made the connections that it has accepted already.
+
+        Server.close() alone loses these: their sockets stay open, and connection_made() is never called.
+        """
+        loop = asyncio.get_running_loop()
+        for listening in self._server.sockets:
+            loop.remove_reader(listening.fileno())
+        for _ in range(_TURNS_OF_AN_ACCEPT):
+            await asyncio.sleep(0)
+        self._server.close()
 
 
 class Server(Closing):

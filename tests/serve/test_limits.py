@@ -69,8 +69,7 @@ class Client:
             received=memoryview(self.received),
             budget=budget or Budget(1 << 20),
             most_request_bytes=1 << 20,
-            when_made=lambda _: None,
-            when_lost=lambda _: None,
+            connections=set(),
         )
         self.connection.connection_made(self.transport)
 

@@ -4,11 +4,15 @@ Method: servers of new roots, and of one that a broker formatted."""
 from __future__ import annotations
 
 import asyncio
+import socket
+from contextlib import suppress
 
 import pytest
 
 import kstore
 from kstore.serve import Server, ServerConfig
+from kstore.serve.faults import Faults
+from kstore.serve.server import ServerLoop
 from kstore.wire.messages import ApiVersionsRequest
 from tests.making.serving import RawClient
 
@@ -70,3 +74,37 @@ def test_maintenance_deletes_records_only_in_a_root_that_kstore_created(tmp_path
                 deletes,
                 True,
             ]
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_a_server_that_stops_while_clients_connect_closes_all_of_them(served, turns):
+    async def stopped():
+        server = ServerLoop(served, ServerConfig(port=0), Faults())
+        peer = await server.start()
+        clients = [socket.create_connection(peer) for _ in range(5)]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await server.stop()
+        return clients
+
+    for client in asyncio.run(stopped()):
+        with client:
+            client.settimeout(20)
+            with suppress(ConnectionResetError):
+                assert client.recv(1) == b""
+
+
+def test_a_server_that_stops_while_groups_are_read_leaves_no_task(served, caplog):
+    served.create_topic("__consumer_offsets", partitions=50)
+
+    async def stopped():
+        server = ServerLoop(served, ServerConfig(port=0), Faults())
+        await server.start()
+        waiting = asyncio.ensure_future(server._broker.groups.ready())
+        await asyncio.sleep(0)
+        await server.stop()
+        return await asyncio.gather(waiting, return_exceptions=True)
+
+    [ended] = asyncio.run(stopped())
+    assert isinstance(ended, asyncio.CancelledError)
+    assert caplog.records == []

@@ -204,5 +204,6 @@ class Groups:
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._expiring is not None:
-            self._expiring.cancel()
+        for task in (self._loading, self._expiring):
+            if task is not None:
+                task.cancel()
