@@ -7,11 +7,12 @@ import fcntl
 import os
 import struct
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
+
+from kstore.waiting import Latch
 
 _NS_PER_MS = 1_000_000
 _PROC = "/proc"
@@ -88,9 +89,9 @@ def until_told_to_end() -> Iterator[Callable[[], None]]:
     """
     import signal
 
-    told = threading.Event()
+    told = Latch()
     signals = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda *_: told.set()) for number in signals}
+    before = {number: signal.signal(number, lambda *_: told.open()) for number in signals}
 
     def restore() -> None:
         for number, handler in before.items():

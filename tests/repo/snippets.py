@@ -32,6 +32,7 @@ NOT_RUN = {
     ("docs/export.md", "kstore export examples/flights s3://"): "there is no such store",
     ("docs/scale.md", "from pyspark.sql import"): "needs pandas besides kstore[spark]",
     ("docs/store.md", "from prometheus_client import"): "needs prometheus_client",
+    ("docs/cli.md", "kstore serve"): "runs until it is ended, or asks for a password; tests/cli/test_serving.py",
     ("docs/serve.md", "kstore serve"): "runs until it is ended; tests/cli/test_serving.py",
     ("docs/cli.md", "kstore dump --offsets-decoder"): "needs a broker's __consumer_offsets, and jq",
     ("docs/cli.md", "kstore transactions /var/lib/kafka"): "needs a broker's directory",
