@@ -32,6 +32,7 @@ from tests.interop import (
     registries,
     staging,
     store,
+    transacting,
     transactions,
 )
 from tests.interop.comparison import Line, bytes_problem, reading_problem, records_difference, records_problem
@@ -55,6 +56,7 @@ WITH_A_BROKER = {
     "broker": store.steps,
     "cleaning": cleaning.steps,
     "transactions": transactions.steps,
+    "transacting": transacting.steps,
     "staging": staging.steps,
     "producer": producing.steps,
     "archive": archive.steps,

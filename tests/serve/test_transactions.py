@@ -7,7 +7,6 @@ import pytest
 
 import kstore
 from kstore.coordinator.group.codes import GroupCode
-from kstore.coordinator.producer_ids import ProducerIdAndEpoch
 from kstore.coordinator.transaction.coordinator import TransactionCoordinator
 from kstore.coordinator.transaction.state import TransactionStatus
 from kstore.errors import LogFailedError
@@ -15,146 +14,35 @@ from kstore.serve.config import ServerConfig
 from kstore.serve.server import Server
 from kstore.types import TopicPartition
 from kstore.wire.messages import (
-    AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     DescribeProducersRequest,
     DescribeTransactionsRequest,
     EndTxnRequest,
-    FetchRequest,
     FindCoordinatorRequest,
-    InitProducerIdRequest,
     ListTransactionsRequest,
-    OffsetFetchRequest,
     ProduceRequest,
-    TxnOffsetCommitRequest,
 )
 from tests.fakes.failing_store import FailingStore
 from tests.fakes.sending import ManualClock
 from tests.fakes.waiting import wait_until
 from tests.making.serving import RawClient
+from tests.making.transacting import (
+    FOREVER_MS,
+    NOBODY,
+    T0,
+    T1,
+    added,
+    committed_offset,
+    ended,
+    fetched_offset,
+    next_of,
+    offsets_added,
+    produced,
+    producer_of,
+    read,
+    started,
+)
 from tests.making.transactions import data
-
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-NOBODY = ProducerIdAndEpoch(12345, 0)
-FOREVER_MS = 60_000
-
-
-def started(client, *, of="x", timeout_ms=FOREVER_MS, version=5, producer_id=-1, epoch=-1):
-    """The answer to InitProducerId."""
-    request = InitProducerIdRequest(
-        transactional_id=of, transaction_timeout_ms=timeout_ms, producer_id=producer_id, producer_epoch=epoch
-    )
-    return client.ask(request, version=version)
-
-
-def producer_of(client, *, of="x", **arguments):
-    answer = started(client, of=of, **arguments)
-    assert answer.error_code == 0
-    return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
-
-
-def added(client, producer, *places, of="x", version=3):
-    """The code of each partition."""
-    request = AddPartitionsToTxnRequest(
-        v3_and_below_transactional_id=of,
-        v3_and_below_producer_id=producer.producer_id,
-        v3_and_below_producer_epoch=producer.epoch,
-        v3_and_below_topics=[
-            AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=[number])
-            for topic, number in places
-        ],
-    )
-    results = client.ask(request, version=version).results_by_topic_v3_and_below
-    return [one.partition_error_code for topic in results for one in topic.results_by_partition]
-
-
-def offsets_added(client, producer, *, of="x", version=3):
-    request = AddOffsetsToTxnRequest(
-        transactional_id=of, producer_id=producer.producer_id, producer_epoch=producer.epoch, group_id="g"
-    )
-    return client.ask(request, version=version).error_code
-
-
-def produced(client, producer, *places, of="x", version=11, sequence=0, value=b"v"):
-    """The code of each partition."""
-    parts = [
-        ProduceRequest.TopicProduceData(
-            name=topic,
-            partition_data=[
-                ProduceRequest.PartitionProduceData(
-                    index=number, records=bytes(data(producer, sequence=sequence, count=1, value=value).buffer)
-                )
-            ],
-        )
-        for topic, number in places
-    ]
-    request = ProduceRequest(transactional_id=of, acks=-1, timeout_ms=1000, topic_data=parts)
-    answer = client.ask(request, version=version)
-    return [one.error_code for topic in answer.responses for one in topic.partition_responses]
-
-
-def ended(client, producer, *, commits=True, of="x", version=4):
-    """The answer to EndTxn."""
-    request = EndTxnRequest(
-        transactional_id=of, producer_id=producer.producer_id, producer_epoch=producer.epoch, committed=commits
-    )
-    return client.ask(request, version=version)
-
-
-def next_of(client, producer, *, commits=True):
-    """The producer that goes on after a transaction of version 2."""
-    answer = ended(client, producer, commits=commits, version=5)
-    assert answer.error_code == 0
-    return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
-
-
-def committed_offset(
-    client, producer, *, of="x", version=5, place=T0, group="g", member="", generation=-1, metadata=""
-):
-    """The code of TxnOffsetCommit."""
-    part = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
-        partition_index=place.partition, committed_offset=7, committed_metadata=metadata
-    )
-    request = TxnOffsetCommitRequest(
-        transactional_id=of,
-        group_id=group,
-        producer_id=producer.producer_id,
-        producer_epoch=producer.epoch,
-        generation_id=generation,
-        member_id=member,
-        topics=[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=place.topic, partitions=[part])],
-    )
-    (topic,) = client.ask(request, version=version).topics
-    return topic.partitions[0].error_code
-
-
-def fetched_offset(client, *, requires_stable):
-    topics = [OffsetFetchRequest.OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
-    asked = OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=topics)
-    (group,) = client.ask(OffsetFetchRequest(groups=[asked], require_stable=requires_stable), version=8).groups
-    found = group.topics[0].partitions[0]
-    return found.error_code, found.committed_offset
-
-
-def read(client, place):
-    """The values that a reader of committed records gets."""
-    values, offset, stable = [], 0, 1
-    while offset < stable:
-        part = FetchRequest.FetchPartition(partition=place.partition, fetch_offset=offset, partition_max_bytes=1 << 20)
-        topics = [FetchRequest.FetchTopic(topic=place.topic, partitions=[part])]
-        request = FetchRequest(replica_id=-1, max_wait_ms=0, min_bytes=0, isolation_level=1, topics=topics)
-        found = client.ask(request, version=12).responses[0].partitions[0]
-        aborted = {one.producer_id: one.first_offset for one in found.aborted_transactions or ()}
-        stable = found.last_stable_offset
-        assert found.records or offset == stable
-        for batch in kstore.MemoryRecords(bytes(found.records or b"")).batches():
-            header, offset = batch.header, batch.header.last_offset + 1
-            is_aborted = aborted.get(header.producer_id, offset) <= header.base_offset
-            if header.is_control and is_aborted:
-                del aborted[header.producer_id]
-            elif not header.is_control and not is_aborted:
-                values += [record.value for record in batch.records()]
-    return values
 
 
 def test_a_client_of_version_1_adds_its_partitions_and_keeps_its_epoch(client):
