@@ -172,6 +172,10 @@ class ReadFile(Closing):
     def will_read(self, *, position: int, end_position: int) -> None:
         """Announce that [position, end_position) will be read in order; an object store may then be read ahead."""
 
+    def is_cached(self, *, position: int, size: int) -> bool:  # noqa: ARG002
+        """Whether a read would not have to wait, as far as a few of its pages tell; never where it is a request."""
+        return False
+
     def walk_cached(self, scan: HeaderScan) -> None:
         """Continue a scan of this file by small reads if its pages are cached; the caller feeds it the rest."""
 

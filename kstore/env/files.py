@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 OPEN_FILES_LIMIT = 64
 REWRITTEN_FILES_LIMIT = 32
 _MOST_WRITERS = 65536
+_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
+# What Linux reads ahead of a file that is read in order.
+_READ_AHEAD_BYTES = 128 << 10
 _CHUNK_BYTES = 1 << 20
 _WRITE_BACK_BYTES = 8 << 20
 # The limit of Linux and macOS for one call (IOV_MAX).
@@ -100,6 +103,20 @@ class LocalFile(PositionedFile, ReadFile):
                 break
             done += count
         return done
+
+    def is_cached(self, *, position: int, size: int) -> bool:
+        if not size or _NOWAIT is None:
+            return True
+        fd, byte = self._open_fd(), bytearray(1)
+        for at in (*range(position, position + size, _READ_AHEAD_BYTES), position + size - 1):
+            try:
+                os.preadv(fd, [byte], at, _NOWAIT)
+            except BlockingIOError:
+                return False
+            except OSError:
+                # Not every file system can say it.
+                return True
+        return True
 
     def skip_hole(self, position: int) -> int:
         """Return the first position >= `position` that may hold a nonzero byte; the file's size if there is none.

@@ -107,6 +107,14 @@ class FetchRange(Closing):
             return b""
         return read_exactly(self._lent(), wanted, position=self.position + start)
 
+    def data(self) -> FetchData:
+        """Return the result of the fetch with the bytes of the records.  Raises: as read."""
+        return self._bounds._replace(records=self.read())
+
+    def is_cached(self) -> bool:
+        """Whether data() would not have to wait for a disk, as far as that can be told."""
+        return self.file is None or self.file.is_cached(position=self.position, size=self.size_in_bytes)
+
     def send_to(self, target: socket.socket, *, start: int = 0, size: int | None = None) -> int:
         """Send bytes of the part, from `start` in it, to a stream socket, with sendfile if possible; return how many.
 

@@ -9,6 +9,8 @@ import uuid
 import pytest
 
 import kstore
+from kstore.env.files import LocalFile
+from kstore.log.write.writable_log import WritableLog
 from kstore.record import with_records
 from kstore.serve.config import ServerConfig
 from kstore.serve.server import Server
@@ -177,6 +179,27 @@ def test_offsets_are_found_for_times_and_for_each_special_timestamp(client, serv
     assert ends(client, 7) == (0, 9, 1)
     assert ends(client, 10) == (0, -1, -1)
     assert ends(client, -1, version=1) == (0, -1, 3)
+
+
+def test_records_that_are_not_in_memory_are_read_in_a_thread(client, served, monkeypatch):
+    served.log("t", 0).append(kstore.Record(value=b"v"))
+    read_in = []
+    read = WritableLog.fetch
+
+    def noted(*arguments, **options):
+        read_in.append(threading.current_thread().name)
+        return read(*arguments, **options)
+
+    monkeypatch.setattr(WritableLog, "fetch", noted)
+    assert [record.value for record in kstore.MemoryRecords(bytes(fetch(client, 0).records))] == [b"v"]
+    assert read_in == []
+    monkeypatch.setattr(LocalFile, "is_cached", lambda *_, **__: False)
+    for wait_ms in (0, 500):
+        assert [record.value for record in kstore.MemoryRecords(bytes(fetch(client, 0, wait_ms=wait_ms).records))] == [
+            b"v"
+        ]
+    assert len(read_in) == 2
+    assert "kstore-serve" not in read_in
 
 
 def test_topics_are_created_once_and_wrong_ones_refused(client, served):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterator
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 
-from kstore.errors import KStoreError, OffsetOutOfRangeError
+from kstore.errors import KStoreError, LogReplacedError, OffsetOutOfRangeError
 from kstore.log.log import FetchIsolation, Log
 from kstore.log.source import FetchData
 from kstore.serve.broker import Broker
@@ -25,6 +27,36 @@ _READ_COMMITTED = 1
 # From this version on topics are named by their ids.
 _FETCH_BY_ID = 13
 _OFFSETS_WITH_EPOCHS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadAs:
+    """How much of a log is read, and whether a read may wait for the disk."""
+
+    most_bytes: int
+    _: KW_ONLY
+    min_one_batch: bool
+    isolation: FetchIsolation
+    may_wait: bool
+
+    def read(self, log: Log, offset: int) -> FetchData:
+        """Raises: the errors of Log.fetch; _NotCachedError."""
+        if self.may_wait:
+            return log.fetch(offset, self.most_bytes, min_one_batch=self.min_one_batch, isolation=self.isolation)
+        with log.fetch_range(
+            offset, self.most_bytes, min_one_batch=self.min_one_batch, isolation=self.isolation
+        ) as part:
+            if not part.is_cached():
+                raise _NotCachedError
+            try:
+                return part.data()
+            except LogReplacedError:
+                # Log.fetch reads it again as it is now.
+                raise _NotCachedError from None
+
+
+class _NotCachedError(Exception):
+    """Records would have to be waited for, and may not be."""
 
 
 class Fetch:
@@ -55,8 +87,19 @@ class Fetch:
     def _name_of(self, topic: FetchRequest.FetchTopic) -> str | None:
         return self._broker.topic_named(topic.topic_id) if self._is_by_id else topic.topic
 
-    def answer(self) -> tuple[FetchResponse, bool]:
-        """Return what there is now, and whether that is all that the request waits for: enough bytes, or an error."""
+    async def answer(self) -> tuple[FetchResponse, bool]:
+        """Return what answer_at_once does, of records that are not in memory too, which a thread reads."""
+        try:
+            return self.answer_at_once()
+        except _NotCachedError:
+            return await asyncio.to_thread(self.answer_at_once, may_wait=True)
+
+    def answer_at_once(self, *, may_wait: bool = False) -> tuple[FetchResponse, bool]:
+        """Return what there is now, and whether that is all that the request waits for: enough bytes, or an error.
+
+        Args: may_wait: for the disk.
+        Raises: _NotCachedError for records that have to be waited for.
+        """
         left = min(self._request.max_bytes, self._broker.config.most_fetch_bytes)
         size, has_error = 0, False
         responses = []
@@ -65,7 +108,8 @@ class Fetch:
             partitions = []
             for asked in topic.partitions:
                 most_bytes = max(min(asked.partition_max_bytes, left), 0)
-                found = self._partition(name, asked, most_bytes=most_bytes, is_first=not size)
+                read_as = _ReadAs(most_bytes, min_one_batch=not size, isolation=self._isolation, may_wait=may_wait)
+                found = self._partition(name, asked, read_as)
                 read = 0 if found.records is None else len(found.records)
                 size, left = size + read, max(left - read, 0)
                 has_error |= found.error_code != 0
@@ -77,7 +121,7 @@ class Fetch:
         return FetchResponse(responses=responses), is_enough
 
     def _partition(
-        self, name: str | None, asked: FetchRequest.FetchPartition, *, most_bytes: int, is_first: bool
+        self, name: str | None, asked: FetchRequest.FetchPartition, read_as: _ReadAs
     ) -> FetchResponse.PartitionData:
         number = asked.partition
         if name is None:
@@ -87,7 +131,7 @@ class Fetch:
             refused = self._checked_epochs(name, asked)
             if refused is not None:
                 return refused
-            found = log.fetch(asked.fetch_offset, most_bytes, min_one_batch=is_first, isolation=self._isolation)
+            found = read_as.read(log, asked.fetch_offset)
         except KStoreError as error:
             return _failed(number, code=code_of(error))
         return _data(number, found)
@@ -138,9 +182,12 @@ def _data(number: int, found: FetchData) -> FetchResponse.PartitionData:
 
 def fetch(broker: Broker, call: Call[FetchRequest]) -> FetchResponse | Awaitable[FetchResponse]:
     """Return the records of a fetch, after a wait for up to max_wait_ms until there are min_bytes of them."""
-    asked = Fetch(broker, call)
-    answer, is_enough = asked.answer()
-    return answer if is_enough or call.body.max_wait_ms <= 0 else _waited(broker, asked, call.body.max_wait_ms / 1000)
+    asked, most_seconds = Fetch(broker, call), max(call.body.max_wait_ms, 0) / 1000
+    with suppress(_NotCachedError):
+        answer, is_enough = asked.answer_at_once()
+        if is_enough or not most_seconds:
+            return answer
+    return _waited(broker, asked, most_seconds)
 
 
 async def _waited(broker: Broker, asked: Fetch, most_seconds: float) -> FetchResponse:
@@ -149,7 +196,7 @@ async def _waited(broker: Broker, asked: Fetch, most_seconds: float) -> FetchRes
     while True:
         with broker.news.waiter(asked.logs()) as waiter:
             asked.look_again()
-            answer, is_enough = asked.answer()
+            answer, is_enough = await asked.answer()
             left = deadline - loop.time()
             if is_enough or left <= 0:
                 return answer
