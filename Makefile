@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test words bench bench-rivals bench-spark bench-prepare bench-report bench-micro build lint interop planted fuzz fuzz-asan crash powercut soak report-browser long debug coverage clean require-java
+.PHONY: help demo docs test words bench bench-rivals bench-spark bench-serve bench-prepare bench-report bench-micro build lint interop planted fuzz fuzz-asan crash powercut soak report-browser long debug coverage clean require-java
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -42,6 +42,9 @@ bench-rivals: require-java build  ## the same with the Java and Rust programs, i
 
 bench-spark: require-java build  ## run the benchmarks of Spark: reads, writes, streams, UDFs; RIVALS=1 for Spark's Kafka connector too
 	@$(BIN)/python -m bench $(if $(RIVALS),--rivals) --only spark --only spark_values --only pipeline --only udfs
+
+bench-serve: require-java build  ## run kstore serve beside a broker of Kafka, which Maven has to fetch, in turns
+	@$(BIN)/python -m bench --rivals --only serve
 
 bench-prepare: require-java build  ## build the programs and most of the data of bench-rivals, measure nothing
 	@$(BIN)/python -m bench prepare --rivals

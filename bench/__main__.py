@@ -50,6 +50,7 @@ WORKLOADS = (
     "pipeline",
     "export",
     "wire",
+    "serve",
 )
 
 

@@ -63,7 +63,7 @@ WORKLOADS = [
 ]
 
 
-BOUNDED = ("open", "follow", "memory")
+BOUNDED = ("open", "follow", "memory", "serve")
 SPARK = ("spark", "spark_values")
 SPARK_LONG = ("udfs", "pipeline", "export")
 
