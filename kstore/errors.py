@@ -761,8 +761,6 @@ _KAFKA_CODES: dict[type[KStoreError], int] = {
     UnstableOffsetCommitError: 88,
     ProducerFencedError: 90,
 }
-NON_EMPTY_GROUP = 68
-GROUP_ID_NOT_FOUND = 69
 
 for _kind, _code in _KAFKA_CODES.items():
     _kind.kafka_code = _code

@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Mapping
 from kstore.coordinator.group.metadata import SHARE, Group, groups_in
 from kstore.coordinator.group.offsets import GroupOffsets, check_place, checked_group, checked_offsets
 from kstore.env import Env, StrPath
-from kstore.errors import GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, GroupStateError, KStoreError
+from kstore.errors import GroupStateError, KStoreError
 from kstore.store.store import Store, WritableStore, open_store
 from kstore.types import GROUP_OFFSETS_TOPIC, OffsetAndMetadata, TopicPartition
+from kstore.wire.codes import ErrorCode
 
 
 def read_groups(
@@ -94,11 +95,11 @@ def group_to_change(store: Store | WritableStore, group: str) -> Group | None:
         raise GroupStateError(
             f"group {group!r}: expected no members, found {len(found.members)}, such as {member.member_id!r} of "
             f"{member.host}; a broker that loads the group forgets them after their session timeout",
-            kafka_code=NON_EMPTY_GROUP,
+            kafka_code=ErrorCode.NON_EMPTY_GROUP,
         )
     return found
 
 
 def _existing(name: str, found: Group | None) -> None:
     if found is None:
-        raise GroupStateError(f"there is no group {name!r} in the root", kafka_code=GROUP_ID_NOT_FOUND)
+        raise GroupStateError(f"there is no group {name!r} in the root", kafka_code=ErrorCode.GROUP_ID_NOT_FOUND)

@@ -15,18 +15,19 @@ from kstore.errors import CorruptCheckpointError, UnknownTopicOrPartitionError
 from kstore.log.files.names import LEADER_EPOCH_CHECKPOINT, PartitionDirectory
 from kstore.log.log import Log
 from kstore.log.state.leader_epochs import LeaderEpochCache
-from kstore.serve.codes import POLICY_VIOLATION, RefusedError
 from kstore.serve.config import ServerConfig
 from kstore.serve.coordination.groups import Groups
 from kstore.serve.coordination.transactions import Transactions
 from kstore.serve.faults import Faults
 from kstore.serve.metrics import ServerMetrics
 from kstore.serve.news import News
+from kstore.serve.refusals import RefusedError
 from kstore.store.settings.kafka_names import TOPIC_SETTINGS_BY_NAME
 from kstore.store.settings.known import KnownSettings
 from kstore.store.settings.owner import owning_cluster
 from kstore.store.store import Store, WritableStore
 from kstore.types import ZERO_UUID, TopicPartition
+from kstore.wire.codes import ErrorCode
 
 ServedStore: TypeAlias = Store | WritableStore
 _DEFAULT_NODE_ID = 1
@@ -149,14 +150,16 @@ class Broker:
     def written_store(self) -> WritableStore:
         """Return the store, to write to it.  Raises: RefusedError where it is only read."""
         if self.writer is None:
-            raise RefusedError(POLICY_VIOLATION, "this server only reads")
+            raise RefusedError(ErrorCode.POLICY_VIOLATION, "this server only reads")
         return self.writer
 
     def changed_store(self) -> WritableStore:
         """Return the store, to change its topics.  Raises: RefusedError where they may not be."""
         writer = self.written_store()
         if not self.may_change_topics:
-            raise RefusedError(POLICY_VIOLATION, "topics of this root are not changed: it belongs to a KRaft cluster")
+            raise RefusedError(
+                ErrorCode.POLICY_VIOLATION, "topics of this root are not changed: it belongs to a KRaft cluster"
+            )
         return writer
 
     def leader_epoch(self, topic: str, partition: int) -> int:

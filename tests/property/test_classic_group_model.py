@@ -7,7 +7,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kstore.coordinator.group.codes import GroupCode
+from kstore.wire.codes import ErrorCode
 from kstore.wire.messages import JoinGroupResponse, OffsetCommitRequest
 from tests.making.group_calls import RANGE, REBALANCE_MS, SESSION_MS, STICKY, GroupServer
 from tests.making.strategies import examples
@@ -116,7 +116,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         records, response = self.server.coordinator.commit(request, version=8, now_ms=self.server.now_ms)
         self.server.append(records)
         code = response.topics[0].partitions[0].error_code
-        if code == GroupCode.REBALANCE_IN_PROGRESS:
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
             assert state == "CompletingRebalance"
             return
         if code == 0:
@@ -202,7 +202,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
 
     def _answered(self, one, response):
         is_join = isinstance(response, JoinGroupResponse)
-        if is_join and response.error_code == GroupCode.MEMBER_ID_REQUIRED:
+        if is_join and response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             one.member_id = response.member_id
         elif response.error_code:
             self._obey(one, response.error_code)
@@ -221,13 +221,13 @@ class ClassicGroupMachine(RuleBasedStateMachine):
             assert not known or known.startswith(f"{one.generation} ".encode()), "of its generation"
 
     def _obey(self, one, code):
-        if code in (GroupCode.UNKNOWN_MEMBER_ID, GroupCode.FENCED_INSTANCE_ID):
+        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
             assert one.instance is not None or one.member_id not in self._members()
             one.member_id, one.generation = "", -1
-        elif code in (GroupCode.ILLEGAL_GENERATION, GroupCode.REBALANCE_IN_PROGRESS):
+        elif code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS):
             one.generation = -1
         else:
-            assert code in (0, GroupCode.INCONSISTENT_GROUP_PROTOCOL, GroupCode.COORDINATOR_NOT_AVAILABLE)
+            assert code in (0, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _members(self):
         group = self.server.coordinator.groups.get("g")

@@ -87,7 +87,7 @@ WINGS = {
     "aio": "futures < producer, consumer",
     "reporting": "statistics, units < walk < collecting < charts < sections < page < report",
     "serve": (
-        "codes, config, metrics, news < security < calls < faults, coordination, settings < broker, connection"
+        "config, metrics, news, refusals < security < calls < faults, coordination, settings < broker, connection"
         " < answers < apis < server"
     ),
     "testing": "topics < server < plugin",

@@ -6,13 +6,13 @@ from __future__ import annotations
 import pytest
 
 import kstore
-from kstore.coordinator.group.codes import GroupCode
 from kstore.coordinator.transaction.coordinator import TransactionCoordinator
 from kstore.coordinator.transaction.state import TransactionStatus
 from kstore.errors import LogFailedError
 from kstore.serve.config import ServerConfig
 from kstore.serve.server import Server
 from kstore.types import TopicPartition
+from kstore.wire.codes import ErrorCode
 from kstore.wire.messages import (
     AddPartitionsToTxnRequest,
     DescribeProducersRequest,
@@ -238,7 +238,7 @@ def test_offsets_of_a_producer_that_was_fenced_are_refused(client):
 def test_offsets_count_when_their_transaction_is_committed(client, commits):
     producer = producer_of(client)
     assert committed_offset(client, producer) == 0
-    assert fetched_offset(client, requires_stable=True) == (GroupCode.UNSTABLE_OFFSET_COMMIT, -1)
+    assert fetched_offset(client, requires_stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
     assert fetched_offset(client, requires_stable=False) == (0, -1)
     next_of(client, producer, commits=commits)
     assert fetched_offset(client, requires_stable=True) == (0, 7 if commits else -1)

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from kstore.config import DAY_MS
-from kstore.coordinator.group.codes import GroupCode
 from kstore.coordinator.group.membership import Call, ClassicMember, KeyValue, Membership, Protocols, protocols_of
 from kstore.errors import InvalidRecordError
 from kstore.record.schemas.topics import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from kstore.types import OffsetAndMetadata
 from kstore.wire.classes import Message
+from kstore.wire.codes import ErrorCode
 from kstore.wire.messages import (
     DescribeGroupsResponse,
     HeartbeatRequest,
@@ -96,7 +96,7 @@ class Outcome(NamedTuple):
 class _Write(NamedTuple):
     record: KeyValue
     on_written: Callable[[int], None]
-    on_failure: Callable[[GroupCode, int], None]
+    on_failure: Callable[[ErrorCode, int], None]
 
 
 class ClassicGroup:
@@ -174,15 +174,15 @@ class ClassicGroup:
         settings, member_id, protocols = self._settings, request.member_id, protocols_of(request.protocols)
         in_bounds = settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms
         if self.state is GroupState.DEAD:
-            self._refuse_join(call, GroupCode.COORDINATOR_NOT_AVAILABLE, member_id)
+            self._refuse_join(call, ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id)
         elif not in_bounds:
-            self._refuse_join(call, GroupCode.INVALID_SESSION_TIMEOUT)
+            self._refuse_join(call, ErrorCode.INVALID_SESSION_TIMEOUT)
         elif not self._accepts(member_id):
-            self._refuse_join(call, GroupCode.GROUP_MAX_SIZE_REACHED)
+            self._refuse_join(call, ErrorCode.GROUP_MAX_SIZE_REACHED)
             self._remove(member_id)
             self._complete_join_if_all_joined(now_ms)
         elif not self._supports(request.protocol_type, protocols):
-            self._refuse_join(call, GroupCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
+            self._refuse_join(call, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
         elif member_id:
             self._join_known(call, request, client, now_ms)
         else:
@@ -193,7 +193,7 @@ class ClassicGroup:
         """Give a member its assignment, of the leader's call at the latest; the leader brings all."""
         self._check_no_write()
         code = self._sync_code(request)
-        if code is not GroupCode.NONE:
+        if code is not ErrorCode.NONE:
             self._answers.append(Answer(call.token, SyncGroupResponse(error_code=code)))
             return self._outcome()
         member = self.membership.members[request.member_id]
@@ -201,7 +201,7 @@ class ClassicGroup:
         member.has_to_sync = False
         if not any(one.has_to_sync for one in self.membership.members.values()):
             self._sync_ends_ms = None
-        self._answer_sync(member, GroupCode.REBALANCE_IN_PROGRESS)
+        self._answer_sync(member, ErrorCode.REBALANCE_IN_PROGRESS)
         member.sync = call
         if self.state is GroupState.STABLE:
             self._answer_sync(member)
@@ -219,13 +219,13 @@ class ClassicGroup:
         """Renew a member's session; the answer tells it to join again if the group rebalances."""
         self._check_no_write()
         code = self._member_code(request.member_id, request.group_instance_id)
-        if code is GroupCode.NONE:
+        if code is ErrorCode.NONE:
             if request.generation_id != self.membership.generation:
-                code = GroupCode.ILLEGAL_GENERATION
+                code = ErrorCode.ILLEGAL_GENERATION
             else:
                 self.membership.members[request.member_id].renew_session(now_ms)
                 if self.state is GroupState.PREPARING_REBALANCE:
-                    code = GroupCode.REBALANCE_IN_PROGRESS
+                    code = ErrorCode.REBALANCE_IN_PROGRESS
         self._answers.append(Answer(call.token, HeartbeatResponse(error_code=code)))
         return self._outcome()
 
@@ -235,7 +235,7 @@ class ClassicGroup:
         leaving = leaving_members(call, request)
         left = [(member_id, instance_id, self._leave(member_id, instance_id)) for member_id, instance_id in leaving]
         self._answers.append(leave_answer(call, left))
-        if any(code is GroupCode.NONE for _, _, code in left):
+        if any(code is ErrorCode.NONE for _, _, code in left):
             if self.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
                 self._prepare_rebalance(now_ms)
             else:
@@ -250,28 +250,28 @@ class ClassicGroup:
         generation: int,
         now_ms: int,
         is_transactional: bool = False,
-    ) -> GroupCode:
+    ) -> ErrorCode:
         """Return whether a commit of offsets is taken; one that is renews the member's session."""
         state, member = self.state, self.membership.members.get(member_id)
         if state is GroupState.DEAD:
-            return GroupCode.COORDINATOR_NOT_AVAILABLE
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and state is GroupState.EMPTY:
-            return GroupCode.NONE
+            return ErrorCode.NONE
         if generation >= 0 or member_id or instance_id is not None:
             code = self._member_code(member_id, instance_id)
-            if code is not GroupCode.NONE:
+            if code is not ErrorCode.NONE:
                 return code
             if generation != self.membership.generation:
-                return GroupCode.ILLEGAL_GENERATION
+                return ErrorCode.ILLEGAL_GENERATION
         elif not is_transactional:
-            return GroupCode.UNKNOWN_MEMBER_ID
+            return ErrorCode.UNKNOWN_MEMBER_ID
         if is_transactional:
-            return GroupCode.NONE
+            return ErrorCode.NONE
         if state is GroupState.COMPLETING_REBALANCE:
-            return GroupCode.REBALANCE_IN_PROGRESS
+            return ErrorCode.REBALANCE_IN_PROGRESS
         if member is not None:
             member.renew_session(now_ms)
-        return GroupCode.NONE
+        return ErrorCode.NONE
 
     def expire(self, now_ms: int) -> Outcome:
         """Do what is due: sessions, rebalance timeouts, the initial delay, ids that nobody joined with.
@@ -293,7 +293,7 @@ class ClassicGroup:
         write.on_written(now_ms)
         return self._outcome()
 
-    def not_written(self, now_ms: int, code: GroupCode = GroupCode.COORDINATOR_NOT_AVAILABLE) -> Outcome:
+    def not_written(self, now_ms: int, code: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> Outcome:
         """The records of the last outcome could not be appended; members whose state they would be get the code."""
         write = self._ended_write()
         write.on_failure(code, now_ms)
@@ -337,12 +337,12 @@ class ClassicGroup:
             group_type=_CLASSIC,
         )
 
-    def offset_delete_code(self) -> GroupCode:
+    def offset_delete_code(self) -> ErrorCode:
         """Return whether offsets of the group may be deleted, of topics to which no member is subscribed."""
         if self.state is GroupState.DEAD:
-            return GroupCode.GROUP_ID_NOT_FOUND
+            return ErrorCode.GROUP_ID_NOT_FOUND
         is_free = self.state is GroupState.EMPTY or self._is_of_consumers
-        return GroupCode.NONE if is_free else GroupCode.NON_EMPTY_GROUP
+        return ErrorCode.NONE if is_free else ErrorCode.NON_EMPTY_GROUP
 
     def subscribes_to(self, topic: str) -> bool:
         """Whether a member is subscribed to a topic, or may be."""
@@ -390,7 +390,7 @@ class ClassicGroup:
                 return
         elif call.version >= _MEMBER_ID_REQUIRED_VERSION:
             self._pending[new_id] = now_ms + request.session_timeout_ms
-            self._refuse_join(call, GroupCode.MEMBER_ID_REQUIRED, new_id)
+            self._refuse_join(call, ErrorCode.MEMBER_ID_REQUIRED, new_id)
             return
         self._add(call, request, client, new_id, now_ms)
 
@@ -402,7 +402,7 @@ class ClassicGroup:
             self._add(call, request, client, member_id, now_ms)
             return
         code = self._member_code(member_id, instance_id)
-        if code is not GroupCode.NONE:
+        if code is not ErrorCode.NONE:
             self._refuse_join(call, code, member_id)
             return
         member = self.membership.members[member_id]
@@ -436,7 +436,7 @@ class ClassicGroup:
     def _update(self, member: ClassicMember, call: Call, request: JoinGroupRequest) -> None:
         """Take over what a member says of itself, with its call, which waits from now on."""
         if member.join is not None:
-            self._refuse_join(member.join, GroupCode.REBALANCE_IN_PROGRESS, member.member_id)
+            self._refuse_join(member.join, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
         member.join = call
         member.protocols = protocols_of(request.protocols)
         member.session_timeout_ms = request.session_timeout_ms
@@ -450,9 +450,9 @@ class ClassicGroup:
         facts = self.membership
         member = facts.members[old_id]
         if member.join is not None:
-            self._refuse_join(member.join, GroupCode.FENCED_INSTANCE_ID, old_id)
+            self._refuse_join(member.join, ErrorCode.FENCED_INSTANCE_ID, old_id)
             member.join = None
-        self._answer_sync(member, GroupCode.FENCED_INSTANCE_ID)
+        self._answer_sync(member, ErrorCode.FENCED_INSTANCE_ID)
         before = member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
         old_leader = facts.leader
         facts.rename(old_id, new_id)
@@ -469,7 +469,7 @@ class ClassicGroup:
             def go_on(_ms: int) -> None:
                 self._answer_replaced(member, old_leader)
 
-            def go_back(code: GroupCode, then_ms: int) -> None:
+            def go_back(code: ErrorCode, then_ms: int) -> None:
                 member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms = before
                 facts.rename(new_id, old_id)
                 member.renew_session(then_ms)
@@ -504,7 +504,7 @@ class ClassicGroup:
             return bool(protocol_type and protocols)
         return self.membership.protocol_type == protocol_type and self.membership.supports(protocols)
 
-    def _refuse_join(self, call: Call, code: GroupCode, member_id: str = "") -> None:
+    def _refuse_join(self, call: Call, code: ErrorCode, member_id: str = "") -> None:
         self._answers.append(refused_join(call, code, member_id))
 
     def _answer_join(
@@ -544,7 +544,7 @@ class ClassicGroup:
         for member in self.membership.members.values():
             if self.state is GroupState.COMPLETING_REBALANCE:
                 member.assignment = b""
-                if self._answer_sync(member, GroupCode.REBALANCE_IN_PROGRESS):
+                if self._answer_sync(member, ErrorCode.REBALANCE_IN_PROGRESS):
                     member.renew_session(now_ms)
             member.has_to_sync = False
         self._sync_ends_ms = None
@@ -602,60 +602,60 @@ class ClassicGroup:
             if self._answer_sync(member):
                 member.renew_session(now_ms)
 
-    def _fail_generation(self, code: GroupCode, now_ms: int) -> None:
+    def _fail_generation(self, code: ErrorCode, now_ms: int) -> None:
         for member in self.membership.members.values():
             if self._answer_sync(member, code):
                 member.renew_session(now_ms)
         self._prepare_rebalance(now_ms)
 
-    def _answer_sync(self, member: ClassicMember, code: GroupCode = GroupCode.NONE) -> bool:
+    def _answer_sync(self, member: ClassicMember, code: ErrorCode = ErrorCode.NONE) -> bool:
         """Answer the sync of a member that waits. Returns whether one does."""
         call, member.sync = member.sync, None
         if call is None:
             return False
         response = SyncGroupResponse(error_code=code)
-        if code is GroupCode.NONE:
+        if code is ErrorCode.NONE:
             response.protocol_type, response.protocol_name = self.membership.protocol_type, self.membership.protocol
             response.assignment = member.assignment
         self._answers.append(Answer(call.token, response))
         return True
 
-    def _sync_code(self, request: SyncGroupRequest) -> GroupCode:
+    def _sync_code(self, request: SyncGroupRequest) -> ErrorCode:
         facts = self.membership
         code = self._member_code(request.member_id, request.group_instance_id)
-        if code is not GroupCode.NONE:
+        if code is not ErrorCode.NONE:
             return code
         if request.generation_id != facts.generation:
-            return GroupCode.ILLEGAL_GENERATION
+            return ErrorCode.ILLEGAL_GENERATION
         if request.protocol_type not in (None, facts.protocol_type) or (
             request.protocol_name not in (None, facts.protocol)
         ):
-            return GroupCode.INCONSISTENT_GROUP_PROTOCOL
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         is_preparing = self.state is GroupState.PREPARING_REBALANCE
-        return GroupCode.REBALANCE_IN_PROGRESS if is_preparing else GroupCode.NONE
+        return ErrorCode.REBALANCE_IN_PROGRESS if is_preparing else ErrorCode.NONE
 
     # Members that go.
 
-    def _member_code(self, member_id: str, instance_id: str | None) -> GroupCode:
+    def _member_code(self, member_id: str, instance_id: str | None) -> ErrorCode:
         """Return whether somebody is a member of the group, under the instance id if one is given."""
         if self.state is GroupState.DEAD:
-            return GroupCode.COORDINATOR_NOT_AVAILABLE
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if instance_id is not None:
             known_id = self.membership.member_of(instance_id)
             if known_id is not None and known_id != member_id:
-                return GroupCode.FENCED_INSTANCE_ID
+                return ErrorCode.FENCED_INSTANCE_ID
             if known_id is None:
-                return GroupCode.UNKNOWN_MEMBER_ID
-        return GroupCode.NONE if member_id in self.membership.members else GroupCode.UNKNOWN_MEMBER_ID
+                return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if member_id in self.membership.members else ErrorCode.UNKNOWN_MEMBER_ID
 
-    def _leave(self, member_id: str, instance_id: str | None) -> GroupCode:
+    def _leave(self, member_id: str, instance_id: str | None) -> ErrorCode:
         if member_id in self._pending:
             del self._pending[member_id]
-            return GroupCode.NONE
+            return ErrorCode.NONE
         if not member_id and instance_id is not None:
             member_id = self.membership.member_of(instance_id) or ""
         code = self._member_code(member_id, instance_id)
-        if code is GroupCode.NONE:
+        if code is ErrorCode.NONE:
             self._remove(member_id)
         return code
 
@@ -665,8 +665,8 @@ class ClassicGroup:
         member = self.membership.remove(member_id)
         if member is not None:
             if member.join is not None:
-                self._refuse_join(member.join, GroupCode.UNKNOWN_MEMBER_ID)
-            self._answer_sync(member, GroupCode.UNKNOWN_MEMBER_ID)
+                self._refuse_join(member.join, ErrorCode.UNKNOWN_MEMBER_ID)
+            self._answer_sync(member, ErrorCode.UNKNOWN_MEMBER_ID)
 
     # Time.
 
@@ -726,7 +726,7 @@ class ClassicGroup:
         return Outcome(self.membership.group_id, answers=answers)
 
 
-def refused_join(call: Call, code: GroupCode, member_id: str) -> Answer:
+def refused_join(call: Call, code: ErrorCode, member_id: str) -> Answer:
     """Return the answer to a join that is refused; before version 7 it can't be without a protocol."""
     name = None if call.version >= _NULL_PROTOCOL_VERSION else ""
     return Answer(call.token, JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=name))
@@ -739,7 +739,7 @@ def leaving_members(call: Call, request: LeaveGroupRequest) -> list[tuple[str, s
     return [(one.member_id, one.group_instance_id) for one in request.members]
 
 
-def leave_answer(call: Call, left: list[tuple[str, str | None, GroupCode]]) -> Answer:
+def leave_answer(call: Call, left: list[tuple[str, str | None, ErrorCode]]) -> Answer:
     """Return the answer to a LeaveGroupRequest: the code of each member, of the one before version 3."""
     if call.version < _SEVERAL_LEAVE_VERSION:
         return Answer(call.token, LeaveGroupResponse(error_code=left[0][2]))

@@ -19,7 +19,6 @@ from kstore.coordinator.group.classic import (
     leaving_members,
     refused_join,
 )
-from kstore.coordinator.group.codes import GroupCode
 from kstore.coordinator.group.consumer.facts import KEY_TYPES, ConsumerFacts
 from kstore.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupSettings, check_request, refusal
 from kstore.coordinator.group.consumer.members import RefusedError
@@ -37,6 +36,7 @@ from kstore.record.schemas.topics import (
     name_of_key,
 )
 from kstore.types import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP, OffsetAndMetadata, TopicPartition
+from kstore.wire.codes import ErrorCode
 from kstore.wire.messages import (
     ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
@@ -77,7 +77,7 @@ class FetchedOffset(NamedTuple):
     offset: int
     leader_epoch: int
     metadata: str
-    code: GroupCode
+    code: ErrorCode
 
 
 class GroupCoordinator:
@@ -162,14 +162,14 @@ class GroupCoordinator:
         consumers = self.consumer_groups.get(group_id)
         if consumers is not None and not consumers.facts.members and not request.member_id:
             return self._replaced(consumers, call, request, client)
-        code = GroupCode.NONE
+        code = ErrorCode.NONE
         if not group_id:
-            code = GroupCode.INVALID_GROUP_ID
+            code = ErrorCode.INVALID_GROUP_ID
         elif group_id in self.other_groups or consumers is not None:
-            code = GroupCode.INCONSISTENT_GROUP_PROTOCOL
+            code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         elif group is None and request.member_id:
-            code = GroupCode.UNKNOWN_MEMBER_ID
-        if code is not GroupCode.NONE:
+            code = ErrorCode.UNKNOWN_MEMBER_ID
+        if code is not ErrorCode.NONE:
             return Outcome(group_id, answers=(refused_join(call, code, request.member_id),))
         if group is None:
             group = ClassicGroup(Membership(group_id=group_id), self._settings, now_ms, new_id=self._new_id)
@@ -183,7 +183,7 @@ class GroupCoordinator:
             del self.consumer_groups[group.group_id]
             return self.join(call, request, client, now_ms)
 
-        def refuse(code: GroupCode) -> Answer:
+        def refuse(code: ErrorCode) -> Answer:
             return refused_join(call, code, request.member_id)
 
         return group.remove(join, refuse)
@@ -211,9 +211,9 @@ class GroupCoordinator:
     def _created_consumer_group(self, group_id: str, now_ms: int, *, joins: bool) -> ConsumerGroup:
         classic = self.groups.get(group_id)
         if group_id in self.other_groups or (classic is not None and classic.state is not GroupState.EMPTY):
-            raise RefusedError(GroupCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+            raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
         if not joins:
-            raise RefusedError(GroupCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+            raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         first_records = []
         if classic is not None:
             key = {"group": group_id}
@@ -256,8 +256,8 @@ class GroupCoordinator:
             version=version,
             now_ms=now_ms,
         )
-        if code is GroupCode.GROUP_ID_NOT_FOUND and version < _GROUP_NOT_FOUND_VERSION:
-            code = GroupCode.ILLEGAL_GENERATION
+        if code is ErrorCode.GROUP_ID_NOT_FOUND and version < _GROUP_NOT_FOUND_VERSION:
+            code = ErrorCode.ILLEGAL_GENERATION
         retention_ms = request.retention_time_ms
         expires_ms = None if retention_ms == _NO_RETENTION_MS else min(now_ms + retention_ms, MAX_INT64)
         records, topics = [], []
@@ -265,9 +265,9 @@ class GroupCoordinator:
             partitions = []
             for one in topic.partitions:
                 metadata, of_one = one.committed_metadata or "", code
-                if of_one is GroupCode.NONE and len(metadata.encode("utf-8", "surrogateescape")) > MAX_METADATA_BYTES:
-                    of_one = GroupCode.OFFSET_METADATA_TOO_LARGE
-                if of_one is GroupCode.NONE:
+                if of_one is ErrorCode.NONE and len(metadata.encode("utf-8", "surrogateescape")) > MAX_METADATA_BYTES:
+                    of_one = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                if of_one is ErrorCode.NONE:
                     epoch = one.committed_leader_epoch
                     committed = OffsetAndMetadata(
                         one.committed_offset,
@@ -288,7 +288,7 @@ class GroupCoordinator:
             self._created(request.group_id, now_ms).is_stored = True
         return Commit(tuple(records), OffsetCommitResponse(topics=topics))
 
-    def transactional_commit_code(self, request: TxnOffsetCommitRequest, now_ms: int) -> GroupCode:
+    def transactional_commit_code(self, request: TxnOffsetCommitRequest, now_ms: int) -> ErrorCode:
         """Return whether the offsets of a transaction may be committed; a client without a group creates one."""
         code = self._commit_code(
             request.group_id,
@@ -298,26 +298,26 @@ class GroupCoordinator:
             version=None,
             now_ms=now_ms,
         )
-        if code is GroupCode.NONE and request.group_id not in self.consumer_groups:
+        if code is ErrorCode.NONE and request.group_id not in self.consumer_groups:
             self._created(request.group_id, now_ms).is_stored = True
-        return GroupCode.ILLEGAL_GENERATION if code is GroupCode.GROUP_ID_NOT_FOUND else code
+        return ErrorCode.ILLEGAL_GENERATION if code is ErrorCode.GROUP_ID_NOT_FOUND else code
 
-    def fetch_code(self, group_id: str, member_id: str | None, *, epoch: int) -> GroupCode:
+    def fetch_code(self, group_id: str, member_id: str | None, *, epoch: int) -> ErrorCode:
         """Return whether somebody may read the offsets that a group committed."""
         group = self.consumer_groups.get(group_id)
-        return GroupCode.NONE if group is None else group.fetch_code(member_id, epoch=epoch)
+        return ErrorCode.NONE if group is None else group.fetch_code(member_id, epoch=epoch)
 
-    def delete_code(self, group_id: str) -> GroupCode:
+    def delete_code(self, group_id: str) -> ErrorCode:
         """Return whether a group may be deleted; the caller then appends its tombstones and calls forget()."""
         group = self._group(group_id)
         if group is None:
-            return GroupCode.NON_EMPTY_GROUP if group_id in self.other_groups else GroupCode.GROUP_ID_NOT_FOUND
-        return GroupCode.NONE if group.state == GroupState.EMPTY else GroupCode.NON_EMPTY_GROUP
+            return ErrorCode.NON_EMPTY_GROUP if group_id in self.other_groups else ErrorCode.GROUP_ID_NOT_FOUND
+        return ErrorCode.NONE if group.state == GroupState.EMPTY else ErrorCode.NON_EMPTY_GROUP
 
-    def offset_delete_code(self, group_id: str) -> GroupCode:
+    def offset_delete_code(self, group_id: str) -> ErrorCode:
         """Return whether offsets of a group may be deleted, of topics that are not in use (subscribes_to)."""
         group = self._group(group_id)
-        return GroupCode.GROUP_ID_NOT_FOUND if group is None else group.offset_delete_code()
+        return ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.offset_delete_code()
 
     def subscribes_to(self, group_id: str, topic: str) -> bool:
         """Whether members of a group are subscribed to a topic, or may be."""
@@ -391,7 +391,7 @@ class GroupCoordinator:
         group = consumers or self.groups[group_id]
         return self._looked_after(group, group.written(now_ms))
 
-    def not_written(self, group_id: str, now_ms: int, code: GroupCode = GroupCode.COORDINATOR_NOT_AVAILABLE) -> Outcome:
+    def not_written(self, group_id: str, now_ms: int, code: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> Outcome:
         """The records of the group's last outcome could not be appended."""
         group = self.consumer_groups.get(group_id) or self.groups[group_id]
         return self._looked_after(group, group.not_written(now_ms, code))
@@ -405,7 +405,7 @@ class GroupCoordinator:
         generation: int,
         version: int | None,
         now_ms: int,
-    ) -> GroupCode:
+    ) -> ErrorCode:
         """Return whether a commit is taken.  Args: version: of OffsetCommit, None for the offsets of a transaction."""
         consumers, group = self.consumer_groups.get(group_id), self.groups.get(group_id)
         if consumers is not None:
@@ -415,8 +415,8 @@ class GroupCoordinator:
                 member_id, instance_id, generation=generation, now_ms=now_ms, is_transactional=version is None
             )
         if group_id in self.other_groups:
-            return GroupCode.UNKNOWN_MEMBER_ID
-        return GroupCode.NONE if generation < 0 else GroupCode.GROUP_ID_NOT_FOUND
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if generation < 0 else ErrorCode.GROUP_ID_NOT_FOUND
 
     def _created(self, group_id: str, now_ms: int) -> ClassicGroup:
         if group_id not in self.groups:
@@ -475,15 +475,15 @@ def fetched_offset(
     """
     committed = current.get(partition)
     if require_stable and partition in pending:
-        return FetchedOffset(_NO_OFFSET, NO_PARTITION_LEADER_EPOCH, "", GroupCode.UNSTABLE_OFFSET_COMMIT)
+        return FetchedOffset(_NO_OFFSET, NO_PARTITION_LEADER_EPOCH, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
     if committed is None:
-        return FetchedOffset(_NO_OFFSET, NO_PARTITION_LEADER_EPOCH, "", GroupCode.NONE)
+        return FetchedOffset(_NO_OFFSET, NO_PARTITION_LEADER_EPOCH, "", ErrorCode.NONE)
     epoch = NO_PARTITION_LEADER_EPOCH if committed.leader_epoch is None else committed.leader_epoch
-    return FetchedOffset(committed.offset, epoch, committed.metadata, GroupCode.NONE)
+    return FetchedOffset(committed.offset, epoch, committed.metadata, ErrorCode.NONE)
 
 
-def _missing(group_id: str) -> GroupCode:
-    return GroupCode.UNKNOWN_MEMBER_ID if group_id else GroupCode.INVALID_GROUP_ID
+def _missing(group_id: str) -> ErrorCode:
+    return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
 
 
 def _group_of_commit(key: bytes) -> str:

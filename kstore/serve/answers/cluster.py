@@ -8,8 +8,9 @@ from contextlib import suppress
 from kstore.errors import KStoreError
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call
-from kstore.serve.codes import MISMATCHED_ENDPOINT_TYPE, SECURITY_DISABLED, UNSUPPORTED_ENDPOINT_TYPE, code_of
+from kstore.serve.refusals import code_of
 from kstore.types import TopicPartition
+from kstore.wire.codes import ErrorCode
 from kstore.wire.messages import (
     CreateAclsRequest,
     CreateAclsResponse,
@@ -32,7 +33,7 @@ def describe_cluster(broker: Broker, call: Call[DescribeClusterRequest]) -> Desc
     """Return the one node."""
     kind = call.body.endpoint_type
     if kind != _BROKERS:
-        code = MISMATCHED_ENDPOINT_TYPE if kind == _CONTROLLERS else UNSUPPORTED_ENDPOINT_TYPE
+        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if kind == _CONTROLLERS else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         return DescribeClusterResponse(error_code=code, error_message=f"this node is a broker, and not of type {kind}")
     node = DescribeClusterResponse.DescribeClusterBroker(
         broker_id=broker.node_id, host=call.peer.host, port=call.peer.port
@@ -77,16 +78,16 @@ def describe_log_dirs(broker: Broker, call: Call[DescribeLogDirsRequest]) -> Des
 
 def describe_acls(_: Broker, call: Call[DescribeAclsRequest]) -> DescribeAclsResponse:  # noqa: ARG001
     """Say that there are no ACLs."""
-    return DescribeAclsResponse(error_code=SECURITY_DISABLED, error_message=_NO_ACLS)
+    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_ACLS)
 
 
 def create_acls(_: Broker, call: Call[CreateAclsRequest]) -> CreateAclsResponse:
     """Refuse each ACL."""
-    refused = CreateAclsResponse.AclCreationResult(error_code=SECURITY_DISABLED, error_message=_NO_ACLS)
+    refused = CreateAclsResponse.AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_ACLS)
     return CreateAclsResponse(results=[refused] * len(call.body.creations))
 
 
 def delete_acls(_: Broker, call: Call[DeleteAclsRequest]) -> DeleteAclsResponse:
     """Refuse each deletion."""
-    refused = DeleteAclsResponse.DeleteAclsFilterResult(error_code=SECURITY_DISABLED, error_message=_NO_ACLS)
+    refused = DeleteAclsResponse.DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_ACLS)
     return DeleteAclsResponse(filter_results=[refused] * len(call.body.filters))

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from kstore.coordinator.group.codes import GroupCode
 from kstore.coordinator.group.coordinator import FetchedOffset
 from kstore.errors import KStoreError, UnknownTopicOrPartitionError
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call
-from kstore.serve.codes import code_of
 from kstore.serve.coordination.groups import Groups
+from kstore.serve.refusals import code_of
 from kstore.types import TopicPartition
 from kstore.wire.classes import Message
+from kstore.wire.codes import ErrorCode
 from kstore.wire.messages import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -44,7 +44,7 @@ def find_coordinator(broker: Broker, call: Call[FindCoordinatorRequest]) -> Find
     """Name this node as the coordinator of all groups and transactional ids."""
     request = call.body
     is_known = request.key_type == _GROUP_KEY or (request.key_type == _ID_KEY and broker.transactions is not None)
-    code = 0 if is_known else GroupCode.COORDINATOR_NOT_AVAILABLE
+    code = 0 if is_known else ErrorCode.COORDINATOR_NOT_AVAILABLE
     node_id, host, port = (-1, "", -1) if code else (broker.node_id, call.peer.host, call.peer.port)
     if call.version < _FIND_SEVERAL_VERSION:
         return FindCoordinatorResponse(error_code=code, node_id=node_id, host=host, port=port)
@@ -87,7 +87,7 @@ async def _asked(
     try:
         return await ask(broker.groups)
     except KStoreError:
-        return answer(error_code=GroupCode.COORDINATOR_NOT_AVAILABLE)
+        return answer(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 async def offset_commit(broker: Broker, call: Call[OffsetCommitRequest]) -> OffsetCommitResponse:
@@ -106,7 +106,7 @@ async def offset_commit(broker: Broker, call: Call[OffsetCommitRequest]) -> Offs
     try:
         answer = await broker.groups.commit(call)
     except KStoreError:
-        return OffsetCommitResponse(topics=[*_refused(known, GroupCode.COORDINATOR_NOT_AVAILABLE), *refused])
+        return OffsetCommitResponse(topics=[*_refused(known, ErrorCode.COORDINATOR_NOT_AVAILABLE), *refused])
     answer.topics += refused
     return answer
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kstore.coordinator.group.classic import GroupState
-from kstore.coordinator.group.codes import GroupCode
 from kstore.errors import KStoreError, UnknownTopicOrPartitionError
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call
-from kstore.serve.codes import POLICY_VIOLATION, code_of
+from kstore.serve.refusals import code_of
 from kstore.types import TopicPartition
+from kstore.wire.codes import ErrorCode
 from kstore.wire.messages import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -25,7 +25,6 @@ from kstore.wire.messages import (
 _Described = DescribeGroupsResponse.DescribedGroup
 # DescribeGroups says from this version on that a group does not exist.
 _GROUP_NOT_FOUND_VERSION = 6
-_GROUP_SUBSCRIBED_TO_TOPIC = 86
 
 
 async def describe_groups(broker: Broker, call: Call[DescribeGroupsRequest]) -> DescribeGroupsResponse:
@@ -33,7 +32,7 @@ async def describe_groups(broker: Broker, call: Call[DescribeGroupsRequest]) -> 
     try:
         await broker.groups.ready()
     except KStoreError:
-        code = GroupCode.COORDINATOR_NOT_AVAILABLE
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         return DescribeGroupsResponse(groups=[_Described(error_code=code, group_id=name) for name in call.body.groups])
     says_missing = call.version >= _GROUP_NOT_FOUND_VERSION
     return DescribeGroupsResponse(
@@ -43,7 +42,7 @@ async def describe_groups(broker: Broker, call: Call[DescribeGroupsRequest]) -> 
 
 def _described(broker: Broker, group_id: str, *, says_missing: bool) -> _Described:
     if not group_id:
-        return _Described(error_code=GroupCode.INVALID_GROUP_ID)
+        return _Described(error_code=ErrorCode.INVALID_GROUP_ID)
     found = broker.groups.coordinator.described(group_id)
     if found is not None:
         return found
@@ -51,7 +50,7 @@ def _described(broker: Broker, group_id: str, *, says_missing: bool) -> _Describ
     if says_missing:
         is_other = group_id in broker.groups.coordinator.consumer_groups
         what = "is not a classic group" if is_other else "not found"
-        missing.error_code, missing.error_message = GroupCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}."
+        missing.error_code, missing.error_message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}."
     return missing
 
 
@@ -63,7 +62,7 @@ async def consumer_group_describe(
     try:
         await broker.groups.ready()
     except KStoreError:
-        code = GroupCode.COORDINATOR_NOT_AVAILABLE
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         refused = [described(error_code=code, group_id=group_id) for group_id in call.body.group_ids]
         return ConsumerGroupDescribeResponse(groups=refused)
     coordinator = broker.groups.coordinator
@@ -71,7 +70,7 @@ async def consumer_group_describe(
     for group_id in call.body.group_ids:
         found = coordinator.described_consumers(group_id)
         if found is None:
-            code = GroupCode.GROUP_ID_NOT_FOUND if group_id else GroupCode.INVALID_GROUP_ID
+            code = ErrorCode.GROUP_ID_NOT_FOUND if group_id else ErrorCode.INVALID_GROUP_ID
             is_other = group_id in coordinator.groups or group_id in coordinator.other_groups
             what = "is not a consumer group" if is_other else "not found"
             message = f"Group {group_id} {what}." if group_id else None
@@ -85,7 +84,7 @@ async def list_groups(broker: Broker, call: Call[ListGroupsRequest]) -> ListGrou
     try:
         await broker.groups.ready()
     except KStoreError:
-        return ListGroupsResponse(error_code=GroupCode.COORDINATOR_NOT_AVAILABLE)
+        return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     request = call.body
     return ListGroupsResponse(
         groups=broker.groups.coordinator.listed(states=request.states_filter, types=request.types_filter)
@@ -99,9 +98,9 @@ async def delete_groups(broker: Broker, call: Call[DeleteGroupsRequest]) -> Dele
         try:
             await broker.groups.ready()
             removal = broker.groups.removal
-            code = POLICY_VIOLATION if removal is None else await removal.delete_group(group_id)
+            code = ErrorCode.POLICY_VIOLATION if removal is None else await removal.delete_group(group_id)
         except KStoreError:
-            code = GroupCode.COORDINATOR_NOT_AVAILABLE
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         results.append(DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=code))
     return DeleteGroupsResponse(results=results)
 
@@ -114,9 +113,9 @@ async def offset_delete(broker: Broker, call: Call[OffsetDeleteRequest]) -> Offs
     try:
         await broker.groups.ready()
         removal = broker.groups.removal
-        code = POLICY_VIOLATION if removal is None else await removal.delete_offsets(request.group_id, known)
+        code = ErrorCode.POLICY_VIOLATION if removal is None else await removal.delete_offsets(request.group_id, known)
     except KStoreError:
-        code = GroupCode.COORDINATOR_NOT_AVAILABLE
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     if code:
         return OffsetDeleteResponse(error_code=code)
 
@@ -124,7 +123,7 @@ async def offset_delete(broker: Broker, call: Call[OffsetDeleteRequest]) -> Offs
         if place not in known:
             return code_of(UnknownTopicOrPartitionError)
         is_used = broker.groups.coordinator.subscribes_to(request.group_id, place.topic)
-        return _GROUP_SUBSCRIBED_TO_TOPIC if is_used else 0
+        return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_used else 0
 
     kinds = OffsetDeleteResponse
     topics = [

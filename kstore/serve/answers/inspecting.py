@@ -11,13 +11,9 @@ from kstore.errors import InvalidRequestError, KStoreError, UnknownTopicOrPartit
 from kstore.log.state.producers import active_producers
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call
-from kstore.serve.codes import (
-    COORDINATOR_NOT_AVAILABLE,
-    INVALID_REGULAR_EXPRESSION,
-    TRANSACTIONAL_ID_NOT_FOUND,
-    code_of,
-)
+from kstore.serve.refusals import code_of
 from kstore.types import TopicPartition
+from kstore.wire.codes import ErrorCode
 from kstore.wire.messages import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -80,16 +76,17 @@ def describe_transactions(broker: Broker, call: Call[DescribeTransactionsRequest
 
 def _described(broker: Broker, transactional_id: str) -> DescribeTransactionsResponse.TransactionState:
     kinds = DescribeTransactionsResponse
-    state, code = None, TRANSACTIONAL_ID_NOT_FOUND
+    state = None
+    code: int = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     if broker.transactions is None:
-        code = COORDINATOR_NOT_AVAILABLE
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     elif not transactional_id:
         code = code_of(InvalidRequestError)
     else:
         try:
             state = broker.transactions.coordinator.state(transactional_id)
         except KStoreError:
-            code = COORDINATOR_NOT_AVAILABLE
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     if state is None:
         return kinds.TransactionState(error_code=code, transactional_id=transactional_id)
     numbers: dict[str, list[int]] = defaultdict(list)
@@ -110,7 +107,7 @@ def list_transactions(broker: Broker, call: Call[ListTransactionsRequest]) -> Li
     """List the transactional ids, of some states, producers and names, and with transactions of some age."""
     request = call.body
     if broker.transactions is None:
-        return ListTransactionsResponse(error_code=COORDINATOR_NOT_AVAILABLE)
+        return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     names = {_state_name(status): status for status in TransactionStatus}
     unknown = [name for name in request.state_filters if name not in names]
     wanted = {names[name] for name in request.state_filters if name in names}
@@ -118,9 +115,9 @@ def list_transactions(broker: Broker, call: Call[ListTransactionsRequest]) -> Li
         pattern = Pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
         states = broker.transactions.coordinator.states()
     except PatternError:
-        return ListTransactionsResponse(error_code=INVALID_REGULAR_EXPRESSION)
+        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     except KStoreError:
-        return ListTransactionsResponse(error_code=COORDINATOR_NOT_AVAILABLE)
+        return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     now_ms = SYSTEM_CLOCK.wall_clock_ms()
 
     def is_listed(state: TransactionState) -> bool:

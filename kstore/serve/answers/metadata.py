@@ -15,9 +15,10 @@ from kstore.errors import (
 )
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call
-from kstore.serve.codes import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_ID, code_of
 from kstore.serve.config import GROUP_VERSION, METADATA_VERSION, TRANSACTION_VERSION
+from kstore.serve.refusals import code_of
 from kstore.types import INTERNAL_TOPICS, ZERO_UUID, is_topic_name
+from kstore.wire.codes import ErrorCode
 from kstore.wire.frames import apis
 from kstore.wire.messages import (
     ApiVersionsRequest,
@@ -122,7 +123,7 @@ def _asked(
         name = broker.topic_named(asked.topic_id)
         if name is None:
             return MetadataResponse.MetadataResponseTopic(
-                error_code=UNKNOWN_TOPIC_ID,
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID,
                 name=None,
                 topic_id=asked.topic_id,
                 topic_authorized_operations=_NO_OPERATIONS,
@@ -159,7 +160,7 @@ def _led(broker: Broker, topic: str, number: int) -> dict[str, Any]:
         epoch = max(broker.leader_epochs(topic, number).latest_epoch, 0)
     except KStoreError:
         return {
-            "error_code": LEADER_NOT_AVAILABLE,
+            "error_code": ErrorCode.LEADER_NOT_AVAILABLE,
             "leader_id": _NO_NODE,
             "replica_nodes": [node],
             "offline_replicas": [node],

@@ -12,8 +12,9 @@ from kstore.log.log import FetchIsolation, Log
 from kstore.log.source import FetchData
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call
-from kstore.serve.codes import FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID, code_of
+from kstore.serve.refusals import code_of
 from kstore.types import EARLIEST, LATEST, NO_PARTITION_LEADER_EPOCH
+from kstore.wire.codes import ErrorCode
 from kstore.wire.messages import (
     FetchRequest,
     FetchResponse,
@@ -125,7 +126,7 @@ class Fetch:
     ) -> FetchResponse.PartitionData:
         number = asked.partition
         if name is None:
-            return _failed(number, code=UNKNOWN_TOPIC_ID)
+            return _failed(number, code=ErrorCode.UNKNOWN_TOPIC_ID)
         try:
             log = self._broker.log(name, number)
             refused = self._checked_epochs(name, asked)
@@ -234,7 +235,7 @@ def _epoch_code(known: int, *, epoch: int) -> int:
     """Return the code for a client that knows an epoch of the leader, -1 if it does not; 0 if it is the leader's."""
     if known in (epoch, NO_PARTITION_LEADER_EPOCH):
         return 0
-    return FENCED_LEADER_EPOCH if known < epoch else UNKNOWN_LEADER_EPOCH
+    return ErrorCode.FENCED_LEADER_EPOCH if known < epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 def list_offsets(broker: Broker, call: Call[ListOffsetsRequest]) -> ListOffsetsResponse:

@@ -16,7 +16,7 @@ from kstore.errors import (
 )
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call
-from kstore.serve.codes import REFUSALS, RefusedError, code_of, refusal
+from kstore.serve.refusals import REFUSALS, RefusedError, code_of, refusal
 from kstore.serve.settings import Shown, is_list, parsed_settings, shown_server_settings, shown_settings
 from kstore.store.settings.kafka_names import TOPIC_SETTINGS_BY_NAME
 from kstore.types import is_topic_name

@@ -11,19 +11,10 @@ from uuid import UUID
 from kstore.errors import InvalidRequestError, InvalidTopicError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call
-from kstore.serve.codes import (
-    INVALID_PARTITIONS,
-    INVALID_REPLICA_ASSIGNMENT,
-    INVALID_REPLICATION_FACTOR,
-    POLICY_VIOLATION,
-    REFUSALS,
-    UNKNOWN_TOPIC_ID,
-    RefusedError,
-    code_of,
-    refusal,
-)
+from kstore.serve.refusals import REFUSALS, RefusedError, code_of, refusal
 from kstore.serve.settings import parsed_settings, shown_settings
 from kstore.types import INTERNAL_TOPICS, ZERO_UUID
+from kstore.wire.codes import ErrorCode
 from kstore.wire.messages import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -117,11 +108,15 @@ def _partition_count(broker: Broker, asked: CreateTopicsRequest.CreatableTopic) 
         count = len(numbers)
         if sorted(numbers) != list(range(count)):
             message = "partitions should be a consecutive 0-based integer sequence, each once"
-            raise RefusedError(INVALID_REPLICA_ASSIGNMENT, message)
+            raise RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     elif replicas not in (_SERVERS_CHOICE, 1):
-        raise RefusedError(INVALID_REPLICATION_FACTOR, f"Unable to replicate {replicas} times: there is one node.")
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICATION_FACTOR, f"Unable to replicate {replicas} times: there is one node."
+        )
     elif count < _SERVERS_CHOICE or count == 0:
-        raise RefusedError(INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
+        raise RefusedError(
+            ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+        )
     count = broker.config.partitions if count == _SERVERS_CHOICE else count
     _check_not_excessive(count)
     return count
@@ -132,12 +127,14 @@ def _check_assigned(broker: Broker, assigned: Iterable[list[int]]) -> None:
     for nodes in assigned:
         if nodes != [broker.node_id]:
             message = f"A partition is assigned to {nodes}; the one node is {broker.node_id}."
-            raise RefusedError(INVALID_REPLICA_ASSIGNMENT, message)
+            raise RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
 
 def _check_not_excessive(count: int) -> None:
     if count > _MOST_PARTITIONS:
-        raise RefusedError(POLICY_VIOLATION, f"Unable to make {count} partitions: at most {_MOST_PARTITIONS} at once.")
+        raise RefusedError(
+            ErrorCode.POLICY_VIOLATION, f"Unable to make {count} partitions: at most {_MOST_PARTITIONS} at once."
+        )
 
 
 def create_partitions(broker: Broker, call: Call[CreatePartitionsRequest]) -> CreatePartitionsResponse:
@@ -166,15 +163,15 @@ def _grow(broker: Broker, asked: CreatePartitionsRequest.CreatePartitionsTopic, 
         raise RefusedError(_UNKNOWN_TOPIC, None)
     count = 1 + max(numbers)
     if asked.count == count:
-        raise RefusedError(INVALID_PARTITIONS, f"Topic already has {count} partition(s).")
+        raise RefusedError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {count} partition(s).")
     if asked.count < count:
         message = f"The topic {asked.name} has {count} partition(s); {asked.count} would not be an increase."
-        raise RefusedError(INVALID_PARTITIONS, message)
+        raise RefusedError(ErrorCode.INVALID_PARTITIONS, message)
     added = asked.count - count
     if asked.assignments is not None:
         if len(asked.assignments) != added:
             message = f"{added} partition(s) would be added, and {len(asked.assignments)} are assigned."
-            raise RefusedError(INVALID_REPLICA_ASSIGNMENT, message)
+            raise RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         _check_assigned(broker, (one.broker_ids for one in asked.assignments))
     _check_not_excessive(added)
     if not validate_only:
@@ -215,7 +212,7 @@ def _named(broker: Broker, name: str | None, topic_id: UUID) -> tuple[str, UUID]
     """Return name and id of a topic by one of them.  Raises: RefusedError."""
     found = broker.topic_named(topic_id) if name is None else name
     if found is None:
-        raise RefusedError(UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
     if found not in broker.store:
         raise RefusedError(_UNKNOWN_TOPIC, "This server does not host this topic-partition.")
     return found, broker.topic_id(found)
@@ -262,7 +259,7 @@ def _delete_records(broker: Broker, topic: str, number: int, *, before_offset: i
     log = writer.log(topic, number)
     if "delete" not in log.config.cleanup_policy:
         message = f"Records of partition {topic}-{number} can not be deleted due to the configured policy"
-        raise RefusedError(POLICY_VIOLATION, message)
+        raise RefusedError(ErrorCode.POLICY_VIOLATION, message)
     before_offset = log.high_watermark if before_offset == _HIGH_WATERMARK else before_offset
     if before_offset < 0:
         raise RefusedError(code_of(OffsetOutOfRangeError), f"The offset {before_offset} is not valid")

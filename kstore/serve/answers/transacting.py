@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable
 
-from kstore.coordinator.group.codes import GroupCode
 from kstore.coordinator.group.offsets import MAX_METADATA_BYTES
 from kstore.coordinator.producer_ids import NO_PRODUCER, ProducerIdAndEpoch, random_producer_id
 from kstore.coordinator.transaction.state import (
@@ -15,17 +14,11 @@ from kstore.coordinator.transaction.state import (
 from kstore.errors import InvalidRequestError, KStoreError, UnknownTopicOrPartitionError
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call
-from kstore.serve.codes import (
-    CLUSTER_AUTHORIZATION_FAILED,
-    COORDINATOR_NOT_AVAILABLE,
-    INVALID_TRANSACTION_TIMEOUT,
-    OPERATION_NOT_ATTEMPTED,
-    TOPIC_AUTHORIZATION_FAILED,
-    code_of,
-)
 from kstore.serve.coordination.groups import Groups
 from kstore.serve.coordination.transactions import Transactions, code_of_data, code_of_request
+from kstore.serve.refusals import code_of
 from kstore.types import INTERNAL_TOPICS, OffsetAndMetadata, TopicPartition
+from kstore.wire.codes import ErrorCode
 from kstore.wire.messages import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -56,7 +49,7 @@ def init_producer_id(
     request, transactions = call.body, broker.transactions
     current = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     if transactions is None:
-        return _uninitialized(COORDINATOR_NOT_AVAILABLE)
+        return _uninitialized(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if (current.producer_id == NO_PRODUCER.producer_id) is not (current.epoch == NO_PRODUCER.epoch):
         return _uninitialized(_INVALID_REQUEST)
     if request.transactional_id is None:
@@ -64,7 +57,7 @@ def init_producer_id(
     if not request.transactional_id:
         return _uninitialized(_INVALID_REQUEST)
     if not 0 < request.transaction_timeout_ms <= MAX_TRANSACTION_TIMEOUT_MS:
-        return _uninitialized(INVALID_TRANSACTION_TIMEOUT)
+        return _uninitialized(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
     return asyncio.to_thread(_initialized, transactions, call, request.transactional_id, current)
 
 
@@ -88,7 +81,7 @@ def add_partitions_to_txn(broker: Broker, call: Call[AddPartitionsToTxnRequest])
     """Add partitions to the transaction of a client of version 1: all of them, or none."""
     request = call.body
     if call.version >= _ADD_OF_BROKERS:
-        return AddPartitionsToTxnResponse(error_code=CLUSTER_AUTHORIZATION_FAILED)
+        return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     places = [TopicPartition(topic.name, one) for topic in request.v3_and_below_topics for one in topic.partitions]
     codes = {place: code for place in places if (code := _code_of_place(broker, place))}
     if not codes:
@@ -103,7 +96,7 @@ def add_partitions_to_txn(broker: Broker, call: Call[AddPartitionsToTxnRequest])
             results_by_partition=[
                 kinds.AddPartitionsToTxnPartitionResult(
                     partition_index=one,
-                    partition_error_code=codes.get(TopicPartition(topic.name, one), OPERATION_NOT_ATTEMPTED),
+                    partition_error_code=codes.get(TopicPartition(topic.name, one), ErrorCode.OPERATION_NOT_ATTEMPTED),
                 )
                 for one in topic.partitions
             ],
@@ -115,7 +108,7 @@ def add_partitions_to_txn(broker: Broker, call: Call[AddPartitionsToTxnRequest])
 
 def _code_of_place(broker: Broker, place: TopicPartition) -> int:
     if place.topic in INTERNAL_TOPICS:
-        return TOPIC_AUTHORIZATION_FAILED
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return 0 if place in broker.store else code_of(UnknownTopicOrPartitionError)
 
 
@@ -128,7 +121,7 @@ def _added(
     knows_fenced: bool,
 ) -> int:
     if broker.transactions is None:
-        return COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if not transactional_id:
         return _INVALID_REQUEST
     transactions = broker.transactions
@@ -143,11 +136,11 @@ def add_offsets_to_txn(broker: Broker, call: Call[AddOffsetsToTxnRequest]) -> Ad
     """Add the partition with a group's offsets to the transaction of a client of version 1."""
     request, transactions = call.body, broker.transactions
     if transactions is None:
-        return AddOffsetsToTxnResponse(error_code=COORDINATOR_NOT_AVAILABLE)
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     try:
         place = transactions.coordinator.offsets_partition(request.group_id)
     except KStoreError:
-        return AddOffsetsToTxnResponse(error_code=COORDINATOR_NOT_AVAILABLE)
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     knows_fenced = call.version >= _ADD_KNOWS_FENCED
     code = _added(broker, request.transactional_id, producer, (place,), knows_fenced=knows_fenced)
@@ -158,7 +151,7 @@ def end_txn(broker: Broker, call: Call[EndTxnRequest]) -> EndTxnResponse:
     """Commit or abort a transaction, and write its markers; a client of version 2 gets its next epoch."""
     request, transactions = call.body, broker.transactions
     if transactions is None:
-        return EndTxnResponse(error_code=COORDINATOR_NOT_AVAILABLE)
+        return EndTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if not request.transactional_id:
         return EndTxnResponse(error_code=_INVALID_REQUEST)
     try:
@@ -186,12 +179,12 @@ async def txn_offset_commit(broker: Broker, call: Call[TxnOffsetCommitRequest]) 
             if place not in broker.store:
                 codes[place] = code_of(UnknownTopicOrPartitionError)
             elif len(metadata.encode("utf-8", "surrogateescape")) > MAX_METADATA_BYTES:
-                codes[place] = GroupCode.OFFSET_METADATA_TOO_LARGE
+                codes[place] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
                 epoch = None if one.committed_leader_epoch < 0 else one.committed_leader_epoch
                 offsets[place] = OffsetAndMetadata(one.committed_offset, metadata, leader_epoch=epoch)
     if offsets:
-        code = COORDINATOR_NOT_AVAILABLE
+        code: int = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if broker.transactions is not None:
             code = await _committed(broker.groups, broker.transactions, call, offsets)
         codes |= dict.fromkeys(offsets, code)
@@ -221,7 +214,7 @@ async def _committed(
     """Ask the transaction, then the group, then append the offsets; return the code."""
     request, coordinator = call.body, transactions.coordinator
     if not request.group_id:
-        return GroupCode.INVALID_GROUP_ID
+        return ErrorCode.INVALID_GROUP_ID
     transactional_id, group_id = request.transactional_id, request.group_id
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
 
@@ -238,10 +231,10 @@ async def _committed(
     try:
         await asyncio.to_thread(check)
         code = await groups.transactional_code(request)
-        if code is GroupCode.NONE:
+        if code is ErrorCode.NONE:
             await asyncio.to_thread(commit)
     except KStoreError as error:
-        if code_of_request(error) == COORDINATOR_NOT_AVAILABLE:
-            return COORDINATOR_NOT_AVAILABLE
+        if code_of_request(error) == ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return code_of_data(error, knows_abortable=call.version >= _COMMIT_KNOWS_ABORTABLE)
     return code

@@ -10,15 +10,10 @@ from kstore.errors import InvalidRecordError, InvalidTopicError, KStoreError
 from kstore.record.batches import MemoryRecords
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call, NoAnswerError
-from kstore.serve.codes import (
-    INVALID_REQUIRED_ACKS,
-    POLICY_VIOLATION,
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    UNKNOWN_TOPIC_ID,
-    code_of,
-)
 from kstore.serve.coordination.transactions import code_of_data, transactional_producer
+from kstore.serve.refusals import code_of
 from kstore.types import INTERNAL_TOPICS, Ack, TopicPartition
+from kstore.wire.codes import ErrorCode
 from kstore.wire.messages import ProduceRequest, ProduceResponse
 
 _PRODUCE_BY_ID = 13
@@ -55,7 +50,7 @@ def _produced(broker: Broker, call: Call[ProduceRequest], ack: Ack, *, is_transa
     names = [broker.topic_named(topic.topic_id) if is_by_id else topic.name for topic in request.topic_data]
     code = 0
     if request.acks not in (_NO_ACKS, 1, _ALL):
-        code = INVALID_REQUIRED_ACKS
+        code = ErrorCode.INVALID_REQUIRED_ACKS
     elif is_transactional:
         code = _begun(broker, call, names)
     responses = [
@@ -78,7 +73,7 @@ def _begun(broker: Broker, call: Call[ProduceRequest], names: list[str | None]) 
     """
     request = call.body
     if request.transactional_id is None:
-        return TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if broker.transactions is None or call.version < _PRODUCE_V2:
         return 0
     data = (
@@ -106,9 +101,9 @@ def _appended(
     ack: Ack,
 ) -> ProduceResponse.PartitionProduceResponse:
     if topic is None:
-        return _refused(part.index, code=UNKNOWN_TOPIC_ID)
+        return _refused(part.index, code=ErrorCode.UNKNOWN_TOPIC_ID)
     if broker.writer is None or broker.transactions is None:
-        return _refused(part.index, code=POLICY_VIOLATION, message="this server only reads")
+        return _refused(part.index, code=ErrorCode.POLICY_VIOLATION, message="this server only reads")
     if topic in INTERNAL_TOPICS:
         return _refused(part.index, code=code_of(InvalidTopicError), message="an internal topic is not for clients")
     if part.records is None:

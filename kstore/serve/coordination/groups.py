@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from uuid import UUID
 
 from kstore.coordinator.group.classic import Client, GroupSettings, Outcome
-from kstore.coordinator.group.codes import GroupCode
 from kstore.coordinator.group.consumer.group import ConsumerGroupSettings
 from kstore.coordinator.group.coordinator import FetchedOffset, GroupCoordinator, fetched_offset
 from kstore.coordinator.group.membership import Call as GroupCall
@@ -18,12 +17,13 @@ from kstore.env.process import SYSTEM_CLOCK, Clock
 from kstore.errors import KStoreError
 from kstore.record.schemas.topics import OFFSET_COMMIT_TYPES, is_of_type
 from kstore.serve.calls import Body, Call
-from kstore.serve.codes import code_of
 from kstore.serve.coordination.removal import GroupRemoval
 from kstore.serve.coordination.topics import StoreTopics
+from kstore.serve.refusals import code_of
 from kstore.store.store import Store, WritableStore
 from kstore.types import GROUP_OFFSETS_TOPIC, TopicPartition
 from kstore.wire.classes import Message
+from kstore.wire.codes import ErrorCode
 from kstore.wire.messages import (
     ConsumerGroupHeartbeatRequest,
     HeartbeatRequest,
@@ -137,7 +137,7 @@ class Groups:
                         partition.error_code = partition.error_code or code_of(error)
         return done.response
 
-    async def transactional_code(self, request: TxnOffsetCommitRequest) -> GroupCode:
+    async def transactional_code(self, request: TxnOffsetCommitRequest) -> ErrorCode:
         """Return whether the offsets of a transaction may be committed.  Raises: as ready()."""
         await self.ready()
         code = self.coordinator.transactional_commit_code(request, self._now_ms())
@@ -176,7 +176,7 @@ class Groups:
             try:
                 self._offsets.append(outcome.group_id, outcome.records)
             except KStoreError:
-                code = GroupCode.COORDINATOR_NOT_AVAILABLE
+                code = ErrorCode.COORDINATOR_NOT_AVAILABLE
                 outcome = self.coordinator.not_written(outcome.group_id, self._now_ms(), code)
             else:
                 outcome = self.coordinator.written(outcome.group_id, self._now_ms())

@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from kstore.coordinator.group.codes import GroupCode
 from kstore.coordinator.group.coordinator import GroupCoordinator
 from kstore.coordinator.group.offsets import GroupOffsets, is_of_group, keys_of_group
 from kstore.coordinator.group.records import GroupRecord, GroupRecords, decoded
@@ -17,6 +16,7 @@ from kstore.errors import KStoreError
 from kstore.record.schemas.topics import OFFSET_COMMIT_TYPES, is_of_type
 from kstore.store.store import WritableStore
 from kstore.types import GROUP_OFFSETS_TOPIC, OffsetAndMetadata, TopicPartition
+from kstore.wire.codes import ErrorCode
 
 _logger = logging.getLogger("kstore.serve")
 
@@ -46,27 +46,27 @@ class GroupRemoval:
         self._offsets = offsets
         self._now_ms = now_ms
 
-    async def delete_group(self, group_id: str) -> GroupCode:
+    async def delete_group(self, group_id: str) -> ErrorCode:
         """Delete a group with its offsets; return the code of the answer.  Raises: the errors of reads and appends."""
         return await self._remove(group_id, lambda: self._coordinator.delete_code(group_id))
 
-    async def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> GroupCode:
+    async def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> ErrorCode:
         """Delete offsets of a group; return the code of the answer.  Raises: as delete_group."""
         return await self._remove(group_id, lambda: self._coordinator.offset_delete_code(group_id), partitions)
 
     async def _remove(
-        self, group_id: str, check: Callable[[], GroupCode], partitions: Collection[TopicPartition] | None = None
-    ) -> GroupCode:
+        self, group_id: str, check: Callable[[], ErrorCode], partitions: Collection[TopicPartition] | None = None
+    ) -> ErrorCode:
         """Remove a group's records, or its offsets in partitions."""
-        code = check() if group_id else GroupCode.INVALID_GROUP_ID
-        if code is not GroupCode.NONE:
+        code = check() if group_id else ErrorCode.INVALID_GROUP_ID
+        if code is not ErrorCode.NONE:
             return code
         log = self._store.log(*self._offsets.partition_of(group_id))
         records = GroupRecords(is_of_group(group_id))
         await asyncio.to_thread(records.update, log)
         records.update(log)
         code = check()
-        if code is GroupCode.NONE:
+        if code is ErrorCode.NONE:
             if partitions is not None:
                 partitions = {one for one in partitions if not self._coordinator.subscribes_to(group_id, one.topic)}
             self._offsets.append(group_id, [(key, None) for key in keys_of_group(group_id, records, log, partitions)])
@@ -112,7 +112,7 @@ class GroupRemoval:
             if self._coordinator.is_expired(group_id, one.partition, one.offset, now_ms)
             and records.is_newest(one.record)
         ]
-        if len(expired) == len(committed) and self._coordinator.delete_code(group_id) is GroupCode.NONE:
+        if len(expired) == len(committed) and self._coordinator.delete_code(group_id) is ErrorCode.NONE:
             keys = keys_of_group(group_id, records, log)
             if not any(is_of_type(key, OFFSET_COMMIT_TYPES) for key in {*keys}.difference(expired)):
                 self._offsets.append(group_id, [(key, None) for key in keys])

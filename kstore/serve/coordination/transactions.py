@@ -19,9 +19,10 @@ from kstore.errors import (
     TransactionStateError,
     UnsupportedError,
 )
-from kstore.serve.codes import COORDINATOR_NOT_AVAILABLE, TRANSACTION_ABORTABLE, code_of
+from kstore.serve.refusals import code_of
 from kstore.store.store import WritableStore
 from kstore.types import TRANSACTION_STATE_TOPIC, Ack, TopicPartition
+from kstore.wire.codes import ErrorCode
 
 # Kafka's transaction.abort.timed.out.transaction.cleanup.interval.ms; a broker looks for unused ids each hour.
 _INTERVAL_S = 10.0
@@ -93,7 +94,7 @@ def code_of_request(error: KStoreError, *, knows_fenced: bool = True) -> int:
     Args: knows_fenced: old clients know a producer that was fenced by the code of its epoch.
     """
     if not isinstance(error, _OF_STATE):
-        return COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return code_of(error) if knows_fenced else code_of_data(error)
 
 
@@ -104,7 +105,7 @@ def code_of_data(error: KStoreError, *, knows_abortable: bool = False) -> int:
     Source: Kafka AddPartitionsToTxnManager; KIP-890.
     """
     if isinstance(error, InvalidTxnStateError) and knows_abortable:
-        return TRANSACTION_ABORTABLE
+        return ErrorCode.TRANSACTION_ABORTABLE
     if isinstance(error, ProducerFencedError) and not isinstance(error, InvalidPidMappingError):
         return code_of(InvalidProducerEpochError)
     return code_of(error)

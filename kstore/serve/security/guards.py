@@ -16,11 +16,16 @@ from kstore.errors import AuthenticationError
 from kstore.serve.security.rules import Access, Operation, Resource
 from kstore.types import ZERO_UUID
 from kstore.wire.classes import Message, attribute
+from kstore.wire.codes import ErrorCode
 from kstore.wire.frames import apis
 from kstore.wire.messages import message_named
 
-CODES = {Resource.TOPIC: 29, Resource.GROUP: 30, Resource.CLUSTER: 31, Resource.TRANSACTIONAL_ID: 53}
-OPERATION_NOT_ATTEMPTED = 55
+CODES = {
+    Resource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    Resource.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    Resource.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    Resource.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
 _TOPIC, _GROUP, _ID = Resource.TOPIC, Resource.GROUP, Resource.TRANSACTIONAL_ID
 _DESCRIBE, _READ, _WRITE, _ADMIN = Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.ADMIN
 # Kafka: ConfigResource.Type; the others are of the cluster.
@@ -306,7 +311,7 @@ def _add_partitions(asked: Asked) -> Verdict:
     if not any(of_topic for _, of_topic in codes):
         return Verdict()
     cls = type(asked.answer())
-    refused = [_ADDED.refused(cls, topic, of_topic or OPERATION_NOT_ATTEMPTED) for topic, of_topic in codes]
+    refused = [_ADDED.refused(cls, topic, of_topic or ErrorCode.OPERATION_NOT_ATTEMPTED) for topic, of_topic in codes]
     return Verdict(asked.answer(**{_ADDED.answered: refused}))
 
 

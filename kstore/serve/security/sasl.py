@@ -12,6 +12,7 @@ from kstore.errors import AuthenticationError
 from kstore.serve.security.logins import PLAIN, Logins
 from kstore.serve.security.rules import ANONYMOUS, NOTHING, Access
 from kstore.serve.security.scram import ScramExchange
+from kstore.wire.codes import ErrorCode
 from kstore.wire.messages import SaslAuthenticateResponse, SaslHandshakeResponse
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ _Answer = TypeVar("_Answer", SaslHandshakeResponse, SaslAuthenticateResponse)
 # What may be asked by who has not said who it is: ApiVersions, SaslHandshake, SaslAuthenticate.
 _OPEN_APIS = (b"\x00\x11", b"\x00\x12", b"\x00\x24")
 MOST_UNAUTHENTICATED_BYTES = 64 * KIB
-UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED = 33, 34, 58
 _logger = logging.getLogger("kstore.serve")
 
 
@@ -69,9 +69,9 @@ class Session:
             raise AuthenticationError("SaslHandshake of version 0, with tokens without frames")
         known = list(self._logins.mechanisms)
         if not known:
-            return SaslHandshakeResponse(error_code=ILLEGAL_SASL_STATE, mechanisms=[])
+            return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
         if request.mechanism not in known:
-            refused = SaslHandshakeResponse(error_code=UNSUPPORTED_SASL_MECHANISM, mechanisms=known)
+            refused = SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=known)
             return self._refused(refused, f"the mechanism {request.mechanism[:100]!r} is not enabled")
         self._mechanism = request.mechanism
         self._exchange = None
@@ -85,7 +85,7 @@ class Session:
         """Answer one word of an exchange."""
         if self._mechanism is None:
             refused = SaslAuthenticateResponse(
-                error_code=ILLEGAL_SASL_STATE,
+                error_code=ErrorCode.ILLEGAL_SASL_STATE,
                 error_message="SaslAuthenticate comes after SaslHandshake.",
                 auth_bytes=b"",
             )
@@ -120,7 +120,9 @@ class Session:
     def _failed(self, error: AuthenticationError) -> Awaitable[SaslAuthenticateResponse]:
         """Return an answer that says no more than that it failed."""
         text = f"Authentication failed: invalid credentials with SASL mechanism {self._mechanism}"
-        refused = SaslAuthenticateResponse(error_code=SASL_AUTHENTICATION_FAILED, error_message=text, auth_bytes=b"")
+        refused = SaslAuthenticateResponse(
+            error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=text, auth_bytes=b""
+        )
         return self._refused(refused, str(error))
 
     async def _refused(self, answer: _Answer, reason: str) -> _Answer:

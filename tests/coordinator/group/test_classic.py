@@ -7,11 +7,11 @@ import pytest
 
 from kstore import OffsetAndMetadata, TopicPartition, open_store, read_groups
 from kstore.coordinator.group.classic import Client
-from kstore.coordinator.group.codes import GroupCode
 from kstore.coordinator.group.membership import Call
 from kstore.coordinator.group.records import GroupRecords
 from kstore.record import AppendOrigin, MemoryRecordsBuilder
 from kstore.record.schemas.topics import encode_group_record, encode_offset_commit
+from kstore.wire.codes import ErrorCode
 from kstore.wire.messages import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from tests.making.group_calls import RANGE, REBALANCE_MS, SESSION_MS, STICKY, GroupServer
 
@@ -32,7 +32,7 @@ def joined(server, **options):
 
 def test_client_without_id_gets_one_to_join_with(server):
     answer = server.answer(server.join())
-    assert answer.error_code == GroupCode.MEMBER_ID_REQUIRED
+    assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert answer.member_id == "client-1"
     assert server.state() == "Empty"
     answer = server.answer(server.join(answer.member_id))
@@ -49,14 +49,14 @@ def test_join_before_version_4_needs_no_id(server):
 def test_id_that_nobody_joined_with_expires(server):
     member_id = server.answers[server.join()].member_id
     server.pass_time(SESSION_MS)
-    assert server.code(server.join(member_id)) == GroupCode.UNKNOWN_MEMBER_ID
+    assert server.code(server.join(member_id)) == ErrorCode.UNKNOWN_MEMBER_ID
     assert not server.coordinator.groups, "a group of which nothing is left is dropped"
 
 
 def test_unknown_member_id_is_refused_in_any_group(server):
-    assert server.code(server.join("nobody")) == GroupCode.UNKNOWN_MEMBER_ID
+    assert server.code(server.join("nobody")) == ErrorCode.UNKNOWN_MEMBER_ID
     server.stable(1)
-    assert server.code(server.join("nobody")) == GroupCode.UNKNOWN_MEMBER_ID
+    assert server.code(server.join("nobody")) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize(
@@ -68,16 +68,16 @@ def test_session_timeout_has_bounds(server, session_ms, code):
 
 
 def test_group_without_a_name_is_refused(server):
-    assert server.code(server.join(group="")) == GroupCode.INVALID_GROUP_ID
-    assert server.heartbeat("a", 1, group="") == GroupCode.INVALID_GROUP_ID
+    assert server.code(server.join(group="")) == ErrorCode.INVALID_GROUP_ID
+    assert server.heartbeat("a", 1, group="") == ErrorCode.INVALID_GROUP_ID
 
 
 def test_member_without_a_common_protocol_or_of_another_type_is_refused(server):
-    assert server.code(server.join(protocols=())) == GroupCode.INCONSISTENT_GROUP_PROTOCOL
-    assert server.code(server.join(protocol_type="")) == GroupCode.INCONSISTENT_GROUP_PROTOCOL
+    assert server.code(server.join(protocols=())) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert server.code(server.join(protocol_type="")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     server.stable(1)
-    assert server.code(server.join(protocols=(STICKY,))) == GroupCode.INCONSISTENT_GROUP_PROTOCOL
-    assert server.code(server.join(protocol_type="connect")) == GroupCode.INCONSISTENT_GROUP_PROTOCOL
+    assert server.code(server.join(protocols=(STICKY,))) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert server.code(server.join(protocol_type="connect")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 def test_refused_join_before_version_7_names_a_protocol(server):
@@ -88,11 +88,11 @@ def test_refused_join_before_version_7_names_a_protocol(server):
 def test_full_group_takes_no_more_members():
     server = GroupServer(max_size=2)
     ids = server.stable(2)
-    assert server.code(server.join()) == GroupCode.GROUP_MAX_SIZE_REACHED
+    assert server.code(server.join()) == ErrorCode.GROUP_MAX_SIZE_REACHED
     server.join(ids[0])
     newcomer = server.join(server.answers[server.join()].member_id)
     assert server.answer(newcomer) is None
-    assert server.code(server.join(ids[1])) == GroupCode.GROUP_MAX_SIZE_REACHED, "of the old ones, who comes last goes"
+    assert server.code(server.join(ids[1])) == ErrorCode.GROUP_MAX_SIZE_REACHED, "of the old ones, who comes last goes"
     assert server.answer(newcomer).generation_id == 3
 
 
@@ -190,7 +190,7 @@ def test_generation_whose_record_can_not_be_appended_is_joined_again(server):
     follower = server.sync(b, 3)
     server.fails = True
     leader = server.sync(a, 3, {b: b"mine"})
-    assert [server.code(one) for one in (leader, follower)] == [GroupCode.COORDINATOR_NOT_AVAILABLE] * 2
+    assert [server.code(one) for one in (leader, follower)] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
     assert server.state() == "PreparingRebalance"
     assert server.stored()["generation"] == 2
     server.fails = False
@@ -221,8 +221,8 @@ def test_calls_are_kept_back_while_a_record_waits(server):
 def test_newcomer_makes_the_others_join_again(server):
     a, b = server.stable(2)
     c, waiting = joined(server)
-    assert server.heartbeat(a, 2) == server.heartbeat(b, 2) == GroupCode.REBALANCE_IN_PROGRESS
-    assert server.code(server.sync(a, 2)) == GroupCode.REBALANCE_IN_PROGRESS
+    assert server.heartbeat(a, 2) == server.heartbeat(b, 2) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert server.code(server.sync(a, 2)) == ErrorCode.REBALANCE_IN_PROGRESS
     server.join(a)
     assert server.answer(waiting) is None
     server.join(b)
@@ -236,8 +236,8 @@ def test_rebalance_ends_syncs_that_wait(server):
     server.join(a), server.join(b)
     follower = server.sync(b, 3)
     joined(server)
-    assert server.code(follower) == GroupCode.REBALANCE_IN_PROGRESS
-    assert server.code(server.sync(a, 3, {a: b"late"})) == GroupCode.REBALANCE_IN_PROGRESS
+    assert server.code(follower) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert server.code(server.sync(a, 3, {a: b"late"})) == ErrorCode.REBALANCE_IN_PROGRESS
     assert server.stored()["generation"] == 2
 
 
@@ -281,22 +281,22 @@ def test_call_that_is_repeated_while_it_waits_answers_the_older(server):
     a, b = server.stable(2)
     older = server.join(a)
     newer = server.join(a)
-    assert server.code(older) == GroupCode.REBALANCE_IN_PROGRESS
+    assert server.code(older) == ErrorCode.REBALANCE_IN_PROGRESS
     assert server.answer(newer) is None
     server.join(b)
     older, newer = server.sync(b, 3), server.sync(b, 3)
-    assert server.code(older) == GroupCode.REBALANCE_IN_PROGRESS
+    assert server.code(older) == ErrorCode.REBALANCE_IN_PROGRESS
     assert server.answer(newer) is None
 
 
 def test_sync_of_another_protocol_or_generation_is_refused(server):
     a, _ = server.stable(2)
-    assert server.code(server.sync(a, 2, protocol_type="connect")) == GroupCode.INCONSISTENT_GROUP_PROTOCOL
-    assert server.code(server.sync(a, 2, protocol_name="sticky")) == GroupCode.INCONSISTENT_GROUP_PROTOCOL
+    assert server.code(server.sync(a, 2, protocol_type="connect")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert server.code(server.sync(a, 2, protocol_name="sticky")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert server.code(server.sync(a, 2, protocol_type="consumer", protocol_name="range")) == 0
-    assert server.code(server.sync(a, 1)) == GroupCode.ILLEGAL_GENERATION
-    assert server.code(server.sync("nobody", 2)) == GroupCode.UNKNOWN_MEMBER_ID
-    assert server.code(server.sync(a, 2, group="none")) == GroupCode.UNKNOWN_MEMBER_ID
+    assert server.code(server.sync(a, 1)) == ErrorCode.ILLEGAL_GENERATION
+    assert server.code(server.sync("nobody", 2)) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert server.code(server.sync(a, 2, group="none")) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_members_that_do_not_join_again_in_time_are_out(server):
@@ -304,11 +304,11 @@ def test_members_that_do_not_join_again_in_time_are_out(server):
     waiting = server.join(a)
     for _ in range(REBALANCE_MS // 5000 - 1):
         server.pass_time(5000)
-        assert server.heartbeat(b, 2) == GroupCode.REBALANCE_IN_PROGRESS
+        assert server.heartbeat(b, 2) == ErrorCode.REBALANCE_IN_PROGRESS
     assert server.answer(waiting) is None
     server.pass_time(5000)
     assert [one.member_id for one in server.answer(waiting).members] == [a]
-    assert server.heartbeat(b, 2) == GroupCode.UNKNOWN_MEMBER_ID
+    assert server.heartbeat(b, 2) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_leader_that_does_not_join_in_time_is_replaced(server):
@@ -328,8 +328,8 @@ def test_members_that_do_not_sync_in_time_are_out(server):
     for _ in range(REBALANCE_MS // 5000):
         assert server.heartbeat(a, 3) == 0
         server.pass_time(5000)
-    assert server.code(waiting) == GroupCode.REBALANCE_IN_PROGRESS
-    assert server.heartbeat(a, 3) == GroupCode.UNKNOWN_MEMBER_ID
+    assert server.code(waiting) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert server.heartbeat(a, 3) == ErrorCode.UNKNOWN_MEMBER_ID
     assert server.answer(server.join(b)).leader == b
 
 
@@ -341,8 +341,8 @@ def test_follower_that_does_not_sync_in_time_is_out_of_a_stable_group(server):
     for _ in range(REBALANCE_MS // 5000):
         assert server.heartbeat(a, 3) == server.heartbeat(b, 3) == 0
         server.pass_time(5000)
-    assert server.heartbeat(b, 3) == GroupCode.UNKNOWN_MEMBER_ID
-    assert server.heartbeat(a, 3) == GroupCode.REBALANCE_IN_PROGRESS
+    assert server.heartbeat(b, 3) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert server.heartbeat(a, 3) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
 # Sessions and leaving.
@@ -353,9 +353,9 @@ def test_heartbeat_keeps_a_member_and_silence_removes_it(server):
     server.pass_time(SESSION_MS - 1)
     assert server.heartbeat(a, 2) == 0
     server.pass_time(1)
-    assert server.heartbeat(b, 2) == GroupCode.UNKNOWN_MEMBER_ID
-    assert server.heartbeat(a, 2) == GroupCode.REBALANCE_IN_PROGRESS
-    assert server.heartbeat(a, 1) == GroupCode.ILLEGAL_GENERATION
+    assert server.heartbeat(b, 2) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert server.heartbeat(a, 2) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert server.heartbeat(a, 1) == ErrorCode.ILLEGAL_GENERATION
 
 
 def test_waiting_join_and_sync_keep_a_member(server):
@@ -383,7 +383,7 @@ def test_first_join_that_waits_too_long_is_given_up(server):
         assert server.answer(waiting) is None
         server.heartbeat("client-1", 1)
         server.pass_time(5000)
-    assert server.code(waiting) == GroupCode.UNKNOWN_MEMBER_ID
+    assert server.code(waiting) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_last_member_that_goes_leaves_an_empty_group_in_the_log(server):
@@ -393,7 +393,7 @@ def test_last_member_that_goes_leaves_an_empty_group_in_the_log(server):
     stored = server.stored()
     assert (stored["generation"], stored["protocol"], stored["leader"], stored["members"]) == (2, None, None, [])
     assert stored["protocolType"] == "consumer"
-    assert server.heartbeat(a, 2) == GroupCode.UNKNOWN_MEMBER_ID
+    assert server.heartbeat(a, 2) == ErrorCode.UNKNOWN_MEMBER_ID
     _, token = joined(server)
     assert server.answer(token).generation_id == 3
 
@@ -401,7 +401,7 @@ def test_last_member_that_goes_leaves_an_empty_group_in_the_log(server):
 def test_leaving_rebalances_and_the_oldest_leads(server):
     a, b, c = server.stable(3)
     assert server.leave(a) == [0]
-    assert server.heartbeat(b, 2) == GroupCode.REBALANCE_IN_PROGRESS
+    assert server.heartbeat(b, 2) == ErrorCode.REBALANCE_IN_PROGRESS
     server.join(c)
     assert server.answer(server.join(b)).leader == b
 
@@ -411,20 +411,20 @@ def test_several_leave_at_once_each_with_its_code(server):
     pending = server.answers[server.join()].member_id
     assert server.leave(b, "nobody", pending, ("", "no-instance")) == [0, 25, 0, 25]
     assert server.answer(server.join(a)).generation_id == 3
-    assert server.leave("x", group="none") == [GroupCode.UNKNOWN_MEMBER_ID]
+    assert server.leave("x", group="none") == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
 def test_leaving_member_whose_join_or_sync_waits_is_answered(server):
     a, b = server.stable(2)
     waiting = server.join(a)
     server.leave(a)
-    assert server.code(waiting) == GroupCode.UNKNOWN_MEMBER_ID
+    assert server.code(waiting) == ErrorCode.UNKNOWN_MEMBER_ID
     server.join(b)
     c, _ = joined(server)
     server.join(b)
     waiting = server.sync(c, server.generation)
     server.leave(c)
-    assert server.code(waiting) == GroupCode.UNKNOWN_MEMBER_ID
+    assert server.code(waiting) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_leave_before_version_3_has_one_member(server):
@@ -433,7 +433,7 @@ def test_leave_before_version_3_has_one_member(server):
     assert server.code(token) == 0
     assert server.state() == "Empty"
     token = server.call(server.coordinator.leave, LeaveGroupRequest(group_id="g", member_id=a), version=2)
-    assert server.code(token) == GroupCode.UNKNOWN_MEMBER_ID
+    assert server.code(token) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_leave_during_the_initial_delay_waits_for_its_end():
@@ -473,10 +473,10 @@ def test_static_member_that_comes_back_keeps_its_assignment_without_a_rebalance(
     assert answer.member_id != y
     assert server.state() == "Stable"
     assert server.answer(server.sync(answer.member_id, 2)).assignment == b"of y"
-    assert server.heartbeat(y, 2, instance="y") == GroupCode.FENCED_INSTANCE_ID
-    assert server.heartbeat(y, 2) == GroupCode.UNKNOWN_MEMBER_ID
+    assert server.heartbeat(y, 2, instance="y") == ErrorCode.FENCED_INSTANCE_ID
+    assert server.heartbeat(y, 2) == ErrorCode.UNKNOWN_MEMBER_ID
     assert server.heartbeat(answer.member_id, 2, instance="y") == 0
-    assert server.heartbeat(answer.member_id, 2, instance="z") == GroupCode.UNKNOWN_MEMBER_ID
+    assert server.heartbeat(answer.member_id, 2, instance="z") == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_new_id_of_a_static_member_is_in_the_log_before_it_is_told(server):
@@ -499,13 +499,13 @@ def test_static_leader_that_comes_back_skips_the_assignment(server):
     assert older.leader == answer.member_id != older.member_id
     assert not older.members
     assert server.group().membership.leader == older.member_id
-    assert server.heartbeat(x, 2, instance="x") == GroupCode.FENCED_INSTANCE_ID
+    assert server.heartbeat(x, 2, instance="x") == ErrorCode.FENCED_INSTANCE_ID
 
 
 def test_static_member_whose_new_id_can_not_be_appended_keeps_the_old(server):
     _, y = static_pair(server)
     server.fails = True
-    assert server.code(server.join(instance="y", session_timeout_ms=20_000)) == GroupCode.COORDINATOR_NOT_AVAILABLE
+    assert server.code(server.join(instance="y", session_timeout_ms=20_000)) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     server.fails = False
     assert server.heartbeat(y, 2, instance="y") == 0
     assert server.group().membership.members[y].session_timeout_ms == SESSION_MS
@@ -525,7 +525,7 @@ def test_static_member_that_comes_back_while_the_leader_assigns_rebalances(serve
     server.join(x, instance="x"), server.join(y, instance="y")
     waiting = server.sync(y, 3, group_instance_id="y")
     assert server.answer(server.join(instance="y")) is None
-    assert server.code(waiting) == GroupCode.FENCED_INSTANCE_ID
+    assert server.code(waiting) == ErrorCode.FENCED_INSTANCE_ID
     assert server.state() == "PreparingRebalance"
 
 
@@ -533,16 +533,16 @@ def test_static_member_that_comes_back_while_members_join_fences_the_join_that_w
     _, y = static_pair(server)
     waiting = server.join(y, instance="y", protocols=(("range", b"others"),))
     newer = server.join(instance="y")
-    assert server.code(waiting) == GroupCode.FENCED_INSTANCE_ID
+    assert server.code(waiting) == ErrorCode.FENCED_INSTANCE_ID
     assert server.answer(newer) is None
-    assert server.code(server.join(y, instance="y")) == GroupCode.FENCED_INSTANCE_ID
+    assert server.code(server.join(y, instance="y")) == ErrorCode.FENCED_INSTANCE_ID
 
 
 def test_static_member_keeps_its_place_in_a_rebalance_that_it_does_not_join(server):
     x, y = static_pair(server, rebalance_timeout_ms=8000)
     waiting = server.join(x, instance="x", rebalance_timeout_ms=8000)
     server.pass_time(6000)
-    assert server.heartbeat(y, 2, instance="y") == GroupCode.REBALANCE_IN_PROGRESS
+    assert server.heartbeat(y, 2, instance="y") == ErrorCode.REBALANCE_IN_PROGRESS
     server.pass_time(2000)
     assert [one.group_instance_id for one in server.answer(waiting).members] == ["x", "y"]
     assert server.answer(waiting).generation_id == 3
@@ -562,14 +562,14 @@ def test_rebalance_that_only_silent_static_members_are_left_of_ends_with_their_s
     server.leave(("", "x"))
     server.pass_time(8000)
     assert server.state() == "PreparingRebalance"
-    assert server.heartbeat(y, 2, instance="y") == GroupCode.REBALANCE_IN_PROGRESS
+    assert server.heartbeat(y, 2, instance="y") == ErrorCode.REBALANCE_IN_PROGRESS
     server.pass_time(SESSION_MS)
     assert server.state() == "Empty"
 
 
 def test_static_member_leaves_by_its_instance_id(server):
     x, y = static_pair(server)
-    assert server.leave((y, "x")) == [GroupCode.FENCED_INSTANCE_ID]
+    assert server.leave((y, "x")) == [ErrorCode.FENCED_INSTANCE_ID]
     assert server.leave(("", "y"), ("", "y")) == [0, 25]
     assert server.answer(server.join(x, instance="x")).generation_id == 3
 
@@ -585,7 +585,7 @@ def test_restarted_coordinator_goes_on_with_the_generation(server):
     server.pass_time(SESSION_MS - 1)
     assert server.heartbeat(a, 2) == 0, "sessions begin anew"
     server.pass_time(1)
-    assert server.heartbeat(b, 2) == GroupCode.UNKNOWN_MEMBER_ID
+    assert server.heartbeat(b, 2) == ErrorCode.UNKNOWN_MEMBER_ID
     assert server.answer(server.join(a)).generation_id == 3
 
 
@@ -603,7 +603,7 @@ def test_restarted_coordinator_knows_static_members_and_empty_groups(server):
     x, _ = static_pair(server)
     server.start()
     assert server.answer(server.join(instance="x")).skip_assignment
-    assert server.heartbeat(x, 2, instance="x") == GroupCode.FENCED_INSTANCE_ID
+    assert server.heartbeat(x, 2, instance="x") == ErrorCode.FENCED_INSTANCE_ID
     server.pass_time(SESSION_MS)
     server.start()
     assert server.state() == "Empty"
@@ -641,7 +641,7 @@ def test_rebalance_that_was_going_on_is_joined_again_after_a_restart(server):
     server.join(a), server.join(b)
     server.sync(b, 3)
     server.start()
-    assert server.heartbeat(b, 3) == GroupCode.ILLEGAL_GENERATION
+    assert server.heartbeat(b, 3) == ErrorCode.ILLEGAL_GENERATION
     assert server.heartbeat(b, 2) == 0
     server.join(a)
     assert server.answer(server.join(b)).generation_id == 3
@@ -658,8 +658,8 @@ def test_groups_of_other_types_are_not_joined(server):
     key, value = encode_group_record({"groupId": "new"}, {"epoch": 1, "metadataHash": 0}, type_id=11, version=0)
     server.log[key] = value
     server.start()
-    assert server.code(server.join(group="new")) == GroupCode.INCONSISTENT_GROUP_PROTOCOL
-    assert server.coordinator.delete_code("new") == GroupCode.NON_EMPTY_GROUP
+    assert server.code(server.join(group="new")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert server.coordinator.delete_code("new") == ErrorCode.NON_EMPTY_GROUP
 
 
 # Others.
@@ -681,8 +681,8 @@ def test_description_has_assignments_of_a_stable_group_alone(server):
 
 def test_only_an_empty_group_is_deleted(server):
     [a] = server.stable(1)
-    assert server.coordinator.delete_code("g") == GroupCode.NON_EMPTY_GROUP
-    assert server.coordinator.delete_code("none") == GroupCode.GROUP_ID_NOT_FOUND
+    assert server.coordinator.delete_code("g") == ErrorCode.NON_EMPTY_GROUP
+    assert server.coordinator.delete_code("none") == ErrorCode.GROUP_ID_NOT_FOUND
     server.leave(a)
     assert server.coordinator.delete_code("g") == 0
     group = server.group()
@@ -691,7 +691,7 @@ def test_only_an_empty_group_is_deleted(server):
     assert not server.coordinator.groups
     request = JoinGroupRequest(group_id="g", session_timeout_ms=SESSION_MS)
     [answer] = group.join(Call("t", 9), request, Client("c", "/h"), server.now_ms).answers
-    assert answer.response.error_code == GroupCode.COORDINATOR_NOT_AVAILABLE
+    assert answer.response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def test_each_group_is_looked_at_when_it_is_due(server):

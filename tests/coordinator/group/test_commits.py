@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from kstore import OffsetAndMetadata, TopicPartition
-from kstore.coordinator.group.codes import GroupCode
 from kstore.coordinator.group.coordinator import fetched_offset
 from kstore.coordinator.group.records import GroupRecord, committed_offsets, decoded
+from kstore.wire.codes import ErrorCode
 from kstore.wire.messages import OffsetCommitRequest, TxnOffsetCommitRequest
 from tests.making.group_calls import SESSION_MS, GroupServer
 
@@ -68,21 +68,21 @@ def test_commit_without_a_group_makes_one_that_is_empty(server):
 
 
 def test_commit_of_a_member_of_a_group_that_is_not_there_is_refused_by_version(server):
-    assert commit(server, "a", 1) == [GroupCode.GROUP_ID_NOT_FOUND] * 2
-    assert commit(server, "a", 1, version=8) == [GroupCode.ILLEGAL_GENERATION] * 2
+    assert commit(server, "a", 1) == [ErrorCode.GROUP_ID_NOT_FOUND] * 2
+    assert commit(server, "a", 1, version=8) == [ErrorCode.ILLEGAL_GENERATION] * 2
     assert not server.coordinator.groups
     assert not server.log
 
 
 def test_commit_of_a_stranger_to_a_group_with_members_is_refused(server):
     [a] = server.stable(1)
-    assert commit(server) == [GroupCode.UNKNOWN_MEMBER_ID] * 2
-    assert commit(server, "nobody", 1) == [GroupCode.UNKNOWN_MEMBER_ID] * 2
-    assert commit(server, a, 0) == [GroupCode.ILLEGAL_GENERATION] * 2
-    assert commit(server, a, -1) == [GroupCode.ILLEGAL_GENERATION] * 2
+    assert commit(server) == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
+    assert commit(server, "nobody", 1) == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
+    assert commit(server, a, 0) == [ErrorCode.ILLEGAL_GENERATION] * 2
+    assert commit(server, a, -1) == [ErrorCode.ILLEGAL_GENERATION] * 2
     assert commit(server, a, 1) == [0, 0]
     server.leave(a)
-    assert commit(server, a, 1) == [GroupCode.UNKNOWN_MEMBER_ID] * 2
+    assert commit(server, a, 1) == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
     assert commit(server) == [0, 0]
 
 
@@ -91,15 +91,15 @@ def test_commit_is_taken_while_members_join_and_not_while_the_leader_assigns(ser
     server.join(a)
     assert commit(server, b, 2) == [0, 0]
     server.join(b)
-    assert commit(server, b, 2) == [GroupCode.ILLEGAL_GENERATION] * 2
-    assert commit(server, b, 3) == [GroupCode.REBALANCE_IN_PROGRESS] * 2
+    assert commit(server, b, 2) == [ErrorCode.ILLEGAL_GENERATION] * 2
+    assert commit(server, b, 3) == [ErrorCode.REBALANCE_IN_PROGRESS] * 2
 
 
 def test_commit_of_a_static_member_that_was_replaced_is_fenced(server):
     old_id = server.answers[server.join(instance="x")].member_id
     server.sync(old_id, 1)
     new_id = server.answers[server.join(instance="x")].member_id
-    assert commit(server, old_id, 1, instance="x") == [GroupCode.FENCED_INSTANCE_ID] * 2
+    assert commit(server, old_id, 1, instance="x") == [ErrorCode.FENCED_INSTANCE_ID] * 2
     assert commit(server, new_id, 1, instance="x") == [0, 0]
 
 
@@ -113,7 +113,7 @@ def test_commit_renews_the_session(server):
 
 def test_metadata_above_the_limit_refuses_its_partition_alone(server):
     assert commit(server, metadata="ä" * 2048) == [0, 0]
-    assert commit(server, metadata="ä" * 2048 + "a") == [GroupCode.OFFSET_METADATA_TOO_LARGE, 0]
+    assert commit(server, metadata="ä" * 2048 + "a") == [ErrorCode.OFFSET_METADATA_TOO_LARGE, 0]
     assert offsets_in(server)[T0].metadata == "ä" * 2048
 
 
@@ -123,12 +123,12 @@ def test_retention_that_a_client_asks_for_is_in_the_record(server):
 
 
 def test_transaction_commits_for_its_member_or_without_one(server):
-    assert txn_code(server, "a", 1) == GroupCode.ILLEGAL_GENERATION
+    assert txn_code(server, "a", 1) == ErrorCode.ILLEGAL_GENERATION
     assert txn_code(server) == 0
     a, b = server.stable(2)
     assert txn_code(server) == 0, "older producers do not tell the member"
-    assert txn_code(server, a, 1) == GroupCode.ILLEGAL_GENERATION
-    assert txn_code(server, "nobody", 2) == GroupCode.UNKNOWN_MEMBER_ID
+    assert txn_code(server, a, 1) == ErrorCode.ILLEGAL_GENERATION
+    assert txn_code(server, "nobody", 2) == ErrorCode.UNKNOWN_MEMBER_ID
     server.join(a), server.join(b)
     assert txn_code(server, a, 3) == 0
 
@@ -136,12 +136,12 @@ def test_transaction_commits_for_its_member_or_without_one(server):
 def test_offset_of_an_undecided_transaction_is_not_told_as_stable():
     current, pending = {T0: OffsetAndMetadata(0, "m", leader_epoch=0), T1: OffsetAndMetadata(1)}, {T0: None}
     assert fetched_offset(T0, current, pending, require_stable=False) == (0, 0, "m", 0)
-    assert fetched_offset(T0, current, pending, require_stable=True) == (-1, -1, "", GroupCode.UNSTABLE_OFFSET_COMMIT)
+    assert fetched_offset(T0, current, pending, require_stable=True) == (-1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
     assert fetched_offset(T1, current, pending, require_stable=True) == (1, -1, "", 0)
     assert fetched_offset(TopicPartition("t", 2), current, pending, require_stable=True) == (-1, -1, "", 0)
 
 
 def test_a_transaction_that_commits_to_no_group_makes_one_that_is_empty(server):
-    assert txn_code(server, "nobody", 1, group="other") == GroupCode.ILLEGAL_GENERATION
+    assert txn_code(server, "nobody", 1, group="other") == ErrorCode.ILLEGAL_GENERATION
     assert txn_code(server) == 0
     assert {name: group.state.name for name, group in server.coordinator.groups.items()} == {"g": "EMPTY"}

@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from kstore import OffsetAndMetadata, TopicPartition
-from kstore.coordinator.group.codes import GroupCode
+from kstore.wire.codes import ErrorCode
 from tests.coordinator.group.test_commits import commit
 from tests.making.group_calls import GroupServer
 
@@ -81,20 +81,20 @@ def test_offsets_of_a_group_whose_topics_are_not_known_do_not_expire(server, opt
 
 def test_offsets_are_deleted_where_no_consumer_uses_them(server):
     coordinator = server.coordinator
-    assert coordinator.offset_delete_code("g") is GroupCode.GROUP_ID_NOT_FOUND
+    assert coordinator.offset_delete_code("g") is ErrorCode.GROUP_ID_NOT_FOUND
     (member,) = stable(server, "t")
-    assert coordinator.offset_delete_code("g") is GroupCode.NONE
+    assert coordinator.offset_delete_code("g") is ErrorCode.NONE
     assert [coordinator.subscribes_to("g", topic) for topic in ("t", "u")] == [True, False]
     server.leave(member)
     assert not coordinator.subscribes_to("g", "t")
-    assert coordinator.offset_delete_code("g") is GroupCode.NONE
+    assert coordinator.offset_delete_code("g") is ErrorCode.NONE
 
 
 def test_offsets_of_a_group_that_is_not_of_consumers_are_deleted_when_it_is_empty(server):
     (member,) = server.stable(count=1, protocol_type="connect")
-    assert server.coordinator.offset_delete_code("g") is GroupCode.NON_EMPTY_GROUP
+    assert server.coordinator.offset_delete_code("g") is ErrorCode.NON_EMPTY_GROUP
     server.leave(member)
-    assert server.coordinator.offset_delete_code("g") is GroupCode.NONE
+    assert server.coordinator.offset_delete_code("g") is ErrorCode.NONE
 
 
 def test_a_group_may_use_any_topic_if_its_members_do_not_say_which(server):

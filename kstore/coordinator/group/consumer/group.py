@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from kstore.coordinator.group.classic import Answer, Client, Outcome
-from kstore.coordinator.group.codes import GroupCode
 from kstore.coordinator.group.consumer.assignors import ASSIGNORS, Places
 from kstore.coordinator.group.consumer.facts import ConsumerFacts, Draft, Resolved
 from kstore.coordinator.group.consumer.members import (
@@ -24,6 +23,7 @@ from kstore.coordinator.group.consumer.topics import TopicsImage
 from kstore.coordinator.group.membership import Call, KeyValue
 from kstore.coordinator.group.metadata import ASSIGNING, EMPTY, RECONCILING, STABLE
 from kstore.types import INTERNAL_TOPICS, OffsetAndMetadata
+from kstore.wire.codes import ErrorCode
 from kstore.wire.messages import (
     ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
@@ -56,7 +56,7 @@ class ConsumerGroupSettings:
 
 class _Write(NamedTuple):
     on_written: Callable[[int], Outcome]
-    on_failure: Callable[[GroupCode], Answer | None]
+    on_failure: Callable[[ErrorCode], Answer | None]
 
 
 class ConsumerGroup:
@@ -143,34 +143,34 @@ class ConsumerGroup:
         except RefusedError as refused:
             return Outcome(self.group_id, answers=(refusal(call, refused),))
 
-    def commit_code(self, member_id: str, *, epoch: int, version: int | None) -> GroupCode:
+    def commit_code(self, member_id: str, *, epoch: int, version: int | None) -> ErrorCode:
         """Return whether a commit of offsets is taken.
 
         Args: version: of OffsetCommit; None for a transaction's offsets.
         """
         if epoch < 0 and not self.facts.members:
-            return GroupCode.NONE
+            return ErrorCode.NONE
         member = self.facts.members.get(member_id)
         if member is None:
-            return GroupCode.UNKNOWN_MEMBER_ID
+            return ErrorCode.UNKNOWN_MEMBER_ID
         if version is not None and version < _MEMBER_EPOCH_VERSION:
-            return GroupCode.UNSUPPORTED_VERSION
+            return ErrorCode.UNSUPPORTED_VERSION
         if epoch == member.epoch:
-            return GroupCode.NONE
-        return GroupCode.ILLEGAL_GENERATION if version is None else GroupCode.STALE_MEMBER_EPOCH
+            return ErrorCode.NONE
+        return ErrorCode.ILLEGAL_GENERATION if version is None else ErrorCode.STALE_MEMBER_EPOCH
 
-    def fetch_code(self, member_id: str | None, *, epoch: int) -> GroupCode:
+    def fetch_code(self, member_id: str | None, *, epoch: int) -> ErrorCode:
         """Return whether somebody may read committed offsets: a member in its epoch, or who does not say that it is."""
         if member_id is None and epoch < 0:
-            return GroupCode.NONE
+            return ErrorCode.NONE
         member = self.facts.members.get(member_id or "")
         if member is None:
-            return GroupCode.UNKNOWN_MEMBER_ID
-        return GroupCode.NONE if epoch == member.epoch else GroupCode.STALE_MEMBER_EPOCH
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if epoch == member.epoch else ErrorCode.STALE_MEMBER_EPOCH
 
-    def offset_delete_code(self) -> GroupCode:
+    def offset_delete_code(self) -> ErrorCode:
         """Return whether offsets of the group may be deleted, of topics to which no member is subscribed."""
-        return GroupCode.NONE
+        return ErrorCode.NONE
 
     def subscribes_to(self, topic: str) -> bool:
         """Whether a member is subscribed to a topic."""
@@ -193,7 +193,7 @@ class ConsumerGroup:
                 del self._revocation_ends_ms[member_id]
         return Outcome(self.group_id)
 
-    def remove(self, then: Callable[[int], Outcome], refuse: Callable[[GroupCode], Answer]) -> Outcome:
+    def remove(self, then: Callable[[int], Outcome], refuse: Callable[[ErrorCode], Answer]) -> Outcome:
         """Begin to remove a group without members.
 
         Args: then: called with the time when the records are appended; refuse: makes the answer if they cannot be.
@@ -208,7 +208,7 @@ class ConsumerGroup:
         """The records of the last outcome were appended."""
         return self._ended_write().on_written(now_ms)
 
-    def not_written(self, _now_ms: int, code: GroupCode = GroupCode.COORDINATOR_NOT_AVAILABLE) -> Outcome:
+    def not_written(self, _now_ms: int, code: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> Outcome:
         """The records of the last outcome could not be appended; who sent the request gets the code."""
         answer = self._ended_write().on_failure(code)
         return Outcome(self.group_id, answers=() if answer is None else (answer,))
@@ -305,7 +305,7 @@ class ConsumerGroup:
         joins = request.member_epoch == 0
         if len(facts.members) >= self._settings.max_size and member_id not in facts.members:
             raise RefusedError(
-                GroupCode.GROUP_MAX_SIZE_REACHED,
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
                 f"The consumer group has reached its maximum capacity of {self._settings.max_size} members.",
             )
         if instance_id is not None:
@@ -316,7 +316,7 @@ class ConsumerGroup:
                 return _take_place(draft, facts.members[known_id], member_id or self._new_id())
             elif known_id not in (None, member_id):
                 raise RefusedError(
-                    GroupCode.UNRELEASED_INSTANCE_ID,
+                    ErrorCode.UNRELEASED_INSTANCE_ID,
                     f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
                     f"instance id is owned by {known_id} member.",
                 )
@@ -326,13 +326,13 @@ class ConsumerGroup:
             return known
         if not joins:
             raise RefusedError(
-                GroupCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
+                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
             )
         return ConsumerMember(member_id=member_id or self._new_id())
 
     def _unknown(self, member_id: str) -> RefusedError:
         message = f"Member {member_id} is not a member of group {self.group_id}."
-        return RefusedError(GroupCode.UNKNOWN_MEMBER_ID, message)
+        return RefusedError(ErrorCode.UNKNOWN_MEMBER_ID, message)
 
     def _follow_topics(self, draft: Draft, image: TopicsImage, now_ms: int, *, has_changed: bool) -> None:
         """Begin another epoch if members, patterns or topics have changed."""
@@ -374,7 +374,7 @@ class ConsumerGroup:
             _check_instance(facts, request.instance_id, member_id)
         elif member_id not in facts.members:
             raise RefusedError(
-                GroupCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
+                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
             )
         if epoch == LEAVES_FOR_A_WHILE:
             draft.set_current(replace(facts.members[member_id], epoch=epoch, revoking=frozenset()))
@@ -410,7 +410,7 @@ class ConsumerGroup:
         def settle(then_ms: int) -> Outcome:
             return self._settle(draft, call, response, then_ms, image=image)
 
-        def refuse(code: GroupCode) -> Answer | None:
+        def refuse(code: ErrorCode) -> Answer | None:
             return None if call is None else refusal(call, RefusedError(code, ""))
 
         self._write = _Write(settle, refuse)
@@ -488,10 +488,10 @@ def check_request(request: ConsumerGroupHeartbeatRequest, *, version: int) -> No
     elif epoch == 0 and request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
         message = "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
     if message is not None:
-        raise RefusedError(GroupCode.INVALID_REQUEST, message)
+        raise RefusedError(ErrorCode.INVALID_REQUEST, message)
     if request.server_assignor is not None and request.server_assignor not in ASSIGNORS:
         raise RefusedError(
-            GroupCode.UNSUPPORTED_ASSIGNOR,
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(ASSIGNORS)}.",
         )
 
@@ -505,7 +505,7 @@ def _check_pattern(source: str) -> None:
         Pattern(source)
     except PatternError as error:
         raise RefusedError(
-            GroupCode.INVALID_REGULAR_EXPRESSION,
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
             f"SubscribedTopicRegex `{source}` is not a valid regular expression: {error}.",
         ) from None
 
@@ -514,10 +514,10 @@ def _check_instance(facts: ConsumerFacts, instance_id: str, member_id: str) -> N
     """Raise RefusedError unless a static member is the one that has the instance id."""
     known_id = facts.ids.get(instance_id)
     if known_id is None:
-        raise RefusedError(GroupCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+        raise RefusedError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
     if known_id != member_id:
         raise RefusedError(
-            GroupCode.FENCED_INSTANCE_ID,
+            ErrorCode.FENCED_INSTANCE_ID,
             f"Static member {member_id} with instance id {instance_id} was fenced by member {known_id}.",
         )
 

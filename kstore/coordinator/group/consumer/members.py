@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
 
-from kstore.coordinator.group.codes import GroupCode
 from kstore.coordinator.group.consumer.assignors import Places
+from kstore.wire.codes import ErrorCode
 
 # What a request and a record have instead of an epoch: that of a member that leaves, and of a static one that will be
 # back.
@@ -19,7 +19,7 @@ LEAVES, LEAVES_FOR_A_WHILE = -1, -2
 class RefusedError(Exception):
     """A request that is refused: the code and the message of the answer."""
 
-    def __init__(self, code: GroupCode, message: str) -> None:
+    def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
         self.code = code
 
@@ -118,7 +118,7 @@ class ConsumerMember:
         if not (epoch == self.previous_epoch and epoch < self.epoch and is_late):
             which = "greater" if epoch > self.epoch else "smaller"
             raise RefusedError(
-                GroupCode.FENCED_MEMBER_EPOCH,
+                ErrorCode.FENCED_MEMBER_EPOCH,
                 f"The consumer group member has a {which} member epoch ({epoch}) than the one known by the group "
                 f"coordinator ({self.epoch}). The member must abandon all its partitions and rejoin.",
             )
@@ -144,7 +144,7 @@ class ConsumerMember:
         elif self.state is MemberState.UNKNOWN:
             if owned is None or owned:
                 raise RefusedError(
-                    GroupCode.FENCED_MEMBER_EPOCH,
+                    ErrorCode.FENCED_MEMBER_EPOCH,
                     "The consumer group member is in a unknown state. The member must abandon all its partitions and "
                     "rejoin.",
                 )

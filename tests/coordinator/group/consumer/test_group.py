@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from kstore import OffsetAndMetadata, TopicPartition
-from kstore.coordinator.group.codes import GroupCode
 from kstore.coordinator.group.consumer.group import ConsumerGroupSettings
 from kstore.record.schemas.topics import decode_group_record, encode_group_record
+from kstore.wire.codes import ErrorCode
 from kstore.wire.messages import OffsetCommitRequest, TxnOffsetCommitRequest
 from tests.making.group_calls import REBALANCE_MS, GroupServer, partitions_of, topic_id
 
@@ -192,17 +192,17 @@ def test_requests_that_no_group_takes_leave_no_group(server, epoch, owned, field
 def test_an_unknown_member_is_refused(server):
     server.enter("a")
     for epoch in (1, -1):
-        assert server.beat("b", epoch).error_code == GroupCode.UNKNOWN_MEMBER_ID
-    assert server.beat("", 0, (), **FULL).error_code == GroupCode.INVALID_REQUEST
+        assert server.beat("b", epoch).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert server.beat("", 0, (), **FULL).error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_another_epoch_is_fenced_unless_the_answer_with_the_new_one_was_lost(server):
     server.enter("a")
     server.beat("a", 1, parts(0, 1, 2), subscribed_topic_names=["t", "u"])
     assert group(server).facts.members["a"].epoch == 2
-    assert server.beat("a", 3).error_code == GroupCode.FENCED_MEMBER_EPOCH
-    assert server.beat("a", 1).error_code == GroupCode.FENCED_MEMBER_EPOCH
-    assert server.beat("a", 1, parts(7)).error_code == GroupCode.FENCED_MEMBER_EPOCH
+    assert server.beat("a", 3).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert server.beat("a", 1).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert server.beat("a", 1, parts(7)).error_code == ErrorCode.FENCED_MEMBER_EPOCH
     assert server.beat("a", 1, parts(0, 1, 2)).member_epoch == 2
     # It begins again with 0.
     answer = server.enter("a", ["t", "u"])
@@ -213,15 +213,15 @@ def test_a_group_takes_no_more_members_than_it_may_have(server):
     server.consumer_settings = ConsumerGroupSettings(max_size=1)
     server.start()
     server.enter("a")
-    assert server.enter("b").error_code == GroupCode.GROUP_MAX_SIZE_REACHED
+    assert server.enter("b").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert server.beat("a", 1).error_code == 0
 
 
 def test_a_failed_append_changes_nothing(server):
     server.enter("a")
     server.fails = True
-    assert server.enter("b").error_code == GroupCode.COORDINATOR_NOT_AVAILABLE
-    assert server.enter("c", group="h").error_code == GroupCode.COORDINATOR_NOT_AVAILABLE
+    assert server.enter("b").error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert server.enter("c", group="h").error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     server.fails = False
     assert server.coordinator.consumer_groups.keys() == {"g"}
     assert server.beat("a", 1).member_epoch == 1
@@ -253,7 +253,7 @@ def test_a_member_that_does_not_give_up_partitions_is_out_at_its_rebalance_timeo
     server.pass_time(1)
     assert group(server).facts.members.keys() == {"b"}
     assert partitions_of(server.beat("b", 2, ())) == parts(0, 1, 2)
-    assert server.beat("a", 1).error_code == GroupCode.UNKNOWN_MEMBER_ID
+    assert server.beat("a", 1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_member_that_gave_up_its_partitions_in_time_stays(server):
@@ -285,15 +285,15 @@ def test_a_static_member_that_comes_back_has_what_it_had_under_another_id(server
     answer = server.enter("c", instance_id="i")
     assert (answer.error_code, answer.member_epoch, partitions_of(answer)) == (0, 2, had)
     assert group(server).facts.epoch == 2
-    assert server.beat("b", 2, instance_id="i").error_code == GroupCode.FENCED_INSTANCE_ID
+    assert server.beat("b", 2, instance_id="i").error_code == ErrorCode.FENCED_INSTANCE_ID
 
 
 def test_an_instance_id_that_is_in_use_is_not_given_away(server):
     server.enter("a", instance_id="i")
-    assert server.enter("b", instance_id="i").error_code == GroupCode.UNRELEASED_INSTANCE_ID
+    assert server.enter("b", instance_id="i").error_code == ErrorCode.UNRELEASED_INSTANCE_ID
     assert server.enter("a", instance_id="i").error_code == 0
-    assert server.beat("b", -2, instance_id="i").error_code == GroupCode.FENCED_INSTANCE_ID
-    assert server.beat("a", 1, instance_id="j").error_code == GroupCode.UNKNOWN_MEMBER_ID
+    assert server.beat("b", -2, instance_id="i").error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert server.beat("a", 1, instance_id="j").error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_static_member_that_does_not_come_back_is_out_at_the_end_of_its_session(server):
@@ -397,16 +397,16 @@ def commit(server, member_id, epoch, *, version=9, group="g"):
 def test_members_commit_and_read_offsets_in_their_epoch(server):
     server.enter("a")
     assert commit(server, "a", 1) == 0
-    assert commit(server, "a", 0) == GroupCode.STALE_MEMBER_EPOCH
-    assert commit(server, "a", 1, version=8) == GroupCode.UNSUPPORTED_VERSION
-    assert commit(server, "b", 1) == GroupCode.UNKNOWN_MEMBER_ID
-    assert commit(server, "", -1) == GroupCode.UNKNOWN_MEMBER_ID
+    assert commit(server, "a", 0) == ErrorCode.STALE_MEMBER_EPOCH
+    assert commit(server, "a", 1, version=8) == ErrorCode.UNSUPPORTED_VERSION
+    assert commit(server, "b", 1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert commit(server, "", -1) == ErrorCode.UNKNOWN_MEMBER_ID
     code = server.coordinator.fetch_code
     assert code("g", "a", epoch=1) == code("g", None, epoch=-1) == code("none", "a", epoch=1) == 0
-    assert code("g", "a", epoch=2) == GroupCode.STALE_MEMBER_EPOCH
-    assert code("g", "b", epoch=1) == GroupCode.UNKNOWN_MEMBER_ID
+    assert code("g", "a", epoch=2) == ErrorCode.STALE_MEMBER_EPOCH
+    assert code("g", "b", epoch=1) == ErrorCode.UNKNOWN_MEMBER_ID
     in_transaction = TxnOffsetCommitRequest(group_id="g", member_id="a", generation_id=0)
-    assert server.coordinator.transactional_commit_code(in_transaction, 0) == GroupCode.ILLEGAL_GENERATION
+    assert server.coordinator.transactional_commit_code(in_transaction, 0) == ErrorCode.ILLEGAL_GENERATION
     server.beat("a", -1)
     assert commit(server, "", -1) == 0
     assert server.coordinator.groups == {}
@@ -414,8 +414,8 @@ def test_members_commit_and_read_offsets_in_their_epoch(server):
 
 def test_a_classic_client_does_not_join_a_group_with_members_and_the_other_way(server):
     server.enter("a")
-    assert server.code(server.join(version=3)) == GroupCode.INCONSISTENT_GROUP_PROTOCOL
-    assert server.heartbeat("a", 1) == GroupCode.UNKNOWN_MEMBER_ID
+    assert server.code(server.join(version=3)) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert server.heartbeat("a", 1) == ErrorCode.UNKNOWN_MEMBER_ID
     server.join(version=3, group="old")
     answer = server.enter("b", group="old")
     assert (answer.error_code, answer.error_message) == (69, "Group old is not a consumer group.")
@@ -445,7 +445,7 @@ def test_an_empty_group_of_kip_848_becomes_a_classic_one(server):
     server.enter("a", [], subscribed_topic_regex="t")
     server.beat("a", -1)
     server.fails = True
-    assert server.code(server.join()) == GroupCode.COORDINATOR_NOT_AVAILABLE
+    assert server.code(server.join()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     server.fails = False
     assert server.answer(server.join(version=3)).error_code == 0
     assert not server.coordinator.consumer_groups
@@ -457,11 +457,11 @@ def test_an_empty_group_of_kip_848_becomes_a_classic_one(server):
 
 def test_an_empty_group_is_deleted_and_another_one_not(server):
     server.enter("a")
-    assert server.coordinator.delete_code("g") == GroupCode.NON_EMPTY_GROUP
+    assert server.coordinator.delete_code("g") == ErrorCode.NON_EMPTY_GROUP
     server.beat("a", -1)
     assert server.coordinator.delete_code("g") == 0
     server.coordinator.forget("g", server.now_ms)
-    assert server.coordinator.delete_code("g") == GroupCode.GROUP_ID_NOT_FOUND
+    assert server.coordinator.delete_code("g") == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_offsets_expire_by_their_own_time_unless_a_member_subscribes_to_their_topic(server):

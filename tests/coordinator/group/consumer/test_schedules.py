@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kstore.coordinator.group.codes import GroupCode
+from kstore.wire.codes import ErrorCode
 from tests.making.group_calls import GroupServer, partitions_of
 
 TOPICS = ("t", "u", "v")
@@ -76,7 +76,7 @@ class Schedule:
 
     def enter(self, member):
         answer = self.server.beat(member.member_id, 0, (), instance_id=member.instance_id, **member.fields())
-        if answer.error_code == GroupCode.UNRELEASED_INSTANCE_ID:
+        if answer.error_code == ErrorCode.UNRELEASED_INSTANCE_ID:
             # One that died without a word; its session ends some time.
             member.epoch = None
             return
@@ -84,11 +84,11 @@ class Schedule:
 
     def take(self, member, answer, *, is_join=False):
         code = answer.error_code
-        member.is_unsure = code == GroupCode.COORDINATOR_NOT_AVAILABLE
+        member.is_unsure = code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         if member.is_unsure:
             return
         if code:
-            assert code in (GroupCode.UNKNOWN_MEMBER_ID, GroupCode.FENCED_MEMBER_EPOCH, GroupCode.GROUP_ID_NOT_FOUND)
+            assert code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND)
             self.forget(member)
             return
         assert is_join or answer.member_epoch >= member.epoch, "epochs of a member rise"
@@ -132,7 +132,7 @@ class Schedule:
             return
         epoch = -2 if member.instance_id is not None and self.random.random() < 0.7 else -1
         answer = self.server.beat(member.member_id, epoch, instance_id=member.instance_id)
-        assert answer.error_code in (0, GroupCode.UNKNOWN_MEMBER_ID, GroupCode.GROUP_ID_NOT_FOUND)
+        assert answer.error_code in (0, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND)
         self.forget(member)
 
     def die(self, member):

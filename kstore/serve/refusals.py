@@ -1,36 +1,14 @@
-"""Codes of Kafka's protocol that no error of kstore has, and the code of an error (Kafka: Errors)."""
+"""What a client is told in place of what it asked for: the codes and messages of errors."""
 
 from __future__ import annotations
 
 from kstore.errors import KStoreError, LogNotFoundError, TopicSettingsError, UnknownTopicOrPartitionError
-
-UNKNOWN_SERVER_ERROR = -1
-LEADER_NOT_AVAILABLE = 5
-COORDINATOR_NOT_AVAILABLE = 15
-INVALID_REQUIRED_ACKS = 21
-TOPIC_AUTHORIZATION_FAILED = 29
-CLUSTER_AUTHORIZATION_FAILED = 31
-INVALID_PARTITIONS = 37
-INVALID_REPLICATION_FACTOR = 38
-INVALID_REPLICA_ASSIGNMENT = 39
-POLICY_VIOLATION = 44
-INVALID_TRANSACTION_TIMEOUT = 50
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
-SECURITY_DISABLED = 54
-OPERATION_NOT_ATTEMPTED = 55
-FENCED_LEADER_EPOCH = 74
-UNKNOWN_LEADER_EPOCH = 75
-UNKNOWN_TOPIC_ID = 100
-TRANSACTIONAL_ID_NOT_FOUND = 105
-MISMATCHED_ENDPOINT_TYPE = 114
-UNSUPPORTED_ENDPOINT_TYPE = 115
-TRANSACTION_ABORTABLE = 120
-INVALID_REGULAR_EXPRESSION = 128
+from kstore.wire.codes import ErrorCode
 
 
 def code_of(error: KStoreError | type[KStoreError]) -> int:
     """Return the code that a broker answers for an error, or for a class of them."""
-    return UNKNOWN_SERVER_ERROR if error.kafka_code is None else error.kafka_code
+    return ErrorCode.UNKNOWN_SERVER_ERROR if error.kafka_code is None else error.kafka_code
 
 
 class RefusedError(Exception):
