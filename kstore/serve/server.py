@@ -88,6 +88,9 @@ class ServerLoop:
     def metrics(self) -> ServerMetrics:
         return self._broker.metrics
 
+    async def expire_sessions(self, group_id: str, member_id: str | None) -> int:
+        return await self._broker.groups.end_sessions(group_id, None if member_id is None else (member_id,))
+
     def _advertised(self, connection: Connection) -> Peer:
         own = connection.own_address
         return Peer(self._config.advertised_host or own.host, self._config.advertised_port or own.port)
@@ -169,6 +172,14 @@ class Server(Closing):
         """What the server counts since it was started.  Raises: ValueError before start()."""
         return self._now().metrics
 
+    def expire_sessions(self, group_id: str, member_id: str | None = None) -> int:
+        """Let the session of a member of a group end now, None for those of all; return how many, for tests.
+
+        Members of both protocols rejoin when they hear of it, as after a network that was cut.
+        Raises: ValueError before start(); as reading `__consumer_offsets`.
+        """
+        return self._now().expire_sessions(group_id, member_id)
+
     def _now(self) -> _Running:
         if self._running is None:
             raise ValueError("the server is not started")
@@ -216,6 +227,9 @@ class _Running:
     @property
     def metrics(self) -> ServerMetrics:
         return self._server.metrics
+
+    def expire_sessions(self, group_id: str, member_id: str | None) -> int:
+        return self.in_loop(self._server.expire_sessions(group_id, member_id))
 
     def in_loop(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Return what a coroutine of the server returns."""

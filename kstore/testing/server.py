@@ -113,6 +113,16 @@ class KafkaServer(Closing):
         """
         self._server.faults.plan(api, Fault(delay_s=seconds), times=times)
 
+    def expire_session(self, group_id: str, member_id: str | None = None) -> None:
+        """End the session of a member of a group, or of all, as if it had not sent a heartbeat: the others take over.
+
+        A member that is alive joins again.
+        Raises: ValueError if there is no such member.
+        """
+        if not self._server.expire_sessions(group_id, member_id):
+            who = "no members" if member_id is None else f"no member {member_id}"
+            raise ValueError(f"group {group_id} has {who}")
+
     def clear_faults(self) -> None:
         """Forget the faults that did not happen yet."""
         self._server.faults.clear()

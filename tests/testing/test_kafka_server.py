@@ -125,6 +125,37 @@ def test_a_broker_that_restarts_has_the_same_records_and_port(kafka):
     assert [record.value for record in kafka.records("t")] == [b"1", b"2"]
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_whose_session_ends_joins_again_and_reads_on(kafka, protocol):
+    settings = (
+        {"group.protocol": "consumer"}
+        if protocol == "consumer"
+        else {"session.timeout.ms": 6000, "heartbeat.interval.ms": 200}
+    )
+    lost = []
+    consumer = confluent_kafka.Consumer(
+        settings | {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
+    )
+    try:
+        consumer.subscribe(["t"], on_lost=lambda *_: lost.append(True), on_revoke=lambda *_: lost.append(True))
+        produced(kafka, b"1")
+        assert next(message for message in iter(lambda: consumer.poll(1), 0) if message).value() == b"1"
+        with pytest.raises(ValueError, match="group g has no member nobody"):
+            kafka.expire_session("g", "nobody")
+        kafka.expire_session("g")
+        with pytest.raises(ValueError, match="group g has no members"):
+            kafka.expire_session("g")
+        while not lost:
+            consumer.poll(0.1)
+        produced(kafka, b"2")
+        values = {b"1"}
+        while b"2" not in values:
+            message = consumer.poll(1)
+            values |= {message.value()} if message is not None and message.error() is None else set()
+    finally:
+        consumer.close()
+
+
 def test_an_unknown_api_or_error_is_refused(kafka):
     with pytest.raises(ValueError, match=r"expected one of .*Produce.*, got 'Product'"):
         kafka.fail_next("Product", 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
@@ -272,6 +272,13 @@ class ClassicGroup:
         if member is not None:
             member.renew_session(now_ms)
         return ErrorCode.NONE
+
+    def end_sessions(self, member_ids: Collection[str] | None, now_ms: int) -> int:
+        """Let the sessions of members end now, None for all: expire() is to be called then. Return how many."""
+        ended = [one for one in self.membership.members.values() if member_ids is None or one.member_id in member_ids]
+        for member in ended:
+            member.session_ends_ms = now_ms
+        return len(ended)
 
     def expire(self, now_ms: int) -> Outcome:
         """Do what is due: sessions, rebalance timeouts, the initial delay, ids that nobody joined with.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from heapq import heappop, heappush
 from typing import NamedTuple
 from uuid import uuid4
@@ -367,6 +367,15 @@ class GroupCoordinator:
         group = self.groups.pop(group_id, None)
         if group is not None:
             group.bury(now_ms)
+
+    def end_sessions(self, group_id: str, member_ids: Collection[str] | None, now_ms: int) -> int:
+        """Let the sessions of members of a group end now, None for all; return how many. expire() removes them."""
+        group = self._group(group_id)
+        if group is None:
+            return 0
+        count = group.end_sessions(member_ids, now_ms)
+        self._look_after(group)
+        return count
 
     def expire(self, now_ms: int) -> list[Outcome]:
         """Do what is due in each group, and return what is to be done for each of them."""

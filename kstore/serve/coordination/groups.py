@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from uuid import UUID
 
 from kstore.coordinator.group.classic import Client, GroupSettings, Outcome
@@ -161,6 +161,13 @@ class Groups:
             (partition, fetched_offset(partition, current, pending, require_stable=require_stable))
             for partition in wanted
         ]
+
+    async def end_sessions(self, group_id: str, member_ids: Collection[str] | None) -> int:
+        """Remove members of a group as if they had not been heard of, None for all; return how many."""
+        await self.ready()
+        count = self.coordinator.end_sessions(group_id, member_ids, self._now_ms())
+        self._look_after()
+        return count
 
     async def _answered(self, call: Call[Body], begin: Callable[[GroupCall], Outcome]) -> Message:
         """Return the answer to a call, which may come with that of another one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -179,6 +179,12 @@ class ConsumerGroup:
     def retention_start_ms(self, committed: OffsetAndMetadata) -> int | None:
         """Return since when the time runs after which a committed offset expires (Kafka: offsetExpirationCondition)."""
         return committed.commit_timestamp_ms
+
+    def end_sessions(self, member_ids: Collection[str] | None, now_ms: int) -> int:
+        """Let the sessions of members end now, None for all: expire() is to be called then. Return how many."""
+        ended = [one for one in self._session_ends_ms if member_ids is None or one in member_ids]
+        self._session_ends_ms |= dict.fromkeys(ended, now_ms)
+        return len(ended)
 
     def expire(self, now_ms: int) -> Outcome:
         """Remove one member whose session or rebalance timeout has ended, if there is one."""
