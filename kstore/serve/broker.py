@@ -103,7 +103,7 @@ class Broker:
         """Return the log of a partition.  Raises: UnknownTopicOrPartitionError; the errors of open_log."""
         if (topic, partition) not in self.store:
             name = TopicPartition(topic, partition)
-            raise UnknownTopicOrPartitionError(f"{self.store.root} has no partition {name}")
+            raise UnknownTopicOrPartitionError(f"there is no partition {name}")
         return self.store.log(topic, partition)
 
     def topic_config(self, topic: str) -> LogConfig:

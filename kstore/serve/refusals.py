@@ -23,14 +23,20 @@ class RefusedError(Exception):
 REFUSALS = (RefusedError, KStoreError)
 
 
-def refusal(error: RefusedError | KStoreError | ValueError | TypeError) -> tuple[int, str | None]:
+def told(error: Exception, *, root: str) -> str:
+    """Return the message of an error for a client, which is not to know the directories of the machine."""
+    return str(error).replace(f"{root}/", "").replace(root, "the root")
+
+
+def refusal(error: RefusedError | KStoreError | ValueError | TypeError, *, root: str) -> tuple[int, str | None]:
     """Return code and message for an error of a change of topics or of their settings.
 
     A ValueError or a TypeError is one of settings.
     """
     if isinstance(error, RefusedError):
         return error.code, error.message
+    text = told(error, root=root)
     if isinstance(error, LogNotFoundError):
         # The topic was deleted meanwhile.
-        return code_of(UnknownTopicOrPartitionError), str(error)
-    return code_of(error if isinstance(error, KStoreError) else TopicSettingsError), str(error)
+        return code_of(UnknownTopicOrPartitionError), text
+    return code_of(error if isinstance(error, KStoreError) else TopicSettingsError), text

@@ -287,3 +287,12 @@ def test_topics_of_a_root_of_a_cluster_are_not_changed(tmp_path):
             (found,) = client.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=True), version=12).topics
             assert found.error_code == 3
         assert store.topics == topics
+
+
+def test_a_client_is_not_told_the_directories_of_the_machine(client, served, monkeypatch):
+    def failing(*_):
+        raise kstore.StorageError(f"cannot write {served.root}/t-0/00.log: no space left")
+
+    monkeypatch.setattr(served, "log", failing)
+    refused = produce(client, batch(b"v"))
+    assert (refused.error_code, refused.error_message) == (56, "cannot write t-0/00.log: no space left")

@@ -70,7 +70,7 @@ def _described(
     try:
         shown = _shown(broker, asked.resource_type, asked.resource_name)
     except (*REFUSALS, ValueError, TypeError) as error:
-        result.error_code, result.error_message = refusal(error)
+        result.error_code, result.error_message = refusal(error, root=broker.store.root)
         return result
     result.configs = [
         DescribeConfigsResponse.DescribeConfigsResourceResult(
@@ -145,7 +145,7 @@ def alter_configs(broker: Broker, call: Call[AlterConfigsRequest]) -> AlterConfi
         _alter(broker, asked.resource_type, asked.resource_name, changes, validate_only=call.body.validate_only)
 
     answer = AlterConfigsResponse.AlterConfigsResourceResponse
-    return AlterConfigsResponse(responses=list(_each_altered(call.body.resources, altered, answer)))
+    return AlterConfigsResponse(responses=list(_each_altered(broker, call.body.resources, altered, answer)))
 
 
 def incremental_alter_configs(
@@ -158,11 +158,11 @@ def incremental_alter_configs(
         _alter(broker, asked.resource_type, asked.resource_name, changes, validate_only=call.body.validate_only)
 
     answer = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
-    return IncrementalAlterConfigsResponse(responses=list(_each_altered(call.body.resources, altered, answer)))
+    return IncrementalAlterConfigsResponse(responses=list(_each_altered(broker, call.body.resources, altered, answer)))
 
 
 def _each_altered(
-    resources: Iterable[Any], alter: Callable[[Any], None], answer: Callable[..., _Answer]
+    broker: Broker, resources: Iterable[Any], alter: Callable[[Any], None], answer: Callable[..., _Answer]
 ) -> Iterator[_Answer]:
     counts = Counter((asked.resource_type, asked.resource_name) for asked in resources)
     for asked in resources:
@@ -172,7 +172,7 @@ def _each_altered(
                 raise RefusedError(_INVALID_REQUEST, "Each resource must appear at most once.")
             alter(asked)
         except (*REFUSALS, ValueError, TypeError) as error:
-            code, message = refusal(error)
+            code, message = refusal(error, root=broker.store.root)
         yield answer(
             error_code=code,
             error_message=message,

@@ -72,7 +72,7 @@ def _created(
         topic_id = writer.create_topic(asked.name, count, config=settings or None, validate_only=validate_only)
         config = replace(writer.config, **settings) if validate_only else writer.topic_config(asked.name)
     except (*REFUSALS, ValueError, TypeError) as error:
-        code, message = refusal(error)
+        code, message = refusal(error, root=broker.store.root)
         return CreateTopicsResponse.CreatableTopicResult(
             name=asked.name, error_code=code, error_message=message, num_partitions=-1, replication_factor=-1
         )
@@ -147,7 +147,7 @@ def create_partitions(broker: Broker, call: Call[CreatePartitionsRequest]) -> Cr
         try:
             _grow(broker, asked, validate_only=call.body.validate_only)
         except REFUSALS as error:
-            code, message = refusal(error)
+            code, message = refusal(error, root=broker.store.root)
         return CreatePartitionsResponse.CreatePartitionsTopicResult(
             name=asked.name, error_code=code, error_message=message
         )
@@ -199,7 +199,7 @@ def delete_topics(broker: Broker, call: Call[DeleteTopicsRequest]) -> DeleteTopi
                 raise RefusedError(_INVALID_REQUEST, "The topic is named by its name and by its id.")
             _delete(broker, topic)
         except REFUSALS as error:
-            code, message = refusal(error)
+            code, message = refusal(error, root=broker.store.root)
         responses.append(
             DeleteTopicsResponse.DeletableTopicResult(
                 name=topic, topic_id=known_id, error_code=code, error_message=message
@@ -235,7 +235,7 @@ def delete_records(broker: Broker, call: Call[DeleteRecordsRequest]) -> DeleteRe
         try:
             low_watermark = _delete_records(broker, topic, asked.partition_index, before_offset=asked.offset)
         except REFUSALS as error:
-            code, _ = refusal(error)
+            code, _ = refusal(error, root=broker.store.root)
         return DeleteRecordsResponse.DeleteRecordsPartitionResult(
             partition_index=asked.partition_index, low_watermark=low_watermark, error_code=code
         )

@@ -11,7 +11,7 @@ from kstore.record.batches import MemoryRecords
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call, NoAnswerError
 from kstore.serve.coordination.transactions import code_of_data, transactional_producer
-from kstore.serve.refusals import code_of
+from kstore.serve.refusals import code_of, told
 from kstore.types import INTERNAL_TOPICS, Ack, TopicPartition
 from kstore.wire.codes import ErrorCode
 from kstore.wire.messages import ProduceRequest, ProduceResponse
@@ -120,7 +120,7 @@ def _appended(
                 done = log.append(MemoryRecords(part.records), ack=ack)
     except KStoreError as error:
         code = code_of_data(error, knows_abortable=call.version >= _PRODUCE_KNOWS_ABORTABLE)
-        return _refused(part.index, code=code, message=str(error))
+        return _refused(part.index, code=code, message=told(error, root=broker.store.root))
     return ProduceResponse.PartitionProduceResponse(
         index=part.index,
         base_offset=done.base_offset,
