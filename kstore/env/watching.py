@@ -277,8 +277,10 @@ class Listeners:
         self.any = False
 
     def add(self, follower: Arrivals) -> None:
+        """Report to a follower from now on, once, however often it is added."""
         with self._lock:
-            self._all = (*self._all, weakref.ref(follower))
+            if all(reference() is not follower for reference in self._all):
+                self._all = (*self._all, weakref.ref(follower))
             self.any = True
 
     def report(self, directory: str) -> None:

@@ -124,7 +124,7 @@ def _checked(answer: object, record_count: int) -> ProduceResponse:
 
 
 def _number(field: str, value: object, *, least: int, most: int) -> int:
-    if not isinstance(value, SupportsIndex):
+    if type(value) is not int and not isinstance(value, SupportsIndex):
         raise SinkResponseError(f"{field} of a response: expected an int, found {_name_of(value)}")
     number = operator.index(value)
     if not least <= number <= most:

@@ -53,6 +53,15 @@ def test_report_reaches_a_follower_that_waits_at_any_line_of_the_report() -> Non
         assert "a" in found[-1] or "a" in made[-1].wait(0, idle_s=0)
 
 
+def test_follower_that_is_added_again_is_told_once():
+    listeners, arrivals, told = Listeners(), LiveArrivals(), []
+    arrivals.call_on_news(lambda: told.append("news"))
+    for _ in range(3):
+        listeners.add(arrivals)
+    listeners.report("a")
+    assert told == ["news"]
+
+
 @pytest.mark.traces
 def test_follower_that_is_added_at_any_line_of_a_report_hears_the_next_one() -> None:
     kept: list[LiveArrivals] = []

@@ -104,7 +104,10 @@ def test_page_stays_short(page: str, most_lines: int) -> None:
     assert len((ROOT / page).read_text().splitlines()) <= most_lines
 
 
-AREAS = "Formats, Reading a log, Writing a log, Recovery, Stores, Producer, Consumer, Server, Exports, Spark, Command, Errors"
+AREAS = (
+    "Formats, Reading a log, Writing a log, Recovery, Stores, Producer, Consumer, Server, Exports, Spark, Command, "
+    "Errors"
+)
 
 
 def test_first_version_of_the_changelog_is_one_list_by_area_of_what_there_is() -> None:

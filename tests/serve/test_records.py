@@ -45,17 +45,20 @@ def produce(client, records, *, topic="t", partition=0, acks=1, version=9, topic
     return client.ask(request, version=version).responses[0].partition_responses[0]
 
 
-def fetch(client, offset, *, partition=0, wait_ms=0, version=12, most_bytes=1 << 20, topic_id=None, level=0, **more):
+def fetch_request(offset, *, partition=0, wait_ms=0, most_bytes=1 << 20, topic_id=None, level=0, **more):
     part = FetchRequest.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=most_bytes, **more)
     named = {"topic": "t"} if topic_id is None else {"topic_id": topic_id}
-    request = FetchRequest(
+    return FetchRequest(
         replica_id=-1,
         max_wait_ms=wait_ms,
         min_bytes=1,
         isolation_level=level,
         topics=[FetchRequest.FetchTopic(**named, partitions=[part])],
     )
-    return client.ask(request, version=version).responses[0].partitions[0]
+
+
+def fetch(client, offset, *, version=12, **more):
+    return client.ask(fetch_request(offset, **more), version=version).responses[0].partitions[0]
 
 
 def test_records_are_produced_and_fetched_by_name_and_by_id(client, served):
@@ -296,3 +299,18 @@ def test_a_client_is_not_told_the_directories_of_the_machine(client, served, mon
     monkeypatch.setattr(served, "log", failing)
     refused = produce(client, batch(b"v"))
     assert (refused.error_code, refused.error_message) == (56, "cannot write t-0/00.log: no space left")
+
+
+def test_fetches_that_wait_one_after_the_other_make_no_append_slower(server, client, served):
+    woken = []
+    news = server._now()._server._news
+    wake = news._wake
+    news._wake = lambda: (woken.append("woken"), wake())
+    for number in range(5):
+        request = fetch_request(number, wait_ms=20_000)
+        client.send(request, version=12)
+        once_it_waits(server)
+        woken.clear()
+        served.log("t", 0).append(kstore.Record(value=b"v"))
+        assert client.receive(1, version=12)[1].responses[0].partitions[0].records
+        assert len(woken) == 1
