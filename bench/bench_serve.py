@@ -15,7 +15,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ from tests.interop import broker
 from tests.interop.programs import Unavailable, require_tools
 from tests.interop.store import CLUSTER_ID
 
-SERVE, KAFKA = "kstore serve", "Kafka 4.1"
+SERVE, KAFKA, BARE = "kstore serve", "Kafka 4.1", "pread and send, nothing else"
 VALUE_BYTES = 1024
 LARGEST_BYTES = 256 * MIB
 FETCHED_BYTES = MIB
@@ -104,6 +104,19 @@ def servers(settings: Settings, work: Path) -> Iterator[dict[str, Served]]:
             except (Unavailable, OSError, subprocess.CalledProcessError) as error:
                 print(f"{KAFKA} left out: {str(error).splitlines()[0]}")
         yield found
+
+
+@contextmanager
+def bare_server(file: Path, size: int) -> Iterator[Served]:
+    """Start what answers each request with the first bytes of a file."""
+    command = [sys.executable, "-m", "bench.serve_process", str(file), str(size)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        if process.stdout is None:
+            raise Unavailable("no pipe")
+        try:
+            yield Served(f"127.0.0.1:{int(process.stdout.readline())}", process.pid, 0)
+        finally:
+            process.terminate()
 
 
 class RawConnection:
@@ -189,11 +202,10 @@ def consume(address: str, topic: str, count: int) -> int:
     return crc
 
 
-def with_ratios(case: Case, *, wall: float, cpu: float | None) -> Case:
+def with_ratios(case: Case, *, wall: float, cpu: float) -> Case:
     """Add the ratios to the broker, by time and by the processor time of the server."""
     case.add_ratio(SERVE, KAFKA, target=wall)
-    if cpu is not None:
-        case.add_ratio(SERVE, KAFKA, target=cpu, by="cpu")
+    case.add_ratio(SERVE, KAFKA, target=cpu, by="cpu")
     return case
 
 
@@ -216,7 +228,10 @@ def producing(found: dict[str, Served], settings: Settings, made: list[bytes], c
     case.samples = both(
         found, settings, len(made), lambda served: seconds_of(lambda: produce(served.address, topic, made, codec))
     )
-    return with_ratios(case, wall=1.0, cpu=3.0)
+    if codec == "lz4":
+        return with_ratios(case, wall=1.0, cpu=3.0)
+    case.add_ratio(SERVE, KAFKA)
+    return case
 
 
 def consuming(found: dict[str, Served], settings: Settings, made: list[bytes]) -> Case:
@@ -235,31 +250,31 @@ def consuming(found: dict[str, Served], settings: Settings, made: list[bytes]) -
     return with_ratios(case, wall=0.9, cpu=1.2)
 
 
-def fetching(found: dict[str, Served], settings: Settings, size: int) -> Case:
+def fetching(found: dict[str, Served], settings: Settings, size: int, root: Path) -> Case:
     """Measure fetches of 1 MiB by one connection that only receives."""
     case = Case(title="Fetches of 1 MiB by a bare socket", unit="B", bytes_per_unit=1)
     part = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=FETCHED_BYTES)
-    request = FetchRequest(
-        replica_id=-1,
-        max_wait_ms=500,
-        min_bytes=1,
-        max_bytes=FETCHED_BYTES,
-        topics=[FetchRequest.FetchTopic(topic="out", partitions=[part])],
-    )
+    topic = FetchRequest.FetchTopic(topic="out", partitions=[part])
+    request = FetchRequest(replica_id=-1, max_wait_ms=500, min_bytes=1, max_bytes=FETCHED_BYTES, topics=[topic])
     data = b"".join(bytes(one) for one in encode_request(request, version=11, correlation_id=1))
     count = max(size // FETCHED_BYTES, 1)
-    connections = {name: RawConnection(served.address) for name, served in found.items()}
-    sizes = {name: connection.exchange(data) for name, connection in connections.items()}
-    received = min(sizes.values())
+    with ExitStack() as stack:
+        connections = {name: stack.enter_context(closing(RawConnection(one.address))) for name, one in found.items()}
+        sizes = {name: connection.exchange(data) for name, connection in connections.items()}
+        bare = stack.enter_context(bare_server(next(root.glob("out-0/*.log")), sizes[SERVE]))
+        connections[BARE] = stack.enter_context(closing(RawConnection(bare.address)))
+        # Servers differ in whether they send the part of a batch that fits.
+        sizes[BARE] = connections[BARE].exchange(data)
+        contestants = found | {BARE: bare}
+        names = {served.pid: name for name, served in contestants.items()}
 
-    def run(served: Served) -> float:
-        connection = connections[next(name for name, one in found.items() if one is served)]
-        return seconds_of(lambda: [connection.exchange(data) for _ in range(count)])
+        def run(served: Served) -> float:
+            name = names[served.pid]
+            return seconds_of(lambda: [connections[name].exchange(data) for _ in range(count)]) / sizes[name]
 
-    case.samples = both(found, settings, count * received, run)
-    for connection in connections.values():
-        connection.close()
+        case.samples = both(contestants, settings, count, run)
     case.add_ratio(SERVE, KAFKA, target=2.0)
+    case.add_ratio(SERVE, BARE, target=0.8)
     return case
 
 
@@ -322,9 +337,13 @@ def starting(found: dict[str, Served], settings: Settings, scratch: Path) -> Cas
         with kstore_server(scratch / f"start-{number}") as served:
             started.append(served.start_seconds)
     case.bounds.append(Bound(name="kstore serve listens", unit="s", values=started, at_most=0.25))
+    rates = [1 / seconds for seconds in started]
+    case.samples.append(Samples(contestant=SERVE, wall=rates, cpu=rates))
     if KAFKA in found:
-        times = found[KAFKA].start_seconds / sorted(started)[len(started) // 2]
-        case.notes.append(f"Kafka 4.1 listened after {found[KAFKA].start_seconds:.1f} s, {times:.0f} times as long")
+        # It is started once.
+        rates = [1 / found[KAFKA].start_seconds] * len(started)
+        case.samples.append(Samples(contestant=KAFKA, wall=rates, cpu=rates))
+        case.add_ratio(SERVE, KAFKA, target=15)
     inside = []
     for _ in range(settings.rounds + 1):
         start = time.perf_counter()
@@ -348,7 +367,7 @@ def run(settings: Settings) -> Iterator[Case]:
             yield producing(found, settings, made, "lz4")
             yield producing(found, settings, made, "none")
             yield consuming(found, settings, made)
-            yield fetching(found, settings, size)
+            yield fetching(found, settings, size, scratch / "root")
             yield waiting(found, settings)
             case = starting(found, settings, scratch)
             loaded = {name: served.resident_mib() for name, served in found.items()}
