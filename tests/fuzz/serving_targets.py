@@ -9,14 +9,13 @@ import logging
 import random
 import struct
 import tempfile
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from kstore.errors import AuthenticationError, InvalidRequestError, UnsupportedVersionError
 from kstore.serve.apis import HANDLERS, respond
-from kstore.serve.calls import Peer
+from kstore.serve.calls import NoAnswerError, Peer
 from kstore.serve.config import SecurityConfig, ServerConfig
 from kstore.serve.security.logins import Logins
 from kstore.serve.security.rules import Operation, Resource, Rule
@@ -32,7 +31,7 @@ from tests.fuzz.wire_targets import WireMutator
 from tests.making.batches import batch
 from tests.making.serving import RawClient
 
-REFUSALS = (AuthenticationError, InvalidRequestError, UnsupportedVersionError)
+REFUSALS = (AuthenticationError, InvalidRequestError, NoAnswerError, UnsupportedVersionError)
 TOPICS = ("t", "t", "u", "missing", "no/name")
 # A request that waits for longer is left, as by a client that closes its connection.
 MOST_WAIT_S = 0.01
@@ -54,7 +53,7 @@ class Faults(logging.Handler):
 
 
 class Target:
-    """A server, and the sessions of a superuser, of a user with few rights, and of nobody yet."""
+    """A server, one that only reads its root, and sessions: of a superuser, a user with few rights, nobody yet."""
 
     def __init__(self) -> None:
         memory = Path("/dev/shm")
@@ -65,6 +64,7 @@ class Target:
         allow(root / "users.json", "alice", Rule(Resource.GROUP, "g", frozenset({Operation.READ})))
         self._users = SecurityConfig(users=root / "users.json", sasl_mechanisms=("PLAIN", "SCRAM-SHA-256"))
         self.server = Server(root / "root", config=ServerConfig(port=0)).start()
+        self.reader = Server(root / "root", read_only=True, config=ServerConfig(port=0)).start()
         self.faults = Faults()
         for name in ("kstore", "asyncio"):
             logger = logging.getLogger(name)
@@ -73,15 +73,13 @@ class Target:
         self._make_topics()
 
     def close(self) -> None:
+        self.reader.close()
         self.server.close()
         self._directory.cleanup()
 
     def _make_topics(self) -> None:
         for topic in ("t", "u"):
             self.server.store.create_topic(topic, 2, exist_ok=True)  # type: ignore[union-attr]
-
-    def in_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return self.server._now().in_loop(work)
 
     async def _session(self, kind: int) -> Session:
         if kind == 0:
@@ -91,18 +89,18 @@ class Target:
             session._become("alice")
         return session
 
-    async def _asked(self, frame: bytes, kind: int) -> None:
-        broker = self.server._now()._server._broker
+    async def _asked(self, server: Server, frame: bytes, kind: int) -> None:
+        broker = server._now()._server._broker
         session = await self._session(kind)
         answer = respond(broker, bytearray(frame), Peer("127.0.0.1", 9092), client_host="127.0.0.1", session=session)
         if answer is not None and not isinstance(answer, list):
             # Not shielded: who waits is cancelled, as when its connection is lost.
             await asyncio.wait_for(answer, MOST_WAIT_S)
 
-    def respond(self, frame: bytes, kind: int) -> None:
+    def respond(self, server: Server, frame: bytes, kind: int) -> None:
         """Have a request answered.  Raises: Disagreement if that ends in another way than it may."""
         try:
-            self.in_loop(self._asked(frame, kind))
+            server._now().in_loop(self._asked(server, frame, kind))
         except (*REFUSALS, asyncio.TimeoutError):
             pass
         except Exception as error:
@@ -161,7 +159,8 @@ def request_of(mutator: MessageMutator) -> bytes:
 def request_case(mutator: MessageMutator) -> None:
     """A request that is answered in the server's loop."""
     data = request_of(mutator)
-    target().respond(data[4:], mutator.random.choice((0, 0, 0, 1, 1, 2)))
+    server = mutator.random.choice((target().server, target().server, target().reader))
+    target().respond(server, data[4:], mutator.random.choice((0, 0, 0, 1, 1, 2)))
     agree("served", data, found=target().faults.found, expected=[])
     if mutator.random.random() < 0.02:
         target().check(data)

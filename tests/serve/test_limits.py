@@ -61,6 +61,7 @@ class Client:
 
     def __init__(self, *, budget=None, security=None, respond=lambda *_: None):
         self.transport = Transport()
+        self.made = set()
         self.received = bytearray(1000)
         self.connection = Connection(
             respond,
@@ -69,9 +70,11 @@ class Client:
             received=memoryview(self.received),
             budget=budget or Budget(1 << 20),
             most_request_bytes=1 << 20,
-            connections=set(),
+            connections=self.made,
         )
+        assert not self.made, "one that is accepted may never be made, and would never be lost"
         self.connection.connection_made(self.transport)
+        assert self.made == {self.connection}
 
     def send(self, data):
         self.received[: len(data)] = data
