@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
@@ -10,8 +11,8 @@ from typing import TypeAlias
 from uuid import UUID
 
 from kstore.config import LogConfig
-from kstore.env import join_path, locate
-from kstore.errors import CorruptCheckpointError, UnknownTopicOrPartitionError
+from kstore.env import join_path
+from kstore.errors import CorruptCheckpointError, CorruptionError, UnknownTopicOrPartitionError
 from kstore.log.files.names import LEADER_EPOCH_CHECKPOINT, PartitionDirectory
 from kstore.log.log import Log
 from kstore.log.state.leader_epochs import LeaderEpochCache
@@ -31,6 +32,7 @@ from kstore.wire.codes import ErrorCode
 
 ServedStore: TypeAlias = Store | WritableStore
 _DEFAULT_NODE_ID = 1
+_logger = logging.getLogger("kstore.serve")
 
 
 class Broker:
@@ -53,14 +55,15 @@ class Broker:
         node_id = None if properties is None else properties.node_id
         self.node_id = _DEFAULT_NODE_ID if node_id is None else node_id
         self.cluster_id = None if properties is None else properties.cluster_id
-        self._place = place = locate(store.root)
-        is_known = config.changes_topics_of_clusters or owning_cluster(place.path, place.env) is None
+        self._env = store._env
+        is_known = config.changes_topics_of_clusters or owning_cluster(store.root, self._env) is None
         self.may_change_topics = self.writer is not None and is_known
         self.transactions = (
             None
             if self.writer is None
             else Transactions(self.writer, ack=config.ack_of_all, expiration_ms=config.transactional_id_expiration_ms)
         )
+        self._told_damage: dict[TopicPartition, str] = {}
         # Of each topic, its first partition's directory and its id.
         self._ids: dict[str, tuple[PartitionDirectory | None, UUID]] = {}
         self._names: dict[UUID, str] = {}
@@ -138,14 +141,14 @@ class Broker:
         }
 
     def _known_settings(self) -> KnownSettings:
-        return KnownSettings(self._place.path, self._place.env)
+        return KnownSettings(self.store.root, self._env)
 
     def disk_space(self) -> tuple[int, int] | None:
         """Return the bytes of the disk: in all, and those that may be written; None if not known.
 
         Raises: StorageError.
         """
-        return self._place.env.disk_space(self._place.path)
+        return self._env.disk_space(self.store.root)
 
     def written_store(self) -> WritableStore:
         """Return the store, to write to it.  Raises: RefusedError where it is only read."""
@@ -161,6 +164,13 @@ class Broker:
                 ErrorCode.POLICY_VIOLATION, "topics of this root are not changed: it belongs to a KRaft cluster"
             )
         return writer
+
+    def note_damage(self, partition: TopicPartition, error: CorruptionError) -> None:
+        """Log damage that ends the fetches of a partition, once for all clients that come to it."""
+        text = str(error)
+        if self._told_damage.get(partition) != text:
+            self._told_damage[partition] = text
+            _logger.warning("%s cannot be fetched on: %s", partition, text)
 
     def leader_epoch(self, topic: str, partition: int) -> int:
         """Return the epoch of a partition's leader: that of its log, 0 before the first record.
@@ -183,6 +193,6 @@ class Broker:
             return self.writer.log(topic, partition).leader_epochs
         directory = self.store.incarnation(topic, partition)
         path = None if directory is None else join_path(directory.path, LEADER_EPOCH_CHECKPOINT)
-        epochs = LeaderEpochCache(path, self._place.env)
+        epochs = LeaderEpochCache(path, self._env)
         self._epochs[TopicPartition(topic, partition)] = directory, max(epochs.latest_epoch, 0)
         return epochs

@@ -7,13 +7,14 @@ from collections.abc import Awaitable, Iterator
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 
-from kstore.errors import KStoreError, LogReplacedError, OffsetOutOfRangeError
+from kstore._core import RecoveryWalk
+from kstore.errors import CorruptionError, KStoreError, LogReplacedError, OffsetOutOfRangeError
 from kstore.log.log import FetchIsolation, Log
 from kstore.log.source import FetchData
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call
 from kstore.serve.refusals import code_of
-from kstore.types import EARLIEST, LATEST, NO_PARTITION_LEADER_EPOCH
+from kstore.types import EARLIEST, LATEST, NO_PARTITION_LEADER_EPOCH, TopicPartition
 from kstore.wire.codes import ErrorCode
 from kstore.wire.messages import (
     FetchRequest,
@@ -28,6 +29,8 @@ _READ_COMMITTED = 1
 # From this version on topics are named by their ids.
 _FETCH_BY_ID = 13
 _OFFSETS_WITH_EPOCHS = 4
+# Of a walk. A batch that is cut off at the end is sent as it is, as by a broker: a client asks for it again.
+_DAMAGED = ("corrupt", "zeros")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,11 @@ class Fetch:
             if refused is not None:
                 return refused
             found = read_as.read(log, asked.fetch_offset)
+            if self._broker.writer is None:
+                found = _undamaged(log, found, asked.fetch_offset)
         except KStoreError as error:
+            if isinstance(error, CorruptionError):
+                self._broker.note_damage(TopicPartition(name, number), error)
             return _failed(number, code=code_of(error))
         return _data(number, found)
 
@@ -156,6 +163,21 @@ class Fetch:
         answer = _data(number, FetchData(b"", *bounds))
         answer.diverging_epoch = FetchResponse.EpochEndOffset(epoch=end.epoch, end_offset=end.end_offset)
         return answer
+
+
+def _undamaged(log: Log, found: FetchData, offset: int) -> FetchData:
+    """Return what a fetch found up to the first damage: nobody has recovered a log that is only read.
+
+    A broker leaves CRCs to its clients, of which not all check them.
+    Raises: CorruptRecordError, UnsupportedMagicError if the damage comes first.
+    """
+    walk = RecoveryWalk(end_position=len(found.records), base_offset=0)
+    walk.feed(found.records, 0)
+    if walk.status not in _DAMAGED:
+        return found
+    if not walk.position:
+        next(iter(log.read(start_offset=offset)), None)
+    return found._replace(records=found.records[: walk.position])
 
 
 def _failed(number: int, *, code: int) -> FetchResponse.PartitionData:
