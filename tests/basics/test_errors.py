@@ -12,7 +12,6 @@ import pytest
 
 from kstore import errors
 from kstore.errors import (
-    NON_EMPTY_GROUP,
     CorruptRecordError,
     GroupStateError,
     KStoreError,
@@ -24,6 +23,7 @@ from kstore.errors import (
     RecordValidationError,
     StorageError,
 )
+from kstore.wire.codes import ErrorCode
 from tests.reference.kafka_errors import kafka_errors
 
 ERRORS = [
@@ -125,6 +125,6 @@ def test_code_of_an_error_is_that_of_its_class_and_goes_with_it() -> None:
 
 
 def test_code_of_a_group_error_is_that_of_its_reason() -> None:
-    error = GroupStateError("has members", kafka_code=NON_EMPTY_GROUP)
+    error = GroupStateError("has members", kafka_code=ErrorCode.NON_EMPTY_GROUP)
     assert (error.kafka_code, copy.copy(error).kafka_code) == (68, 68)
     assert GroupStateError("of another type").kafka_code is GroupStateError.kafka_code is None

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import socket
 
 import pytest
 import typer.main
@@ -88,6 +89,14 @@ def arguments_of(name, place):
         "restore": [str(place.root), str(place.tmp_path / "out")],
     }
     return first.get(name) or [str(place.root)]
+
+
+@pytest.fixture(autouse=True)
+def taken_port(monkeypatch):
+    """A port that `kstore serve` cannot listen on, so that it ends."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setitem(NEEDED, "serve", ["--listen", f"127.0.0.1:{taken.getsockname()[1]}"])
+        yield
 
 
 @pytest.mark.parametrize("name", sorted(words().commands))

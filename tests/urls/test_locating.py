@@ -254,8 +254,9 @@ def test_each_method_that_writes_is_refused_with_a_reason_and_no_request() -> No
     assert writing == {
         "check_writable", "open_write", "lock_file", "lock_directory", "rename", "unlink", "make_directory",
         "remove_directory", "sync_directory", "is_locked", "lock_holder", "copy_modification_time", "watch",
+        "disk_space",
     }  # fmt: skip
-    for name in writing - {"is_locked", "lock_holder", "watch"}:
+    for name in writing - {"is_locked", "lock_holder", "watch", "disk_space"}:
         arguments = (path, path) if name in ("rename", "copy_modification_time") else (path,)
         with pytest.raises(StorageError, match="kstore only reads there") as caught:
             getattr(env, name)(*arguments)
@@ -263,6 +264,7 @@ def test_each_method_that_writes_is_refused_with_a_reason_and_no_request() -> No
         assert caught.value.path == path
     assert not env.is_locked(path)
     assert env.lock_holder(path) is None
+    assert env.disk_space(path) is None
     with pytest.raises(StorageError, match="kstore only reads there"):
         open_log(f"s3://bucket/t-0?{LOCAL}", "a")
 

@@ -52,6 +52,7 @@ def run(root: str, out: Output, wanted: Serving) -> int:
         stack.enter_context(logged(out, log_format=wanted.log_format, is_access_logged=wanted.logs_access))
         wait = stack.enter_context(until_told_to_end())
         config = _config(wanted, out)
+        metrics = None if wanted.metrics is None else _address(wanted.metrics, option="--metrics")
         server = Server(root, read_only=wanted.is_read_only, config=config)
         try:
             server.start()
@@ -59,8 +60,8 @@ def run(root: str, out: Output, wanted: Serving) -> int:
             out.notice(f"cannot listen on {config.host}:{config.port}: {error.strerror or error}")
             return EXIT_DAMAGE
         stack.callback(server.close)
-        if wanted.metrics is not None:
-            stack.callback(_exposed(server, wanted.metrics))
+        if metrics is not None:
+            stack.callback(_exposed(server, *metrics))
         _tell(server, out, is_json=wanted.is_json)
         wait()
     return EXIT_FINE
@@ -111,7 +112,7 @@ def _address(text: str, *, option: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def _exposed(server: Server, address: str) -> Callable[[], None]:
+def _exposed(server: Server, host: str, port: int) -> Callable[[], None]:
     """Serve the metrics by HTTP; return what ends that."""
     try:
         from prometheus_client import CollectorRegistry, start_http_server
@@ -120,7 +121,6 @@ def _exposed(server: Server, address: str) -> Callable[[], None]:
     from kstore.serve.metrics import ServerCollector
     from kstore.store.upkeep.prometheus import StoreCollector
 
-    host, port = _address(address, option="--metrics")
     registry = CollectorRegistry()
     registry.register(ServerCollector(server.metrics))
     if isinstance(server.store, WritableStore):

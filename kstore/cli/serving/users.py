@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 import typer
@@ -84,6 +85,8 @@ def run(path: str, out: Output, wanted: Wanted, *, is_json: bool) -> int:
 
 def _password(file: str | None) -> str:
     if file is None:
+        if sys.stdin is None or not sys.stdin.isatty():
+            raise WrongUseError("a password is asked for on a terminal; elsewhere, give --password-file FILE")
         asked: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
         return asked
     env, path = locate(file)

@@ -39,7 +39,7 @@ def server_context(config: SecurityConfig) -> ssl.SSLContext:
             context.load_verify_locations(str(config.client_ca))
     except OSError as error:
         names = ", ".join(str(one) for one in (config.certificate, config.key, config.client_ca) if one is not None)
-        raise SecurityError(f"cannot use the certificates of {names}: {error}") from error
+        raise SecurityError(f"cannot use the certificates of {names}: {error.strerror or error}") from error
     return context
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from kstore.env import DEFAULT_ENV, StrPath, lines_of, open_foreign
 from kstore.env.process import random_bytes
-from kstore.errors import SecurityError
+from kstore.errors import SecurityError, json_fault
 from kstore.log.files.checkpoints import replace_file
 from kstore.serve.security.rules import Operation, Resource, Rule
 from kstore.serve.security.scram import (
@@ -87,6 +87,8 @@ def read_users(path: StrPath) -> Users:
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | RecursionError):
+        return json_fault(error)
     return f"{error} is missing" if isinstance(error, KeyError) else str(error)
 
 
