@@ -173,8 +173,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._answering is not None:
             # Not at once: a task that has not begun would never begin, and not give back what it holds.
             asyncio.get_running_loop().call_soon(self._answering.cancel)
-        self._budget.give_back(len(self._frame) + sum(map(len, self._frames)))
-        self._frames.clear()
+        self._drop_frames()
+        self._budget.give_back(len(self._frame))
         self._frame = bytearray()
         self._budget.leave(self)
         self._lost.set()
@@ -343,4 +343,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             _logger.warning("connection of %s is closed: %s", self._transport.get_extra_info("peername"), reason)
             self._transport.close()
+        self._drop_frames()
+
+    def _drop_frames(self) -> None:
+        """Forget the requests that are not answered any more."""
+        dropped = sum(map(len, self._frames))
         self._frames.clear()
+        self._budget.give_back(dropped)

@@ -8,6 +8,7 @@ import struct
 
 import pytest
 
+from kstore.serve.calls import NoAnswerError
 from kstore.serve.config import ConnectionLimits, SecurityConfig, ServerConfig
 from kstore.serve.connection import Budget, Connection
 from kstore.serve.security.door import Door
@@ -204,3 +205,17 @@ def test_a_client_that_leaves_before_its_request_is_begun_leaves_nothing_behind(
         return done, budget._left
 
     assert asyncio.run(leave_at_once()) == (["what can be done at once"], 100)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_requests_after_one_that_ends_the_connection_give_back_what_they_hold(is_first):
+    def respond(frame, *_):
+        if frame == b"end":
+            raise NoAnswerError("the end")
+
+    budget = Budget(1000)
+    client = Client(budget=budget, respond=respond)
+    frames = [b"end", b"x" * 100, b"y" * 100] if is_first else [b"x" * 100, b"end", b"y" * 100]
+    client.send(b"".join(struct.pack(">i", len(frame)) + frame for frame in frames) + struct.pack(">i", 50) + b"z")
+    client.connection.connection_lost(None)
+    assert budget._left == 1000
