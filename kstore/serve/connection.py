@@ -143,7 +143,7 @@ class Connection(asyncio.BufferedProtocol):
         if refused is not None:
             self._close(refused)
         elif self._door.is_encrypted:
-            own.pause_reading()
+            # Not paused before: Python 3.10 then loses what comes until start_tls() pauses it itself.
             self._securing = asyncio.ensure_future(self._secure(own))
         else:
             self._begin(own)

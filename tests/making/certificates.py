@@ -15,6 +15,19 @@ from cryptography.x509.oid import NameOID
 _VALID_FROM = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
 _VALID_TO = datetime.datetime(2120, 1, 1, tzinfo=datetime.timezone.utc)
 
+# Python 3.13 asks for it.
+_SIGNS = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
 
 class Certificate(NamedTuple):
     """A certificate and its key, as paths."""
@@ -31,6 +44,7 @@ class Authority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name({NameOID.COMMON_NAME: "Test authority"})
         own = self._builder(self._name, self._key).add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
+        own = own.add_extension(_SIGNS, True)
         path = directory / "ca.pem"
         path.write_bytes(own.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
         self.path = str(path)
