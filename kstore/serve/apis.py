@@ -85,7 +85,9 @@ HANDLERS: dict[int, Handler] = {
     15: describe_groups,
     16: list_groups,
     17: sasl_handshake,
-    _API_VERSIONS: lambda _, call: api_versions(HANDLERS, call),
+    _API_VERSIONS: lambda broker, call: api_versions(
+        HANDLERS, call, transaction_version=broker.config.transaction_version
+    ),
     19: _in_thread(create_topics),
     20: _in_thread(delete_topics),
     21: _in_thread(delete_records),

@@ -11,7 +11,8 @@ from kstore.env import StrPath
 from kstore.errors import SecurityError
 from kstore.types import Ack
 
-METADATA_VERSION, GROUP_VERSION, TRANSACTION_VERSION = 27, 1, 2
+METADATA_VERSION, GROUP_VERSION = 27, 1
+_TRANSACTION_VERSIONS = (0, 1, 2)
 
 
 # In the order in which clients are told of them.
@@ -92,10 +93,12 @@ class ServerConfig:
         cluster are created and deleted too; a broker does not know these, and sets them aside. cleans: whether
         retention and compaction delete records, None for only in a root that kstore created (log.cleaner.enable, and
         log.retention.ms of -1). most_request_bytes: socket.request.max.bytes; most_held_bytes: of the requests of all
-        connections (queued.max.request.bytes); most_fetch_bytes: fetch.max.bytes; transactional_id_expiration_ms: after
-        which an unused transactional id is forgotten (transactional.id.expiration.ms); groups: those of groups;
-        consumer_groups: those of groups of KIP-848 (group.consumer.*); security: whom it serves; limits: of
-        connections.
+        connections (queued.max.request.bytes); most_fetch_bytes: fetch.max.bytes; transaction_version: the feature
+        transaction.version, 2 for transactions of KIP-890, 0 for clients to use those before it;
+        transactional_id_expiration_ms: after which an unused transactional id is forgotten
+        (transactional.id.expiration.ms); groups: those of groups; consumer_groups: those of groups of KIP-848
+        (group.consumer.*); security: whom it serves; limits: of connections.
+    Raises: ValueError for another transaction_version.
     """
 
     host: str = "127.0.0.1"
@@ -110,8 +113,13 @@ class ServerConfig:
     most_request_bytes: int = 100 * MIB
     most_held_bytes: int = 256 * MIB
     most_fetch_bytes: int = 55 * MIB
+    transaction_version: int = 2
     transactional_id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000
     groups: GroupSettings = field(default_factory=GroupSettings)
     consumer_groups: ConsumerGroupSettings = field(default_factory=ConsumerGroupSettings)
     security: SecurityConfig = field(default_factory=SecurityConfig)
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+
+    def __post_init__(self) -> None:
+        if self.transaction_version not in _TRANSACTION_VERSIONS:
+            raise ValueError(f"transaction_version must be 0, 1 or 2, got {self.transaction_version!r}")

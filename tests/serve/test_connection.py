@@ -34,6 +34,15 @@ def versions_request(correlation_id=1, *, version=4):
     )
 
 
+def test_transactions_before_kip_890_can_be_chosen(served):
+    with Server(served, config=ServerConfig(port=0, transaction_version=0)) as server, RawClient(server) as client:
+        answer = client.ask(ApiVersionsRequest(client_software_name="raw", client_software_version="1"), version=4)
+    assert {one.name for one in answer.finalized_features} == {"metadata.version", "group.version"}
+    assert "transaction.version" in {one.name for one in answer.supported_features}
+    with pytest.raises(ValueError, match="transaction_version must be 0, 1 or 2, got 3"):
+        ServerConfig(transaction_version=3)
+
+
 @pytest.mark.parametrize("step", [1, 3, 4, 5, 1000])
 def test_requests_that_come_in_pieces_are_answered_in_their_order(client, step):
     data = b"".join(versions_request(number) for number in range(3))

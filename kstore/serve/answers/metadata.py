@@ -15,7 +15,7 @@ from kstore.errors import (
 )
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call
-from kstore.serve.config import GROUP_VERSION, METADATA_VERSION, TRANSACTION_VERSION
+from kstore.serve.config import GROUP_VERSION, METADATA_VERSION
 from kstore.serve.refusals import code_of
 from kstore.types import INTERNAL_TOPICS, ZERO_UUID, is_topic_name
 from kstore.wire.codes import ErrorCode
@@ -38,15 +38,13 @@ _API_VERSIONS = 18
 # A broker offers versions of Produce that it refuses, which old librdkafka looks for (KAFKA-18659).
 _LEAST_VERSIONS = {0: 0}
 _FEATURES = {"metadata.version": (7, METADATA_VERSION), "group.version": (0, 1), "transaction.version": (0, 2)}
-_FINALIZED = {
-    "metadata.version": METADATA_VERSION,
-    "group.version": GROUP_VERSION,
-    "transaction.version": TRANSACTION_VERSION,
-}
+_FINALIZED = {"metadata.version": METADATA_VERSION, "group.version": GROUP_VERSION}
 
 
-def api_versions(served: Iterable[int], call: Call[ApiVersionsRequest]) -> ApiVersionsResponse:
-    """Return the versions of the served apis, and the features of the cluster."""
+def api_versions(
+    served: Iterable[int], call: Call[ApiVersionsRequest], *, transaction_version: int
+) -> ApiVersionsResponse:
+    """Return the versions of the served apis, and the features of the cluster, without those that are at 0."""
     keys = [
         ApiVersionsResponse.ApiVersion(
             api_key=key,
@@ -63,7 +61,8 @@ def api_versions(served: Iterable[int], call: Call[ApiVersionsRequest]) -> ApiVe
     ]
     finalized = [
         ApiVersionsResponse.FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
-        for name, level in _FINALIZED.items()
+        for name, level in (*_FINALIZED.items(), ("transaction.version", transaction_version))
+        if level
     ]
     return ApiVersionsResponse(
         api_keys=keys, supported_features=features, finalized_features_epoch=0, finalized_features=finalized
