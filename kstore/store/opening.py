@@ -15,7 +15,7 @@ from kstore.log.files.names import PartitionDirectory, find_partition
 from kstore.log.log import Log
 from kstore.log.recovery.modes import RecoveryMode, check_recovery
 from kstore.types import MAX_OFFSET
-from kstore.waiting import results_in_threads
+from kstore.waiting import checked_timeout, results_in_threads
 
 if TYPE_CHECKING:
     from kstore.log.write.writable_log import WritableLog
@@ -38,6 +38,7 @@ def open_log(
     recovery: RecoveryMode = "strict",
     trusts_recovery_point: bool = False,
     lock: PartitionLock | None = None,
+    timeout: float | None = 0.0,
     env: Env | None = None,
 ) -> WritableLog: ...
 
@@ -50,6 +51,7 @@ def open_log(
     recovery: RecoveryMode = "strict",
     trusts_recovery_point: bool = False,
     lock: PartitionLock | None = None,
+    timeout: float | None = 0.0,
     env: Env | None = None,
 ) -> Log:
     """Open the log in one partition directory, for reading ("r") or as its only writer ("a").
@@ -62,17 +64,19 @@ def open_log(
     Mode "a" creates the directory if its parent exists, and recovers a log that was not closed.
     Args: recovery: what to do about damage, "strict", "point_in_time" or "salvage" (docs/durability.md);
         trusts_recovery_point: recover only from the recovery point on, as Kafka does, instead of reading the whole log
-        once; lock: this partition's lock, held by the caller and released by close(); None to acquire it.
+        once; lock: this partition's lock, held by the caller and released by close(); None to acquire it; timeout: how
+        long to wait for that while another log, store or process has it, in seconds, None without limit.
     Raises: LogNotFoundError if there is no partition directory at the path, and in mode "a" none can be created;
         LogReplacedError if the directory changes during each of many looks, as while a cleaner that replaces segments
         does not go on; StorageError; SegmentTooLargeError for a .log above 2147483647 bytes; ValueError for an unknown
-        mode or recovery, or salvage with trusts_recovery_point.
+        mode or recovery, salvage with trusts_recovery_point, or an impossible timeout; TypeError.
         Mode "a" also: LogLockedError; CorruptLogError if strict recovery refuses the log.
     Cost: one listing and one stat per segment; mode "r" opens no file, and mode "a" only those of the last segment if
         the log was closed.
     """
     settings = config_or_default(config)
     check_recovery(recovery, trusts_recovery_point=trusts_recovery_point)
+    timeout_s = checked_timeout(timeout)
     if mode == "r":
         return open_found(find_partition(path, env), settings)
     if mode != "a":
@@ -80,7 +84,13 @@ def open_log(
     from kstore.store.writer import open_writer
 
     return open_writer(
-        path, settings, recovery=recovery, trusts_recovery_point=trusts_recovery_point, lock=lock, env=env
+        path,
+        settings,
+        recovery=recovery,
+        trusts_recovery_point=trusts_recovery_point,
+        lock=lock,
+        timeout_s=timeout_s,
+        env=env,
     )
 
 

@@ -24,22 +24,24 @@ def open_writer(
     recovery: RecoveryMode,
     trusts_recovery_point: bool,
     lock: PartitionLock | None,
+    timeout_s: float | None,
     env: Env | None,
 ) -> WritableLog:
     """Open the log at a path for writing; see open_log in mode "a"."""
     env, absolute = locate(path, env)
     env.check_writable(absolute)
     return WritableLog.open(
-        _made_partition(absolute, env, is_locked=lock is not None),
+        _made_partition(absolute, env, is_locked=lock is not None, timeout_s=timeout_s),
         config=config,
         recovery=recovery,
         trusts_recovery_point=trusts_recovery_point,
         lock=lock,
+        timeout_s=timeout_s,
         env=env,
     )
 
 
-def _made_partition(absolute: str, env: Env, *, is_locked: bool) -> PartitionDirectory:
+def _made_partition(absolute: str, env: Env, *, is_locked: bool, timeout_s: float | None) -> PartitionDirectory:
     """Return the partition directory; create it if its name has the form <topic>-<partition>."""
     root, name = split_path(absolute)
     topic_partition = parse_partition_directory_name(name)
@@ -52,7 +54,7 @@ def _made_partition(absolute: str, env: Env, *, is_locked: bool) -> PartitionDir
         return find_partition(absolute, env)
     if env.stat(root) is None:
         raise LogNotFoundError(f"no such directory: {root}, in which to make {name}", path=root, errno=errno.ENOENT)
-    held = None if is_locked else PartitionLock.acquire(root, name, env)
+    held = None if is_locked else PartitionLock.acquire(root, name, env, timeout_s=timeout_s)
     try:
         forget_partitions(root, {topic_partition}, env)
         if not directories_of_topic(root, topic_partition.topic, env):

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import kstore
 from kstore import Record, TimestampType, open_log
 from kstore.config import LogConfig
 from kstore.env import LocalEnv, WriteFile
@@ -202,6 +203,22 @@ def test_store_waits_for_the_one_that_has_its_root(two_topics: Path) -> None:
     with open_store(two_topics, "a", timeout=60, env=ClosingEnv()) as waited:
         assert store.is_closed
         assert not waited.is_closed
+
+
+def test_log_waits_for_the_one_that_has_its_directory(two_topics: Path) -> None:
+    class ClosingEnv(LocalEnv):
+        def sleep_ms(self, duration_ms: float) -> None:  # noqa: ARG002
+            holder.close()
+
+    for path in (two_topics / "new-0", two_topics / str(T0)):
+        holder: Any = kstore.open_log(path, "a") if path.exists() else open_store(two_topics, "a")
+        with pytest.raises(LogLockedError):
+            kstore.open_log(path, "a", env=ClosingEnv())
+        with kstore.open_log(path, "a", timeout=60, env=ClosingEnv()) as waited:
+            assert not waited.is_closed
+    with pytest.raises(ValueError, match="timeout must be"):
+        kstore.open_log(two_topics / "other-0", "a", timeout=-1)
+    assert not (two_topics / "other-0").exists()
 
 
 @pytest.mark.parametrize(("timeout", "error"), [(-1, ValueError), (inf, ValueError), ("5", TypeError)])

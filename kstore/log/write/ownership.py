@@ -180,14 +180,22 @@ class WriterFiles:
         self._durable_point: DurablePointFile | None = None
 
     @classmethod
-    def acquire(cls, directory: PartitionDirectory, *, lock: PartitionLock | None, env: Env) -> WriterFiles:
+    def acquire(
+        cls,
+        directory: PartitionDirectory,
+        *,
+        lock: PartitionLock | None,
+        timeout_s: float | None = 0.0,
+        env: Env,
+    ) -> WriterFiles:
         """Lock the partition unless a lock is given.
 
+        Args: timeout_s: as for PartitionLock.acquire.
         Raises: LogLockedError, StorageError.
         """
         held = lock
         if held is None:
-            held = PartitionLock.acquire(directory.root, split_path(directory.path)[1], env)
+            held = PartitionLock.acquire(directory.root, split_path(directory.path)[1], env, timeout_s=timeout_s)
         try:
             return cls(directory, lock=held, keeps_checkpoints=lock is None, env=env)
         except BaseException:

@@ -162,6 +162,7 @@ class WritableLog(Log):
         recovery: RecoveryMode = "strict",
         trusts_recovery_point: bool = False,
         lock: PartitionLock | None = None,
+        timeout_s: float | None = 0.0,
         is_clean: bool | None = None,
         env: Env = DEFAULT_ENV,
         writers: OpenWriters | None = None,
@@ -169,10 +170,11 @@ class WritableLog(Log):
         """Lock, load and, if necessary, recover the log; see kstore.open_log.
 
         Args: lock: the partition's lock, released by close(), from a caller that maintains the root's checkpoints and
-            marker itself; None to take the lock and maintain them here. is_clean: with a lock, whether the log was
-            closed cleanly; None to decide by the marker. writers: limits how many logs have a file open.
+            marker itself; None to take the lock and maintain them here. timeout_s: how long to wait for it, None
+            without limit. is_clean: with a lock, whether the log was closed cleanly; None to decide by the marker.
+            writers: limits how many logs have a file open.
         """
-        files = WriterFiles.acquire(directory, lock=lock, env=env)
+        files = WriterFiles.acquire(directory, lock=lock, timeout_s=timeout_s, env=env)
         try:
             loaded = files.load(
                 config=config, mode=recovery, trusts_recovery_point=trusts_recovery_point, is_clean=is_clean
