@@ -39,6 +39,7 @@ MOST_PARTITIONS = 3
 NAMES = {"name", "topic", "resource_name"}
 IDS = {"group_id", "transactional_id", "v3_and_below_transactional_id", "key", "member_id"}
 COUNTS = {"num_partitions", "count"}
+LOGGERS = ("kstore", "asyncio")
 
 
 class Faults(logging.Handler):
@@ -66,7 +67,7 @@ class Target:
         self.server = Server(root / "root", config=ServerConfig(port=0)).start()
         self.reader = Server(root / "root", read_only=True, config=ServerConfig(port=0)).start()
         self.faults = Faults()
-        for name in ("kstore", "asyncio"):
+        for name in LOGGERS:
             logger = logging.getLogger(name)
             logger.addHandler(self.faults)
             logger.propagate = False
@@ -76,6 +77,10 @@ class Target:
         self.reader.close()
         self.server.close()
         self._directory.cleanup()
+        for name in LOGGERS:
+            logger = logging.getLogger(name)
+            logger.removeHandler(self.faults)
+            logger.propagate = True
 
     def _make_topics(self) -> None:
         for topic in ("t", "u"):
@@ -117,9 +122,15 @@ class Target:
 
 @cache
 def target() -> Target:
-    made = Target()
-    atexit.register(made.close)
-    return made
+    return Target()
+
+
+@atexit.register
+def release() -> None:
+    """Stop the server, if one was made; the next case makes another."""
+    if target.cache_info().currsize:
+        target().close()
+        target.cache_clear()
 
 
 def fitted(message: Message, rng: random.Random) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from tests.fuzz.agreement import Disagreement, agree
 from tests.fuzz.mutator import Mutator
+from tests.fuzz.serving_targets import release
 from tests.fuzz.targets import (
     LIMIT,
     TARGETS,
@@ -64,8 +65,11 @@ def test_every_target_has_its_share() -> None:
 
 @pytest.mark.parametrize("name", list(TARGETS))
 def test_core_and_reference_agree_on_mutated_input(name: str) -> None:
-    for number in range(CASES[name]):
-        run_case(name, seed=SEED, number=number)
+    try:
+        for number in range(CASES[name]):
+            run_case(name, seed=SEED, number=number)
+    finally:
+        release()
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=[path.stem for path in CORPUS])
