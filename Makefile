@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test words bench bench-rivals bench-spark bench-serve bench-prepare bench-report bench-micro build lint interop planted fuzz fuzz-asan crash powercut soak report-browser long debug coverage clean require-java
+.PHONY: help demo docs test words bench bench-rivals bench-spark bench-serve bench-prepare bench-report bench-micro build lint interop planted fuzz fuzz-asan crash crash-serve powercut soak report-browser long debug coverage clean require-java
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -78,6 +78,9 @@ fuzz: build  ## run the parsers on damaged bytes, with many examples, and on 100
 
 crash: build  ## crash states on a simulated disk, damaged side files, flipped bits; STATES=40000 SEED=1, or SEED=LANE-SEED-NUMBER for one case
 	@$(BIN)/python -m tests.crash --jobs $(WORKERS) --states $(or $(STATES),40000) --seed $(or $(SEED),1)
+
+crash-serve: build  ## kill kstore serve KILLS=200 times under three producers, and read what they were told is there; SEED=1
+	@$(BIN)/python -m tests.crash.serving --kills $(or $(KILLS),200) --seed $(or $(SEED),1)
 
 report-browser: build  ## look at a report's page in Chromium with axe; ends with 77 where these are missing
 	@$(BIN)/python -m tests.browser
