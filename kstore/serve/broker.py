@@ -12,7 +12,7 @@ from uuid import UUID
 
 from kstore.config import LogConfig
 from kstore.env import join_path
-from kstore.errors import CorruptCheckpointError, CorruptionError, UnknownTopicOrPartitionError
+from kstore.errors import CorruptCheckpointError, CorruptionError, LogNotFoundError, UnknownTopicOrPartitionError
 from kstore.log.files.names import LEADER_EPOCH_CHECKPOINT, PartitionDirectory
 from kstore.log.log import Log
 from kstore.log.state.leader_epochs import LeaderEpochCache
@@ -66,7 +66,7 @@ class Broker:
         self._told_damage: dict[TopicPartition, str] = {}
         # Of each topic, its first partition's directory and its id.
         self._ids: dict[str, tuple[PartitionDirectory | None, UUID]] = {}
-        self._names: dict[UUID, str] = {}
+        self._names: dict[UUID | None, str] = {}
         # Of a root that is only read: of each partition, its directory and the epoch that clients were told.
         self._epochs: dict[TopicPartition, tuple[PartitionDirectory | None, int]] = {}
         self.groups = Groups(store, config.groups, consumer_settings=config.consumer_groups, topic_id=self.topic_id)
@@ -97,10 +97,17 @@ class Broker:
         if topic_id == ZERO_UUID:
             return None
         name = self._names.get(topic_id)
-        if name is None or name not in self.store or self.topic_id(name) != topic_id:
-            self._names = {self.topic_id(topic): topic for topic in self.store.topics}
+        if name is None or self.known_topic_id(name) != topic_id:
+            self._names = {self.known_topic_id(topic): topic for topic in self.store.topics}
             name = self._names.get(topic_id)
         return name
+
+    def known_topic_id(self, topic: str) -> UUID | None:
+        """Return the id of a topic, None of one that is not there: threads delete topics meanwhile."""
+        try:
+            return self.topic_id(topic)
+        except LogNotFoundError:
+            return None
 
     def log(self, topic: str, partition: int) -> Log:
         """Return the log of a partition.  Raises: UnknownTopicOrPartitionError; the errors of open_log."""

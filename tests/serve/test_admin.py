@@ -10,7 +10,7 @@ import pytest
 import kstore
 from kstore.serve.config import ServerConfig
 from kstore.serve.server import Server
-from kstore.types import ZERO_UUID
+from kstore.types import ZERO_UUID, TopicPartition
 from kstore.wire.messages import (
     AlterConfigsRequest,
     CreatePartitionsRequest,
@@ -18,8 +18,10 @@ from kstore.wire.messages import (
     DeleteRecordsRequest,
     DeleteTopicsRequest,
     DescribeConfigsRequest,
+    DescribeTopicPartitionsRequest,
     IncrementalAlterConfigsRequest,
     ListConfigResourcesRequest,
+    MetadataRequest,
 )
 from tests.making.cluster import config as config_record
 from tests.making.cluster import topic as topic_record
@@ -172,6 +174,19 @@ def test_topics_are_deleted_by_name_and_by_id(client, served):
         ("none", ZERO_UUID, 3),
     ]
     assert served.topics == ("t",)
+
+
+def test_a_topic_that_is_deleted_while_a_client_asks_is_not_there(client, served, monkeypatch):
+    topic_id = served.topic_id("t")
+    # What a request sees while a thread deletes "gone".
+    monkeypatch.setattr(type(served), "topics", ("gone", "t"))
+    monkeypatch.setattr(type(served), "partitions", (TopicPartition("gone", 0), TopicPartition("t", 0)))
+    for asked in (None, [MetadataRequest.MetadataRequestTopic(name=None, topic_id=topic_id)]):
+        topics = client.ask(MetadataRequest(topics=asked), version=12).topics
+        assert {one.name: one.error_code for one in topics}["t"] == 0
+    assert [one.error_code for one in client.ask(MetadataRequest(topics=None), version=12).topics] == [3, 0]
+    described = client.ask(DescribeTopicPartitionsRequest(response_partition_limit=9), version=0).topics
+    assert [(one.name, one.error_code) for one in described] == [("gone", 3), ("t", 0)]
 
 
 def test_a_deletion_that_is_not_clear_deletes_nothing(client, served):

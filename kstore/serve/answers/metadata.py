@@ -127,25 +127,25 @@ def _asked(
                 topic_id=asked.topic_id,
                 topic_authorized_operations=_NO_OPERATIONS,
             )
-    numbers = there.get(name)
-    if numbers is None:
+    return _topic(broker, name, there.get(name))
+
+
+def _topic(broker: Broker, name: str, numbers: list[int] | None) -> MetadataResponse.MetadataResponseTopic:
+    topic_id = broker.known_topic_id(name)
+    if numbers is None or topic_id is None:
         return MetadataResponse.MetadataResponseTopic(
             error_code=code_of(UnknownTopicOrPartitionError),
             name=name,
             topic_id=ZERO_UUID,
             topic_authorized_operations=_NO_OPERATIONS,
         )
-    return _topic(broker, name, numbers)
-
-
-def _topic(broker: Broker, name: str, numbers: list[int]) -> MetadataResponse.MetadataResponseTopic:
     partitions = [
         MetadataResponse.MetadataResponsePartition(partition_index=number, **_led(broker, name, number))
         for number in numbers
     ]
     return MetadataResponse.MetadataResponseTopic(
         name=name,
-        topic_id=broker.topic_id(name),
+        topic_id=topic_id,
         is_internal=name in INTERNAL_TOPICS,
         partitions=partitions,
         topic_authorized_operations=_NO_OPERATIONS,
@@ -204,7 +204,8 @@ def _described(
     broker: Broker, name: str, numbers: list[int], *, is_there: bool
 ) -> DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
     kinds = DescribeTopicPartitionsResponse
-    if not is_there:
+    topic_id = broker.known_topic_id(name) if is_there else None
+    if topic_id is None:
         error = UnknownTopicOrPartitionError if is_topic_name(name) else InvalidTopicError
         return kinds.DescribeTopicPartitionsResponseTopic(
             error_code=code_of(error), name=name, topic_authorized_operations=_NO_OPERATIONS
@@ -218,7 +219,7 @@ def _described(
     ]
     return kinds.DescribeTopicPartitionsResponseTopic(
         name=name,
-        topic_id=broker.topic_id(name),
+        topic_id=topic_id,
         is_internal=name in INTERNAL_TOPICS,
         partitions=partitions,
         topic_authorized_operations=_NO_OPERATIONS,
