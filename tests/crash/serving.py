@@ -1,14 +1,17 @@
-"""`python -m tests.crash.serving --kills 200 --seed 1`: `kstore serve` is killed again and again under three producers.
+"""`python -m tests.crash.serving --minutes N`: a server that is killed again and again under the clients of others.
 
-The producers are librdkafka's: one without idempotence, one with it, and one that commits transactions. After the last
-start they go on until everything is acknowledged; then the root is read. A clean stop (SIGTERM) in place of a kill
-leaves not even a doubled record of the first one.
+Three clients of librdkafka (serving_clients.py) write to `kstore serve` in a process of its own: one that may write a
+record twice, an idempotent one, and one that copies in transactions. What each kill leaves is held to what they were
+told. Ends with 1 if something is wrong; the root is kept then.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,244 +19,281 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-import confluent_kafka
-
 import kstore
+from kstore.types import TopicPartition
+from tests.crash.serving_clients import (
+    COPIED,
+    COPY,
+    GROUP,
+    NUMBER,
+    ONCE,
+    PARTITIONS_OF_COPIED,
+    PLAIN,
+    Client,
+    Copying,
+    Numbering,
+)
 
-PLAIN, ONCE, OUT = "plain", "once", "out"
-RECORDS_OF_A_TRANSACTION = 5
-_AHEAD = 500
-
-
-class LostError(AssertionError):
-    """A server that was killed lost, doubled or tore something."""
-
-
-class ServedRoot:
-    """`kstore serve` of a root on a port that stays the same."""
-
-    def __init__(self, root: Path, *options: str) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
-        self._command = [sys.executable, "-m", "kstore", "serve", str(root), "--listen", self.address, *options]
-        self._process: subprocess.Popen[str] | None = None
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        if not (self._process.stdout and self._process.stdout.readline()):
-            raise LostError("the server did not start again")
-
-    def end(self, number: int) -> None:
-        """End the server by a signal."""
-        if self._process is not None:
-            self._process.send_signal(number)
-            status = self._process.wait()
-            if self._process.stdout is not None:
-                self._process.stdout.close()
-            if number == signal.SIGTERM and status:
-                raise LostError(f"a clean stop ended with {status}")
-            self._process = None
+ROOT = Path(__file__).parents[2]
+SETTLED_S = 60.0
+LONGEST_LIFE_S = 1.2
+# The others are killed while they start.
+LIVES_THAT_ANSWER = 0.85
+KILLS_OF_A_ROUND = 5
 
 
-class Sender(threading.Thread):
-    """Sends numbered records until it is told to stop; knows which were acknowledged."""
+class Serving:
+    """`kstore serve` of one root on one port, in a process that is killed by its own id."""
 
-    def __init__(self, address: str, topic: str, *, is_idempotent: bool) -> None:
-        super().__init__()
-        self._topic = topic
-        self._stopping = threading.Event()
-        self.acknowledged: list[bytes] = []
-        self.failures: list[str] = []
-        self._producer = confluent_kafka.Producer(
-            {
-                "bootstrap.servers": address,
-                "acks": "all",
-                "enable.idempotence": is_idempotent,
-                "linger.ms": 1,
-                "message.timeout.ms": 120_000,
-                "retries": 1_000_000,
-                "retry.backoff.ms": 20,
-                "reconnect.backoff.max.ms": 100,
-                "socket.timeout.ms": 10_000,
-            }
-        )
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.log = root.with_name(root.name + ".log")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self._process: subprocess.Popen[bytes] | None = None
 
-    def run(self) -> None:
-        number = 0
-        while not self._stopping.is_set():
-            if len(self._producer) < _AHEAD:
-                self._producer.produce(self._topic, b"%d" % number, partition=number % 2, on_delivery=self._delivered)
-                number += 1
-            self._producer.poll(0.0005)
-        if self._producer.flush(120):
-            self.failures.append("records were not acknowledged in two minutes")
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
 
-    def _delivered(self, error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
-        if error is None:
-            self.acknowledged.append(message.value() or b"")
-        else:
-            self.failures.append(str(error))
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self.join()
-
-
-class Transactor(threading.Thread):
-    """Commits one transaction after the other, each of some records."""
-
-    def __init__(self, address: str) -> None:
-        super().__init__()
-        self._address = address
-        self._stopping = threading.Event()
-        self.committed: list[int] = []
-
-    def _made(self) -> confluent_kafka.Producer:
-        settings = {
-            "bootstrap.servers": self._address,
-            "transactional.id": "transactor",
-            "transaction.timeout.ms": 60_000,
-            "retry.backoff.ms": 20,
-            "reconnect.backoff.max.ms": 100,
-        }
-        producer = confluent_kafka.Producer(settings)
-        _until(partial(producer.init_transactions, 10))
-        return producer
-
-    def run(self) -> None:
-        producer, number = self._made(), 0
-        while not self._stopping.is_set():
-            try:
-                producer.begin_transaction()
-                for at in range(RECORDS_OF_A_TRANSACTION):
-                    producer.produce(OUT, b"%d:%d" % (number, at), partition=at % 2)
-                _until(partial(producer.commit_transaction, 10))
-                self.committed.append(number)
-            except confluent_kafka.KafkaException as error:
-                if not error.args[0].txn_requires_abort():
-                    producer = self._made()
-                else:
-                    with suppress(confluent_kafka.KafkaException):
-                        _until(partial(producer.abort_transaction, 10))
-            number += 1
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self.join()
-
-
-def _until(call: Callable[[], object]) -> None:
-    """Repeat a call that may be repeated."""
-    while True:
-        try:
-            call()
-            return
-        except confluent_kafka.KafkaException as error:
-            if not error.args[0].retriable():
-                raise
-
-
-def check(root: Path, plain: Sender, once: Sender, transactor: Transactor, *, was_killed: bool) -> Counter[str]:
-    """Read the root, and return how many records there are of each kind.
-
-    Raises: LostError.
-    """
-    with kstore.open_store(root) as store:
-        counts = Counter({PLAIN: _present(store, plain), ONCE: _present(store, once)})
-        for sender in (once,) if was_killed else (plain, once):
-            doubled = [value for value, times in _values(store, sender._topic).items() if times > 1]
-            if doubled:
-                raise LostError(f"{sender._topic}: {len(doubled)} records are there twice, such as {doubled[0]!r}")
-        batches: Counter[int] = Counter()
-        for value, times in _values(store, OUT).items():
-            batches[int(value.partition(b":")[0])] += 1
-            if times > 1:
-                raise LostError(f"{OUT}: {value!r} is there {times} times")
-        torn = [number for number, size in batches.items() if size != RECORDS_OF_A_TRANSACTION]
-        missing = set(transactor.committed) - batches.keys()
-        if torn or missing:
-            raise LostError(f"{OUT}: transactions that are not whole: {torn[:5]}, not there: {sorted(missing)[:5]}")
-        counts[OUT] = len(batches)
-    if not kstore.verify(root).is_unharmed:
-        raise LostError(f"damage: {kstore.verify(root).damage[:3]}")
-    return counts
-
-
-def _values(store: kstore.Store, topic: str) -> Counter[bytes]:
-    return Counter(
-        bytes(record.value or b"")
-        for name, number in store.partitions
-        if name == topic
-        for record in store.log(name, number).read(isolation="read_committed")
-    )
-
-
-def _present(store: kstore.Store, sender: Sender) -> int:
-    found = _values(store, sender._topic)
-    lost = [value for value in sender.acknowledged if value not in found]
-    if lost or sender.failures:
-        raise LostError(f"{sender._topic}: {len(lost)} acknowledged records are gone; {sender.failures[:3]}")
-    return len(sender.acknowledged)
-
-
-def run(root: Path, ends: list[int], *, seed: int, options: tuple[str, ...] = ()) -> Counter[str]:
-    """End the server by each of these signals, at random moments; return what was written.
-
-    Raises: LostError.
-    """
-    chance = random.Random(seed)
-    with kstore.open_store(root, "a") as store:
-        for topic in (PLAIN, ONCE, OUT):
-            store.create_topic(topic, 2)
-    served = ServedRoot(root, *options)
-    served.start()
-    plain, once = (Sender(served.address, topic, is_idempotent=topic == ONCE) for topic in (PLAIN, ONCE))
-    transactor = Transactor(served.address)
-    try:
-        for thread in (plain, once, transactor):
-            thread.start()
-        for number in ends:
-            time.sleep(chance.uniform(0.05, 0.8))
-            served.end(number)
-            served.start()
-        # Each gets something through after the last start too.
-        before = len(plain.acknowledged), len(once.acknowledged), len(transactor.committed)
-        deadline = time.monotonic() + 120
-        while any(
-            now <= then
-            for now, then in zip(
-                (len(plain.acknowledged), len(once.acknowledged), len(transactor.committed)), before, strict=True
+    def start(self, *, waits: bool = True) -> None:
+        """Start it; wait until it listens, unless told otherwise."""
+        command = [sys.executable, "-m", "kstore", "serve", str(self.root), "--listen", self.bootstrap_servers]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
             )
-        ):
-            if time.monotonic() > deadline:
-                raise LostError(f"nothing is acknowledged any more: {plain.failures[:1]} {once.failures[:1]}")
-            time.sleep(0.05)
+        if waits:
+            assert self._process.stdout is not None
+            assert self._process.stdout.readline(), f"the server ended: {self.log.read_text()[-2000:]}"
+
+    def kill(self) -> None:
+        assert self._end(signal.SIGKILL) == -signal.SIGKILL, f"the server ended: {self.log.read_text()[-2000:]}"
+
+    def stop(self) -> None:
+        status = self._end(signal.SIGTERM)
+        assert status == 0, f"the server ended with {status}: {self.log.read_text()[-2000:]}"
+
+    def _end(self, how: signal.Signals) -> int:
+        assert self._process is not None
+        process, self._process = self._process, None
+        process.send_signal(how)
+        status = process.wait(SETTLED_S)
+        assert process.stdout is not None
+        process.stdout.close()
+        return status
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._end(signal.SIGKILL)
+
+    def check_log(self) -> None:
+        """Raises: AssertionError if the server failed where it should not."""
+        found = re.search(r"(?s)Traceback.*", self.log.read_text())
+        assert found is None, f"the server's log has {found[0][:3000]}"
+
+
+class Model:
+    """What the logs had when they were looked at last; only what follows is read again."""
+
+    def __init__(self) -> None:
+        self.plain_offset = 0
+        # Told, and not seen yet; seen more than once.
+        self.missing: set[int] = set()
+        self.doubled = 0
+        self._seen_plain: set[int] = set()
+        self.once = 0
+        self.copied = [0] * PARTITIONS_OF_COPIED
+        self._copied_offsets = [0] * PARTITIONS_OF_COPIED
+
+    def check(self, root: Path, *, plain: list[int], once: list[int]) -> None:
+        """Hold the root that a kill left to what producers were told.  Raises: AssertionError."""
+        with kstore.open_store(root) as store:
+            self._check_plain(store, plain)
+            self._check_once(store, once)
+            for partition in range(PARTITIONS_OF_COPIED):
+                self._check_copied(store, partition)
+            least, most = min(self.copied), max(self.copied)
+            # Every kill leaves one transaction at most whose markers are in a part of its partitions.
+            assert most - least <= 1000, f"{COPIED} ends at {self.copied}"
+            written = [
+                sum(1 for _ in store.log(COPIED, number).read(self._copied_offsets[number]))
+                for number in range(PARTITIONS_OF_COPIED)
+            ]
+            processed = min(a + b for a, b in zip(self.copied, written, strict=True))
+            assert committed_in(store) <= processed, f"committed {committed_in(store)}, processed {processed}"
+
+    def check_settled(self, root: Path) -> None:
+        """Hold it to what it is when no transaction is under way.  Raises: AssertionError."""
+        with kstore.open_store(root) as store:
+            assert self.copied == [committed_in(store)] * PARTITIONS_OF_COPIED
+            assert not self.missing, f"{PLAIN}: lost {sorted(self.missing)[:5]}"
+        damage = [one for one in kstore.verify(root).partitions if one.damage]
+        assert not damage, damage[:3]
+
+    def _check_plain(self, store: kstore.Store, told: list[int]) -> None:
+        self.missing.update(told)
+        self.missing -= self._seen_plain
+        for record in store.log(PLAIN).read(self.plain_offset):
+            (number,) = NUMBER.unpack(record.value)
+            self.doubled += number in self._seen_plain
+            self._seen_plain.add(number)
+            self.missing.discard(number)
+            self.plain_offset = record.offset + 1
+        assert not self.missing, f"{PLAIN}: lost {sorted(self.missing)[:5]}"
+
+    def _check_once(self, store: kstore.Store, told: list[int]) -> None:
+        for record in store.log(ONCE).read(self.once):
+            found = record.offset, *NUMBER.unpack(record.value)
+            assert found == (self.once, self.once), f"{ONCE}: {found} in place of {self.once}"
+            self.once += 1
+        assert max(told, default=-1) < self.once, f"{ONCE}: ends at {self.once}, was told {max(told)}"
+
+    def _check_copied(self, store: kstore.Store, partition: int) -> None:
+        log = store.log(COPIED, partition)
+        records = list(log.read(self._copied_offsets[partition], isolation="read_committed"))
+        at = 0
+        while at < len(records):
+            number, first, count = COPY.unpack(records[at].value)
+            part = [COPY.unpack(one.value) for one in records[at : at + count]]
+            expected = [(first + one, first, count) for one in range(count)]
+            assert number == first == self.copied[partition], f"{COPIED}-{partition}: {number}, not {self.copied}"
+            assert part == expected, f"{COPIED}-{partition}: a part of a transaction, {len(part)} of {count}"
+            self.copied[partition] += count
+            at += count
+            self._copied_offsets[partition] = records[at - 1].offset + 1
+
+
+def committed_in(store: kstore.Store) -> int:
+    """Return the offset that the group of the copies has committed."""
+    for group in kstore.read_groups(store):
+        if group.group_id == GROUP and TopicPartition(ONCE, 0) in group.offsets:
+            found = group.offsets[TopicPartition(ONCE, 0)].committed
+            return 0 if found is None else found.offset
+    return 0
+
+
+class Killing:
+    """A server with its three clients. Attributes: serving, model, kills."""
+
+    def __init__(self, root: Path, *, seed: int) -> None:
+        self.serving, self.model, self.kills = Serving(root), Model(), 0
+        self._rng = random.Random(seed)
+        with kstore.open_store(root, "a") as store:
+            for topic, partitions in ((PLAIN, 1), (ONCE, 1), (COPIED, PARTITIONS_OF_COPIED)):
+                store.create_topic(topic, partitions)
+        self.plain = Numbering(self.serving.bootstrap_servers, PLAIN)
+        self.once = Numbering(self.serving.bootstrap_servers, ONCE, **{"enable.idempotence": True})
+        self.copying = Copying(self.serving.bootstrap_servers)
+        self._pause = threading.Event()
+
+    @property
+    def clients(self) -> tuple[Client, ...]:
+        return self.plain, self.once, self.copying
+
+    def live(self) -> None:
+        """Let the server live for a while."""
+        self._pause.wait(self._rng.uniform(0.0, LONGEST_LIFE_S))
+
+    def kill(self) -> None:
+        """Let the server live for a while, kill it, look at what is left, and start it again."""
+        self.live()
+        self.serving.kill()
+        self.kills += 1
+        self._check()
+        while self._rng.random() > LIVES_THAT_ANSWER:
+            self.serving.start(waits=False)
+            self.live()
+            self.serving.kill()
+            self.kills += 1
+        self.serving.start()
+
+    def restart(self) -> None:
+        """The same with a graceful end."""
+        self.live()
+        self.serving.stop()
+        self._check()
+        self.serving.start()
+
+    def settle(self) -> None:
+        """Let the clients end what they do, kill the server, check everything, and let all go on."""
+        for client in self.clients:
+            client.ask_to_hold()
+        for client in self.clients:
+            client.wait_held(SETTLED_S)
+        self.serving.kill()
+        self.kills += 1
+        self._check()
+        self.model.check_settled(self.serving.root)
+        assert self.model.copied[0] == self.copying.committed, "a transaction was committed and not told"
+        self.serving.check_log()
+        self.serving.start()
+        for client in self.clients:
+            client.go_on()
+
+    def _check(self) -> None:
+        told = []
+        for producer in (self.plain, self.once):
+            assert not producer.failed, f"{producer.topic}: {producer.failed[:3]}"
+            told.append(producer.acknowledged)
+            producer.acknowledged = []
+        self.model.check(self.serving.root, plain=told[0], once=told[1])
+
+
+@contextmanager
+def killing(root: Path, *, seed: int) -> Iterator[Killing]:
+    """A server and clients that run; ended in the end."""
+    found = Killing(root, seed=seed)
+    try:
+        found.serving.start()
+        for client in found.clients:
+            client.start()
+        yield found
+        for client in found.clients:
+            client.end()
     finally:
-        for thread in (plain, once, transactor):
-            thread.stop()
-        served.end(signal.SIGTERM)
-    return check(root, plain, once, transactor, was_killed=signal.SIGKILL in ends)
+        found.serving.close()
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.crash.serving")
-    parser.add_argument("--kills", type=int, default=200)
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.serving", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0, help="at most (default %(default)s)")
+    parser.add_argument("--kills", type=int, default=200, help="at least, if there is time (default %(default)s)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--round", type=int, default=20, help="kills before the root is read and another one begun")
-    arguments = parser.parse_args()
-    total: Counter[str] = Counter()
-    for number, first in enumerate(range(0, arguments.kills, arguments.round)):
-        kills = [signal.SIGKILL] * min(arguments.round, arguments.kills - first)
-        with tempfile.TemporaryDirectory() as directory:
-            total += run(Path(directory) / "root", list(kills), seed=arguments.seed * 1000 + number)
-        sys.stdout.write(f"{first + len(kills)} kills: {dict(total)}\n")
-        sys.stdout.flush()
+    options = parser.parse_args()
+    directory = Path(tempfile.mkdtemp(prefix="kstore-serving-"))
+    started = time.monotonic()
+    try:
+        with killing(directory / "root", seed=options.seed) as run:
+            while run.kills < options.kills and time.monotonic() - started < 60 * options.minutes:
+                for _ in range(KILLS_OF_A_ROUND):
+                    run.kill()
+                run.settle()
+            model, copying = run.model, run.copying
+            say(
+                f"{run.kills} kills in {time.monotonic() - started:.0f} s, seed {options.seed}: {run.plain.produced} "
+                f"records of a plain producer ({model.doubled} of them twice), {model.once} of an idempotent one, "
+                f"{model.copied[0]} copied in {copying.transactions} transactions ({copying.aborted} aborted, "
+                f"{copying.producers} producers)"
+            )
+    except AssertionError as error:
+        say(f"seed {options.seed}: {error}\nthe root is kept: {directory}")
+        return 1
+    shutil.rmtree(directory)
     return 0
 
 
