@@ -144,7 +144,7 @@ class Model:
         self.missing.update(told)
         self.missing -= self._seen_plain
         for record in store.log(PLAIN).read(self.plain_offset):
-            (number,) = NUMBER.unpack(record.value)
+            (number,) = NUMBER.unpack(record.value or b"")
             self.doubled += number in self._seen_plain
             self._seen_plain.add(number)
             self.missing.discard(number)
@@ -153,7 +153,7 @@ class Model:
 
     def _check_once(self, store: kstore.Store, told: list[int]) -> None:
         for record in store.log(ONCE).read(self.once):
-            found = record.offset, *NUMBER.unpack(record.value)
+            found = record.offset, *NUMBER.unpack(record.value or b"")
             assert found == (self.once, self.once), f"{ONCE}: {found} in place of {self.once}"
             self.once += 1
         assert max(told, default=-1) < self.once, f"{ONCE}: ends at {self.once}, was told {max(told)}"
@@ -163,8 +163,8 @@ class Model:
         records = list(log.read(self._copied_offsets[partition], isolation="read_committed"))
         at = 0
         while at < len(records):
-            number, first, count = COPY.unpack(records[at].value)
-            part = [COPY.unpack(one.value) for one in records[at : at + count]]
+            number, first, count = COPY.unpack(records[at].value or b"")
+            part = [COPY.unpack(one.value or b"") for one in records[at : at + count]]
             expected = [(first + one, first, count) for one in range(count)]
             assert number == first == self.copied[partition], f"{COPIED}-{partition}: {number}, not {self.copied}"
             assert part == expected, f"{COPIED}-{partition}: a part of a transaction, {len(part)} of {count}"
