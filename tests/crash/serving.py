@@ -29,6 +29,7 @@ from tests.crash.serving_clients import (
     COPIED,
     COPY,
     GROUP,
+    MOST_IN_TRANSACTION,
     NUMBER,
     ONCE,
     PARTITIONS_OF_COPIED,
@@ -124,7 +125,7 @@ class Model:
                 self._check_copied(store, partition)
             least, most = min(self.copied), max(self.copied)
             # Every kill leaves one transaction at most whose markers are in a part of its partitions.
-            assert most - least <= 1000, f"{COPIED} ends at {self.copied}"
+            assert most - least <= MOST_IN_TRANSACTION, f"{COPIED} ends at {self.copied}"
             written = [
                 sum(1 for _ in store.log(COPIED, number).read(self._copied_offsets[number]))
                 for number in range(PARTITIONS_OF_COPIED)
@@ -177,8 +178,7 @@ def committed_in(store: kstore.Store) -> int:
     """Return the offset that the group of the copies has committed."""
     for group in kstore.read_groups(store):
         if group.group_id == GROUP and TopicPartition(ONCE, 0) in group.offsets:
-            found = group.offsets[TopicPartition(ONCE, 0)].committed
-            return 0 if found is None else found.offset
+            return group.offsets[TopicPartition(ONCE, 0)].committed.offset
     return 0
 
 
