@@ -15,7 +15,7 @@ from kstore.env import join_path
 from kstore.errors import CorruptCheckpointError, CorruptionError, LogNotFoundError, UnknownTopicOrPartitionError
 from kstore.log.files.names import LEADER_EPOCH_CHECKPOINT, PartitionDirectory
 from kstore.log.log import Log
-from kstore.log.state.leader_epochs import LeaderEpochCache
+from kstore.log.state.leader_epochs import EpochEndOffset, LeaderEpochCache
 from kstore.serve.config import ServerConfig
 from kstore.serve.coordination.groups import Groups
 from kstore.serve.coordination.transactions import Transactions
@@ -189,6 +189,17 @@ class Broker:
             if directory is not None and directory is self.store.incarnation(topic, partition):
                 return epoch
         return max(self.leader_epochs(topic, partition).latest_epoch, 0)
+
+    def end_of_epoch(self, topic: str, partition: int, *, epoch: int) -> EpochEndOffset:
+        """Return where an epoch of leaders ends: that of the leader at the log end, also before its first record.
+
+        Raises: the errors of log; CorruptCheckpointError.
+        Source: Kafka Partition.makeLeader, whose leader has an epoch from its start on.
+        """
+        log_end_offset = self.log(topic, partition).log_end_offset
+        if epoch == self.leader_epoch(topic, partition):
+            return EpochEndOffset(epoch, log_end_offset)
+        return self.leader_epochs(topic, partition).end_offset_for(epoch, log_end_offset=log_end_offset)
 
     def leader_epochs(self, topic: str, partition: int) -> LeaderEpochCache:
         """Return the leader epochs of a partition, as they are now.

@@ -138,10 +138,18 @@ def test_the_end_of_an_epoch_is_told(of_epochs):
     assert epoch_end(of_epochs, 0, 5) == (0, 3, 2)
     assert epoch_end(of_epochs, 0, 7, current=7) == (0, 7, 3)
     assert epoch_end(of_epochs, 0, 8) == (0, -1, -1)
-    assert epoch_end(of_epochs, 1, 0, current=0) == (0, -1, -1)
+    assert epoch_end(of_epochs, 1, 0, current=0) == (0, 0, 0)
+    assert epoch_end(of_epochs, 1, 1) == (0, -1, -1)
     assert epoch_end(of_epochs, 0, 7, current=6) == (74, -1, -1)
     assert epoch_end(of_epochs, 0, 7, current=8) == (75, -1, -1)
     assert epoch_end(of_epochs, 2, 0) == (3, -1, -1)
+
+
+def test_the_epoch_of_the_leader_ends_at_the_log_end_where_no_record_has_it(client, served):
+    # Else a consumer that is there would be told that its offset is of no epoch, and look for another one.
+    served.log("t", 0).append([kstore.Record(value=b"v")] * 3)
+    served.log("t", 0).delete_records(3)
+    assert epoch_end(client, 0, 0) == (0, 0, 3)
 
 
 def test_the_leader_has_the_epoch_of_the_newest_record(of_epochs):

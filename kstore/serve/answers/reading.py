@@ -154,7 +154,7 @@ class Fetch:
         if asked.last_fetched_epoch < 0 or writer is None:
             return None
         log = writer.log(name, number)
-        end = log.leader_epochs.end_offset_for(asked.last_fetched_epoch, log_end_offset=log.log_end_offset)
+        end = self._broker.end_of_epoch(name, number, epoch=asked.last_fetched_epoch)
         if end.epoch < 0:
             return _failed(number, code=code_of(OffsetOutOfRangeError))
         if end.epoch == asked.last_fetched_epoch and asked.fetch_offset <= end.end_offset:
@@ -246,8 +246,7 @@ def _epoch_end(
         code = _epoch_code(asked.current_leader_epoch, epoch=broker.leader_epoch(topic, number))
         if code:
             return kind(partition=number, error_code=code)
-        log = broker.log(topic, number)
-        end = broker.leader_epochs(topic, number).end_offset_for(asked.leader_epoch, log_end_offset=log.log_end_offset)
+        end = broker.end_of_epoch(topic, number, epoch=asked.leader_epoch)
     except KStoreError as error:
         return kind(partition=number, error_code=code_of(error))
     return kind(partition=number, leader_epoch=end.epoch, end_offset=end.end_offset)
