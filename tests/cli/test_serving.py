@@ -4,6 +4,7 @@ Method: the command in a process of its own, a client that says what it is told.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import signal
 import socket
@@ -14,6 +15,8 @@ from contextlib import contextmanager
 import pytest
 
 import kstore as library
+from kstore.cli.output import Output
+from kstore.cli.serving.logs import logged
 from kstore.cli.serving.properties import config_of, parse_config
 from kstore.serve import GroupSettings, SecurityConfig, ServerConfig
 from kstore.wire.messages import CreateTopicsRequest, MetadataRequest
@@ -96,6 +99,17 @@ def test_requests_are_logged_as_json_where_that_is_wanted(tmp_path):
     assert access.items() >= {"level": "INFO", "api": "Metadata", "version": 9, "client_id": "raw"}.items()
     assert (closed["level"], closed["logger"]) == ("WARNING", "kstore.serve")
     assert "a request of 0 bytes" in closed["message"]
+
+
+def test_a_fault_of_the_server_is_logged_as_text_with_its_traceback(capsys):
+    with logged(Output(), log_format="text", is_access_logged=False):
+        try:
+            raise ZeroDivisionError
+        except ZeroDivisionError:
+            logging.getLogger("kstore.serve.connection").exception("a request cannot be answered")
+    said = capsys.readouterr().err
+    assert "ERROR a request cannot be answered\nTraceback" in said
+    assert "ZeroDivisionError" in said
 
 
 def test_what_is_wrong_is_logged_as_text_with_the_time(tmp_path):

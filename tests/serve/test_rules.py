@@ -20,6 +20,7 @@ from kstore.wire.compiler import codec
 from kstore.wire.frames import apis
 from kstore.wire.messages import (
     AddPartitionsToTxnRequest,
+    ConsumerGroupHeartbeatRequest,
     CreateTopicsRequest,
     DeleteTopicsRequest,
     DescribeConfigsRequest,
@@ -228,6 +229,13 @@ def test_a_group_that_may_not_be_read_cannot_be_joined_nor_found(as_user):
     assert {one.key: one.error_code for one in found} == {"g": 0, "other": 30}
     assert reader.ask(FindCoordinatorRequest(key_type=0, key="other"), version=2).error_code == 30
     assert reader.ask(FindCoordinatorRequest(key_type=1, key="x"), version=2).error_code == 53
+
+
+def test_a_pattern_of_a_group_matches_topics_that_may_be_seen(served, as_user):
+    fields = {"rebalance_timeout_ms": 1000, "topic_partitions": [], "subscribed_topic_regex": "t|hidden|__.*"}
+    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0, **fields)
+    answer = as_user("reader").ask(request, version=1)
+    assert [topic.topic_id for topic in answer.assignment.topic_partitions] == [served.topic_id("t")]
 
 
 def test_topics_are_created_and_deleted_by_administrators(served, as_user):

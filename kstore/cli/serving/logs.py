@@ -29,6 +29,8 @@ class _Lines(logging.Handler):
         time = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
         if not self._is_json:
             self._out.log_line(f"{time} {record.levelname} {record.getMessage()}")
+            if record.exc_info:
+                self._out.log_line(logging.Formatter().formatException(record.exc_info))
             return
         fields: dict[str, Any] = {"time": time, "level": record.levelname, "logger": record.name}
         own = getattr(record, "fields", None)

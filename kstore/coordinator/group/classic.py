@@ -68,10 +68,11 @@ class GroupSettings:
 
 
 class Client(NamedTuple):
-    """Who sent a request: the client id of its header, and the host it came from."""
+    """Who sent a request: the client id of its header, the host it came from, and which topics it may know of."""
 
     client_id: str
     host: str
+    may_see: Callable[[str], bool] = lambda _: True
 
 
 class Answer(NamedTuple):

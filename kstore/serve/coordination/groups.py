@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from uuid import UUID
 
 from kstore.coordinator.group.classic import Client, GroupSettings, Outcome
@@ -20,6 +21,7 @@ from kstore.serve.calls import Body, Call
 from kstore.serve.coordination.removal import GroupRemoval
 from kstore.serve.coordination.topics import StoreTopics
 from kstore.serve.refusals import code_of
+from kstore.serve.security.rules import Operation, Resource
 from kstore.store.store import Store, WritableStore
 from kstore.types import GROUP_OFFSETS_TOPIC, TopicPartition
 from kstore.wire.classes import Message
@@ -116,7 +118,8 @@ class Groups:
         return await self._answered(call, lambda own: self.coordinator.leave(own, call.body, self._now_ms()))
 
     async def consumer_heartbeat(self, call: Call[ConsumerGroupHeartbeatRequest]) -> Message:
-        client = Client(call.client_id, f"/{call.client_host}")
+        may_see = partial(call.session.access.may, Operation.DESCRIBE, Resource.TOPIC)
+        client = Client(call.client_id, f"/{call.client_host}", may_see)
         await self._topics.look()
         return await self._answered(
             call, lambda own: self.coordinator.consumer_heartbeat(own, call.body, client, self._now_ms())

@@ -22,7 +22,7 @@ from kstore.coordinator.group.consumer.patterns import Pattern, PatternError
 from kstore.coordinator.group.consumer.topics import TopicsImage
 from kstore.coordinator.group.membership import Call, KeyValue
 from kstore.coordinator.group.metadata import ASSIGNING, EMPTY, RECONCILING, STABLE
-from kstore.types import INTERNAL_TOPICS, OffsetAndMetadata
+from kstore.types import OffsetAndMetadata
 from kstore.wire.codes import ErrorCode
 from kstore.wire.messages import (
     ConsumerGroupDescribeResponse,
@@ -283,7 +283,7 @@ class ConsumerGroup:
         if member != known:
             draft.set_member(member)
         has_changed = not draft.facts.epoch or member.topics != known.topics or member.pattern != known.pattern
-        self._follow_topics(draft, image, now_ms, has_changed=has_changed)
+        self._follow_topics(draft, client, image, now_ms, has_changed=has_changed)
         if draft.facts.epoch > draft.facts.target_epoch:
             _assign(draft, image)
         after = _reconcile(draft, member, owned)
@@ -340,18 +340,24 @@ class ConsumerGroup:
         message = f"Member {member_id} is not a member of group {self.group_id}."
         return RefusedError(ErrorCode.UNKNOWN_MEMBER_ID, message)
 
-    def _follow_topics(self, draft: Draft, image: TopicsImage, now_ms: int, *, has_changed: bool) -> None:
+    def _follow_topics(
+        self, draft: Draft, client: Client, image: TopicsImage, now_ms: int, *, has_changed: bool
+    ) -> None:
         """Begin another epoch if members, patterns or topics have changed."""
         facts = draft.facts
         if image is self._image and not has_changed:
             return
-        has_changed |= self._resolve(draft, image, now_ms)
+        has_changed |= self._resolve(draft, client, image, now_ms)
         metadata_hash = image.hash_of(facts.subscribed())
         if has_changed or metadata_hash != facts.metadata_hash:
             draft.set_group(facts.epoch + 1, metadata_hash=metadata_hash)
 
-    def _resolve(self, draft: Draft, image: TopicsImage, now_ms: int) -> bool:
-        """Find the topics of new patterns, and of all if there are other topics; return whether they differ."""
+    def _resolve(self, draft: Draft, client: Client, image: TopicsImage, now_ms: int) -> bool:
+        """Find the topics of new patterns, and of all if there are other topics; return whether they differ.
+
+        A pattern has the topics that the client may see whose heartbeat makes it be looked at.
+        Source: Kafka GroupMetadataManager.refreshRegularExpressions.
+        """
         facts = draft.facts
         wanted = sorted({member.pattern for member in facts.members.values() if member.pattern})
         _drop_patterns(draft)
@@ -365,7 +371,7 @@ class ConsumerGroup:
             except PatternError:
                 # One that a broker knew; what it found stays.
                 continue
-            topics = frozenset(name for name in image.topics if name not in INTERNAL_TOPICS and pattern.matches(name))
+            topics = frozenset(name for name in image.topics if pattern.matches(name) and client.may_see(name))
             if known is None or topics != known.topics:
                 draft.set_pattern(source, Resolved(topics, 0, now_ms))
                 has_changed = True

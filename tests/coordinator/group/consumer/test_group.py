@@ -8,6 +8,7 @@ import pytest
 from kstore import OffsetAndMetadata, TopicPartition
 from kstore.coordinator.group.consumer.group import ConsumerGroupSettings
 from kstore.record.schemas.topics import decode_group_record, encode_group_record
+from kstore.types import GROUP_OFFSETS_TOPIC
 from kstore.wire.codes import ErrorCode
 from kstore.wire.messages import OffsetCommitRequest, TxnOffsetCommitRequest
 from tests.making.group_calls import REBALANCE_MS, GroupServer, partitions_of, topic_id
@@ -317,8 +318,8 @@ def test_a_static_member_that_leaves_for_good_is_out(server):
 
 
 def test_a_pattern_is_followed_as_topics_come_and_go(server):
-    server.set_topics({"rex-a": 1, "t": 1, "__consumer_offsets": 1})
-    answer = server.enter("a", [], subscribed_topic_regex="(^re.*)|(^__.*)")
+    server.set_topics({"rex-a": 1, "t": 1})
+    answer = server.enter("a", [], subscribed_topic_regex="^re.*")
     assert partitions_of(answer) == parts(0, topic="rex-a")
     server.set_topics({"rex-a": 1, "rex-b": 2, "t": 1})
     answer = server.beat("a", 1)
@@ -330,6 +331,18 @@ def test_a_pattern_is_followed_as_topics_come_and_go(server):
     assert partitions_of(server.beat("a", 2, parts(0, topic="rex-a"))) == set()
     left = appended(server, lambda: server.beat("a", -1))
     assert [fields for type_id, _, fields in left[:-1] if type_id == 16] == [None]
+
+
+def test_a_pattern_matches_internal_topics_too(server):
+    server.set_topics({"t": 1, GROUP_OFFSETS_TOPIC: 2})
+    server.enter("a", [], subscribed_topic_regex="__.*")
+    assert group(server).facts.subscribed() == {GROUP_OFFSETS_TOPIC}
+
+
+def test_a_pattern_matches_no_topic_that_its_client_may_not_see(server):
+    server.set_topics({"rex-a": 1, "rex-b": 1, "t": 1})
+    answer = server.enter("a", [], subscribed_topic_regex="rex.*", may_see=lambda topic: topic != "rex-b")
+    assert partitions_of(answer) == parts(0, topic="rex-a")
 
 
 def test_members_with_one_pattern_share_its_topics_and_names_add_to_it(server):
