@@ -241,7 +241,7 @@ class Connection(asyncio.BufferedProtocol):
             return True
         if not isinstance(answer, list) or not self._can_write.is_set() or sum(map(len, answer)) > _MOST_WRITE_BYTES:
             return False
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(cast("list[bytes]", answer))
         return True
 
@@ -272,7 +272,8 @@ class Connection(asyncio.BufferedProtocol):
     async def _write(self, part: memoryview) -> None:
         for start in range(0, len(part), _MOST_WRITE_BYTES):
             await self._can_write.wait()
-            if self._transport is None:
+            # asyncio complains of writes to a connection that is lost, until it says that it is.
+            if self._transport is None or self._transport.is_closing():
                 return
             self._transport.write(part[start : start + _MOST_WRITE_BYTES])
 

@@ -27,17 +27,27 @@ class Socket:
 
 
 class Transport:
-    """A transport that says how much of what was written is not sent."""
+    """A transport that says how much of what was written is not sent, and closes by itself when a write fails."""
 
     def __init__(self):
         self.unsent = 0
-        self.is_aborted = self.is_closed = False
+        self.is_aborted = self.is_closed = self.is_lost_by_a_write = False
+        self.written = []
 
     def get_extra_info(self, name):
         return {"sockname": ("127.0.0.1", 9092), "peername": ("127.0.0.1", 5000), "socket": Socket()}.get(name)
 
     def set_write_buffer_limits(self, *, high):
         pass
+
+    def writelines(self, parts):
+        assert not self.is_closed
+        self.written += map(len, parts)
+
+    def write(self, part):
+        assert not self.is_closed
+        self.written.append(len(part))
+        self.is_closed = self.is_lost_by_a_write
 
     def get_write_buffer_size(self):
         return self.unsent
@@ -133,6 +143,19 @@ def test_the_time_of_a_request_begins_with_it():
     assert not client.is_closed_at(5000)
     client.send(b"x" + struct.pack(">i", 1))
     assert [client.is_closed_at(now_ms) for now_ms in (5150, 5300)] == [False, False]
+
+
+def test_nothing_is_written_to_a_connection_that_is_lost():
+    async def lost():
+        client = Client(respond=lambda *_: [b"x" * (1 << 20)] * 8)
+        client.transport.is_lost_by_a_write = True
+        client.send(struct.pack(">i", 1) + b"x")
+        await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
+        client.connection._respond = lambda *_: [b"small"]
+        client.send(struct.pack(">i", 1) + b"x")
+        return client.transport.written
+
+    assert asyncio.run(lost()) == [1 << 20]
 
 
 def test_a_client_that_does_not_read_its_answers_is_closed():
