@@ -147,12 +147,10 @@ def test_the_time_of_a_request_begins_with_it():
 
 def test_nothing_is_written_to_a_connection_that_is_lost():
     async def lost():
-        client = Client(respond=lambda *_: [b"x" * (1 << 20)] * 8)
+        client = Client(respond=lambda frame, *_: [b"x" * (1 << 20)] * 8 if frame == b"b" else [b"small"])
         client.transport.is_lost_by_a_write = True
-        client.send(struct.pack(">i", 1) + b"x")
+        client.send(struct.pack(">i", 1) + b"b" + struct.pack(">i", 1) + b"s")
         await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
-        client.connection._respond = lambda *_: [b"small"]
-        client.send(struct.pack(">i", 1) + b"x")
         return client.transport.written
 
     assert asyncio.run(lost()) == [1 << 20]
