@@ -5,7 +5,9 @@ random histories; kstore reads and verifies while a broker writes; a broker load
 recovered; kstore's commands of an operator show and do on a broker's directories what Kafka's tools do; kstore asks a
 schema registry that runs; a broker answers requests made by hand with the codes of a table, and those of each api and
 version that kstore has. The tables of Kafka's protocol are compared with Kafka's definitions.
-Needs Maven and a JDK; the jars are kept in build/interop. Ends with 1 if a case differs or the tools can't be had.
+franz-go's own tests find a server of kstore as they want a broker.
+Needs Maven, a JDK and Go; what is fetched is kept in build/interop. Ends with 1 if a case differs or the tools can't be
+had, with 77 if the only part that is wanted needs a tool that is not there.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -35,9 +37,20 @@ from tests.interop import (
     transacting,
     transactions,
 )
+from tests.interop.clients import franz_go
 from tests.interop.comparison import Line, bytes_problem, reading_problem, records_difference, records_problem
 from tests.interop.histories import running as histories
-from tests.interop.programs import CLIENTS, SOURCES, Client, Unavailable, build, fetch_jars, reports, require_tools
+from tests.interop.programs import (
+    CLIENTS,
+    SOURCES,
+    Client,
+    Missing,
+    Unavailable,
+    build,
+    fetch_jars,
+    reports,
+    require_tools,
+)
 from tests.interop.recipes import recipe
 from tests.interop.tools import lane as tools
 from tests.making import matrix
@@ -66,11 +79,16 @@ WITH_A_BROKER = {
     "registries": registries.steps,
     "codes": hand_made.steps,
 }
+# Of a server of kstore; each needs tools of its own.
+OF_A_SERVER = {
+    "franz-go": franz_go.steps,
+}
+MISSING_STATUS = 77
 WIRE = "wire"
 LIVE = "live"
 RECOVERED = "recovered"
 HISTORIES: dict[str, histories.Kind] = {"histories": "plain", "retention": "retained", "compactions": "compacted"}
-PARTS = ("clients", WIRE, *HISTORIES, *WITH_A_BROKER, RECOVERED, LIVE)
+PARTS = ("clients", WIRE, *HISTORIES, *WITH_A_BROKER, *OF_A_SERVER, RECOVERED, LIVE)
 
 
 def say(text: str) -> None:
@@ -222,6 +240,18 @@ def compare_definitions() -> int:
     return tally.tell()
 
 
+def unless_missing(
+    steps: Iterator[tuple[str, store.Problems]], part: str | None
+) -> Iterator[tuple[str, store.Problems]]:
+    """Take the steps of a part; without its tools it is left out, unless it alone is wanted.  Raises: Missing."""
+    try:
+        yield from steps
+    except Missing as error:
+        if part is not None:
+            raise
+        say(f"left out: {error}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.interop", description=__doc__)
     parser.add_argument("--part", choices=PARTS, help="default: all")
@@ -247,12 +277,19 @@ def main() -> int:
             if options.part in (None, part):
                 with tempfile.TemporaryDirectory() as directory:
                     problems += store.run(steps(Path(directory)), say)
+        for part, steps in OF_A_SERVER.items():
+            if options.part in (None, part):
+                with tempfile.TemporaryDirectory() as directory:
+                    problems += store.run(unless_missing(steps(Path(directory)), options.part), say)
         if options.part in (None, RECOVERED):
             with tempfile.TemporaryDirectory(dir=IN_MEMORY) as directory:
                 problems += store.run(recovered.steps(Path(directory), seed=options.seed), say)
         if options.part in (None, LIVE):
             with tempfile.TemporaryDirectory() as directory:
                 problems += store.run(live.steps(Path(directory), seconds=options.seconds, say=say), say)
+    except Missing as error:
+        sys.stderr.write(f"kstore: {error}\n")
+        return MISSING_STATUS
     except Unavailable as error:
         sys.stderr.write(f"kstore: {error}\n")
         return 1

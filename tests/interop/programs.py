@@ -20,6 +20,10 @@ class Unavailable(Exception):
     """Maven, Java or the jars can't be had; the message is one line that says what is missing."""
 
 
+class Missing(Unavailable):
+    """A tool of the system that one part alone needs is not there; the part ends with 77 where only it is wanted."""
+
+
 class Writes(NamedTuple):
     """Formats that a client writes; a producer knows neither LogAppendTime nor offsets that do not count from 0."""
 
