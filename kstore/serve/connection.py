@@ -125,6 +125,7 @@ class Connection(asyncio.BufferedProtocol):
         self._can_write = asyncio.Event()
         self._can_write.set()
         self._is_reading = True
+        self._is_ending = False
         self._lost = asyncio.Event()
         # As check() saw it last: what was not sent, and since when the connection, its silence and its frame last.
         self._has_moved, self._unsent = True, 0
@@ -190,7 +191,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._has_moved = True
-        data = self._received[:nbytes]
+        data = self._received[: 0 if self._is_ending else nbytes]
         while data and self._transport is not None and not self._transport.is_closing():
             data = self._take(data)
         # What comes with the end of a TLS handshake is here before its session.
@@ -327,7 +328,14 @@ class Connection(asyncio.BufferedProtocol):
         return None
 
     async def close(self, *, grace_s: float) -> None:
-        """Close the connection, once what was answered is sent or after a time; return when nothing of it is left."""
+        """Close the connection, once the request that is worked on is answered and the answer sent, or after a time.
+
+        Returns when nothing of it is left. Other requests are dropped, also those that come meanwhile.
+        """
+        self._is_ending = True
+        self._drop_frames()
+        if self._answering is not None:
+            await asyncio.wait((self._answering,), timeout=grace_s)
         if self._transport is not None:
             self._transport.close()
         with suppress(asyncio.TimeoutError):

@@ -14,8 +14,11 @@ from kstore.store.store import Store, WritableStore
 class News:
     """Wakes those that wait for records of a store.
 
+    Attributes: is_over: whether nobody shall wait any more.
     Threads: the loop's. The threads that append tell it.
     """
+
+    is_over = False
 
     def __init__(self, store: Store | WritableStore, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -31,9 +34,18 @@ class News:
 
     def _wake(self) -> None:
         for directory in self._arrivals.take():
-            for waiter in self._waiting.get(directory, ()):
-                if not waiter.done():
-                    waiter.set_result(None)
+            self._end_waits(directory)
+
+    def _end_waits(self, directory: str) -> None:
+        for waiter in self._waiting.get(directory, ()):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def end(self) -> None:
+        """End all waits, those that begin later too."""
+        self.is_over = True
+        for directory in self._waiting:
+            self._end_waits(directory)
 
     @contextmanager
     def waiter(self, logs: Iterable[tuple[str, Log]]) -> Iterator[asyncio.Future[None]]:

@@ -101,6 +101,7 @@ class ServerLoop:
         self._checking.cancel()
         if self._broker.transactions is not None:
             self._broker.transactions.close()
+        self._news.end()
         await asyncio.gather(*(connection.close(grace_s=_GRACE_S) for connection in tuple(self._connections)))
         self._broker.groups.close()
         await asyncio.get_running_loop().shutdown_default_executor()

@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from contextlib import suppress
 
 import pytest
 
 import kstore
+from kstore.record import with_records
 from kstore.serve import Server, ServerConfig
+from kstore.serve.answers import writing
 from kstore.serve.faults import Faults
 from kstore.serve.server import ServerLoop
-from kstore.wire.messages import ApiVersionsRequest
-from tests.making.serving import RawClient
+from kstore.wire.messages import ApiVersionsRequest, FetchRequest, ProduceRequest
+from tests.fakes.waiting import wait_until
+from tests.making.serving import RawClient, once_it_waits
 
 
 def test_a_server_listens_between_start_and_close_and_again_on_the_same_port(tmp_path):
@@ -92,6 +96,48 @@ def test_a_server_that_stops_while_clients_connect_closes_all_of_them(served, tu
             client.settimeout(20)
             with suppress(ConnectionResetError):
                 assert client.recv(1) == b""
+
+
+def test_a_server_that_stops_answers_the_append_that_is_under_way(served, monkeypatch):
+    begun, may_end, answered = threading.Event(), threading.Event(), writing._answer
+
+    def held(*arguments, **options):
+        begun.set()
+        assert may_end.wait(20)
+        return answered(*arguments, **options)
+
+    monkeypatch.setattr(writing, "_answer", held)
+    records = bytes(with_records([kstore.Record(value=bytes(100_000))]).buffer)
+    data = ProduceRequest.TopicProduceData(
+        name="t", partition_data=[ProduceRequest.PartitionProduceData(index=0, records=records)]
+    )
+    server = Server(served, config=ServerConfig(port=0)).start()
+    with RawClient(server) as client:
+        for _ in range(2):
+            client.send(ProduceRequest(acks=1, timeout_ms=1000, topic_data=[data]), version=9)
+        assert begun.wait(20)
+        [connection] = server._now()._server._connections
+        stopping = threading.Thread(target=server.close)
+        stopping.start()
+        wait_until(lambda: connection._is_ending)
+        may_end.set()
+        number, answer = client.receive(0, version=9)
+        assert (number, answer.responses[0].partition_responses[0].error_code) == (1, 0)
+        assert client.is_closed()
+        stopping.join()
+    assert served.log("t", 0).log_end_offset == 1
+
+
+def test_a_fetch_that_waits_does_not_hold_up_the_end_of_a_server(served):
+    part = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
+    topics = [FetchRequest.FetchTopic(topic="t", partitions=[part])]
+    server = Server(served, config=ServerConfig(port=0)).start()
+    with RawClient(server) as client:
+        client.send(FetchRequest(replica_id=-1, max_wait_ms=600_000, min_bytes=1, topics=topics), version=12)
+        once_it_waits(server)
+        server.close()
+        assert client.receive(1, version=12)[1].error_code == 0
+        assert client.is_closed()
 
 
 def test_a_server_that_stops_while_groups_are_read_leaves_no_task(served, caplog):

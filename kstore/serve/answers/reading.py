@@ -221,7 +221,7 @@ async def _waited(broker: Broker, asked: Fetch, most_seconds: float) -> FetchRes
             asked.look_again()
             answer, is_enough = await asked.answer()
             left = deadline - loop.time()
-            if is_enough or left <= 0:
+            if is_enough or left <= 0 or broker.news.is_over:
                 return answer
             await asyncio.wait((waiter,), timeout=left)
 
