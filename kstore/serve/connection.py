@@ -121,6 +121,7 @@ class Connection(asyncio.BufferedProtocol):
         # The frame that is received, without its size, which is -1 as long as it is not known.
         self._frame, self._size = bytearray(), -1
         self._frames: deque[bytearray] = deque()
+        self._early = bytearray()
         self._answering: asyncio.Task[None] | None = None
         self._can_write = asyncio.Event()
         self._can_write.set()
@@ -157,7 +158,8 @@ class Connection(asyncio.BufferedProtocol):
             self.connection_lost(None)
             return
         self._begin(secured)
-        self._answer_frames()
+        early, self._early = self._early, bytearray()
+        self._take_all(memoryview(early))
 
     def _begin(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -191,12 +193,18 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._has_moved = True
-        data = self._received[: 0 if self._is_ending else nbytes]
+        if self._is_ending:
+            return
+        if self.session is None:
+            # What comes with the end of a TLS handshake is here before its session, which says how much it may be.
+            self._early += self._received[:nbytes]
+        else:
+            self._take_all(self._received[:nbytes])
+
+    def _take_all(self, data: memoryview) -> None:
         while data and self._transport is not None and not self._transport.is_closing():
             data = self._take(data)
-        # What comes with the end of a TLS handshake is here before its session.
-        if self.session is not None:
-            self._answer_frames()
+        self._answer_frames()
 
     def _take(self, data: memoryview) -> memoryview:
         """Take what belongs to the frame that is received; return what follows it."""

@@ -12,6 +12,8 @@ import pytest
 
 import kstore
 from kstore.serve.config import ConnectionLimits, SecurityConfig, ServerConfig
+from kstore.serve.connection import Connection
+from kstore.serve.security.door import Door
 from kstore.serve.security.users import add_user
 from kstore.serve.server import Server
 from kstore.wire.messages import (
@@ -151,6 +153,30 @@ def test_aiokafka_authenticates(served, authority, certificate, users, mechanism
 
     with secured(served, users=users, sasl_mechanisms=ALL, **tls) as server:
         assert asyncio.run(main(server)) == b"sent"
+
+
+def test_a_large_request_that_comes_with_the_end_of_a_handshake_is_answered(
+    served, authority, certificate, monkeypatch
+):
+    came = asyncio.Event()
+    updated, begun = Connection.buffer_updated, Door.secured
+
+    def seen(self, nbytes):
+        updated(self, nbytes)
+        came.set()
+
+    async def late(self, transport, protocol):
+        secured = await begun(self, transport, protocol)
+        await came.wait()
+        return secured
+
+    monkeypatch.setattr(Connection, "buffer_updated", seen)
+    monkeypatch.setattr(Door, "secured", late)
+    with secured(served, certificate=certificate.certificate, key=certificate.key) as server:
+        body = frame_of(MetadataRequest(topics=[]), version=1, correlation_id=3)[4:]
+        with RawClient(server, ssl.create_default_context(cafile=authority.path)) as client:
+            client.socket.sendall(struct.pack(">i", len(body) + 100_000) + body + bytes(100_000))
+            assert client.receive(3, version=1)[0] == 3
 
 
 def test_large_requests_and_answers_pass_through_tls(served, authority, certificate):
