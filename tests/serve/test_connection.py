@@ -86,6 +86,12 @@ def test_what_a_broker_does_not_answer_closes_the_connection_and_no_other(server
         assert other.ask(MetadataRequest(topics=[]), version=12).error_code == 0
 
 
+def test_a_request_of_too_many_bytes_closes_the_connection_before_it_comes(client, caplog):
+    client.socket.sendall(struct.pack(">i", (1 << 20) + 1))
+    assert client.is_closed()
+    assert "a request of 1048577 bytes; expected 1 to 1048576" in caplog.text
+
+
 def test_an_api_that_is_not_served_closes_the_connection(client, monkeypatch):
     monkeypatch.delitem(HANDLERS, METADATA)
     client.send(MetadataRequest(topics=[]), version=12)

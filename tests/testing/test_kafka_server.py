@@ -107,6 +107,13 @@ def test_a_delayed_request_holds_up_nobody_else(kafka):
         assert slow.receive(12, version=4)[1].error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_a_fault_happens_as_often_as_it_was_planned(kafka):
+    kafka.fail_next("Heartbeat", "COORDINATOR_NOT_AVAILABLE", times=3)
+    with RawClient(kafka) as client:
+        codes = [client.ask(HeartbeatRequest(group_id="g"), version=4).error_code for _ in range(4)]
+    assert codes == [*[ErrorCode.COORDINATOR_NOT_AVAILABLE] * 3, ErrorCode.UNKNOWN_MEMBER_ID]
+
+
 def test_faults_that_are_cleared_do_not_happen(kafka):
     kafka.fail_next("Produce", 3, times=100)
     kafka.clear_faults()
