@@ -1,8 +1,9 @@
 """Goal: whoever has kstore and pytest has a broker in their tests, and can run the same tests against another one.
-Method: pytest in a process of its own, with the plugin that the entry point names."""
+Method: pytest in a process of its own, which loads the plugin by the entry point, as that of a user does."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -44,11 +45,12 @@ def test_a_server_of_its_own(own, kafka_bootstrap_servers):
 
 
 def run_pytest(directory, *arguments):
-    """Run the tests of a directory; return what pytest printed at last."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", PLUGIN, "-p", "no:cacheprovider", *arguments]
-    ended = subprocess.run(
-        command, cwd=directory, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
-    )
+    """Run the tests of a directory with the plugin of the installed package; return what pytest printed at last."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment["PYTHONPATH"] = str(ROOT)
+    ended = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
+    assert ended.stdout, ended.stderr
     return ended.stdout.splitlines()[-1]
 
 
