@@ -84,11 +84,12 @@ OF_A_SERVER = {
     "franz-go": franz_go.steps,
 }
 MISSING_STATUS = 77
+RECORDS = "records"
 WIRE = "wire"
 LIVE = "live"
 RECOVERED = "recovered"
 HISTORIES: dict[str, histories.Kind] = {"histories": "plain", "retention": "retained", "compactions": "compacted"}
-PARTS = ("clients", WIRE, *HISTORIES, *WITH_A_BROKER, *OF_A_SERVER, RECOVERED, LIVE)
+PARTS = (RECORDS, WIRE, *HISTORIES, *WITH_A_BROKER, *OF_A_SERVER, RECOVERED, LIVE)
 
 
 def say(text: str) -> None:
@@ -265,7 +266,7 @@ def main() -> int:
     problems = 0
     try:
         require_tools()
-        if options.part in (None, "clients"):
+        if options.part in (None, RECORDS):
             problems += compare_clients(options)
         if options.part in (None, WIRE):
             problems += compare_definitions()

@@ -10,25 +10,19 @@ import json
 import os
 import re
 import shutil
-import signal
 import stat
 import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from tests.interop.broker import free_ports
+from tests.interop.clients.served import Served
 from tests.interop.programs import BUILD, Missing, Unavailable, run
 from tests.interop.store import Problems
 
 MODULE, VERSION = "github.com/twmb/franz-go", "v1.22.3"
 DIRECTORY = BUILD / f"franz-go-{VERSION}"
-TREE = Path(__file__).parents[3]
-TEST_MINUTES, STOP_SECONDS = 20, 60
+TEST_MINUTES = 20
 RESULT = re.compile(r"^--- (PASS|FAIL|SKIP): (\w+)", re.M)
-SERVED = re.compile(r" is served on (\S+):")
-TROUBLE = re.compile(r"ERROR|Traceback|socket\.send")
 # Most tests ask no broker; so many of those that ran do.
 LEAST_PASSED = 100
 # Tests that may fail, and why.
@@ -57,11 +51,11 @@ def steps(work: Path) -> Iterator[tuple[str, Problems]]:
     if shutil.which("go") is None:
         raise Missing("franz-go's tests need go: install it (apt-get install golang, brew install go)")
     program = compiled()
-    log = work / "server.log"
-    with served(work / "root", log) as address:
+    server = Served(work / "root", work)
+    with server.running() as address:
         said = tested(program, address)
     yield f"franz-go {VERSION} finds a server of kstore as its tests want a broker", unlike_the_lists(said)
-    yield "the server has no fault", (line for line in log.read_text().splitlines() if TROUBLE.search(line))
+    yield "the server has no fault", server.trouble()
 
 
 def compiled() -> Path:
@@ -79,24 +73,6 @@ def compiled() -> Path:
             directory.chmod(directory.stat().st_mode | stat.S_IWUSR)
         run("go", "test", "-c", "-o", str(program), "./pkg/kgo", cwd=DIRECTORY)
     return program
-
-
-@contextmanager
-def served(root: Path, log: Path) -> Iterator[str]:
-    """Serve a new root by the command; give the address."""
-    (port,) = free_ports(1)
-    address = f"127.0.0.1:{port}"
-    command = (sys.executable, "-m", "kstore", "serve", str(root), "--listen", address)
-    with log.open("w") as output:
-        process = subprocess.Popen(command, cwd=TREE, stdout=subprocess.PIPE, stderr=output, text=True)
-    try:
-        line = process.stdout.readline() if process.stdout is not None else ""
-        if SERVED.search(line) is None:
-            raise Unavailable(f"kstore serve said {line!r}: {log.read_text()}")
-        yield address
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(STOP_SECONDS)
 
 
 def tested(program: Path, address: str) -> str:
