@@ -105,6 +105,21 @@ def test_records_that_a_broker_refuses_are_refused_with_its_code(client, served,
     assert served.log("t", 0).log_end_offset == 0
 
 
+def test_records_without_a_key_are_named_where_a_compacted_topic_refuses_a_batch(client, served):
+    served.create_topic("compacted", config=kstore.LogConfig(cleanup_policy="compact"))
+    records = [kstore.Record(key=key, value=b"v") for key in (b"a", None, b"b", None)]
+    refused = produce(client, bytes(with_records(records).buffer), topic="compacted")
+    assert (refused.error_code, [one.batch_index for one in refused.record_errors]) == (87, [1, 3])
+    assert "expected a key" in refused.record_errors[0].batch_index_error_message
+
+
+def test_records_that_are_too_far_ahead_are_named(client, served):
+    served.create_topic("punctual", config=kstore.LogConfig(message_timestamp_after_max_ms=1000))
+    records = [kstore.Record(value=b"v", timestamp_ms=timestamp) for timestamp in (1, 1 << 60)]
+    refused = produce(client, bytes(with_records(records).buffer), topic="punctual")
+    assert (refused.error_code, [one.batch_index for one in refused.record_errors]) == (32, [1])
+
+
 def test_a_fetch_waits_for_records_and_ends_with_them(server, client, served):
     with RawClient(server) as other:
         found = []
@@ -241,6 +256,15 @@ def test_metadata_names_the_node_and_makes_no_topic_that_is_not_to_be_made(clien
         (1, node.node_id, [node.node_id]),
     ]
     assert client.ask(MetadataRequest(topics=None), version=12).topics[0].name == "t"
+
+
+@pytest.mark.parametrize("makes", [True, False])
+def test_metadata_tells_a_name_that_no_topic_can_have(client, served, makes):
+    names = ("a b", "in.use", "in_use", "..")
+    served.create_topic("in.use")
+    asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+    found = client.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=makes), version=12)
+    assert [(one.name, one.error_code) for one in found.topics] == list(zip(names, (17, 0, 3, 17), strict=True))
 
 
 def test_each_idempotent_producer_gets_an_id_of_its_own(client):

@@ -109,7 +109,7 @@ def _make_missing(broker: Broker, request: MetadataRequest) -> None:
         return
     for name in [asked.name for asked in request.topics or ()]:
         if name is not None and name not in INTERNAL_TOPICS and name not in broker.store:
-            # A name that Kafka does not allow is answered as one that is not there.
+            # A name that cannot be beside another one is answered as one that is not there.
             with suppress(InvalidTopicError):
                 broker.writer.create_topic(name, broker.config.partitions, exist_ok=True)
 
@@ -134,7 +134,7 @@ def _topic(broker: Broker, name: str, numbers: list[int] | None) -> MetadataResp
     topic_id = broker.known_topic_id(name)
     if numbers is None or topic_id is None:
         return MetadataResponse.MetadataResponseTopic(
-            error_code=code_of(UnknownTopicOrPartitionError),
+            error_code=_code_of_missing(name),
             name=name,
             topic_id=ZERO_UUID,
             topic_authorized_operations=_NO_OPERATIONS,
@@ -150,6 +150,10 @@ def _topic(broker: Broker, name: str, numbers: list[int] | None) -> MetadataResp
         partitions=partitions,
         topic_authorized_operations=_NO_OPERATIONS,
     )
+
+
+def _code_of_missing(topic: str) -> int:
+    return code_of(UnknownTopicOrPartitionError if is_topic_name(topic) else InvalidTopicError)
 
 
 def _led(broker: Broker, topic: str, number: int) -> dict[str, Any]:
@@ -206,9 +210,8 @@ def _described(
     kinds = DescribeTopicPartitionsResponse
     topic_id = broker.known_topic_id(name) if is_there else None
     if topic_id is None:
-        error = UnknownTopicOrPartitionError if is_topic_name(name) else InvalidTopicError
         return kinds.DescribeTopicPartitionsResponseTopic(
-            error_code=code_of(error), name=name, topic_authorized_operations=_NO_OPERATIONS
+            error_code=_code_of_missing(name), name=name, topic_authorized_operations=_NO_OPERATIONS
         )
     # Java's clients fail on null in place of the empty lists.
     partitions = [

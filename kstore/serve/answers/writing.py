@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 
 from kstore.config import KIB
-from kstore.errors import InvalidRecordError, InvalidTopicError, KStoreError
+from kstore.errors import InvalidRecordError, InvalidTopicError, KStoreError, RecordError, RecordValidationError
 from kstore.record.batches import MemoryRecords
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call, NoAnswerError
@@ -120,7 +120,10 @@ def _appended(
                 done = log.append(MemoryRecords(part.records), ack=ack)
     except KStoreError as error:
         code = code_of_data(error, knows_abortable=call.version >= _PRODUCE_KNOWS_ABORTABLE)
-        return _refused(part.index, code=code, message=told(error, root=broker.store.root))
+        refusal = _refused(part.index, code=code, message=told(error, root=broker.store.root))
+        if isinstance(error, RecordValidationError):
+            refusal.record_errors = [_record_error(one) for one in error.errors]
+        return refusal
     return ProduceResponse.PartitionProduceResponse(
         index=part.index,
         base_offset=done.base_offset,
@@ -132,4 +135,11 @@ def _appended(
 def _refused(number: int, *, code: int, message: str | None = None) -> ProduceResponse.PartitionProduceResponse:
     return ProduceResponse.PartitionProduceResponse(
         index=number, error_code=code, base_offset=-1, error_message=message
+    )
+
+
+def _record_error(error: RecordError) -> ProduceResponse.BatchIndexAndErrorMessage:
+    """Return which record of a batch was refused: its producer may send the others again (KIP-467)."""
+    return ProduceResponse.BatchIndexAndErrorMessage(
+        batch_index=error.record_index, batch_index_error_message=error.message
     )
