@@ -87,7 +87,7 @@ class GroupServer:
         )
         return self.call(self.coordinator.join, request, Client("client", "/host"), version=version)
 
-    def sync(self, member_id, generation, assignments=None, *, group="g", **fields):
+    def sync(self, member_id, generation, assignments=None, *, group="g", version=4, **fields):
         brought = [
             SyncGroupRequest.SyncGroupRequestAssignment(member_id=name, assignment=data)
             for name, data in (assignments or {}).items()
@@ -95,7 +95,7 @@ class GroupServer:
         request = SyncGroupRequest(
             group_id=group, member_id=member_id, generation_id=generation, assignments=brought, **fields
         )
-        return self.call(self.coordinator.sync, request)
+        return self.call(self.coordinator.sync, request, version=version)
 
     def heartbeat(self, member_id, generation, *, group="g", instance=None):
         request = HeartbeatRequest(

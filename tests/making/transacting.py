@@ -11,6 +11,7 @@ from kstore.wire.messages import (
     EndTxnRequest,
     FetchRequest,
     InitProducerIdRequest,
+    OffsetCommitRequest,
     OffsetFetchRequest,
     ProduceRequest,
     TxnOffsetCommitRequest,
@@ -108,6 +109,16 @@ def committed_offset(
         topics=[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=place.topic, partitions=[part])],
     )
     (topic,) = client.ask(request, version=version).topics
+    return topic.partitions[0].error_code
+
+
+def plainly_committed(client, offset):
+    """The code of OffsetCommit."""
+    kinds = OffsetCommitRequest
+    part = kinds.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+    topics = [kinds.OffsetCommitRequestTopic(name="t", partitions=[part])]
+    request = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, topics=topics)
+    (topic,) = client.ask(request, version=9).topics
     return topic.partitions[0].error_code
 
 

@@ -57,6 +57,9 @@ class Model:
     def of(self, group):
         return {place: offset for (name, place), (_, offset) in self.offsets.items() if name == group}
 
+    def held_of(self, group):
+        return {place for held in self.pending.values() for name, place in held if name == group}
+
 
 def append(log, kind, producer_id, commits):
     if kind in ("commit", "abort"):
@@ -77,6 +80,10 @@ def append(log, kind, producer_id, commits):
 def known(records, log, group):
     found = committed_offsets(record for record in decoded(records.current(), log) if record.group_id == group)
     return {place: one.offset for place, one in found.items()}
+
+
+def held(records, log, group):
+    return {record.topic_partition for record in decoded(records.pending(), log) if record.group_id == group}
 
 
 @pytest.fixture(scope="module")
@@ -108,5 +115,6 @@ def test_records_say_what_a_coordinator_knows(directories, steps, is_compacted):
             records.update(source)
         for group in GROUPS:
             assert known(reading, beside, group) == known(whole, log, group) == model.of(group)
+            assert held(reading, beside, group) == held(whole, log, group) == model.held_of(group)
         assert known(of_one, log, "g") == model.of("g")
         assert known(of_one, log, "h") == {}

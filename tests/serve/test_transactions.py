@@ -20,6 +20,7 @@ from kstore.wire.messages import (
     EndTxnRequest,
     FindCoordinatorRequest,
     ListTransactionsRequest,
+    OffsetFetchRequest,
     ProduceRequest,
 )
 from tests.fakes.failing_store import FailingStore
@@ -37,6 +38,7 @@ from tests.making.transacting import (
     fetched_offset,
     next_of,
     offsets_added,
+    plainly_committed,
     produced,
     producer_of,
     read,
@@ -242,6 +244,20 @@ def test_offsets_count_when_their_transaction_is_committed(client, commits):
     assert fetched_offset(client, requires_stable=False) == (0, -1)
     next_of(client, producer, commits=commits)
     assert fetched_offset(client, requires_stable=True) == (0, 7 if commits else -1)
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["commit", "abort"])
+def test_offsets_of_an_open_transaction_are_held_beside_those_that_are_committed_meanwhile(client, commits):
+    producer = producer_of(client)
+    assert committed_offset(client, producer) == 0
+    everything = OffsetFetchRequest(groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=None)])
+    (group,) = client.ask(everything, version=8).groups
+    assert group.topics == [], "what is only held is not listed"
+    assert plainly_committed(client, 3) == 0
+    assert fetched_offset(client, requires_stable=False) == (0, 3)
+    assert fetched_offset(client, requires_stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+    next_of(client, producer, commits=commits)
+    assert fetched_offset(client, requires_stable=True) == (0, 3), "the later record counts"
 
 
 def test_this_node_coordinates_transactions(client, served):

@@ -60,6 +60,8 @@ _COMMIT_VERSION = 3
 _NO_RETENTION_MS = -1
 # OffsetCommit says from this version on that a group does not exist.
 _GROUP_NOT_FOUND_VERSION = 9
+# A SyncGroup names the protocol that the member knows from this version on.
+_SYNC_NAMES_PROTOCOL_VERSION = 5
 _NO_OFFSET = -1
 _NO_TOPICS = TopicsImage({})
 
@@ -222,9 +224,12 @@ class GroupCoordinator:
 
     def sync(self, call: Call, request: SyncGroupRequest, now_ms: int) -> Outcome:
         group = self.groups.get(request.group_id)
-        if group is None:
-            response = SyncGroupResponse(error_code=_missing(request.group_id))
-            return Outcome(request.group_id, answers=(Answer(call.token, response),))
+        names_none = request.protocol_type is None or request.protocol_name is None
+        code = ErrorCode.NONE if group is not None else _missing(request.group_id)
+        if names_none and call.version >= _SYNC_NAMES_PROTOCOL_VERSION:
+            code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if group is None or code is not ErrorCode.NONE:
+            return Outcome(request.group_id, answers=(Answer(call.token, SyncGroupResponse(error_code=code)),))
         return self._looked_after(group, group.sync(call, request, now_ms))
 
     def heartbeat(self, call: Call, request: HeartbeatRequest, now_ms: int) -> Outcome:
@@ -480,7 +485,7 @@ def fetched_offset(
     """Return what OffsetFetch says of a partition.
 
     Args: current, pending: of the group, as CommittedOffsets has them; require_stable: an undecided transaction that
-        would commit the partition keeps its offset from being told.
+        holds an offset of the partition keeps the committed one from being told.
     """
     committed = current.get(partition)
     if require_stable and partition in pending:

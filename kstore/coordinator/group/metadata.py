@@ -92,7 +92,7 @@ class Group:
     group_id: its name; protocol_type: what its clients said that they are, "consumer" mostly.
     A group that only commits offsets is "Classic" and "Empty", as for a broker. epoch: the generation of a classic
     group. protocol, leader: of a classic group with members. offsets: what is committed; pending: what transactions
-    that are not decided would commit.
+    that are not decided hold, also for a partition of which a later commit will win.
     """
 
     group_id: str

@@ -122,7 +122,7 @@ class CommittedOffsets:
         return {} if log is None else committed_offsets(decoded(self._records.current(), log))
 
     def pending(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the offsets that undecided transactions would commit.  Raises: as current()."""
+        """Return the offsets that undecided transactions hold, the last one of a partition.  Raises: as current()."""
         log = self._updated_log()
         return {} if log is None else committed_offsets(decoded(self._records.pending(), log))
 

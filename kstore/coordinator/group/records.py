@@ -93,7 +93,8 @@ class GroupRecords:
     """The newest record of each key of a partition; update() reads what was appended since it was called last.
 
     An offset of a transaction counts once its commit marker was read, but by the offset of its own record: a later
-    record of the same key wins over it, a tombstone too, whichever came first.
+    record of the same key wins over it. It is pending until the marker, whatever was committed since, or until a
+    tombstone of its key.
     Args: wants: whether the record of a key is kept; None for all.
     Attributes: next_offset (up to which the log was read).
     Threads: not safe.  Cost: memory for one record per key, and per key and open transaction.
@@ -127,9 +128,8 @@ class GroupRecords:
         return sorted(record for record in self._newest.values() if record.value is not None)
 
     def pending(self) -> list[GroupRecord]:
-        """Return the records of undecided transactions that would count if these were committed, in order."""
-        undecided = (record for records in self._pending.values() for record in records.values())
-        return sorted(record for record in undecided if self._is_newer(record))
+        """Return the records that undecided transactions hold, in order: also where a later plain commit will win."""
+        return sorted(record for records in self._pending.values() for record in records.values())
 
     def is_newest(self, record: GroupRecord) -> bool:
         """Whether the record of a key is still that of current()."""
@@ -155,6 +155,9 @@ class GroupRecords:
             if record.offset < self.next_offset or key is None or (self._wants is not None and not self._wants(key)):
                 continue
             newest = GroupRecord(record.offset, key, record.value)
+            if newest.value is None:
+                for undecided in self._pending.values():
+                    undecided.pop(key, None)
             if pending is None or newest.value is None:
                 self._newest[key] = newest
             else:

@@ -159,7 +159,7 @@ class Groups:
             if len(self._committed) > _MOST_GROUPS_READ:
                 self._committed.popitem(last=False)
         current = {**current, **self._memory.of(group_id)}
-        wanted = sorted({*current, *pending}) if partitions is None else partitions
+        wanted = sorted(current) if partitions is None else partitions
         return [
             (partition, fetched_offset(partition, current, pending, require_stable=require_stable))
             for partition in wanted

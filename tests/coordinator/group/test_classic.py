@@ -202,7 +202,7 @@ def test_calls_are_kept_back_while_a_record_waits(server):
     a, b = server.stable(2)
     server.join(a)
     server.join(b)
-    coordinator, call = server.coordinator, Call("t", 9)
+    coordinator, call = server.coordinator, Call("t", 4)
     outcome = coordinator.sync(call, SyncGroupRequest(group_id="g", member_id=a, generation_id=3), server.now_ms)
     assert outcome.records
     assert not outcome.answers
@@ -294,9 +294,23 @@ def test_sync_of_another_protocol_or_generation_is_refused(server):
     assert server.code(server.sync(a, 2, protocol_type="connect")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert server.code(server.sync(a, 2, protocol_name="sticky")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert server.code(server.sync(a, 2, protocol_type="consumer", protocol_name="range")) == 0
-    assert server.code(server.sync(a, 1)) == ErrorCode.ILLEGAL_GENERATION
+    assert server.code(server.sync(a, 1, protocol_name="sticky")) == ErrorCode.ILLEGAL_GENERATION
     assert server.code(server.sync("nobody", 2)) == ErrorCode.UNKNOWN_MEMBER_ID
     assert server.code(server.sync(a, 2, group="none")) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_sync_of_version_5_has_to_name_type_and_protocol(server):
+    a, _ = server.stable(2)
+    fits = {"protocol_type": "consumer", "protocol_name": "range"}
+    for missing in fits:
+        for member, generation, group in ((a, 2, "g"), (a, 1, "g"), ("nobody", 2, "g"), (a, 2, "none"), (a, 2, "")):
+            fields = {**fits, missing: None, "group": group}
+            code = server.code(server.sync(member, generation, version=5, **fields))
+            assert code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        other = {**fits, missing: "other"}
+        assert server.code(server.sync(a, 2, version=5, **other)) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        assert server.code(server.sync(a, 2, version=4, **{**fits, missing: None})) == 0
+    assert server.answer(server.sync(a, 2, version=5, **fits)).assignment == a.encode()
 
 
 def test_members_that_do_not_join_again_in_time_are_out(server):

@@ -140,7 +140,7 @@ def test_offsets_of_an_aborted_transaction_are_dropped(root):
 def test_a_later_plain_commit_wins_over_one_of_a_transaction_that_is_committed_after_it(root):
     write(root, commit(9), producer_id=5)
     write(root, commit(1))
-    assert group_of(root).pending == {}
+    assert {one: offset.offset for one, offset in group_of(root).pending.items()} == {T0: 9}, "it is held until then"
     end(root, 5, ControlRecordType.COMMIT)
     assert committed(root) == {T0: 1}
 
@@ -148,6 +148,7 @@ def test_a_later_plain_commit_wins_over_one_of_a_transaction_that_is_committed_a
 def test_a_tombstone_wins_over_an_earlier_commit_of_a_transaction(root):
     write(root, commit(9), producer_id=5)
     write(root, encode_offset_commit("g", T0, None))
+    assert read_groups(root) == (), "and it is held no more"
     end(root, 5, ControlRecordType.COMMIT)
     assert read_groups(root) == ()
 
