@@ -6,7 +6,7 @@ import json
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,7 @@ class Broker:
     def __init__(self, root: Path, work: Path, settings: str = "", *, jvm: tuple[str, ...] = BROKER_JVM) -> None:
         self.root = root
         self.pid = 0
+        self._process: subprocess.Popen[bytes] | None = None
         self._jvm = jvm
         self.work = work
         self.port, self.controller_port = free_ports(2)
@@ -95,31 +96,52 @@ class Broker:
             + settings
         )
 
-    def format(self, cluster_id: str) -> None:
-        """Make what the broker needs beside the root, which may have its meta.properties."""
-        tool("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self.settings), "--ignore-formatted")
+    def format(self, cluster_id: str, *, features: Mapping[str, int] | None = None) -> None:
+        """Make what the broker needs beside the root, which may have its meta.properties.
+
+        Args: features: levels other than those of its release.
+        """
+        levels = [word for name, level in (features or {}).items() for word in ("--feature", f"{name}={level}")]
+        options = ("-c", str(self.settings), "--ignore-formatted", *levels)
+        tool("kafka.tools.StorageTool", "format", "-t", cluster_id, *options)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
 
     @contextmanager
     def running(self) -> Iterator[Client]:
         """Start the broker, give a client of it, and stop it as an operator does."""
-        log = self.work / "broker.log"
-        with log.open("w") as output:
-            process = subprocess.Popen(
-                java("kafka.Kafka", str(self.settings), jvm=self._jvm), stdout=output, stderr=subprocess.STDOUT
-            )
-        self.pid = process.pid
         try:
-            self._wait_until_started(process, log)
-            with Client.connected(f"127.0.0.1:{self.port}") as client:
+            self.start()
+            with Client.connected(self.address) as client:
                 yield client
         finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            self.lines = log.read_text(errors="replace").splitlines()
+            self.stop()
+
+    def start(self) -> None:
+        """Raises: Unavailable."""
+        log = self.work / "broker.log"
+        with log.open("w") as output:
+            self._process = subprocess.Popen(
+                java("kafka.Kafka", str(self.settings), jvm=self._jvm), stdout=output, stderr=subprocess.STDOUT
+            )
+        self.pid = self._process.pid
+        self._wait_until_started(self._process, log)
+
+    def stop(self) -> None:
+        """Stop the broker as an operator does, and read its log."""
+        process = self._process
+        if process is None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        self._process = None
+        self.lines = (self.work / "broker.log").read_text(errors="replace").splitlines()
 
     def _wait_until_started(self, process: subprocess.Popen[bytes], log: Path) -> None:
         for _ in range(START_SECONDS * 10):

@@ -22,10 +22,10 @@ TROUBLE = re.compile(r"ERROR|Traceback|socket\.send")
 class Served:
     """A root, the settings of its server by Kafka's names, and the server's log of all its starts."""
 
-    def __init__(self, root: Path, work: Path, settings: str = "") -> None:
+    def __init__(self, root: Path, work: Path, settings: str = "", *, port: int | None = None) -> None:
         self.root = root
-        (port,) = free_ports(1)
-        self.address = f"127.0.0.1:{port}"
+        self.address = f"127.0.0.1:{free_ports(1)[0] if port is None else port}"
+        self._process: subprocess.Popen[str] | None = None
         self._log = work / "server.log"
         self._config = work / "serve.properties"
         self._config.write_text(settings)
@@ -33,19 +33,29 @@ class Served:
     @contextmanager
     def running(self) -> Iterator[str]:
         """Serve; give the address, and stop as an operator does."""
-        command = ("serve", str(self.root), "--listen", self.address, "--config", str(self._config))
-        with self._log.open("a") as output:
-            process = subprocess.Popen(
-                (sys.executable, "-m", "kstore", *command), cwd=TREE, stdout=subprocess.PIPE, stderr=output, text=True
-            )
         try:
-            line = process.stdout.readline() if process.stdout is not None else ""
-            if SERVED.search(line) is None:
-                raise Unavailable(f"kstore serve said {line!r}: {self._log.read_text()}")
+            self.start()
             yield self.address
         finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(STOP_SECONDS)
+            self.stop()
+
+    def start(self) -> None:
+        """Raises: Unavailable, with what the command said."""
+        command = ("serve", str(self.root), "--listen", self.address, "--config", str(self._config))
+        with self._log.open("a") as output:
+            self._process = subprocess.Popen(
+                (sys.executable, "-m", "kstore", *command), cwd=TREE, stdout=subprocess.PIPE, stderr=output, text=True
+            )
+        line = self._process.stdout.readline() if self._process.stdout is not None else ""
+        if SERVED.search(line) is None:
+            raise Unavailable(f"kstore serve said {line!r}: {self._log.read_text()}")
+
+    def stop(self) -> None:
+        """Stop as an operator does."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.communicate(timeout=STOP_SECONDS)
+            self._process = None
 
     def trouble(self) -> Iterator[str]:
         """Yield the lines of the log that tell a fault of the server."""
