@@ -28,6 +28,7 @@ from tests.making.serving import RawClient
 from tests.making.transacting import (
     NOBODY,
     T0,
+    T1,
     added,
     committed_offset,
     ended,
@@ -123,8 +124,12 @@ def codes(client: RawClient) -> Iterator[tuple[str, Any]]:
     patient(producer_of, client, of="fenced")
     for of, producer in (("fenced", fenced), ("fenced", NOBODY), ("nobody", NOBODY)):
         name = f"{of}, {'fenced' if producer == fenced else 'another'}"
-        for version in range(4):
+        for version in range(6):
             yield f"{name}: add {version}", patient(added, client, producer, T0, of=of, version=version)
+        for version in (4, 5):
+            asked = patient(added, client, producer, T0, of=of, version=version, verifies=True)
+            yield f"{name}: verify {version}", asked
+        for version in range(4):
             yield f"{name}: offsets {version}", patient(offsets_added, client, producer, of=of, version=version)
         for version in range(6):
             yield f"{name}: end {version}", patient(ended, client, producer, of=of, version=version).error_code
@@ -132,9 +137,24 @@ def codes(client: RawClient) -> Iterator[tuple[str, Any]]:
             yield f"{name}: data {version}", patient(produced, client, producer, T0, of=of, version=version)
         for version in range(6):
             yield f"{name}: commit {version}", patient(committed_offset, client, producer, of=of, version=version)
+    yield from additions(client)
     for version, data_version in ((4, 11), (5, 12)):
         for commits in (True, False):
             yield from ends(client, f"ends {version} {commits}", version, data_version, commits=commits)
+
+
+def additions(client: RawClient) -> Iterator[tuple[str, Any]]:
+    """Add partitions, and ask for them, as brokers do for their clients."""
+    for version in (4, 5):
+        of = f"added {version}"
+        producer = patient(producer_of, client, of=of)
+        for verifies in (True, False, True):
+            for places in ((T0, ("none", 0)), (T0,), (T1,)):
+                answer = patient(added, client, producer, *places, of=of, version=version, verifies=verifies)
+                yield f"{of}: {places}, {verifies}", answer
+        yield f"{of}: data", patient(produced, client, producer, T0, of=of)
+        yield f"{of}: end", patient(ended, client, producer, of=of).error_code
+        yield f"{of}: none open", patient(added, client, producer, T0, of=of, version=version, verifies=True)
 
 
 def ends(client: RawClient, of: str, version: int, data_version: int, *, commits: bool) -> Iterator[tuple[str, Any]]:

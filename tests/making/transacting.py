@@ -21,6 +21,7 @@ from tests.making.transactions import data
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 NOBODY = ProducerIdAndEpoch(12345, 0)
 FOREVER_MS = 60_000
+ADD_SEVERAL_VERSION = 4
 
 
 def started(client, *, of="x", timeout_ms=FOREVER_MS, version=5, producer_id=-1, epoch=-1):
@@ -37,18 +38,31 @@ def producer_of(client, *, of="x", **arguments):
     return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
 
 
-def added(client, producer, *places, of="x", version=3):
+def added(client, producer, *places, of="x", version=3, verifies=False):
     """The code of each partition."""
-    request = AddPartitionsToTxnRequest(
-        v3_and_below_transactional_id=of,
-        v3_and_below_producer_id=producer.producer_id,
-        v3_and_below_producer_epoch=producer.epoch,
-        v3_and_below_topics=[
-            AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=[number])
-            for topic, number in places
-        ],
-    )
-    results = client.ask(request, version=version).results_by_topic_v3_and_below
+    topics = [
+        AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=[number]) for topic, number in places
+    ]
+    if version < ADD_SEVERAL_VERSION:
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=of,
+            v3_and_below_producer_id=producer.producer_id,
+            v3_and_below_producer_epoch=producer.epoch,
+            v3_and_below_topics=topics,
+        )
+        results = client.ask(request, version=version).results_by_topic_v3_and_below
+    else:
+        transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
+            transactional_id=of,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            verify_only=verifies,
+            topics=topics,
+        )
+        answer = client.ask(AddPartitionsToTxnRequest(transactions=[transaction]), version=version)
+        assert answer.error_code == 0
+        assert [one.transactional_id for one in answer.results_by_transaction] == [of]
+        results = answer.results_by_transaction[0].topic_results
     return [one.partition_error_code for topic in results for one in topic.results_by_partition]
 
 

@@ -142,19 +142,51 @@ def test_an_id_or_a_producer_that_nobody_knows_is_refused(client):
     assert [one.transactional_id for one in listed] == ["other"]
 
 
-def test_partitions_are_added_all_or_none(client):
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_partitions_are_added_all_or_none(client, version):
     producer = producer_of(client)
-    assert added(client, producer, T0, ("none", 0), ("t", 7)) == [55, 3, 3]
-    assert added(client, producer, T0, ("__consumer_offsets", 0)) == [55, 29]
+    assert added(client, producer, T0, ("none", 0), ("t", 7), version=version) == [55, 3, 3]
+    assert added(client, producer, T0, ("__consumer_offsets", 0), version=version) == [55, 29]
     assert ended(client, producer).error_code == 48
+    assert added(client, producer, T0, T1, version=version) == [0, 0]
+    assert produced(client, producer, T0) == [0]
+    assert ended(client, producer).error_code == 0
 
 
-def test_partitions_are_added_by_brokers_alone_from_version_4_on(client):
-    transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
-        transactional_id="x", producer_id=1, producer_epoch=0, verify_only=False, topics=[]
-    )
-    answer = client.ask(AddPartitionsToTxnRequest(transactions=[transaction]), version=4)
-    assert (answer.error_code, answer.results_by_transaction) == (31, [])
+def test_partitions_are_added_to_each_transaction_of_a_request(client):
+    producers = {of: producer_of(client, of=of) for of in "ab"}
+    transactions = [
+        AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
+            transactional_id=of,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch + (of == "b"),
+            topics=[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="t", partitions=[0, 1])],
+        )
+        for of, producer in producers.items()
+    ]
+    found = client.ask(AddPartitionsToTxnRequest(transactions=transactions), version=5).results_by_transaction
+    codes = {
+        one.transactional_id: [part.partition_error_code for part in one.topic_results[0].results_by_partition]
+        for one in found
+    }
+    assert codes == {"a": [0, 0], "b": [90, 90]}
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_request_may_ask_which_partitions_are_in_a_transaction(client, version):
+    def asked(producer, *places, of="x"):
+        return added(client, producer, *places, of=of, version=version, verifies=True)
+
+    producer = producer_of(client)
+    assert asked(producer, T0) == [120]
+    assert added(client, producer, T0) == [0]
+    assert asked(producer, T0, T1) == [0, 120]
+    assert asked(producer, T0, ("none", 0)) == [55, 3]
+    assert asked(producer._replace(epoch=5), T0) == [90]
+    assert asked(NOBODY, T0) == asked(producer, T0, of="nobody") == [49]
+    assert asked(producer, T0, of="") == [42]
+    assert ended(client, producer).error_code == 0
+    assert asked(producer, T0) == [120]
 
 
 def test_a_transaction_ends_only_as_it_can(client):

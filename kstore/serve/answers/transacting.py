@@ -10,6 +10,7 @@ from kstore.coordinator.producer_ids import NO_PRODUCER, ProducerIdAndEpoch, ran
 from kstore.coordinator.transaction.state import (
     EPOCH_BUMP_VERSION,
     MAX_TRANSACTION_TIMEOUT_MS,
+    unknown_producer_error,
 )
 from kstore.errors import InvalidRequestError, KStoreError, UnknownTopicOrPartitionError
 from kstore.serve.broker import Broker
@@ -35,8 +36,8 @@ from kstore.wire.messages import (
 _INVALID_REQUEST = code_of(InvalidRequestError)
 # From these versions on clients know what a broker says of a producer that was fenced.
 _INIT_KNOWS_FENCED, _ADD_KNOWS_FENCED, _END_KNOWS_FENCED = 4, 2, 2
-# From this version on only brokers add partitions to a transaction, for their clients.
-_ADD_OF_BROKERS = 4
+# From this version on a request is of several transactions, and may only ask what is in them.
+_ADD_SEVERAL = 4
 # The least versions of clients with transactions of version 2, and of those that know an error which an abort cures.
 _END_V2, _COMMIT_V2 = 5, 5
 _COMMIT_KNOWS_ABORTABLE = 4
@@ -78,19 +79,43 @@ def _uninitialized(code: int) -> InitProducerIdResponse:
 
 
 def add_partitions_to_txn(broker: Broker, call: Call[AddPartitionsToTxnRequest]) -> AddPartitionsToTxnResponse:
-    """Add partitions to the transaction of a client of version 1: all of them, or none."""
-    request = call.body
-    if call.version >= _ADD_OF_BROKERS:
-        return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    places = [TopicPartition(topic.name, one) for topic in request.v3_and_below_topics for one in topic.partitions]
+    """Add partitions to transactions of version 1, or say whether they are in them: of each all of them, or none.
+
+    From version 4 on brokers ask so for their clients, of several transactions at once; some clients do too.
+    """
+    request, kinds = call.body, AddPartitionsToTxnResponse
+    if call.version >= _ADD_SEVERAL:
+        answered = [
+            kinds.AddPartitionsToTxnResult(
+                transactional_id=one.transactional_id, topic_results=_results_of(broker, one, knows_fenced=True)
+            )
+            for one in request.transactions
+        ]
+        return kinds(results_by_transaction=answered)
+    only = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        topics=request.v3_and_below_topics,
+    )
+    results = _results_of(broker, only, knows_fenced=call.version >= _ADD_KNOWS_FENCED)
+    return kinds(results_by_topic_v3_and_below=results)
+
+
+def _results_of(
+    broker: Broker, asked: AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction, *, knows_fenced: bool
+) -> list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult]:
+    places = [TopicPartition(topic.name, one) for topic in asked.topics for one in topic.partitions]
     codes = {place: code for place in places if (code := _code_of_place(broker, place))}
     if not codes:
-        producer = ProducerIdAndEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-        knows_fenced = call.version >= _ADD_KNOWS_FENCED
-        code = _added(broker, request.v3_and_below_transactional_id, producer, places, knows_fenced=knows_fenced)
-        codes = dict.fromkeys(places, code)
+        producer = ProducerIdAndEpoch(asked.producer_id, asked.producer_epoch)
+        if asked.verify_only:
+            codes = _verified(broker, asked.transactional_id, producer, places)
+        else:
+            code = _added(broker, asked.transactional_id, producer, places, knows_fenced=knows_fenced)
+            codes = dict.fromkeys(places, code)
     kinds = AddPartitionsToTxnResponse
-    results = [
+    return [
         kinds.AddPartitionsToTxnTopicResult(
             name=topic.name,
             results_by_partition=[
@@ -101,9 +126,8 @@ def add_partitions_to_txn(broker: Broker, call: Call[AddPartitionsToTxnRequest])
                 for one in topic.partitions
             ],
         )
-        for topic in request.v3_and_below_topics
+        for topic in asked.topics
     ]
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
 
 def _code_of_place(broker: Broker, place: TopicPartition) -> int:
@@ -130,6 +154,25 @@ def _added(
     except KStoreError as error:
         return code_of_request(error, knows_fenced=knows_fenced)
     return 0
+
+
+def _verified(
+    broker: Broker, transactional_id: str, producer: ProducerIdAndEpoch, places: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Return for each partition whether it is in the open transaction of the producer, by Kafka's codes."""
+    if broker.transactions is None:
+        return dict.fromkeys(places, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if not transactional_id:
+        return dict.fromkeys(places, _INVALID_REQUEST)
+    try:
+        state = broker.transactions.coordinator.state(transactional_id)
+        if state is None:
+            raise unknown_producer_error(transactional_id, producer)
+        state.check_producer(producer)
+    except KStoreError as error:
+        return dict.fromkeys(places, code_of_request(error))
+    is_in = state.partitions if state.is_ongoing else frozenset()
+    return {place: 0 if place in is_in else ErrorCode.TRANSACTION_ABORTABLE for place in places}
 
 
 def add_offsets_to_txn(broker: Broker, call: Call[AddOffsetsToTxnRequest]) -> AddOffsetsToTxnResponse:
