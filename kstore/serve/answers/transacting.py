@@ -171,8 +171,7 @@ def _verified(
         state.check_producer(producer)
     except KStoreError as error:
         return dict.fromkeys(places, code_of_request(error))
-    is_in = state.partitions if state.is_ongoing else frozenset()
-    return {place: 0 if place in is_in else ErrorCode.TRANSACTION_ABORTABLE for place in places}
+    return {place: 0 if place in state.partitions else ErrorCode.TRANSACTION_ABORTABLE for place in places}
 
 
 def add_offsets_to_txn(broker: Broker, call: Call[AddOffsetsToTxnRequest]) -> AddOffsetsToTxnResponse:
