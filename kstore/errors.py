@@ -333,8 +333,31 @@ class NoOffsetForPartitionError(OffsetError):
 
 
 class UnexpectedAppendOffsetError(OffsetError):
-    """An append expected the log to end elsewhere, or a replicated one starts below its end (Kafka:
-    UnexpectedAppendOffsetException)."""
+    """An append expected the log to end elsewhere, or its key to have another newest record, or a replicated one starts
+    below the log's end (Kafka: UnexpectedAppendOffsetException).
+
+    Attributes: expected and found, the offsets of expected_end_offset or expected_key_offset (-1: no record), None of a
+    replicated append; key, that of expected_key_offset, else None.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        offset: int | None = None,
+        log_start_offset: int | None = None,
+        log_end_offset: int | None = None,
+        key: bytes | None = None,
+        expected: int | None = None,
+        found: int | None = None,
+    ) -> None:
+        super().__init__(
+            message, path=path, offset=offset, log_start_offset=log_start_offset, log_end_offset=log_end_offset
+        )
+        self.key = key
+        self.expected = expected
+        self.found = found
 
 
 class AppendError(KStoreError):

@@ -27,6 +27,7 @@ from kstore.log.files.indexes import IndexCache
 from kstore.log.files.lock import PartitionLock
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.files.transaction_index import AbortedTxn
+from kstore.log.following.key_offsets import KeyOffsets, one_key
 from kstore.log.log import Log
 from kstore.log.recovery.context import LoadedLog, RecoveryContext, RecoveryReport
 from kstore.log.recovery.modes import RecoveryMode
@@ -112,6 +113,7 @@ class WritableLog(Log):
         self.leader_epochs = loaded.leader_epochs
         self.producer_state = loaded.producer_state
         self.recovery_report: RecoveryReport = loaded.report
+        self._key_offsets = KeyOffsets(self._live)
         self._writer_files = files
         self._listeners = self._live.listeners
         self._gate = gate = WriteGate(self.topic_partition, self.path, files=files)
@@ -205,6 +207,7 @@ class WritableLog(Log):
             self._durability.change_config(config)
             self._compaction.change_config(config)
             self._retention.change_config(config)
+            self._key_offsets.max_bytes = config.cleaner_dedupe_buffer_bytes
             self.producer_state.change_config(config)
 
     @property
@@ -246,6 +249,7 @@ class WritableLog(Log):
         origin: AppendOrigin = _CLIENT,
         guard: VerificationGuard | None = None,
         expected_end_offset: int | None = None,
+        expected_key_offset: int | None = None,
         atomic: bool = False,
     ) -> LogAppendInfo:
         """Append as the partition's leader: check the records and assign the next offsets.
@@ -253,54 +257,49 @@ class WritableLog(Log):
         Args: records: MemoryRecords as a producer sends them (offsets from 0; exactly one batch if it is V2 or
             compressed); a batch with any offsets; or one Record or several, which become one batch with the topic's
             codec, and several if one would exceed max_message_bytes. The offsets of Records are ignored; one that has
-            neither offset nor timestamp gets the current time. The argument is not changed.
-            ack: what has happened when this returns: "written" survives the end of the process, "flushed" a power cut.
-            partition_leader_epoch: None for that of the last append, 0 in a new log; not below it, or -1 for none.
-            guard: see ProducerStateManager.start_verification. expected_end_offset: append only if the log ends there,
-            as another append may have come in between. atomic: do not divide Records into several batches, of which a
-            crash may leave the first ones alone.
+            neither offset nor timestamp gets the current time. ack: what has happened when this returns: "written"
+            survives the end of the process, "flushed" a power cut. partition_leader_epoch: None for that of the last
+            append, 0 in a new log; not below it, or -1 for none. guard: see ProducerStateManager.start_verification.
+            expected_end_offset, expected_key_offset: append only if the log ends there, or if that is the offset of the
+            newest record of the Records' one key (-1: none; KeyOffsets has the cost). atomic: do not divide Records
+            into several batches, of which a crash may leave the first ones alone.
         Raises: before anything is written: CorruptRecordError, InvalidRecordError, UnsupportedError;
-            UnexpectedAppendOffsetError for another end than expected_end_offset; RecordValidationError and its
-            subclasses, RecordTooLargeError, RecordBatchTooLargeError, ProducerStateError; TypeError for a key or value
-            that is not bytes, another buffer or None, and for anything but Records; ValueError for a
-            partition_leader_epoch that is none, or below the last one.
-            StorageError: nothing was written unless it is_final. Then the records may be in the log: the error of a
-            flush fails an append that was written. With ack "written" too, an append flushes if it has rolled the log,
-            or if flush_messages or flush_ms make it due.
+            UnexpectedAppendOffsetError unless it is as expected; MemoryLimitError if KeyOffsets takes too much;
+            RecordValidationError and its subclasses, RecordTooLargeError, RecordBatchTooLargeError, ProducerStateError;
+            TypeError for a key or value that is no buffer and not None, and for anything but Records; ValueError for a
+            partition_leader_epoch that is none, or too low. StorageError: nothing was written unless it is_final. Then
+            the records may be in the log: the error of a flush fails an append that was written. With ack "written"
+            too, an append flushes if it has rolled the log, or if flush_messages or flush_ms make it due.
         Cost: one write. One compiled call for one V2 batch that needs only new header fields and continues its
-            producer's sequence; otherwise one object per batch. What is divided is encoded twice, and written by batch.
+            producer's sequence; otherwise one object per batch. What is divided is encoded twice.
         Source: Kafka UnifiedLog.appendAsLeader.
         """
-        if ack != "written":
-            check_ack(ack)
-        if origin is not _CLIENT:
-            origin = AppendOrigin(origin)
-        packed = (records,) if isinstance(records, MemoryRecords) else self._packed(records, atomic=atomic)
-        sent, rest = packed[0], packed[1:]
+        if ack != "written" or origin is not _CLIENT:
+            origin = _checked_origin(origin, ack)
+        if expected_key_offset is not None:
+            records, key = self._expecting(records)
+        sent, *rest = (records,) if isinstance(records, MemoryRecords) else self._packed(records, atomic=atomic)
         gate = self._gate
         with gate.append_lock:
             if not gate.is_open:
                 gate.check()
             if expected_end_offset is not None:
                 self._check_end(expected_end_offset)
-            if partition_leader_epoch is not None:
-                partition_leader_epoch = self._checked_epoch(partition_leader_epoch)
+            if expected_key_offset is not None:
+                self._key_offsets.check(key, expected_key_offset)
+            epoch = None if partition_leader_epoch is None else self._checked_epoch(partition_leader_epoch)
             now_ms = self._env.wall_clock_ms()
             done: LogAppendInfo | AppendSurvey | None = None
             if origin is _CLIENT:
                 try:
-                    done = self._local.appender.append_as_leader(
-                        sent.buffer, leader_epoch=partition_leader_epoch, now_ms=now_ms
-                    )
+                    done = self._local.appender.append_as_leader(sent.buffer, leader_epoch=epoch, now_ms=now_ms)
                 except BaseException as error:
                     gate.fail_unless_undone(error, self._local)
                     raise
             if done is None or isinstance(done, AppendSurvey):
-                done = self._append_as_leader(
-                    sent, done, leader_epoch=partition_leader_epoch, origin=origin, now_ms=now_ms, guard=guard
-                )
+                done = self._append_as_leader(sent, done, leader_epoch=epoch, origin=origin, now_ms=now_ms, guard=guard)
             if rest:
-                done = self._append_rest(done, rest, partition_leader_epoch, origin, guard)
+                done = self._append_rest(done, rest, epoch, origin, guard)
         if self._listeners.any:
             self._live.tell()
         if ack == "flushed" or not self._durability.needs_no_flush:
@@ -414,12 +413,21 @@ class WritableLog(Log):
             done = joined(done, later)
         return done
 
+    def _expecting(self, records: object) -> tuple[list[Record], bytes]:
+        """Return Records and their key, after a look at what is new, so that little is left to do in the lock."""
+        listed, key = one_key(records)
+        self._gate.check()
+        self._key_offsets.follow()
+        return listed, key
+
     def _check_end(self, expected: int) -> None:
         expected = checked_int("expected_end_offset", expected, least=0)
         if self.log_end_offset != expected:
             raise UnexpectedAppendOffsetError(
                 f"log end offset before an append to {self.path}: expected {expected}, found {self.log_end_offset}",
                 path=self.path,
+                expected=expected,
+                found=self.log_end_offset,
             )
 
     def _checked_epoch(self, partition_leader_epoch: int) -> int:
@@ -816,6 +824,7 @@ class WritableLog(Log):
         try:
             try:
                 super().close()
+                self._key_offsets.close()
             finally:
                 try:
                     self._local.close_handlers()
@@ -829,6 +838,12 @@ class WritableLog(Log):
     def _note_released(self) -> None:
         self._is_released = True
         self._dropping.detach()
+
+
+def _checked_origin(origin: AppendOrigin, ack: Ack) -> AppendOrigin:
+    """Return the origin of an append.  Raises: ValueError for a value that is none, or an ack that is none."""
+    check_ack(ack)
+    return AppendOrigin(origin)
 
 
 def _drop(path: str, local: LocalLog, files: WriterFiles) -> None:
