@@ -2,7 +2,7 @@
 
     python examples/programs/writer.py DIRECTORY SOCKET
 
-gunicorn_service.py sends to it. Threads of all connections share batches, and each fdatasync.
+gunicorn_service.py and uvicorn_service.py send to it. Threads of all connections share batches, and each fdatasync.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ class UntypedSettings(TypedDict, total=False):
     auto_offset_reset: AutoOffsetReset
     isolation: Isolation
     offsets: StrPath | WritableStore | None
+    timeout: float | None
     max_poll_records: int
     fetch_max_bytes: int
     max_partition_fetch_bytes: int

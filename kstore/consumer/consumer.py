@@ -189,11 +189,12 @@ class Consumer(Closing, Generic[Key, Value]):
         without a committed offset, or with one outside the log, with a warning: "none" raises instead. isolation: as in
         Log.read. offsets: a root of its own, or an open store, that has the group's offsets in place of `store`, so
         that a process that only reads the store can commit; a path is created if it does not exist, and locked until
-        close(). key_deserializer, value_deserializer: callables or names, as in Log.read. max_poll_records,
+        close(). timeout: how long to wait for the lock of that path while another consumer has it, in seconds, None
+        without limit. key_deserializer, value_deserializer: callables or names, as in Log.read. max_poll_records,
         fetch_max_bytes, max_partition_fetch_bytes: after so many records, bytes of records, or bytes of one partition a
         poll() takes no further record; the bytes are those of decompressed keys, values and headers.
-    Raises: TypeError, ValueError for other arguments; UnknownTopicOrPartitionError. All methods but close() and
-        wakeup() raise ConsumerClosedError once it is closed.
+    Raises: TypeError, ValueError for other arguments; UnknownTopicOrPartitionError; LogLockedError. All methods but
+        close() and wakeup() raise ConsumerClosedError once it is closed.
     Threads: one at a time, except close() and wakeup().  Source: Kafka KafkaConsumer.
     """
 
@@ -207,6 +208,7 @@ class Consumer(Closing, Generic[Key, Value]):
         auto_offset_reset: AutoOffsetReset = "latest",
         isolation: Isolation = "read_uncommitted",
         offsets: StrPath | WritableStore | None = None,
+        timeout: float | None = 0.0,
         key_deserializer: Callable[[bytes], Key] | str | None = None,
         value_deserializer: Callable[[bytes], Value] | str | None = None,
         max_poll_records: int = 500,
@@ -231,7 +233,7 @@ class Consumer(Closing, Generic[Key, Value]):
         )
         self._clock = clock
         self._own_offsets_store: WritableStore | None = None
-        self._offsets_store = self._offsets_store_of(offsets)
+        self._offsets_store = self._offsets_store_of(offsets, timeout)
         self._committed = None if self.group is None else CommittedOffsets(self._offsets_store, self.group)
         self._offsets = (
             GroupOffsets(self._offsets_store, committed=store, clock=clock)
@@ -256,15 +258,22 @@ class Consumer(Closing, Generic[Key, Value]):
             self._close_own_store()
             raise
 
-    def _offsets_store_of(self, offsets: StrPath | WritableStore | None) -> Store | WritableStore:
+    def _offsets_store_of(
+        self, offsets: StrPath | WritableStore | None, timeout: float | None
+    ) -> Store | WritableStore:
         """Return the store with the offsets of the group, opened if it was given as a path."""
+        if timeout != 0 and (offsets is None or isinstance(offsets, WritableStore)):
+            raise ValueError(
+                f"timeout={timeout!r} of a consumer is how long it waits for the lock of offsets=DIR, of which there "
+                "is none; poll() has its own timeout"
+            )
         if offsets is None:
             return self._store
         if self.group is None:
             raise self._no_group()
         if isinstance(offsets, WritableStore):
             return offsets
-        self._own_offsets_store = open_store(offsets, "a")
+        self._own_offsets_store = open_store(offsets, "a", timeout=timeout)
         return self._own_offsets_store
 
     def _close_own_store(self) -> None:

@@ -55,8 +55,9 @@ _FETCH_ISOLATIONS = get_args(FetchIsolation)
 
 
 class Log(Closing):
-    """The segments of one partition, read by offset or by time; also a context manager that closes it.
+    """One partition, read as it was when it was opened or at the last refresh(); a WritableLog is always current.
 
+    Also a context manager that closes it. follow() sees what comes later.
     Attributes: topic_partition, path, config.
     Raises: LogClosedError from every method after close(). LogReplacedError if files were replaced, removed or
         truncated since they were listed: from iterators that yielded something before, and from all methods if the path

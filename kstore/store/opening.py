@@ -54,13 +54,13 @@ def open_log(
     timeout: float | None = 0.0,
     env: Env | None = None,
 ) -> Log:
-    """Open the log in one partition directory, for reading ("r") or as its only writer ("a").
+    """Open the log in one directory, for reading as it is now ("r"; refresh() sees more) or as its only writer ("a").
 
     The path may be a URL (docs/urls.md), for reading only. env: reads and writes the files; None for that of the path.
 
     A log that is opened for reading is a snapshot: it holds the segments, and of each the bytes, that exist now. What a
-    writer appends later, also one in this process, is seen by the next open_log. A log that is opened for writing sees
-    its own appends.
+    writer appends later, also one in this process, is seen after refresh(), or by the next open_log. A log that is
+    opened for writing sees its own appends.
     Mode "a" creates the directory if its parent exists, and recovers a log that was not closed.
     Args: recovery: what to do about damage, "strict", "point_in_time" or "salvage" (docs/durability.md);
         trusts_recovery_point: recover only from the recovery point on, as Kafka does, instead of reading the whole log

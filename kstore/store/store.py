@@ -104,7 +104,7 @@ def open_store(
     timeout: float | None = 0.0,
     env: Env | None = None,
 ) -> Store | WritableStore:
-    """Open a log.dirs root, for reading ("r") or as its only writer ("a").
+    """Open a log.dirs root, for reading as it is now ("r"; look_again() sees more) or as its only writer ("a").
 
     Mode "a" creates the root if its parent exists, and recovers every log if the root was not closed cleanly. A log
     that strict recovery refuses, or whose directory can't be read, does not prevent writing to the others.
@@ -170,9 +170,9 @@ class _ReadLogs(OpenLogs[Log]):
 
 
 class Store(RootLogs[Log]):
-    """A log.dirs root opened for reading. Takes no lock and writes nothing; each Log is a snapshot of the time of the
-    first log() call for it.
+    """A log.dirs root, read without a lock as it was at the last look_again(), and each log as at its last refresh().
 
+    follow(), table() and a Consumer see by themselves what comes later.
     Attributes: root, meta_properties.
     Threads: thread-safe.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -93,6 +94,26 @@ def test_only_partitions_of_the_store_that_is_read_are_committed(root, tmp_path)
         with pytest.raises(UnknownTopicOrPartitionError):
             consumer.commit({("none", 0): 1})
         assert consumer.commit({T0: 3})[T0].offset == 3
+
+
+def test_a_consumer_waits_for_the_offsets_of_the_one_before(root, tmp_path):
+    with open_store(root) as store:
+        before = consumer_of(store, tmp_path / "o", max_poll_records=4)
+        before.poll(10)
+        with pytest.raises(LogLockedError, match="waited 1 ms for it"):
+            consumer_of(store, tmp_path / "o", timeout=0.001)
+        with ThreadPoolExecutor(1) as pool:
+            opened = pool.submit(consumer_of, store, tmp_path / "o", timeout=30)
+            before.commit()
+            before.close()
+            with opened.result() as consumer:
+                assert consumer.poll(10)[0].offset == 4
+
+
+@pytest.mark.parametrize("timeout", [5, None])
+def test_a_timeout_without_a_lock_to_wait_for_is_refused(root, timeout):
+    with open_store(root) as store, pytest.raises(ValueError, match=r"offsets=DIR, of which there is none; poll\(\)"):
+        Consumer(store, group="g", topics=["t"], timeout=timeout)
 
 
 def test_offsets_without_a_group_are_refused(root, tmp_path):

@@ -1,5 +1,5 @@
 """Goal: the services of examples/programs answer, also while the disk or the writer does not, and after a fork.
-Method: FastAPI's client; gunicorn with two workers on a Unix socket, whose writer is killed; children of a fork."""
+Method: FastAPI's client; gunicorn and uvicorn with two workers on a Unix socket, whose writer is killed; forks."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ import kstore
 from tests.examples.conftest import PROGRAMS, ROOT, Program
 from tests.examples.gate import PATIENCE_S
 from tests.fakes.waiting import wait_until
+
+WORKERS = 2
 
 # FastAPI
 
@@ -67,31 +69,40 @@ def test_a_full_buffer_is_a_503_and_reads_go_on(fastapi_service, gate):
     assert len(fastapi_service.get("/events").json()) == 1 + statuses.count(201)
 
 
-# gunicorn: workers that read, and one writer
+# gunicorn and uvicorn: workers that read, and one writer
 
 
 @contextmanager
-def served(root, sockets):
-    """Run gunicorn with two workers; yield a client."""
-    pytest.importorskip("gunicorn")
+def served(root, sockets, *command):
+    """Run a server on a Unix socket; yield a client."""
+    pytest.importorskip(command[0])
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
         "KSTORE_DIRECTORY": str(root),
         "KSTORE_SOCKET": str(sockets / "writer"),
     }
-    command = ["-m", "gunicorn", "--chdir", str(PROGRAMS), "--workers", "2", "--bind", f"unix:{sockets / 'http'}"]
-    process = subprocess.Popen(
-        [sys.executable, *command, "gunicorn_service:app"], env=environment, stderr=subprocess.PIPE
-    )
+    process = subprocess.Popen([sys.executable, "-m", *command], env=environment, stderr=subprocess.PIPE)
     transport = httpx.HTTPTransport(uds=str(sockets / "http"))
     with process, httpx.Client(transport=transport, base_url="http://service", timeout=PATIENCE_S) as client:
         try:
-            assert any(b"Listening at" in line for line in process.stderr)
+            # uvicorn has one line for each worker, once its lifespan began.
+            for _ in range(WORKERS if command[0] == "uvicorn" else 1):
+                assert any(b"Listening at" in line or b"startup complete" in line for line in process.stderr)
             yield client
         finally:
             process.send_signal(signal.SIGTERM)
             process.stderr.read()
+
+
+def by_gunicorn(root, sockets):
+    bind = "--bind", f"unix:{sockets / 'http'}"
+    return served(root, sockets, "gunicorn", "--chdir", str(PROGRAMS), "--workers", "2", *bind, "gunicorn_service:app")
+
+
+def by_uvicorn(root, sockets):
+    options = "--app-dir", str(PROGRAMS), "--workers", str(WORKERS), "--uds", str(sockets / "http"), "--no-access-log"
+    return served(root, sockets, "uvicorn", *options, "uvicorn_service:app")
 
 
 def posted(client, number):
@@ -105,7 +116,7 @@ def numbers(client):
 def test_workers_read_while_the_writer_is_killed_and_write_when_there_is_another(start, tmp_path):
     root = tmp_path / "root"
     writer = start("writer", root, tmp_path / "writer")
-    with served(root, tmp_path) as client:
+    with by_gunicorn(root, tmp_path) as client:
         assert [posted(client, number).json()["offset"] for number in range(5)] == [0, 1, 2, 3, 4]
         assert numbers(client) == [0, 1, 2, 3, 4]
         writer.kill()
@@ -119,6 +130,38 @@ def test_workers_read_while_the_writer_is_killed_and_write_when_there_is_another
     writer.terminate()
     with kstore.open_store(root, "a") as store:
         assert len(store.log("numbers")) >= 6
+
+
+def test_each_worker_of_uvicorn_reads_what_any_of_them_had_written(start, tmp_path):
+    root = tmp_path / "root"
+    writer = start("writer", root, tmp_path / "writer")
+    with by_uvicorn(root, tmp_path) as client:
+        # A connection of its own for each request, so that another worker may take it.
+        client.headers["Connection"] = "close"
+        workers, offsets = set(), []
+
+        def post():
+            answer = client.post("/numbers", json={"number": len(offsets)})
+            assert answer.status_code == 201
+            workers.add(answer.json()["worker"])
+            offsets.append(answer.json()["offset"])
+            return len(workers) == WORKERS
+
+        wait_until(post)
+        readers = set()
+
+        def read():
+            answer = client.get("/numbers").json()
+            assert answer["numbers"] == offsets
+            readers.add(answer["worker"])
+            return readers == workers
+
+        wait_until(read)
+        writer.kill()
+        assert client.post("/numbers", json={"number": 7}).status_code == 503
+        assert client.get("/numbers").json()["numbers"] == offsets
+        os.kill(min(workers), signal.SIGKILL)
+        wait_until(lambda: client.get("/numbers", params={"start": 1}).json()["numbers"] == offsets[1:])
 
 
 # fork
