@@ -2,7 +2,7 @@
 
 Rivals: sqlite3, lmdb, diskcache and persist-queue in the same directory, without a sync for each write: what they write
 survives the end of the process, as what kstore has written. What is alike is compared: a record that is written before
-the call returns, a value by its number. aiokafka needs a broker, and has no row.
+the call returns, a value by its number. aiokafka needs a broker: it has `kstore serve`, a process of its own.
 """
 
 from __future__ import annotations
@@ -16,23 +16,29 @@ from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import kstore
 from bench.bench_append import rated
+from bench.bench_serve import kstore_server
 from bench.common import MIB, Bound, Case, Settings, require_equal, seconds_of
 from kstore import aio
+
+if TYPE_CHECKING:
+    from aiokafka import AIOKafkaProducer
 
 VALUE = b"v" * 100
 TOPIC = "t"
 APPEND, SEND_RESULT = "log.append of a Record", "Producer.send().result()"
 FLUSHED_APPEND, FLUSHED_SEND = "log.append, flushed", "Producer.send().result(), flushed"
-SQLITE, LMDB, DISKCACHE, QUEUE = (
+SQLITE, LMDB, DISKCACHE, QUEUE, AIOKAFKA = (
     "sqlite3, INSERT and COMMIT",
     "lmdb, a transaction",
     "diskcache, set",
     "persist-queue, put",
+    "aiokafka, send_and_wait to kstore serve",
 )
+AIOKAFKA_SENDS = "aiokafka, send, flush to kstore serve"
 THREADED, NOWAIT = "Producer.send, flush", "aio.Producer.send_nowait, flush"
 GATHERED, FUTURES = "aio.Producer.send, gathered", "bare asyncio futures, gathered"
 GET, SELECT = "log.get(offset)", "sqlite3, SELECT by rowid"
@@ -101,10 +107,11 @@ def one_by_one(settings: Settings, count: int, scratch: Path) -> Case:
         LMDB: partial(lmdb_puts, count, scratch),
         DISKCACHE: partial(diskcache_sets, count, scratch),
         QUEUE: partial(queue_puts, count, scratch),
+        AIOKAFKA: partial(by_aiokafka, count, scratch, wait_for_each),
     }
     case.samples = rated(runs, settings, units=count)
     case.add_ratio(SEND_RESULT, APPEND, target=TARGET_OF_SEND_RESULT)
-    for rival in (SQLITE, LMDB, DISKCACHE, QUEUE):
+    for rival in (SQLITE, LMDB, DISKCACHE, QUEUE, AIOKAFKA):
         case.add_ratio(APPEND, rival)
     return case
 
@@ -183,6 +190,39 @@ def queue_puts(count: int, scratch: Path) -> float:
     return seconds
 
 
+async def wait_for_each(producer: AIOKafkaProducer, count: int) -> None:
+    for _ in range(count):
+        await producer.send_and_wait(TOPIC, VALUE)
+
+
+async def send_and_flush(producer: AIOKafkaProducer, count: int) -> None:
+    for _ in range(count):
+        await producer.send(TOPIC, VALUE)
+    await producer.flush()
+
+
+def by_aiokafka(count: int, scratch: Path, work: Callable[[AIOKafkaProducer, int], Coroutine[Any, Any, None]]) -> float:
+    """Return the seconds that a coroutine takes with a producer of a broker, which keeps what survives its process."""
+    from aiokafka import AIOKafkaProducer
+
+    root = fresh(scratch)
+    with kstore.open_store(root, "a") as store:
+        store.create_topic(TOPIC)
+
+    async def main(address: str) -> float:
+        async with AIOKafkaProducer(bootstrap_servers=address, acks="all", linger_ms=0) as producer:
+            await producer.partitions_for(TOPIC)
+            start = time.perf_counter()
+            await work(producer, count)
+            return time.perf_counter() - start
+
+    with kstore_server(root) as server:
+        seconds = asyncio.run(main(server.address))
+    with kstore.open_store(root) as read:
+        require_equal("records", {"expected": count, AIOKAFKA: read[TOPIC].log_end_offset})
+    return seconds
+
+
 def in_loop(
     work: Callable[[aio.Producer[Any, Any]], Coroutine[Any, Any, object]], store: kstore.WritableStore
 ) -> float:
@@ -231,9 +271,11 @@ def together(settings: Settings, count: int, scratch: Path) -> Case:
     runs = {
         THREADED: partial(in_store, scratch, count, partial(threaded_sends, count)),
         NOWAIT: partial(in_store, scratch, count, partial(in_loop, partial(send_without_waiting, count))),
+        AIOKAFKA_SENDS: partial(by_aiokafka, count, scratch, send_and_flush),
     }
     case.samples = rated(runs, settings, units=count)
     case.add_ratio(NOWAIT, THREADED, target=TARGET_OF_TASKS)
+    case.add_ratio(NOWAIT, AIOKAFKA_SENDS)
     return case
 
 
