@@ -54,6 +54,8 @@ WRONG_PATH_ERRNOS = (
 # What a cell may be divided into.
 _PIECES = re.compile(r"[^ ,]*(?:[ ,]+|$)")
 _LEAST_WRAPPED = 24
+# How wide a column of names stays while others can be left out, and at the least.
+_LEAST_NAME, _LEAST_PIECE = 32, 8
 _BAR_WIDTH = 20
 # The longest size and time beside a bar, and the spaces between.
 _BESIDE_A_BAR = 27
@@ -345,19 +347,36 @@ def _fitting(
 ) -> tuple[list[int], list[int]]:
     """Return which columns to show, as indexes, and the widths of all columns."""
     fitted = list(widths)
+    shown = list(range(len(columns)))
     for i, column in enumerate(columns):
         if column.wraps:
             longest = max(len(piece) for line in lines for piece in _PIECES.findall(line[i]) or [""])
             fitted[i] = min(widths[i], max(longest, _LEAST_WRAPPED))
-    shown = list(range(len(columns)))
+    names = [i for i, column in enumerate(columns) if not column.is_number]
+    _divide(names, fitted, over=_width_of(shown, fitted) - room, least=_LEAST_NAME)
     for i in sorted(shown, key=lambda i: -columns[i].rank):
         if columns[i].rank == 0 or _width_of(shown, fitted) <= room:
             break
         shown.remove(i)
-    for i in (i for i in shown if columns[i].wraps):
+    for i in (i for i in shown if i in names):
         spare = room - _width_of(shown, fitted)
-        fitted[i] = min(widths[i], max(fitted[i] + spare, _LEAST_WRAPPED))
+        if columns[i].wraps or spare > 0:
+            fitted[i] = min(widths[i], max(fitted[i] + spare, min(widths[i], _LEAST_WRAPPED)))
+    _divide([i for i in shown if i in names], fitted, over=_width_of(shown, fitted) - room, least=_LEAST_PIECE)
     return shown, fitted
+
+
+def _divide(columns: Sequence[int], widths: list[int], *, over: int, least: int) -> None:
+    """Take `over` characters from the widest of some columns, and leave each of them `least`."""
+    while over > 0 and (widest := max(columns, key=lambda i: widths[i], default=None)) is not None:
+        taken = min(over, widths[widest] - least)
+        if taken <= 0:
+            return
+        others = [widths[i] for i in columns if i != widest]
+        # Down to the next one, and then both in turn.
+        taken = min(taken, max(widths[widest] - max(others, default=0), 1))
+        widths[widest] -= taken
+        over -= taken
 
 
 def _width_of(shown: Sequence[int], widths: Sequence[int]) -> int:

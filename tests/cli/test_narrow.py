@@ -7,9 +7,11 @@ from __future__ import annotations
 import re
 import sys
 from io import StringIO
+from pathlib import Path
 
 import pytest
 
+from kstore import Consumer, MemoryRecordsBuilder, Producer, open_store
 from kstore.cli.output import Column, Output, Progress
 from tests.cli.runner import Runner, Terminal, runner
 from tests.golden.sets import unpack
@@ -119,3 +121,60 @@ def test_the_numbers_of_a_bar_are_whole_beside_a_long_name(monkeypatch: pytest.M
     shown = STYLES.sub("", stream.bytes.getvalue().decode())
     assert "0.0/1.2 GB 0:00:00" in shown
     assert max(map(len, re.split(r"[\r\n]", shown))) <= 80
+
+
+def test_names_of_the_greatest_length_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = [Column("topic"), Column("n", is_number=True), Column("id"), Column("x", rank=1)]
+    lines = table(columns, [[LONG, "12345", "short", "y"], ["t", "1", LONG, "z"]], monkeypatch, width=80)
+    assert max(map(len, lines)) == 80
+    assert len(lines) == 1 + 2 * 8
+    assert "no room for: x" not in lines
+    assert "".join(line.split()[0] for line in lines[1:9]) == LONG
+    assert lines[9].split()[2] + "".join(line.strip() for line in lines[10:]) == LONG
+
+
+LONG = "".join("abcdefghi_"[number % 10] for number in range(249))
+LONG_COMMANDS = {
+    **{
+        name: options
+        for name, options in COMMANDS.items()
+        if name != "metadata" and "--topic" not in options and "--abort" not in options
+    },
+    "configs --all": ["configs", "--topic", LONG, "--all"],
+    "delete-records": ["delete-records", "--topic", LONG, "--partition", "0", "--before", "1", "--dry-run"],
+    "groups --reset": ["groups", "--group", LONG, "--reset", "--to-earliest", "--all-topics", "--dry-run"],
+    "groups --delete": ["groups", "--group", LONG, "--delete", "--dry-run"],
+    "topics --topic": ["topics", "--topic", LONG],
+}
+
+
+@pytest.fixture(scope="module")
+def long_names(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root whose topic, group and transactional id have the longest names."""
+    root = tmp_path_factory.mktemp("long") / "root"
+    with open_store(root, "a") as store:
+        store.create_topic(LONG, config={"cleanup_policy": "compact,delete", "segment_bytes": 1 << 20})
+        with Producer(store, transactional_id=LONG) as producer:
+            producer.init_transactions()
+            with producer.begin_transaction():
+                producer.send(LONG, b"v", key=b"k")
+        with Consumer(store, group=LONG, topics=[LONG], auto_offset_reset="earliest") as consumer:
+            consumer.poll()
+            consumer.commit()
+        builder = MemoryRecordsBuilder(producer_id=4711, producer_epoch=0, base_sequence=0, is_transactional=True)
+        builder.append(timestamp_ms=0, key=b"k", value=b"of a producer that was killed")
+        store[LONG].append(builder.build())
+    return root
+
+
+@pytest.mark.parametrize("name", LONG_COMMANDS)
+def test_names_of_249_characters_fit_into_80_columns(
+    name: str, kstore: Runner, monkeypatch: pytest.MonkeyPatch, long_names: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    first, *options = LONG_COMMANDS[name]
+    done = kstore(first, long_names, *options)
+    lines = STYLES.sub("", done.out).splitlines()
+    assert done.status == 0
+    assert len(lines) > 1
+    assert [line for line in lines if len(line) > 80] == []
