@@ -14,6 +14,9 @@ from kstore._lazy import lazy_names
 
 if TYPE_CHECKING:
     from kstore._core import Record as Record
+    from kstore.adoption.report import AdoptedTopic as AdoptedTopic
+    from kstore.adoption.report import AdoptionReport as AdoptionReport
+    from kstore.adoption.run import adopt as adopt
     from kstore.archive import ExportSummary as ExportSummary
     from kstore.archive import RestoredPartition as RestoredPartition
     from kstore.archive import RestoreSummary as RestoreSummary
@@ -33,9 +36,11 @@ if TYPE_CHECKING:
     from kstore.consumer import delete_offsets as delete_offsets
     from kstore.consumer import read_groups as read_groups
     from kstore.consumer import reset_offsets as reset_offsets
+    from kstore.errors import AdoptionError as AdoptionError
     from kstore.errors import AppendError as AppendError
     from kstore.errors import AuthenticationError as AuthenticationError
     from kstore.errors import BufferExhaustedError as BufferExhaustedError
+    from kstore.errors import ClusterOwnedError as ClusterOwnedError
     from kstore.errors import ConsumerClosedError as ConsumerClosedError
     from kstore.errors import CorruptCheckpointError as CorruptCheckpointError
     from kstore.errors import CorruptIndexError as CorruptIndexError
@@ -98,6 +103,7 @@ if TYPE_CHECKING:
     from kstore.errors import TransactionCoordinatorFencedError as TransactionCoordinatorFencedError
     from kstore.errors import TransactionStateError as TransactionStateError
     from kstore.errors import UnexpectedAppendOffsetError as UnexpectedAppendOffsetError
+    from kstore.errors import UnknownSettingsError as UnknownSettingsError
     from kstore.errors import UnknownTopicOrPartitionError as UnknownTopicOrPartitionError
     from kstore.errors import UnsentRecordsError as UnsentRecordsError
     from kstore.errors import UnstableOffsetCommitError as UnstableOffsetCommitError
@@ -170,6 +176,8 @@ if TYPE_CHECKING:
     from kstore.values.sources import read_schemas as read_schemas
 
 _ROOMS = {
+    "kstore.adoption.report": ("AdoptedTopic", "AdoptionReport"),
+    "kstore.adoption.run": ("adopt",),
     "kstore.archive": ("ExportSummary", "RestoreSummary", "RestoredPartition", "TableSummary", "export", "restore"),
     "kstore.arrow": ("Scan", "pack_record_batch", "scan"),
     "kstore.compression": ("CompressionType",),
@@ -185,9 +193,11 @@ _ROOMS = {
         "reset_offsets",
     ),
     "kstore.errors": (
+        "AdoptionError",
         "AppendError",
         "AuthenticationError",
         "BufferExhaustedError",
+        "ClusterOwnedError",
         "ConsumerClosedError",
         "CorruptCheckpointError",
         "CorruptIndexError",
@@ -250,6 +260,7 @@ _ROOMS = {
         "TransactionCoordinatorFencedError",
         "TransactionStateError",
         "UnexpectedAppendOffsetError",
+        "UnknownSettingsError",
         "UnknownTopicOrPartitionError",
         "UnsentRecordsError",
         "UnstableOffsetCommitError",

@@ -134,6 +134,7 @@ class HeaderScan:
         stop_offset: int | None = None,
         stop_timestamp_ms: int | None = None,
         stop_attributes: int = 0,
+        producer_ids_below: int | None = None,
     ) -> None: ...
     def feed(self, chunk: Buffer, position: int) -> int: ...
     status: Final[Literal["more", "found", "end", "torn", "zeros", "corrupt"]]
@@ -146,6 +147,8 @@ class HeaderScan:
     codec_ids: Final[frozenset[int]]
     max_timestamp_ms: Final[int]
     offset_of_max_timestamp: Final[int]
+    max_leader_epoch: Final[int]
+    max_producer_id: Final[int]
     found: Final[BatchHeader | None]
     error: Final[KStoreError | None]
 

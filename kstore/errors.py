@@ -215,6 +215,25 @@ class RestoreError(KStoreError):
         self.summary = summary
 
 
+class AdoptionError(KStoreError):
+    """A root cannot be made ready for a broker as it is; its message says what to do. Nothing was changed."""
+
+
+class ClusterOwnedError(AdoptionError):
+    """A root belongs to a cluster: it has the metadata of one, or the ids of another one."""
+
+
+class UnknownSettingsError(AdoptionError):
+    """The settings of topics are in no file of the root: a broker would delete their records by its own defaults.
+
+    Attributes: topics (their names, sorted).
+    """
+
+    def __init__(self, message: str, *, topics: tuple[str, ...], path: str | None = None) -> None:
+        super().__init__(message, path=path)
+        self.topics = topics
+
+
 class ExportSourceError(ExportError):
     """The source no longer holds the offset at which an export continues: it was deleted, truncated or replaced.
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE, EXIT_WRONG_USE
 from kstore.cli.arguments import WrongUseError, shell_word
 from kstore.errors import (
+    AdoptionError,
     CorruptLogError,
     ExportOptionsError,
     KStoreError,
@@ -452,9 +453,12 @@ def salvage_command(directory: str) -> str:
 
 def exit_status(error: KStoreError | WrongUseError) -> int:
     """Return 2 for a usage error (no such log or schema, no permission, offset out of range, other options, a
-    target that a restore does not continue), else 1.
+    target that a restore does not continue, a root that cannot be adopted), else 1.
     """
-    if isinstance(error, WrongUseError | LogNotFoundError | SchemaNotFoundError | OffsetError | ExportOptionsError):
+    wrong_use = (
+        WrongUseError | LogNotFoundError | SchemaNotFoundError | OffsetError | ExportOptionsError | AdoptionError
+    )
+    if isinstance(error, wrong_use):
         return EXIT_WRONG_USE
     if isinstance(error, StorageError) and error.errno in WRONG_PATH_ERRNOS:
         return EXIT_WRONG_USE

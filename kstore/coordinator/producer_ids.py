@@ -9,7 +9,7 @@ from kstore.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 MAX_PRODUCER_EPOCH = 2**15 - 1
 # Kafka's controller allocates producer ids upwards from 0, so random ids from 2^61 on do not collide with them.
-_LEAST_RANDOM_ID = 2**61
+LEAST_RANDOM_ID = 2**61
 
 
 class ProducerIdAndEpoch(NamedTuple):
@@ -28,4 +28,4 @@ NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 def random_producer_id() -> int:
     """Return a random producer id from 2^61 to 2^62 - 1."""
-    return _LEAST_RANDOM_ID + int.from_bytes(random_bytes(8), "big") % _LEAST_RANDOM_ID
+    return LEAST_RANDOM_ID + int.from_bytes(random_bytes(8), "big") % LEAST_RANDOM_ID

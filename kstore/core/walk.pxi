@@ -57,6 +57,9 @@ cdef struct Walk:
     int64_t last_offset
     int64_t max_timestamp
     int64_t offset_of_max_timestamp
+    int32_t max_leader_epoch
+    int64_t producer_ids_below
+    int64_t max_producer_id
     # A bit for each magic and codec.
     uint32_t magics
     uint32_t codecs
@@ -73,7 +76,9 @@ cdef void start_walk(Walk* w, int64_t position, int64_t end_position, int64_t le
     w.next_base_offset = next_base_offset
     w.max_batch_bytes = max_batch_bytes
     w.stop_offset = INT64_MAX
-    w.last_position = w.last_offset = w.max_timestamp = w.offset_of_max_timestamp = -1
+    w.producer_ids_below = INT64_MAX
+    w.last_position = w.last_offset = w.max_timestamp = w.offset_of_max_timestamp = w.max_producer_id = -1
+    w.max_leader_epoch = -1
 
 
 # Requires: at least min(61, end_position - position) bytes at p. Returns: True if a batch that may be complete starts
@@ -116,6 +121,10 @@ cdef void pass_batch(Walk* w, const Header* h) noexcept nogil:
     if h.max_timestamp > w.max_timestamp:
         w.max_timestamp = h.max_timestamp
         w.offset_of_max_timestamp = last_offset
+    if h.leader_epoch > w.max_leader_epoch:
+        w.max_leader_epoch = h.leader_epoch
+    if w.max_producer_id < h.producer_id < w.producer_ids_below:
+        w.max_producer_id = h.producer_id
     w.position += h.size
     if w.position == w.end_position:
         w.state = SCAN_END
@@ -227,10 +236,12 @@ cdef class HeaderScan:
       last offset that reaches next_base_offset.
     batch_count, record_count (without the records inside wrappers of magic 0 and 1), last_position and last_offset (of
     the last batch, -1 if none), max_timestamp_ms and offset_of_max_timestamp (the last offset of the first batch that
-    has it; both -1 if none), magics and codec_ids cover the complete batches before the stop, without the found one.
+    has it; both -1 if none), max_leader_epoch and max_producer_id (-1 if none), magics and codec_ids cover the complete
+    batches before the stop, without the found one.
 
     Args: base_offset: the lowest valid base offset; previous_last_offset: the first base offset must be above it;
-        next_base_offset: of the next segment, None for no bound.
+        next_base_offset: of the next segment, None for no bound; producer_ids_below: max_producer_id is the largest
+        id below this one, None for all.
     Threads: not safe; feed releases the GIL.  Cost: O(headers); bodies outside a chunk are skipped.
     Source: Kafka FileLogInputStream, FileRecords.searchForOffsetWithSize.
     """
@@ -242,7 +253,8 @@ cdef class HeaderScan:
 
     def __cinit__(self, *, int64_t position, int64_t end_position, int64_t base_offset=0,
                   int64_t max_batch_bytes=INT32_MAX, path=None, int64_t previous_last_offset=-1,
-                  next_base_offset=None, stop_offset=None, stop_timestamp_ms=None, int32_t stop_attributes=0):
+                  next_base_offset=None, stop_offset=None, stop_timestamp_ms=None, int32_t stop_attributes=0,
+                  producer_ids_below=None):
         if not 0 <= position <= end_position:
             raise ValueError(f"position must be from 0 to end_position, got {position} and {end_position}")
         start_walk(&self.w, position, end_position, max(base_offset, previous_last_offset + 1),
@@ -253,6 +265,8 @@ cdef class HeaderScan:
         self.w.stops_by_timestamp = stop_timestamp_ms is not None
         self.w.stop_timestamp = 0 if stop_timestamp_ms is None else stop_timestamp_ms
         self.w.stop_attributes = stop_attributes
+        if producer_ids_below is not None:
+            self.w.producer_ids_below = producer_ids_below
 
     def feed(self, const uint8_t[::1] chunk, int64_t position):
         """Continue the walk through chunk, whose first byte is at `position` of the file.
@@ -291,6 +305,10 @@ cdef class HeaderScan:
     def max_timestamp_ms(self): return self.w.max_timestamp
     @property
     def offset_of_max_timestamp(self): return self.w.offset_of_max_timestamp
+    @property
+    def max_leader_epoch(self): return self.w.max_leader_epoch
+    @property
+    def max_producer_id(self): return self.w.max_producer_id
 
     @property
     def error(self):

@@ -22,6 +22,7 @@ from pathlib import Path
 from kstore.record import MemoryRecords
 from tests.fuzz.message_mutator import MessageMutator
 from tests.interop import (
+    adopted,
     archive,
     cleaning,
     definitions,
@@ -76,6 +77,7 @@ WITH_A_BROKER = {
     "groups": groups.steps,
     "protocol": protocol.steps,
     "tools": tools.steps,
+    "adopt": adopted.steps,
     "registries": registries.steps,
     "codes": hand_made.steps,
 }

@@ -59,9 +59,9 @@ def build() -> None:
     run("javac", "-nowarn", "-cp", "lib/*", "-d", "classes", *map(str, sources), cwd=DIRECTORY)
 
 
-def java(main_class: str, *arguments: str, jvm: tuple[str, ...] = SMALL_JVM) -> tuple[str, ...]:
+def java(main_class: str, *arguments: str, jvm: tuple[str, ...] = SMALL_JVM, jars: Path = DIRECTORY) -> tuple[str, ...]:
     """The command that runs a class of Kafka's, or of ours, on its jars."""
-    return ("java", *jvm, *LOGGING, "-cp", f"{DIRECTORY}/classes:{DIRECTORY}/lib/*", main_class, *arguments)
+    return ("java", *jvm, *LOGGING, "-cp", f"{jars}/classes:{jars}/lib/*", main_class, *arguments)
 
 
 def tool(main_class: str, *arguments: str) -> str:
@@ -80,6 +80,7 @@ class Broker:
         self.pid = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._jvm = jvm
+        self._jars = DIRECTORY
         self.work = work
         self.port, self.controller_port = free_ports(2)
         self.lines: list[str] = []
@@ -124,7 +125,9 @@ class Broker:
         log = self.work / "broker.log"
         with log.open("w") as output:
             self._process = subprocess.Popen(
-                java("kafka.Kafka", str(self.settings), jvm=self._jvm), stdout=output, stderr=subprocess.STDOUT
+                java("kafka.Kafka", str(self.settings), jvm=self._jvm, jars=self._jars),
+                stdout=output,
+                stderr=subprocess.STDOUT,
             )
         self.pid = self._process.pid
         self._wait_until_started(self._process, log)

@@ -42,13 +42,14 @@ LAYERS = {
     "log": 6,
     "producer": 6,
     "store": 7,
+    "adoption": 8,
     "consumer": 8,
-    "staging": 8,
     "values": 8,
     "aio": 9,
     "arrow": 9,
     "reporting": 9,
     "serve": 9,
+    "staging": 9,
     "archive": 10,
     "testing": 10,
     "spark": 11,
@@ -92,6 +93,7 @@ WINGS = {
     ),
     "testing": "topics < server < plugin",
     "staging": "area < sink, committed < commit",
+    "adoption": "features, records, report, scan, settings < cluster, roots < topics < plan < writing < run, changes",
     "archive": (
         "manifest, restoring < options < parts, files, typed < target < objects, columns, plan < batches, segments"
         " < tasks, tables < run"

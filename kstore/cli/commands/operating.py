@@ -1,4 +1,4 @@
-"""Commands of an operator: metadata, topics, delete-topic, configs, delete-records, move."""
+"""Commands of an operator: metadata, topics, delete-topic, configs, delete-records, move, adopt."""
 
 from __future__ import annotations
 
@@ -193,3 +193,63 @@ def move_partitions(
     from kstore.cli.operating import moving
 
     return moving.run(selection_of(directory, topic, partition), to, out, is_dry=dry_run, is_json=json)
+
+
+class ReleaseName(str, Enum):
+    """A release of Kafka, by whose `format` the levels of features are."""
+
+    KAFKA_3_9 = "3.9"
+    KAFKA_4_1 = "4.1"
+    KAFKA_4_4 = "4.4"
+
+
+@command("adopt")
+def adopt_roots(
+    out: Output,
+    roots: Annotated[
+        list[str],
+        typer.Argument(metavar="ROOT...", help="The log.dirs roots of one broker; the first gets the metadata."),
+    ],
+    node_id: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="The broker's node.id; default: that of the root, or 1.")
+    ] = None,
+    cluster_id: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="The id of the cluster; default: that of the root, or a random one."),
+    ] = None,
+    release: Annotated[
+        ReleaseName | None,
+        typer.Option(help="Levels of features as by this release; default: those of the root's cluster, or 3.9's."),
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Settings of topics: JSON by topic, or *, and Kafka's name."),
+    ] = None,
+    keep_forever: Annotated[
+        bool, typer.Option("--keep-forever", help="Delete nothing of topics of which no settings are known.")
+    ] = False,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Also a root of a cluster: carry its topics over, and set its metadata aside."),
+    ] = False,
+    set_aside: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where to; made, on the same disk; default: beside the root.")
+    ] = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> int:
+    """Make roots ready for one KRaft broker: its metadata, ids, settings."""
+    from kstore.cli.operating import adopting
+
+    typed = adopting.TypedOptions(
+        roots=roots,
+        node_id=node_id,
+        cluster_id=cluster_id,
+        release=None if release is None else release.value,
+        config=config,
+        keep_forever=keep_forever,
+        replace=replace,
+        set_aside=set_aside,
+        dry_run=dry_run,
+    )
+    return adopting.run(typed, out, is_json=json)

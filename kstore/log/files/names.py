@@ -132,6 +132,14 @@ def segment_path(directory: str, base_offset: int, *, suffix: str) -> str:
     return join_path(directory, base_offset_file_name(base_offset, suffix=suffix))
 
 
+def metadata_snapshot_name(offset: int, *, epoch: int) -> str:
+    """Return the name of a KRaft snapshot of the records below an offset, the last of which has a leader epoch.
+
+    Source: Kafka Snapshots.filenameFromSnapshotId.
+    """
+    return f"{offset:020d}-{epoch:010d}.checkpoint"
+
+
 def retired_state(name: str) -> str | None:
     """Return "delete", "stray" or "future" if a broker renamed a partition directory to that state, else None."""
     match = _RETIRED_DIRECTORY.fullmatch(name)

@@ -2,7 +2,7 @@
 
 `__consumer_offsets`: decode_group_record, encode_group_record, encode_offset_commit;
 `__transaction_state`: decode_transaction_record, encode_transaction_record;
-`__share_group_state`: decode_share_state_record; `__cluster_metadata`: decode_metadata_record;
+`__share_group_state`: decode_share_state_record; `__cluster_metadata`: decode_metadata_record, encode_metadata_record;
 `__remote_log_metadata`: decode_remote_log_record; coordinator_partition: where a group or transactional id is stored.
 Names are Kafka's, so that users find them by search.
 """
@@ -27,7 +27,7 @@ from kstore.record.schemas.coordinator import (
 )
 from kstore.record.schemas.metadata import METADATA_RECORDS, REMOTE_LOG_METADATA_RECORDS
 from kstore.types import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP, OffsetAndMetadata, TopicPartition
-from kstore.wire.protocol import INT16, ProtocolReader
+from kstore.wire.protocol import INT16, ProtocolReader, unsigned_varint
 from kstore.wire.schema import Schema, decode_message, encode_message, parse_schemas
 
 _FRAME_VERSION = 1
@@ -123,6 +123,11 @@ def _java_hash(text: str) -> int:
 @cache
 def _schemas(table: str) -> dict[int, Schema]:
     return parse_schemas(table)
+
+
+@cache
+def _schemas_by_name(table: str) -> dict[str, Schema]:
+    return {schema.name: schema for schema in _schemas(table).values()}
 
 
 def decode_group_record(key: bytes | None, value: bytes | None, *, decode_members: bool = True) -> CoordinatorRecord:
@@ -232,6 +237,20 @@ def decode_metadata_record(value: bytes | None) -> InternalMessage:
     Raises: InvalidRecordError as decode_group_record.
     """
     return _metadata_record(value, METADATA_RECORDS)
+
+
+def encode_metadata_record(name: str, fields: Mapping[str, Any], *, version: int) -> bytes:
+    """Return the value of a record of `__cluster_metadata`.
+
+    Args: name: of its schema, such as TopicRecord; fields: in the form that decode_metadata_record returns.
+    Raises: ValueError for an unknown name or version, and for a field that is missing or out of range for its type.
+    Source: Kafka AbstractApiMessageSerde.
+    """
+    schema = _schemas_by_name(METADATA_RECORDS).get(name)
+    if schema is None:
+        raise ValueError(f"name: expected that of a metadata record, such as TopicRecord, got {name!r}")
+    frame = (_FRAME_VERSION, *schema.api_keys, version)
+    return b"".join(map(unsigned_varint, frame)) + encode_message(schema, fields, version=version)
 
 
 def decode_remote_log_record(value: bytes | None) -> InternalMessage:

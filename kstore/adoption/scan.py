@@ -1,0 +1,130 @@
+"""What the files of a partition say of the leaders and producers that wrote it. Only headers of batches are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+from uuid import UUID
+
+from kstore._core import HeaderScan
+from kstore.config import LogConfig
+from kstore.coordinator.group.records import GroupRecords, decoded
+from kstore.coordinator.producer_ids import LEAST_RANDOM_ID
+from kstore.coordinator.transaction.log import states_in
+from kstore.env import Env, join_path
+from kstore.errors import CorruptCheckpointError, CorruptSnapshotError
+from kstore.log.directory_source import DirectorySource
+from kstore.log.files.checkpoints import read_leader_epoch_checkpoint
+from kstore.log.files.names import (
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    PRODUCER_SNAPSHOT_SUFFIX,
+    PartitionDirectory,
+    parse_segment_name,
+)
+from kstore.log.files.records import scan_headers
+from kstore.log.files.root_files import read_partition_metadata
+from kstore.log.files.snapshots import read_snapshot
+from kstore.log.log import Log
+from kstore.record.schemas.topics import OFFSET_COMMIT_TYPES, is_of_type
+from kstore.types import NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_ID, TopicPartition
+
+
+class PartitionFacts(NamedTuple):
+    """What a partition's files say: the topic's id (None if it has none), the largest leader epoch and the largest
+    producer id that a broker may have handed out (-1 if there is none), and where a log ends before its file does.
+    """
+
+    directory: PartitionDirectory
+    topic_id: UUID | None
+    max_leader_epoch: int = NO_PARTITION_LEADER_EPOCH
+    max_producer_id: int = NO_PRODUCER_ID
+    damage: tuple[str, ...] = ()
+
+
+def read_partition(directory: PartitionDirectory) -> PartitionFacts:
+    """Read the headers of a partition's batches and its small files.
+
+    Raises: CorruptCheckpointError for a malformed partition.metadata; StorageError; LogReplacedError.
+    Cost: O(batches); a broken leader-epoch-checkpoint or snapshot says nothing.
+    """
+    env, damage = directory.env, []
+    epoch, producer_id = _epoch_of_checkpoint(directory), NO_PRODUCER_ID
+    segments = []
+    for name in env.listdir(directory.path):
+        parsed = parse_segment_name(name)
+        if parsed is not None and parsed.suffix == LOG_SUFFIX:
+            segments.append((parsed.base_offset, name))
+        elif parsed is not None and parsed.suffix == PRODUCER_SNAPSHOT_SUFFIX:
+            producer_id = max(producer_id, _producer_id_of_snapshot(join_path(directory.path, name), env))
+    for base_offset, name in sorted(segments):
+        scan = _scanned(join_path(directory.path, name), base_offset, env)
+        epoch = max(epoch, scan.max_leader_epoch)
+        producer_id = max(producer_id, scan.max_producer_id)
+        if scan.error is not None and scan.status != "zeros":
+            damage.append(str(scan.error))
+    topic_id = read_partition_metadata(directory.path, env)
+    return PartitionFacts(directory, topic_id, epoch, producer_id, tuple(damage))
+
+
+def committed_epochs(directories: Iterable[PartitionDirectory]) -> dict[TopicPartition, int]:
+    """Return the largest leader epoch that groups committed with an offset of each partition.
+
+    A consumer that committed an epoch waits until the leader has it.
+    Args: directories: those of `__consumer_offsets`.
+    Raises: CorruptRecordError and the other errors of a read.
+    """
+    epochs: dict[TopicPartition, int] = {}
+    for directory in directories:
+        records = GroupRecords(lambda key: is_of_type(key, OFFSET_COMMIT_TYPES))
+        with Log(DirectorySource(directory, config=LogConfig())) as log:
+            records.update(log)
+            for record in decoded([*records.current(), *records.pending()], log):
+                epoch = record.committed_offset.leader_epoch
+                if epoch is not None:
+                    epochs[record.topic_partition] = max(epoch, epochs.get(record.topic_partition, epoch))
+    return epochs
+
+
+def transactional_producer_id(directories: Iterable[PartitionDirectory]) -> int:
+    """Return the largest producer id of a transactional id that a broker may have handed out, -1 if there is none.
+
+    Args: directories: those of `__transaction_state`.
+    Raises: as committed_epochs.
+    """
+    found = NO_PRODUCER_ID
+    for directory in directories:
+        with Log(DirectorySource(directory, config=LogConfig())) as log:
+            for state in states_in(log).values():
+                ids = (state.producer.producer_id, state.previous_producer_id, state.next_producer_id)
+                found = max(found, *(one for one in ids if one < LEAST_RANDOM_ID), NO_PRODUCER_ID)
+    return found
+
+
+def _epoch_of_checkpoint(directory: PartitionDirectory) -> int:
+    try:
+        entries = read_leader_epoch_checkpoint(join_path(directory.path, LEADER_EPOCH_CHECKPOINT), directory.env)
+    except CorruptCheckpointError:
+        return NO_PARTITION_LEADER_EPOCH
+    return max((entry.epoch for entry in entries or ()), default=NO_PARTITION_LEADER_EPOCH)
+
+
+def _producer_id_of_snapshot(path: str, env: Env) -> int:
+    try:
+        ids = [entry.producer_id for entry in read_snapshot(path, env)]
+    except CorruptSnapshotError:
+        return NO_PRODUCER_ID
+    return max((one for one in ids if one < LEAST_RANDOM_ID), default=NO_PRODUCER_ID)
+
+
+def _scanned(path: str, base_offset: int, env: Env) -> HeaderScan:
+    with env.open_read(path) as file:
+        end_position = file.size()
+        scan = HeaderScan(
+            position=0,
+            end_position=end_position,
+            base_offset=base_offset,
+            path=path,
+            producer_ids_below=LEAST_RANDOM_ID,
+        )
+        return scan_headers(file, scan, position=0, end_position=end_position)

@@ -1,0 +1,244 @@
+"""Roots that kstore adopted, under brokers of several releases: Java's consumer reads what kstore reads, and goes on;
+producers go on, and nothing is set aside.
+
+Each step gives problems, one line each; none means that it went as promised.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import kstore
+from kstore.adoption.report import AdoptionReport
+from kstore.store.store import open_store
+from kstore.types import INTERNAL_TOPICS, OffsetAndMetadata, TopicPartition
+from tests.golden.sets import unpack
+from tests.interop.broker import BROKER_JVM, Broker, Client, free_ports
+from tests.interop.comparison import records_difference
+from tests.interop.programs import BUILD, SOURCES, fetch_jars
+from tests.interop.store import ISOLATIONS, Problems
+from tests.interop.store_topics import TOPICS, sent
+from tests.reference.codec import Record
+from tests.reference.verdicts import as_reference
+
+VERSIONS = ("3.9.2", "4.1.2", "4.4.0")
+GROUP = "goes-on"
+COMMITTED_OFFSET = 5
+FORTY_YEARS_MS = 40 * 365 * 24 * 60 * 60 * 1000
+SETTINGS = """
+num.network.threads=1
+num.io.threads=2
+auto.create.topics.enable=false
+log.cleaner.dedupe.buffer.size=2097152
+group.initial.rebalance.delay.ms=0
+log.initial.task.delay.ms=500
+log.retention.check.interval.ms=500
+"""
+Expected = dict[tuple[TopicPartition, str], list[Record]]
+
+
+@dataclass
+class Adopted:
+    """Adopted roots, and what is to be read in them.
+
+    written: the topic in which the client produces; groups: whether GROUP committed in it.
+    """
+
+    report: AdoptionReport
+    expected: Expected = field(default_factory=dict)
+    written: str = "codec-none"
+    has_group: bool = False
+
+
+class AdoptedBroker(Broker):
+    """A broker of one release with the lines that the adoption printed, and free ports."""
+
+    def __init__(self, version: str, adopted: Adopted, work: Path) -> None:
+        self.root, self.work, self.pid, self.lines = Path(adopted.report.roots[0]), work, 0, []
+        self._jvm = BROKER_JVM
+        self._jars = BUILD / f"adopted-{version}"
+        self.port, self.controller_port = free_ports(2)
+        lines = "\n".join(adopted.report.server_properties)
+        for port, own in ((9092, self.port), (9093, self.controller_port)):
+            lines = lines.replace(f"localhost:{port}", f"127.0.0.1:{own}")
+        self.settings = work / "server.properties"
+        self.settings.write_text(lines + SETTINGS)
+
+
+def steps(work: Path, *, versions: tuple[str, ...] = VERSIONS) -> Iterator[tuple[str, Problems]]:
+    for version in versions:
+        fetch_jars(SOURCES / "adopted" / "pom.xml", version, BUILD / f"adopted-{version}")
+    kinds: dict[str, Callable[[Path], Adopted]] = {
+        "born by kstore": born,
+        "exported by kstore": exported,
+        "salvaged": salvaged,
+        "in two log.dirs": in_two_roots,
+        "of a broker 4.4.0, without its metadata": lambda place: without_metadata(place, "main-4.4.0"),
+        "of a broker 3.9.2, without its metadata": lambda place: without_metadata(place, "main-3.9.2"),
+        "of a broker 4.4.0, taken over": lambda place: taken_over(place, "main-4.4.0"),
+        "of a broker 2.8.2 with ZooKeeper": lambda place: without_metadata(place, "main-2.8.2"),
+    }
+    for name, make in kinds.items():
+        for version in versions:
+            place = work / f"{version}-{make.__name__}-{len(list(work.iterdir()))}"
+            place.mkdir()
+            adopted = make(place)
+            adopted.expected = expected_of(adopted)
+            yield f"a broker {version} serves a root {name}", served(version, adopted, place)
+            shutil.rmtree(place)
+
+
+def served(version: str, adopted: Adopted, work: Path) -> Problems:
+    broker = AdoptedBroker(version, adopted, work)
+    with broker.running() as client:
+        yield from read_alike(client, adopted.expected)
+        if adopted.has_group:
+            (answer,) = client.ask("group", adopted.written, 0, GROUP, "classic", 10, "close")
+            if answer["first"] != COMMITTED_OFFSET:
+                yield f"group {GROUP} went on from {answer['first']} in place of {COMMITTED_OFFSET}"
+        ends = yield from gone_on(client, adopted)
+    yield from set_aside(adopted, broker)
+    with broker.running() as client:
+        (end,) = client.ask("offsets", adopted.written, 0, ISOLATIONS[0], -1)
+        if end["offset"] != ends:
+            yield f"{adopted.written} ends at {end['offset']} after a restart, expected {ends}"
+        yield from read_alike(
+            client, {name: rows for name, rows in adopted.expected.items() if name[0].topic != adopted.written}
+        )
+    yield from set_aside(adopted, broker)
+    yield from verified(adopted)
+
+
+def read_alike(client: Client, expected: Expected) -> Problems:
+    for (partition, isolation), records in expected.items():
+        problem = records_difference(records_of_partition(client, partition, isolation), records)
+        if problem is not None:
+            yield f"{partition}, {isolation}: {problem}"
+
+
+def records_of_partition(client: Client, partition: TopicPartition, isolation: str) -> list[dict[str, object]]:
+    lines = client.ask("consume", partition.topic, partition.partition, isolation)
+    return [line for line in lines if line["case"] == "record"]
+
+
+def gone_on(client: Client, adopted: Adopted) -> Iterator[str]:
+    """Produce as a plain and as a transactional producer, and return where the log ends then."""
+    topic = adopted.written
+    (before,) = client.ask("offsets", topic, 0, ISOLATIONS[0], -1)
+    client.ask("produce", topic, 0, "zstd", 20, "plain")
+    for mode in ("commit", "abort"):
+        client.ask("produce", topic, 0, "lz4", 5, mode)
+    (after,) = client.ask("offsets", topic, 0, ISOLATIONS[0], -1)
+    wanted = before["offset"] + 20 + 2 * 6
+    if after["offset"] != wanted:
+        yield f"{topic} ends at {after['offset']} after 32 offsets of producers, expected {wanted}"
+    return wanted
+
+
+def set_aside(adopted: Adopted, broker: Broker) -> Problems:
+    """What the broker renamed, and what it complained of."""
+    for root in adopted.report.roots:
+        yield from (f"set aside: {path.name}" for path in Path(root).glob("*-stray"))
+    for line in broker.lines:
+        if "stray" in line.lower() and "Found" in line and " 0 " not in line:
+            yield line
+
+
+def verified(adopted: Adopted) -> Problems:
+    for root in adopted.report.roots:
+        yield from (f"kstore verify: {damage}" for damage in kstore.verify(root).damage)
+
+
+def expected_of(adopted: Adopted) -> Expected:
+    """What kstore reads of each partition now; of one with an open transaction, which the broker aborts, not what is
+    committed.
+    """
+    expected: Expected = {}
+    for root in adopted.report.roots:
+        with open_store(root) as store:
+            for partition in store.partitions:
+                if partition.topic in INTERNAL_TOPICS:
+                    continue
+                log = store.log(*partition)
+                for isolation in ISOLATIONS:
+                    if isolation == ISOLATIONS[0] or not log.open_transactions():
+                        records = log.read(isolation=isolation)
+                        expected[partition, isolation] = [
+                            as_reference(record) for record in records if not record.is_control
+                        ]
+    return expected
+
+
+def make_born(root: Path) -> None:
+    """A root with all kinds of topics: every codec, transactions, compacted, old records that are kept, a group."""
+    with open_store(root, "a") as store:
+        for topic in TOPICS:
+            store.create_topic(topic.name, config=topic.config)
+            topic.write(store.log(topic.name))
+        store.create_topic("compacted", 3, config={"cleanup_policy": "compact"})
+        store.create_topic("old", config={"retention_ms": -1})
+        log = store.log("old")
+        log.append(sent(50)[1])
+        log.roll()
+        log.append(sent(50)[1])
+        with kstore.Producer(store, transactional_id="kstores-own") as producer:
+            producer.init_transactions()
+            for commits in (True, False):
+                producer.begin_transaction()
+                for number in range(9):
+                    producer.send("compacted", partition=number % 3, key=b"%d" % number, value=b"%d" % commits)
+                producer.commit_transaction() if commits else producer.abort_transaction()
+        with kstore.Consumer(store, group=GROUP) as consumer:
+            consumer.commit({TopicPartition("codec-none", 0): OffsetAndMetadata(COMMITTED_OFFSET)})
+
+
+def born(place: Path) -> Adopted:
+    make_born(place / "root")
+    return Adopted(kstore.adopt(place / "root", node_id=3), has_group=True)
+
+
+def exported(place: Path) -> Adopted:
+    make_born(place / "source")
+    kstore.export(place / "source", place / "root", format="kstore")
+    return Adopted(kstore.adopt(place / "root", keep_forever=True))
+
+
+def salvaged(place: Path) -> Adopted:
+    make_born(place / "root")
+    log = next((place / "root" / "codec-lz4-0").glob("*.log"))
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    log.write_bytes(data)
+    for partition in kstore.recover(place / "root" / "codec-lz4-0", mode="salvage"):
+        if partition.report is None:
+            raise AssertionError(f"not salvaged: {partition.refusal}")
+    return Adopted(kstore.adopt(place / "root"), has_group=True)
+
+
+def in_two_roots(place: Path) -> Adopted:
+    make_born(place / "one")
+    make_born(place / "two")
+    for path in (place / "two").iterdir():
+        is_moved = path.name in ("compacted-1", "codec-zstd-0")
+        if path.is_dir() and not is_moved:
+            shutil.rmtree(path)
+        elif is_moved:
+            # With the id of its topic: the two roots become one broker's.
+            shutil.copy(place / "one" / path.name / "partition.metadata", path / "partition.metadata")
+            shutil.rmtree(place / "one" / path.name)
+    (place / "two" / "meta.properties").unlink()
+    return Adopted(kstore.adopt([place / "one", place / "two"]), has_group=True)
+
+
+def without_metadata(place: Path, name: str) -> Adopted:
+    shutil.copytree(unpack(name, "trees") / "data", place / "root")
+    shutil.rmtree(place / "root" / "__cluster_metadata-0", ignore_errors=True)
+    return Adopted(kstore.adopt(place / "root", keep_forever=True), written="basic-none")
+
+
+def taken_over(place: Path, name: str) -> Adopted:
+    shutil.copytree(unpack(name, "trees") / "data", place / "root")
+    return Adopted(kstore.adopt(place / "root", node_id=8, replace=True, release="3.9"), written="basic-none")
