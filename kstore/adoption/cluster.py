@@ -30,6 +30,7 @@ class ClusterState:
 
     directory: None if no root has any. files: the names of its files. is_in_use: a broker has started on it; a snapshot
     alone is what adoption, or the format of a root, wrote. offset, epoch: of the end of the log and its snapshots.
+    log_end_offset: of the log alone. voter_ids: None if nothing names the voters.
     """
 
     directory: PartitionDirectory | None = None
@@ -39,6 +40,8 @@ class ClusterState:
     offset: int = 0
     epoch: int = 0
     timestamp_ms: int = -1
+    log_end_offset: int = 0
+    voter_ids: tuple[int, ...] | None = None
 
     @property
     def snapshots(self) -> list[str]:
@@ -83,6 +86,8 @@ def _in_root(root: str, env: Env) -> ClusterState | None:
         offset=max([metadata.end_offset, metadata.log_end_offset or 0, *(offset for offset, _ in ids)]),
         epoch=max([metadata.epoch, 0, *(epoch for _, epoch in ids), _epoch_of_quorum(metadata.quorum)]),
         timestamp_ms=metadata.timestamp_ms,
+        log_end_offset=metadata.log_end_offset or 0,
+        voter_ids=metadata.voter_ids,
     )
 
 

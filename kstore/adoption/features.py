@@ -12,7 +12,7 @@ RELEASES: tuple[Release, ...] = get_args(Release)
 # That of Kafka 3.9, which every later broker starts with too.
 DEFAULT_RELEASE: Release = "3.9"
 # From this level on partitions name the directories of their replicas (3.7-IV2, KIP-858).
-_LEAST_LEVEL = 17
+LEAST_LEVEL = 17
 _ELIGIBLE_LEADERS = "eligible.leader.replicas.version"
 _OF_RELEASE: Mapping[str, Mapping[str, int]] = {
     "3.9": {METADATA_VERSION: 21},
@@ -35,7 +35,7 @@ def features_of(release: Release | None, kept: Mapping[str, int]) -> dict[str, i
         those of DEFAULT_RELEASE. kept: the levels of that cluster.
     Raises: ValueError for an unknown release.
     """
-    if release is None and kept.get(METADATA_VERSION, 0) >= _LEAST_LEVEL:
+    if release is None and kept.get(METADATA_VERSION, 0) >= LEAST_LEVEL:
         # Which version of the quorum's protocol there is is in its control records.
         others = {name: level for name, level in sorted(kept.items()) if name != "kraft.version" and level}
         return {METADATA_VERSION: others.pop(METADATA_VERSION), **others}

@@ -20,7 +20,7 @@ from kstore.adoption.records import (
 )
 from kstore.adoption.report import AdoptionReport
 from kstore.adoption.roots import Roots, notices_of, owners
-from kstore.adoption.topics import GivenSettings, PlannedTopics, plan_topics
+from kstore.adoption.topics import GivenSettings, PlannedTopics, known_settings, plan_topics
 from kstore.env import join_path
 from kstore.errors import AdoptionError, ClusterOwnedError
 from kstore.log.files.names import BOOTSTRAP_CHECKPOINT, PartitionDirectory, metadata_snapshot_name
@@ -74,11 +74,12 @@ def plan_adoption(roots: Roots, request: AdoptionRequest, *, is_dry: bool) -> Ad
             f"root a metadata of its own, with its topics, ids and settings, and set this one aside: --replace",
             path=cluster.directory.path,
         )
+    known = known_settings(roots)
     properties = owners(roots, node_id=request.node_id, cluster_id=request.cluster_id, replaces=request.replaces)
     owner = properties[roots.paths[0]]
     if owner.node_id is None or owner.cluster_id is None:
         raise AdoptionError(f"expected a node id and a cluster id for {roots.paths[0]}, found {owner}")
-    topics = plan_topics(roots, cluster, properties, request.settings)
+    topics = plan_topics(roots, cluster, properties, known, request.settings)
     features = features_of(request.release, cluster.image.features)
     home = roots.paths[0] if cluster.directory is None else cluster.directory.root
     directory = join_path(home, str(METADATA))

@@ -72,6 +72,7 @@ def adopt(
     )
     locks: list[PartitionLock] = []
     try:
+        look_into(paths, used)  # what is no root gets no lock
         for path in paths:
             if dry_run:
                 _check_free(path, used)

@@ -64,17 +64,35 @@ class GivenSettings:
     keep_forever: bool
 
 
+def known_settings(roots: Roots) -> dict[str, KnownSettings]:
+    """Return what each root says of settings.  Raises: AdoptionError for a damaged file."""
+    known = {path: KnownSettings(path, roots.env) for path in roots.paths}
+    for one in known.values():
+        if one.file_damage is not None:
+            raise AdoptionError(
+                f"{one.file_damage}; without the settings of its topics a broker may delete their records: put back "
+                f"{TOPIC_SETTINGS} from a copy, or remove it and give the settings",
+                path=one.file_damage.path,
+            ) from one.file_damage
+    return known
+
+
 def plan_topics(
-    roots: Roots, cluster: ClusterState, properties: Mapping[str, MetaProperties], given: GivenSettings
+    roots: Roots,
+    cluster: ClusterState,
+    properties: Mapping[str, MetaProperties],
+    known: Mapping[str, KnownSettings],
+    given: GivenSettings,
 ) -> PlannedTopics:
     """Read the partitions and say what is to be written of each topic.
 
+    Args: properties, known: of each root.
     Raises: UnknownSettingsError; TopicSettingsError; AdoptionError; the errors of a read.
     """
     planned = PlannedTopics()
     facts = {name: [_facts_of(one) for one in partitions.values()] for name, partitions in roots.topics.items()}
     epochs = committed_epochs(roots.topics.get(GROUP_OFFSETS_TOPIC, {}).values())
-    settings = _Settings(roots, given)
+    settings = _Settings(roots, known, given)
     known_topics = cluster.image.topics_by_name()
     for name in sorted(facts):
         topic_id, is_new = _id_of(name, facts[name])
@@ -187,18 +205,11 @@ def _told(
 class _Settings:
     """The settings of topics, and those of which nothing is known."""
 
-    def __init__(self, roots: Roots, given: GivenSettings) -> None:
+    def __init__(self, roots: Roots, known: Mapping[str, KnownSettings], given: GivenSettings) -> None:
         self._roots = roots
         self._given = given
         self._unknown: list[str] = []
-        self._known = {path: KnownSettings(path, roots.env) for path in roots.paths}
-        for known in self._known.values():
-            if known.file_damage is not None:
-                raise AdoptionError(
-                    f"{known.file_damage}; without the settings of its topics a broker may delete their records: put "
-                    f"back {TOPIC_SETTINGS} from a copy, or remove it and give the settings",
-                    path=known.file_damage.path,
-                ) from known.file_damage
+        self._known = known
 
     def of(self, topic: str, of_cluster: Mapping[str, str] | None) -> tuple[SettingsToWrite, str]:
         """Return the settings of a topic, and who says them."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TypeAlias
 from uuid import UUID
 
+from kstore.adoption.changes import keep_topics_in_metadata
 from kstore.config import LogConfig
 from kstore.env import join_path
 from kstore.errors import CorruptCheckpointError, CorruptionError, LogNotFoundError, UnknownTopicOrPartitionError
@@ -58,6 +59,8 @@ class Broker:
         self._env = store._env
         is_known = config.changes_topics_of_clusters or owning_cluster(store.root, self._env) is None
         self.may_change_topics = self.writer is not None and is_known
+        if self.writer is not None:
+            self._keep_topics_in_metadata(self.writer)
         self.transactions = (
             None
             if self.writer is None
@@ -171,6 +174,15 @@ class Broker:
                 ErrorCode.POLICY_VIOLATION, "topics of this root are not changed: it belongs to a KRaft cluster"
             )
         return writer
+
+    def _keep_topics_in_metadata(self, writer: WritableStore) -> None:
+        """Let the cluster that has the root know of topics that come, those of coordinators too."""
+        try:
+            reason = keep_topics_in_metadata(writer)
+        except CorruptionError as error:
+            reason = str(error)
+        if reason is not None and self.may_change_topics:
+            _logger.warning("a broker sets topics aside (-stray) that are created in %s now: %s", writer.root, reason)
 
     def note_damage(self, partition: TopicPartition, error: CorruptionError) -> None:
         """Log damage that ends the fetches of a partition, once for all clients that come to it."""

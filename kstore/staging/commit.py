@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from kstore._core import stamp_batches
+from kstore.adoption.changes import keep_topics_in_metadata
 from kstore.config import MIB, LogConfig
 from kstore.coordinator.producer_ids import ProducerIdAndEpoch
 from kstore.coordinator.transaction.coordinator import TransactionCoordinator, coordinator_of
@@ -65,6 +66,9 @@ def _opened(root: StrPath, *, max_block_ms: int, env: Env) -> Iterator[WritableS
         env=env,
     )
     try:
+        reason = keep_topics_in_metadata(store)
+        if reason is not None:
+            _logger.warning("a broker sets topics aside (-stray) that are created in %s now: %s", store.root, reason)
         yield store
     finally:
         with _errors_logged(f"closing {root}"):

@@ -226,7 +226,8 @@ class WritableStore(RootLogs[WritableLog]):
     Any number of logs can be open: those beyond max_open_files that take no appends give their descriptor up until they
     are used again.
     Attributes: root, meta_properties, recovery_reports (of the logs that were recovered when the root was opened),
-        refused (the error with which strict recovery refused a log; log() raises it).
+        refused (the error with which strict recovery refused a log; log() raises it), on_topic_change (called with the
+        name of a topic that was created, changed or deleted, before the call that did it returns; None for nothing).
     Threads: thread-safe.  Source: Kafka LogManager.
     """
 
@@ -264,6 +265,7 @@ class WritableStore(RootLogs[WritableLog]):
         self.meta_properties = owner
         self.recovery_reports = logs.recovery_reports
         self.refused = logs.refused
+        self.on_topic_change: Callable[[str], None] | None = None
         self._lock = lock
         self._is_closing = False
         self._dependents = Dependents(root)
@@ -310,6 +312,7 @@ class WritableStore(RootLogs[WritableLog]):
                 self._topics.check_creation(name, config)
             else:
                 self._topics.create(name, partitions, made_id, config=config, store=self)
+                self._tell_change(name)
         return made_id
 
     def create_partitions(self, topic: str, partitions: int) -> None:
@@ -320,6 +323,7 @@ class WritableStore(RootLogs[WritableLog]):
         with self._mutex:
             self._check_writable()
             self._topics.grow(topic, partitions, self.topic_id(topic))
+            self._tell_change(topic)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with its records, settings and the offsets that groups committed for it. Its logs are closed,
@@ -336,6 +340,7 @@ class WritableStore(RootLogs[WritableLog]):
         with self._mutex:
             self._check_writable()
             self._topics.delete(name, self)
+            self._tell_change(name)
 
     def topic_config(self, topic: str) -> LogConfig:
         """Return the configuration of a topic.  Raises: LogNotFoundError if the topic does not exist."""
@@ -358,7 +363,10 @@ class WritableStore(RootLogs[WritableLog]):
         """
         with self._mutex:
             self._check_writable()
-            return self._topics.change_config(topic, changes, reset, validate_only=validate_only)
+            config = self._topics.change_config(topic, changes, reset, validate_only=validate_only)
+            if not validate_only:
+                self._tell_change(topic)
+            return config
 
     def settings_damage(self, topic: str) -> CorruptCheckpointError | None:
         """Return why the settings of a topic are unknown, None if they are known."""
@@ -529,6 +537,10 @@ class WritableStore(RootLogs[WritableLog]):
     def _root_state(self) -> object:
         self._check_open()
         return self._logs.version
+
+    def _tell_change(self, topic: str) -> None:
+        if self.on_topic_change is not None:
+            self.on_topic_change(topic)
 
     def _check_writable(self) -> None:
         self._check_open()

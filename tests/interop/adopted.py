@@ -68,7 +68,7 @@ class AdoptedBroker(Broker):
         self.settings.write_text(lines + SETTINGS)
 
 
-def steps(work: Path, *, versions: tuple[str, ...] = VERSIONS) -> Iterator[tuple[str, Problems]]:
+def steps(work: Path, *, versions: tuple[str, ...] = VERSIONS, only: str = "") -> Iterator[tuple[str, Problems]]:
     for version in versions:
         fetch_jars(SOURCES / "adopted" / "pom.xml", version, BUILD / f"adopted-{version}")
     kinds: dict[str, Callable[[Path], Adopted]] = {
@@ -82,7 +82,7 @@ def steps(work: Path, *, versions: tuple[str, ...] = VERSIONS) -> Iterator[tuple
         "of a broker 2.8.2 with ZooKeeper": lambda place: without_metadata(place, "main-2.8.2"),
     }
     for name, make in kinds.items():
-        for version in versions:
+        for version in versions if only in name else ():
             place = work / f"{version}-{make.__name__}-{len(list(work.iterdir()))}"
             place.mkdir()
             adopted = make(place)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kstore.cli import EXIT_FINE
 from kstore.cli.arguments import WrongUseError
-from kstore.cli.operating.owners import check_owner, find_root
+from kstore.cli.operating.owners import changed_store, check_owner, find_root
 from kstore.cli.operating.topics import check_exists, in_kafkas_names, parse_settings, topics_of
 from kstore.cli.output import Column
 from kstore.cli.render import JSON_TEXT
@@ -74,7 +74,7 @@ def run(directory: str, topics: Sequence[str], out: Output, *, shows_all: bool, 
 def change(directory: str, wanted: ConfigChange, out: Output, *, is_json: bool) -> int:
     """Set and unset settings of a topic, show those that it has then, and return the exit status."""
     root, env = find_root(directory)
-    check_owner(root, env, out, consequence=_IGNORED, is_forced=wanted.is_forced)
+    check_owner(root, env, consequence=_IGNORED, is_forced=wanted.is_forced)
     topic, changes = wanted.topic, parse_settings(wanted.given)
     try:
         names = [parse_name(name) for name in wanted.reset]
@@ -89,7 +89,7 @@ def change(directory: str, wanted: ConfigChange, out: Output, *, is_json: bool) 
         if wanted.is_dry:
             _check(topic, KnownSettings(root, env), changes, names)
         else:
-            with open_store(root, "a") as writable:
+            with changed_store(root, out, consequence=_IGNORED) as writable:
                 writable.change_topic_config(topic, changes, reset=names)
     except (TypeError, ValueError) as error:
         raise in_kafkas_names(error) from error

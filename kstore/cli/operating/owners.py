@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from kstore.adoption.changes import keep_topics_in_metadata
 from kstore.cli.arguments import WrongUseError
 from kstore.env import Env, locate, shown_path
-from kstore.errors import LogNotFoundError
+from kstore.errors import AdoptionError, LogNotFoundError
 from kstore.log.files.names import partitions_of_root
 from kstore.log.files.root_files import read_meta_properties
 from kstore.store.settings.owner import owning_cluster
+from kstore.store.store import open_store
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kstore.cli.output import Output
+    from kstore.store.store import WritableStore
 
 
 def find_root(directory: str) -> tuple[str, Env]:
@@ -28,16 +34,29 @@ def find_root(directory: str) -> tuple[str, Env]:
     return path, env
 
 
-def check_owner(root: str, env: Env, out: Output, *, consequence: str, is_forced: bool) -> None:
-    """Refuse to change a root whose topics a cluster has its own account of, unless it is forced; then say what a
-    broker does.
+def check_owner(root: str, env: Env, *, consequence: str, is_forced: bool) -> None:
+    """Refuse to change a root whose topics a cluster has its own account of, unless it is forced.
 
     Raises: WrongUseError.
     """
     reason = owning_cluster(root, env)
-    if reason is None:
-        return
-    told = f"{shown_path(root)} belongs to a cluster ({reason}): {consequence}"
-    if not is_forced:
-        raise WrongUseError(f"{told}; to do it all the same: --force")
-    out.notice(told)
+    if reason is not None and not is_forced:
+        raise WrongUseError(
+            f"{shown_path(root)} belongs to a cluster ({reason}), by whose metadata {consequence}; to write the change "
+            f"into the metadata too, if it is there and of this node alone: --force"
+        )
+
+
+@contextmanager
+def changed_store(root: str, out: Output, *, consequence: str) -> Iterator[WritableStore]:
+    """Open a root whose topics are changed. What changes is written into the metadata of its cluster too; if it cannot
+    be, it is said what a broker does.
+    """
+    with open_store(root, "a") as store:
+        try:
+            reason = keep_topics_in_metadata(store)
+        except AdoptionError as error:
+            reason = str(error)
+        if reason is not None:
+            out.notice(f"{shown_path(root)} belongs to a cluster, and {reason}: {consequence}")
+        yield store

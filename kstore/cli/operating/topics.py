@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kstore.cli import EXIT_FINE
 from kstore.cli.arguments import WrongUseError
-from kstore.cli.operating.owners import check_owner, find_root
+from kstore.cli.operating.owners import changed_store, check_owner, find_root
 from kstore.cli.output import Column
 from kstore.cli.printing.watching import Order
 from kstore.cli.render import JSON_TEXT
@@ -106,9 +106,9 @@ def change(directory: str, wanted: TopicChange, out: Output, *, is_json: bool) -
             )
             out.line(JSON_TEXT({**unchanged, "dry_run": wanted.is_dry}))
         return EXIT_FINE
-    check_owner(root, env, out, consequence=_STRAY, is_forced=wanted.is_forced)
+    check_owner(root, env, consequence=_STRAY, is_forced=wanted.is_forced)
     settings = parse_settings(wanted.settings)
-    result = _create(root, wanted, settings) if wanted.is_new else _grow(root, wanted)
+    result = _create(root, wanted, settings, out) if wanted.is_new else _grow(root, wanted, out)
     _report(result, wanted.is_dry, out, is_json=is_json)
     return EXIT_FINE
 
@@ -123,14 +123,14 @@ def delete(directory: str, wanted: TopicDeletion, out: Output, *, is_json: bool)
             unchanged = _result(name, "delete", existed=False, id=None, size_in_bytes=0)
             out.line(JSON_TEXT({**unchanged, "dry_run": wanted.is_dry}))
         return EXIT_FINE
-    check_owner(root, env, out, consequence=_COMES_BACK, is_forced=wanted.is_forced)
+    check_owner(root, env, consequence=_COMES_BACK, is_forced=wanted.is_forced)
     with open_store(root) as store:
         check_exists(store, name)
         numbers = [partition for topic, partition in store.partitions if topic == name]
         size = sum(store.log(name, number).size_in_bytes for number in numbers)
         topic_id = store.topic_id(name)
     if not wanted.is_dry:
-        with open_store(root, "a") as writable:
+        with changed_store(root, out, consequence=_COMES_BACK) as writable:
             writable.delete_topic(name)
     result = _result(name, "delete", numbers, existed=True, id=_id_text(topic_id), size_in_bytes=size)
     _report(result, wanted.is_dry, out, is_json=is_json)
@@ -195,7 +195,7 @@ def _has(root: str, topic: str) -> bool:
         return topic in topics_of(store)
 
 
-def _create(root: str, wanted: TopicChange, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _create(root: str, wanted: TopicChange, settings: Mapping[str, Any], out: Output) -> dict[str, Any]:
     count = 1 if wanted.partitions is None else wanted.partitions
     try:
         check_topic_name(wanted.name, root)
@@ -203,7 +203,7 @@ def _create(root: str, wanted: TopicChange, settings: Mapping[str, Any]) -> dict
         if wanted.is_dry:
             _check_new(root, wanted.name, settings)
         else:
-            with open_store(root, "a") as store:
+            with changed_store(root, out, consequence=_STRAY) as store:
                 topic_id = store.create_topic(wanted.name, count, config=dict(settings) or None, topic_id=topic_id)
     except (InvalidTopicError, TopicExistsError) as error:
         raise WrongUseError(str(error)) from error
@@ -221,7 +221,7 @@ def _check_new(root: str, name: str, settings: Mapping[str, Any]) -> None:
     LogConfig(**settings)
 
 
-def _grow(root: str, wanted: TopicChange) -> dict[str, Any]:
+def _grow(root: str, wanted: TopicChange, out: Output) -> dict[str, Any]:
     if wanted.partitions is None:
         raise WrongUseError("--alter needs --partitions")
     with open_store(root) as store:
@@ -231,7 +231,7 @@ def _grow(root: str, wanted: TopicChange) -> dict[str, Any]:
         count = max(numbers) + 1
         raise WrongUseError(f"topic {wanted.name} has {count} partitions already, got {wanted.partitions}")
     if not wanted.is_dry:
-        with open_store(root, "a") as writable:
+        with changed_store(root, out, consequence=_STRAY) as writable:
             writable.create_partitions(wanted.name, wanted.partitions)
     added = [number for number in range(wanted.partitions) if number not in numbers]
     return _result(wanted.name, "add partitions", added, existed=True)
