@@ -23,6 +23,7 @@ from kstore.adoption.roots import Roots, notices_of, owners
 from kstore.adoption.topics import GivenSettings, PlannedTopics, known_settings, plan_topics
 from kstore.env import join_path
 from kstore.errors import AdoptionError, ClusterOwnedError
+from kstore.log.files.checkpoints import TEMPORARY_SUFFIX
 from kstore.log.files.names import BOOTSTRAP_CHECKPOINT, PartitionDirectory, metadata_snapshot_name
 from kstore.log.files.root_files import MetaProperties, random_id
 
@@ -174,10 +175,14 @@ def _superseded(roots: Roots, cluster: ClusterState, name: str) -> tuple[tuple[s
     moved = [path for path in moved if roots.env.stat(path) is not None]
     if cluster.directory is None:
         return tuple(moved), ()
-    old = [join_path(cluster.directory.path, other) for other in cluster.files if other != name]
-    if cluster.is_in_use or not cluster.epoch:
-        return (*moved, *old), ()
-    return tuple(moved), tuple(old)
+    old = [other for other in cluster.files if other != name]
+    # What a write that failed left: the next one may take its place.
+    unfinished = [other for other in old if other.endswith(TEMPORARY_SUFFIX)]
+    whole = [other for other in old if other not in unfinished]
+    is_kept = cluster.is_in_use or not cluster.epoch
+    moved += [join_path(cluster.directory.path, other) for other in whole if is_kept]
+    gone = unfinished if is_kept else old
+    return tuple(moved), tuple(join_path(cluster.directory.path, other) for other in gone)
 
 
 def _set_aside(roots: Roots, request: AdoptionRequest, home: str) -> str:

@@ -42,6 +42,8 @@ NOT_RUN = {
     ("docs/cli.md", "kstore delete-records"): "tests/cli/test_operating.py",
     ("docs/cli.md", "kstore delete-topic"): "tests/cli/test_operating.py",
     ("docs/cli.md", "kstore move"): "needs the directories of a broker; tests/cli/test_operating.py",
+    ("docs/cli.md", "kstore adopt"): "needs the directories of a broker; tests/adoption/test_adopt.py",
+    ("docs/adopt.md", "kstore adopt /var/lib/events"): "needs a root; the other snippets of the page are run",
     ("docs/cli.md", "kstore metadata"): "needs the directory of a broker; tests/cli/test_metadata.py",
     ("docs/cli.md", "kstore completion"): "writes to the home directory; tests/cli/test_help.py",
     ("docs/cli.md", "kstore groups /var/lib/kafka"): "needs a broker's directory",

@@ -100,6 +100,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "kstore delete-records /data --from-file records.json --dry-run",
     ),
     "move": ("kstore move /disk1 --topic orders --partition 0 --to /disk2",),
+    "adopt": (
+        "kstore adopt /var/lib/events --dry-run",
+        "kstore adopt /disk1/kafka /disk2/kafka --keep-forever --node-id 3",
+    ),
     "completion": (
         "kstore completion bash > ~/.local/share/bash-completion/completions/kstore",
         "kstore completion zsh --install",

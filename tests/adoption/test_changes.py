@@ -1,0 +1,277 @@
+"""Goal: topics that come, change and go later are in the metadata of the root too, so that a broker takes them.
+Method: changes of stores, by the command, a server and Spark's sink, in roots that no broker has started on and in
+those that one has; the metadata is read afterwards."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from pathlib import Path
+
+import pytest
+
+import kstore
+from kstore.adoption.changes import keep_topics_in_metadata
+from kstore.errors import AdoptionError
+from kstore.log.files.root_files import MetaProperties, write_meta_properties
+from kstore.serve.config import ServerConfig
+from kstore.serve.server import Server
+from kstore.staging.commit import prepare_root
+from kstore.store.metadata.image import TOPIC_RESOURCE, MetadataImage
+from kstore.store.store import open_store
+from kstore.types import OffsetAndMetadata, TopicPartition
+from tests.adoption.test_adopt import append, batch_of_leader
+from tests.cli.runner import runner
+from tests.making.cluster import metadata, write_metadata
+
+ID = uuid.UUID(int=5 << 64 | 1)
+METADATA = "__cluster_metadata-0"
+
+
+@pytest.fixture
+def root(tmp_path):
+    """An adopted root, on which no broker has started."""
+    path = tmp_path / "root"
+    with open_store(path, "a") as store:
+        store.create_topic("t", 2)
+        append(store.log("t", 0))
+    kstore.adopt(path, node_id=4)
+    return path
+
+
+@pytest.fixture
+def used_root(root):
+    """The same, after a broker: its log has the records of the snapshot, and a quorum's state."""
+    directory = root / METADATA
+    (snapshot,) = directory.glob("*.checkpoint")
+    (directory / "quorum-state").write_text('{"leaderId":4,"leaderEpoch":9,"currentVoters":[{"voterId":4}]}')
+    end = int(snapshot.name[:20])
+    write_metadata(root, [metadata(20)], base_offset=end)
+    return root
+
+
+def image_of(root: Path) -> MetadataImage:
+    from kstore.adoption.cluster import read_cluster
+    from kstore.env import DEFAULT_ENV
+
+    state = read_cluster([str(root)], DEFAULT_ENV)
+    assert not state.image.problems
+    return state.image
+
+
+def partitions_of(root: Path, topic: str) -> list[int]:
+    return sorted(image_of(root).topics_by_name()[topic].partitions)
+
+
+def settings_of(root: Path, topic: str) -> dict[str, str]:
+    return image_of(root).configs.get((TOPIC_RESOURCE, topic), {})
+
+
+@pytest.fixture(params=["root", "used_root"])
+def either(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_a_new_topic_is_in_the_metadata(either):
+    before = image_of(either)
+    with open_store(either, "a") as store:
+        assert keep_topics_in_metadata(store) is None
+        topic_id = store.create_topic("new", 3, config={"retention_ms": 99, "segment_bytes": 2**21})
+        new = image_of(either).topics_by_name()["new"]
+    assert (new.topic_id, sorted(new.partitions)) == (topic_id, [0, 1, 2])
+    directory_id = store.meta_properties.directory_id
+    for partition in new.partitions.values():
+        assert (partition.replicas, partition.leader, partition.leader_epoch) == ([4], 4, 0)
+        assert partition.directories == [directory_id]
+    assert settings_of(either, "new") == {
+        "cleanup.policy": "delete",
+        "retention.bytes": "-1",
+        "retention.ms": "99",
+        "segment.bytes": "2097152",
+    }
+    after = image_of(either)
+    assert after.topics_by_name()["t"] == before.topics_by_name()["t"]
+    assert (after.brokers, after.features, after.next_producer_id) == (
+        before.brokers,
+        before.features,
+        before.next_producer_id,
+    )
+
+
+def test_a_root_can_be_adopted_again_after_it(root):
+    with open_store(root, "a") as store:
+        keep_topics_in_metadata(store)
+        store.create_topic("new")
+    assert [topic.name for topic in kstore.adopt(root).topics] == ["new", "t"]
+    assert not kstore.adopt(root).is_changed
+
+
+def test_added_partitions_are_in_the_metadata(either):
+    with open_store(either, "a") as store:
+        keep_topics_in_metadata(store)
+        store.create_partitions("t", 5)
+    assert partitions_of(either, "t") == [0, 1, 2, 3, 4]
+
+
+def test_a_deleted_topic_is_gone_from_the_metadata(either):
+    with open_store(either, "a") as store:
+        keep_topics_in_metadata(store)
+        store.delete_topic("t")
+    assert "t" not in image_of(either).topics_by_name()
+    assert settings_of(either, "t") == {}
+
+
+def test_a_topic_that_is_made_again_has_its_new_id_in_the_metadata(either):
+    with open_store(either, "a") as store:
+        old = store.topic_id("t")
+        store.delete_topic("t")
+        keep_topics_in_metadata(store)
+        new = store.create_topic("t")
+    assert old != new
+    assert image_of(either).topics_by_name()["t"].topic_id == new
+    assert partitions_of(either, "t") == [0]
+
+
+def test_a_changed_setting_is_in_the_metadata(either):
+    with open_store(either, "a") as store:
+        keep_topics_in_metadata(store)
+        store.change_topic_config("t", {"retention_ms": 55})
+        store.change_topic_config("t", {"max_message_bytes": 77}, validate_only=True)
+    assert settings_of(either, "t")["retention.ms"] == "55"
+    assert "max.message.bytes" not in settings_of(either, "t")
+
+
+def test_topics_of_coordinators_are_in_the_metadata(either):
+    with open_store(either, "a") as store:
+        keep_topics_in_metadata(store)
+        with kstore.Consumer(store, group="g") as consumer:
+            consumer.commit({TopicPartition("t", 0): OffsetAndMetadata(1)})
+    assert partitions_of(either, "__consumer_offsets") == [*range(50)]
+    assert settings_of(either, "__consumer_offsets")["cleanup.policy"] == "compact"
+
+
+def test_the_epoch_of_a_log_that_was_filled_is_respected(either):
+    with open_store(either, "a") as store:
+        store.create_topic("filled")
+        store.log("filled").append_as_follower(batch_of_leader(6))
+        keep_topics_in_metadata(store)
+        store.create_partitions("filled", 2)
+    partitions = image_of(either).topics_by_name()["filled"].partitions
+    assert [partitions[number].leader_epoch for number in (0, 1)] == [7, 0]
+
+
+def test_records_go_behind_the_last_whole_batch_in_the_epoch_of_the_leader(used_root):
+    (log,) = (used_root / METADATA).glob("*.log")
+    whole = log.read_bytes()
+    log.write_bytes(whole + whole[:40])
+    with open_store(used_root, "a") as store:
+        keep_topics_in_metadata(store)
+        store.create_topic("new")
+    data = log.read_bytes()
+    assert data.startswith(whole)
+    added = data[len(whole) :]
+    assert int.from_bytes(added[8:12], "big") + 12 == len(added)
+    assert int.from_bytes(added[12:16], "big") == 9
+    assert int.from_bytes(added[:8], "big") == int(log.name[:20]) + 1
+
+
+def test_the_topics_of_another_root_of_the_broker_stay(root, tmp_path):
+    other = tmp_path / "other"
+    with open_store(other, "a") as store:
+        store.create_topic("u")
+    kstore.adopt([root, other], replace=True)
+    with open_store(root, "a") as store:
+        keep_topics_in_metadata(store)
+        store.create_topic("new")
+    assert sorted(image_of(root).topics_by_name()) == ["new", "t", "u"]
+
+
+def test_a_cluster_of_several_nodes_is_left_alone(root):
+    (root / METADATA / next((root / METADATA).iterdir()).name).unlink()
+    write_metadata(root, [metadata(12, name="metadata.version", featureLevel=21)])
+    (root / METADATA / "quorum-state").write_text(
+        '{"leaderId":4,"leaderEpoch":9,"currentVoters":[{"voterId":4},{"voterId":5}]}'
+    )
+    before = {path: path.read_bytes() for path in (root / METADATA).iterdir()}
+    with open_store(root, "a") as store:
+        assert keep_topics_in_metadata(store) == "its cluster has other nodes: 5"
+        store.create_topic("new")
+    assert {path: path.read_bytes() for path in (root / METADATA).iterdir()} == before
+
+
+def test_metadata_of_a_version_without_directories_is_left_alone(root):
+    (root / METADATA / next((root / METADATA).iterdir()).name).unlink()
+    write_metadata(root, [metadata(12, name="metadata.version", featureLevel=16)])
+    with open_store(root, "a") as store:
+        assert "metadata.version 16, needed 17" in keep_topics_in_metadata(store)
+
+
+def test_metadata_in_another_root_is_said(tmp_path):
+    with open_store(tmp_path / "root", "a") as store:
+        store.create_topic("t")
+    (tmp_path / "root" / "kstore-topic-settings").unlink()
+    with open_store(tmp_path / "root", "a") as store:
+        assert "is not in" in keep_topics_in_metadata(store)
+
+
+def test_a_root_that_no_cluster_has_is_as_before(tmp_path):
+    with open_store(tmp_path / "root", "a") as store:
+        assert keep_topics_in_metadata(store) is None
+        store.create_topic("t")
+    assert not (tmp_path / "root" / METADATA).exists()
+
+
+def test_metadata_that_went_away_meanwhile_is_an_error(root):
+    with open_store(root, "a") as store:
+        keep_topics_in_metadata(store)
+        for path in (root / METADATA).iterdir():
+            path.unlink()
+        with pytest.raises(AdoptionError, match="no longer in"):
+            store.create_topic("new")
+
+
+# Who changes topics
+
+
+def test_the_command_writes_what_it_changes_into_the_metadata(root, monkeypatch, capsysbinary):
+    run = runner(monkeypatch, capsysbinary)
+    refused = run("topics", root, "--create", "new")
+    assert (refused.status, "--force" in refused.err) == (2, True)
+    done = run("topics", root, "--create", "new", "--partitions", 2, "--config", "retention.ms=5", "--force")
+    assert (done.status, "-stray" in done.err) == (0, False)
+    assert partitions_of(root, "new") == [0, 1]
+    assert settings_of(root, "new")["retention.ms"] == "5"
+    assert run("topics", root, "--alter", "new", "--partitions", 3, "--force").status == 0
+    assert partitions_of(root, "new") == [0, 1, 2]
+    assert run("configs", root, "--topic", "new", "--set", "retention.ms=6", "--force").status == 0
+    assert settings_of(root, "new")["retention.ms"] == "6"
+    assert run("delete-topic", root, "--topic", "new", "--force").status == 0
+    assert "new" not in image_of(root).topics_by_name()
+
+
+def test_a_server_writes_topics_that_it_is_asked_for_into_the_metadata(either):
+    with Server(str(either), config=ServerConfig(port=0, changes_topics_of_clusters=True)) as server:
+        server.store.create_topic("new")
+    assert partitions_of(either, "new") == [0]
+
+
+def test_a_server_writes_the_topics_of_its_groups_into_the_metadata_unasked(either):
+    with Server(str(either), config=ServerConfig(port=0)) as server, kstore.Consumer(server.store, group="g") as one:
+        one.commit({TopicPartition("t", 0): OffsetAndMetadata(1)})
+    assert partitions_of(either, "__consumer_offsets") == [*range(50)]
+
+
+def test_sparks_sink_writes_the_topics_that_it_makes_into_the_metadata(either):
+    prepare_root(either, new_topics=[("new", 2)])
+    assert partitions_of(either, "new") == [0, 1]
+    assert partitions_of(either, "__kstore_sink") == [0]
+
+
+def test_sparks_sink_says_which_topics_a_broker_sets_aside(tmp_path, caplog):
+    with open_store(tmp_path / "root", "a"):
+        pass
+    (tmp_path / "root" / "kstore-topic-settings").unlink()
+    write_meta_properties(str(tmp_path / "root"), MetaProperties(1, "Z29sZGVuLWtzdG9yZS0wMQ", 1, ID))
+    with caplog.at_level(logging.WARNING, "kstore.staging"):
+        prepare_root(tmp_path / "root", new_topics=[("new", 2)])
+    assert "sets topics aside (-stray)" in caplog.text
