@@ -232,6 +232,7 @@ class WritableStore(RootLogs[WritableLog]):
     """
 
     meta_properties: MetaProperties
+    on_topic_change: Callable[[str], None] | None = None
     _logs: WriterLogs
 
     def __init__(
@@ -265,7 +266,6 @@ class WritableStore(RootLogs[WritableLog]):
         self.meta_properties = owner
         self.recovery_reports = logs.recovery_reports
         self.refused = logs.refused
-        self.on_topic_change: Callable[[str], None] | None = None
         self._lock = lock
         self._is_closing = False
         self._dependents = Dependents(root)

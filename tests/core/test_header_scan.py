@@ -75,6 +75,22 @@ def test_walk_tells_where_its_last_batch_starts_and_each_magic_and_codec() -> No
     assert (none.last_position, none.magics, none.codec_ids) == (-1, frozenset(), frozenset())
 
 
+def test_walk_tells_the_highest_leader_epoch_and_producer_id_below_a_bound() -> None:
+    producers = [(9, 4), (3, 70), (-1, 5), (2, 100), (2, 101)]
+    parts = [
+        builders.batch(at, partition_leader_epoch=epoch, producer_id=producer, producer_epoch=0, base_sequence=0)
+        for at, (epoch, producer) in enumerate(producers)
+    ]
+    walk = scan(b"".join(parts))
+    assert (walk.max_leader_epoch, walk.max_producer_id) == (9, 101)
+    old = scan(packed_entry(b"old", None, offset=0, magic=0))
+    assert (old.max_leader_epoch, old.max_producer_id) == (-1, -1)
+    for bound, most in ((101, 100), (100, 70), (5, 4), (4, -1)):
+        bounded = _core.HeaderScan(position=0, end_position=len(b"".join(parts)), producer_ids_below=bound)
+        bounded.feed(b"".join(parts), 0)
+        assert (bounded.max_producer_id, bounded.max_leader_epoch) == (most, 9)
+
+
 def test_empty_range_is_at_its_end_at_once() -> None:
     walk = _core.HeaderScan(position=7, end_position=7)
     assert (walk.status, walk.position, walk.last_offset, walk.max_timestamp_ms) == ("end", 7, -1, -1)
