@@ -58,6 +58,7 @@ class AdoptedBroker(Broker):
 
     def __init__(self, version: str, adopted: Adopted, work: Path) -> None:
         self.root, self.work, self.pid, self.lines = Path(adopted.report.roots[0]), work, 0, []
+        self._process = None
         self._jvm = BROKER_JVM
         self._jars = BUILD / f"adopted-{version}"
         self.port, self.controller_port = free_ports(2)
