@@ -20,7 +20,7 @@ from cpython.weakref cimport PyWeakref_NewRef
 from libc.errno cimport EIO, ENOSYS, EPERM
 from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memmove, memset
+from libc.string cimport memcmp, memcpy, memmove, memset
 
 from _thread import allocate_lock
 from atexit import register as _at_exit
@@ -69,11 +69,13 @@ include "core/record/builder.pxi"
 include "core/log/index.pxi"
 include "core/log/recover.pxi"
 include "core/log/append.pxi"
+include "core/log/file.pxi"
+include "core/log/read.pxi"
+include "core/messages.pxi"
 include "core/decode.pxi"
 include "core/log/appender.pxi"
 include "core/log/keys.pxi"
 include "core/log/compact.pxi"
-include "core/log/file.pxi"
 include "core/log/watch.pxi"
 include "core/producer/pool.pxi"
 include "core/producer/batch.pxi"

@@ -1,6 +1,6 @@
 # ColumnDecoder: chunks of a .log file in, columns out. Around it: the aborted transactions that a read_committed reader
-# skips, the fast path for plain V2 batches, V0 and V1 messages, and decompression into columns. The general loop over
-# V2 records is in columns.pxi.
+# skips, the fast path for plain V2 batches, and decompression into columns. The general loop over V2 records is in
+# columns.pxi, that over V0 and V1 messages in messages.pxi.
 
 # Aborted transactions: which batches a read_committed reader skips.
 
@@ -175,138 +175,6 @@ cdef void decode_plain_rows(Table* t, const Header* h, Source* s) noexcept nogil
     s[0] = here
 
 
-# Columns of V0 and V1 messages: one at a time with all checks, and a fast path for runs of plain messages.
-
-# Plain messages of a chunk, from `at`, which is at `position` of the file; complete ones end by `end`.
-cdef struct MessageRun:
-    const uint8_t* at
-    const uint8_t* end
-    int64_t position
-    int64_t least_offset
-    int64_t next_base_offset
-    int64_t max_batch_bytes
-    BatchRow* batches
-    int64_t batch_count
-    int64_t batch_capacity
-    int64_t last_position    # of the message passed last
-    bint verify_crc
-
-
-cdef inline bint has_room(const VarColumn* c, int64_t size) noexcept nogil:
-    if c.mode == MODE_COPY:
-        return size <= c.capacity - c.used
-    if c.mode == MODE_STRING:
-        return UTF8_GROWTH * size <= c.capacity - c.used
-    return True
-
-
-# Appends a row. Returns: OK; or, with nothing changed and the message's size in problem.expected, NEED_KEY_SPACE,
-# NEED_VALUE_SPACE or NEED_TIMESTAMP_VALIDITY.
-cdef inline Status put_message(Table* t, const Message* m, int64_t offset, int64_t timestamp_ms, const Source* s,
-                               Problem* problem) noexcept nogil:
-    cdef int64_t row = t.rows
-    if not has_room(&t.key, m.key_size):
-        return fail(problem, NEED_KEY_SPACE, m.size, 0)
-    if not has_room(&t.value, m.value_size):
-        return fail(problem, NEED_VALUE_SPACE, m.size, 0)
-    if t.timestamps != NULL:
-        if not has_timestamp_room(t, timestamp_ms):
-            return fail(problem, NEED_TIMESTAMP_VALIDITY, m.size, 0)
-        put_timestamp(t, row, offset, timestamp_ms)
-    put_bytes(&t.key, row, m.key, m.key_size, s)
-    put_bytes(&t.value, row, m.value, m.value_size, s)
-    if t.headers.wanted:
-        clear_bit(t.headers.validity, row)
-        t.headers.null_count += 1
-        t.headers.offsets[row + 1] = <int32_t>t.headers.count
-    if t.offsets != NULL:
-        t.offsets[row] = offset
-    t.rows = row + 1
-    t.room -= t.row_width
-    if t.key.mode != MODE_ABSENT and m.key_size > 0:
-        t.room -= m.key_size
-    if t.value.mode != MODE_ABSENT and m.value_size > 0:
-        t.room -= m.value_size
-    return OK
-
-
-# Decodes the messages of s: those of a wrapper, or one plain message. Returns: OK after the last one; STOPPED when the
-# table is full; NEED_x as put_message; NEED_BATCH_NOTE (with the next type in s.next_timestamp_type); else the error.
-cdef Status decode_messages(Table* t, const Header* h, Source* s, bint verify_crc, Problem* problem) noexcept nogil:
-    cdef Message m
-    cdef int64_t offset, least
-    cdef int timestamp_type
-    cdef Status status
-    problem.record = -1
-    while s.at < s.end:
-        if t.room <= 0 or t.rows == t.row_capacity:
-            return STOPPED
-        problem.record = s.done if is_wrapper(h) else -1
-        if verify_crc and check_legacy_crc(s.at, entry_size_at(s.at), problem) != OK:
-            return problem.status
-        if parse_message(s.at, &m, problem) != OK:
-            return problem.status
-        offset = offset_of_message(&s.messages, &m)
-        least = s.least_delta
-        if check_message_offset(&s.messages, offset, s.done == 0, &least, problem) != OK:
-            return problem.status
-        if offset >= s.start_offset and offset < s.end_offset:
-            timestamp_type = message_timestamp_type(h, &m)
-            if timestamp_type != s.timestamp_type:
-                s.next_timestamp_type = timestamp_type
-                return fail(problem, NEED_BATCH_NOTE, 0, 0)
-            status = put_message(t, &m, offset, message_timestamp(h, &m), s, problem)
-            if status != OK:
-                return status
-        s.least_delta = least
-        s.at += m.size
-        s.done += 1
-    return OK
-
-
-cdef inline void note_message(BatchRow* row, const Message* m, int64_t position, int attributes, int timestamp_type) noexcept nogil:
-    row.row_count = 1
-    row.position = position
-    row.base_offset = m.offset
-    row.attributes = attributes
-    row.leader_epoch = -1
-    row.producer_id = -1
-    row.producer_epoch = -1
-    row.base_sequence = -1
-    row.magic = m.magic
-    row.timestamp_type = timestamp_type
-
-
-# Fast path: decodes plain messages up to the first that needs the slow path. Changes: run, table.
-cdef void decode_message_run(Table* t, MessageRun* run, const Source* s) noexcept nogil:
-    cdef Message m
-    cdef Problem problem
-    cdef const uint8_t* p = run.at
-    cdef int64_t size
-    cdef int attributes, timestamp_type
-    while run.end - p >= MIN_MESSAGE_V0_SIZE and p[MAGIC_AT] < MAGIC_V2 and not p[MESSAGE_ATTRIBUTES_AT] & CODEC_MASK:
-        size = entry_size_at(p)
-        if size > run.end - p or size > run.max_batch_bytes or size < least_batch_size(p[MAGIC_AT]):
-            break
-        if parse_message(p, &m, &problem) != OK or m.offset < run.least_offset or m.offset >= run.next_base_offset \
-                or (run.verify_crc and check_legacy_crc(p, size, &problem) != OK):
-            break
-        if m.offset >= s.start_offset and m.offset < s.end_offset:
-            if t.room <= 0 or t.rows == t.row_capacity or run.batch_count == run.batch_capacity:
-                break
-            attributes = p[MESSAGE_ATTRIBUTES_AT] & TIMESTAMP_TYPE_MASK if m.magic else 0
-            timestamp_type = (attributes != 0) if m.magic else -1
-            if put_message(t, &m, m.offset, m.timestamp, s, &problem) != OK:
-                break
-            note_message(run.batches + run.batch_count, &m, run.position + (p - run.at), attributes, timestamp_type)
-            run.batch_count += 1
-        run.least_offset = m.offset + 1
-        run.last_position = run.position + (p - run.at)
-        p += size
-    run.position += p - run.at
-    run.at = p
-
-
 # Decompression into columns.
 
 cdef enum Progress:
@@ -396,7 +264,10 @@ cdef class ColumnDecoder:
     cdef int32_t chunk_view
     cdef readonly int64_t position, needed, last_position
     cdef const uint8_t[::1] chunk
+    cdef const uint8_t* chunk_start
+    cdef int64_t chunk_size
     cdef object chunk_bytes, payload
+    cdef ColumnBuffer reused        # what the chunk is in, if DirectReads fills it again
     cdef ColumnBuffer content
     cdef Frame frame
     cdef object decompress, path
@@ -508,6 +379,7 @@ cdef class ColumnDecoder:
         self.finds_end = finds_end
         if not keeps_chunk:
             self.chunk = None
+            self.chunk_start, self.chunk_size = NULL, 0
 
     def feed(self, chunk, int64_t position):
         """Supply the bytes of the file from `position` on, which must be self.position.
@@ -524,8 +396,14 @@ cdef class ColumnDecoder:
             raise ValueError(f"a chunk that views point into must be of at most {INT32_MAX} bytes, got {data.shape[0]}")
         if self.has_views and self.started:
             self.add_chunk_view(data)
-        self.chunk, self.chunk_bytes = data, memoryview(chunk)
+        self.chunk, self.chunk_bytes, self.reused = data, memoryview(chunk), None
+        self.chunk_start, self.chunk_size = start_of(data), data.shape[0]
         self.chunk_position = position
+
+    def note_last(self, DirectReads reads not None):
+        """Note the batch that was passed last in `reads.last`, if it is in the current chunk."""
+        self.check_idle()
+        self.note_passed(&reads.passed)
 
     cdef int add_chunk_view(self, const uint8_t[::1] chunk) except -1:
         if self.table.rows == 0:
@@ -541,30 +419,42 @@ cdef class ColumnDecoder:
             raise ValueError("the decoder is running: use it by one thread at a time, and not in decompress")
         return 0
 
-    def run(self):
+    def run(self, DirectReads reads=None):
         """Continue decoding; return "more" (feed a chunk), "full" (take the columns) or "done" (end_position reached).
 
+        Args: reads: reads the next chunks, as far as it can.
         Raises: CorruptRecordError, InvalidRecordError, DecompressionError, MemoryLimitError, UnsupportedMagicError,
             UnsupportedCompressionTypeError, with path and position.
         """
         self.check_idle()
         self.running = True
         try:
-            return self.run_on()
+            if reads is None or reads.file is None or reads.file._fd < 0:
+                return self.run_on(None, -1)
+            reads.file.reads += 1
+            try:
+                reads.bytes_read = 0
+                return self.run_on(reads, reads.file._fd)
+            finally:
+                reads.file.end_read()
         finally:
             self.running = False
 
-    cdef object run_on(self):
+    cdef object run_on(self, DirectReads reads, int fd):
         cdef Progress progress
-        cdef const uint8_t* start = NULL
-        cdef int64_t size = 0
-        if self.chunk is not None:
-            start, size = start_of(self.chunk), self.chunk.shape[0]
         if not self.started:
             self.start_table()
         while True:
+            if fd >= 0:
+                reads.prepare(self.end_position - self.position, len(self.view_buffers))
             with nogil:
-                progress = self.advance(start, size)
+                progress = self.advance(self.chunk_start, self.chunk_size)
+                while progress == NEED_CHUNK and fd >= 0 and reads.has_room and self.read_chunk(reads, fd):
+                    progress = self.advance(self.chunk_start, self.chunk_size)
+            if fd >= 0 and reads.is_chunk_taken:
+                self.keep_chunk(reads)
+                if progress == NEED_CHUNK and not reads.has_room:
+                    continue
             if progress == NEED_INFLATE:
                 self.inflate()
             elif progress == NEED_CONTENT_ROOM:
@@ -576,6 +466,49 @@ cdef class ColumnDecoder:
                 self.grow_or_raise()
             else:
                 return _PROGRESS[progress]
+
+    # Reads the chunk that is needed. Returns: False if the caller has to.
+    cdef bint read_chunk(self, DirectReads reads, int fd) noexcept nogil:
+        cdef int64_t size
+        self.note_passed(&reads.passed)
+        size = reads.read(fd, self.position, self.needed, self.end_position)
+        if size == 0:
+            # The current chunk may be in the buffer that was read into.
+            self.chunk_size = 0
+            return False
+        self.chunk_start, self.chunk_size, self.chunk_position = reads.buffer.block.data, size, self.position
+        reads.is_chunk_taken = True
+        if self.has_views:
+            reads.has_room = False
+            if self.table.rows == 0:
+                reads.views = self.viewed_bytes = 0
+            self.chunk_view = reads.views
+            self.viewed_bytes += size
+        return True
+
+    # Keeps the chunk that was read, as feed does.
+    cdef int keep_chunk(self, DirectReads reads) except -1:
+        reads.is_chunk_taken = False
+        if self.reused is reads.buffer:
+            return 0
+        if self.has_views:
+            reads.buffer.size = self.chunk_size
+        self.chunk, self.chunk_bytes = reads.buffer, memoryview(reads.buffer)
+        if self.has_views:
+            del self.view_buffers[reads.views:]
+            self.view_buffers.append(self.chunk)
+            reads.buffer = None
+        else:
+            self.reused = reads.buffer
+        return 0
+
+    cdef void note_passed(self, NotedBatch* batch) noexcept nogil:
+        cdef int64_t at = self.last_position - self.chunk_position
+        if self.last_position < 0 or at < 0 or at >= self.chunk_size:
+            return
+        batch.position = self.last_position
+        batch.size = min(self.position - self.last_position, <int64_t>BATCH_HEADER_SIZE)
+        memcpy(batch.header, self.chunk_start + at, <size_t>batch.size)
 
     # Works through the chunk until something needs the GIL.
     cdef Progress advance(self, const uint8_t* chunk, int64_t chunk_size) noexcept nogil:

@@ -32,6 +32,7 @@ from kstore.env.files import (
     LockFile,
     NewFile,
     WriteFile,
+    positioned,
     writers_limit,
 )
 from kstore.env.local import (
@@ -89,6 +90,7 @@ __all__ = [
     "open_listed",
     "path_list",
     "portable",
+    "positioned",
     "shown_path",
     "size_of_open",
     "split_path",

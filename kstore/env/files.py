@@ -172,6 +172,11 @@ class LocalFile(PositionedFile, ReadFile):
         return self._fd
 
 
+def positioned(file: ReadFile) -> LocalFile | None:
+    """Return a file whose descriptor may be read without its methods; None for any other, and for a subclass."""
+    return file if type(file) is LocalFile else None
+
+
 class WriteFile(LocalFile, PositionedWriteFile):
     """A regular file opened for positioned reads and writes; is_new: this call created it.
 

@@ -10,9 +10,19 @@ from contextlib import closing
 from functools import partial
 from typing import NamedTuple
 
-from kstore._core import BATCH_ROW_FIELDS, RECORD_BATCH_OVERHEAD, ColumnDecoder, Columns, read_header
+from kstore._core import BATCH_ROW_FIELDS, RECORD_BATCH_OVERHEAD, ColumnDecoder, Columns, DirectReads, read_header
 from kstore.config import LogConfig
-from kstore.env import Closing, Env, Identity, ReadFile, check_in_place, open_listed
+from kstore.env import (
+    UNKNOWN_FILE,
+    Closing,
+    Env,
+    FileIdentity,
+    Identity,
+    ReadFile,
+    check_in_place,
+    open_listed,
+    positioned,
+)
 from kstore.errors import CorruptionError, KStoreError, LogReplacedError, UnsupportedError
 from kstore.log.damaged.sound import FileRange, fault_at_end, read_offset_index
 from kstore.log.files.columns import ChunkReader, ColumnSelection, column_decoder, full_tables
@@ -168,8 +178,10 @@ class PlannedFiles:
         self._last.start(part.path, identity)
         content = _opened(part.path, identity, self.env, is_live=self._is_live)
         content.will_read(position=part.start_position, end_position=part.end_position)
-        chunks = ChunkReader(content, chunk_bytes=self._config.read_chunk_bytes, keeps_chunks=self._keeps_chunks)
-        return PlannedFile(content, chunks, self._last, self._anchor)
+        chunk_bytes = self._config.read_chunk_bytes
+        chunks = ChunkReader(content, chunk_bytes=chunk_bytes, keeps_chunks=self._keeps_chunks)
+        reads = DirectReads(positioned(content), chunk_bytes=chunk_bytes)
+        return PlannedFile(content, chunks, reads, self._last, self._anchor)
 
     def check_unchanged(self, part: FileRange, error: KStoreError) -> None:
         """Raise LogReplacedError if a change of a file caused an error.  Cost: see change_that_caused."""
@@ -190,20 +202,22 @@ class PlannedFile:
     Attributes: content: the open file.
     """
 
-    def __init__(self, content: ReadFile, chunks: ChunkReader, last: LastBatch, anchor: Anchor | None) -> None:
+    def __init__(
+        self, content: ReadFile, chunks: ChunkReader, reads: DirectReads, last: LastBatch, anchor: Anchor | None
+    ) -> None:
         self.content = content
         self._chunks = chunks
+        self._reads = reads
         self._last = last
         self._anchor = anchor
-        self._chunk = memoryview(b"")
-        self._chunk_position = 0
+        self._is_first_chunk = True
 
     def full_tables(self, decoder: ColumnDecoder, *, end_position: int) -> Iterator[Columns]:
         """Run a decoder that was started up to end_position, and yield the columns each time they are full.
 
         Raises: as ColumnDecoder.run; LogReplacedError if the file ends early or was rewritten.
         """
-        yield from full_tables(decoder, partial(self._checked_chunk, end_position=end_position))
+        yield from full_tables(decoder, partial(self._checked_chunk, end_position=end_position), reads=self._reads)
         self._note_last(decoder)
         if self._anchor is not None:
             self._anchor.check_in_place()
@@ -226,21 +240,22 @@ class PlannedFile:
         chunk = self._chunks.read(decoder, end_position=end_position)
         if self._anchor is not None:
             self._anchor.check(self.content)
+            if self._is_first_chunk:
+                self._anchor.hold(self._reads)
+        self._is_first_chunk = False
         if self._last.place.header:
             check_batch(self._last.place, self.content)
         elif len(chunk) >= RECORD_BATCH_OVERHEAD:
             # The first batch of the first chunk, so that a range that is read ahead can be checked against the one
             # before it.
             self._last.note(position, bytes(chunk[: min(entry_size(chunk[:12]), RECORD_BATCH_OVERHEAD)]))
-        self._chunk, self._chunk_position = chunk, position
         return chunk
 
     def _note_last(self, decoder: ColumnDecoder) -> None:
-        """Note the batch that a decoder passed last, if the current chunk contains it."""
-        at = decoder.last_position - self._chunk_position
-        if decoder.last_position >= 0 and 0 <= at < len(self._chunk):
-            header_end = min(at + RECORD_BATCH_OVERHEAD, decoder.position - self._chunk_position)
-            self._last.note(decoder.last_position, bytes(self._chunk[at:header_end]))
+        """Note the batch that a decoder passed last."""
+        decoder.note_last(self._reads)
+        if self._reads.last is not None:
+            self._last.note(*self._reads.last)
 
 
 def _opened(path: str, identity: Identity | None, env: Env, *, is_live: bool = False) -> ReadFile:
@@ -278,6 +293,19 @@ class Anchor(Closing):
             check_batch(place, reading)
         else:
             self.check_in_place()
+
+    def hold(self, reads: DirectReads) -> None:
+        """Let direct reads of a file make the check that was made last, or no direct read where they cannot."""
+        place, file = self._place, self._file
+        hold = partial(reads.hold_to, place.position, place.header)
+        if file is None:
+            hold()
+        elif positioned(file) is None or place.identity == UNKNOWN_FILE:
+            reads.stop()
+        elif isinstance(place.identity, FileIdentity):
+            hold(file=file, path=place.path, identity=place.identity)
+        else:
+            hold(file=file)
 
     def check_in_place(self) -> None:
         """Raise LogReplacedError if the batch, or its file, is gone.

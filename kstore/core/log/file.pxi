@@ -67,6 +67,11 @@ cdef extern from "Python.h":
     bytes PyUnicode_EncodeFSDefault(object text)
 
 
+# 0 if the file system does not keep it.
+cdef inline int64_t born_ns(const ks_statx* status) noexcept nogil:
+    return status.born.seconds * 1_000_000_000 + status.born.nanoseconds if status.mask & KS_BORN else 0
+
+
 def file_status(of, *, bint follow_symlinks=True):
     """Return the status of a path or of an open descriptor, by one system call, with the time of birth.
 
@@ -94,7 +99,7 @@ def file_status(of, *, bint follow_symlinks=True):
         raise OSError(failed, _strerror(failed), *(() if path is None else (of,)))
     return (status.mode, status.size, device, status.inode,
             <object>status.modified.seconds * 1_000_000_000 + status.modified.nanoseconds,
-            <object>status.born.seconds * 1_000_000_000 + status.born.nanoseconds if status.mask & KS_BORN else 0)
+            born_ns(&status))
 
 
 cdef extern from "<sys/mman.h>" nogil:
@@ -189,9 +194,7 @@ cdef class PositionedFile:
         except OSError as error:
             raise self.failed("read", error) from error
         finally:
-            self.reads -= 1
-            if self.unclosed >= 0 and self.reads == 0:
-                self.close_unread()
+            self.end_read()
 
     def map(self, Py_ssize_t size):
         """Return the first `size` bytes as MappedBytes; see there what this requires.
@@ -220,9 +223,7 @@ cdef class PositionedFile:
             with nogil:
                 walk_cached_headers(&scan.w, fd, header, &h, &scan.problem)
         finally:
-            self.reads -= 1
-            if self.unclosed >= 0 and self.reads == 0:
-                self.close_unread()
+            self.end_read()
         if scan.w.state == SCAN_FOUND:
             scan.found = new_header(header, scan.w.position)
 
@@ -245,6 +246,12 @@ cdef class PositionedFile:
         if self._fd < 0:
             return LogClosedError(f"{self.path} was closed before the call", path=self.path)
         return self.to_error(action, self.path, error)
+
+    cdef int end_read(self) except -1:
+        self.reads -= 1
+        if self.unclosed >= 0 and self.reads == 0:
+            self.close_unread()
+        return 0
 
     cdef int close_unread(self) except -1:
         cdef int fd = self.unclosed

@@ -3,7 +3,6 @@
 
 cdef extern from "<string.h>" nogil:
     void* memmem(const void* data, size_t size, const void* part, size_t part_size)
-    int memcmp(const void* one, const void* other, size_t size)
 
 cdef extern from *:
     """

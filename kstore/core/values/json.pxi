@@ -1,9 +1,6 @@
 # JSON values into columns: a tree of nodes, one for each column and for each field whose type is only checked, walked
 # over the text of a value without the GIL. A value that is no JSON, or of other types, becomes a null row with a reason.
 
-cdef extern from *:
-    int memcmp(const void* a, const void* b, size_t size) noexcept nogil
-
 cdef enum:
     ESCAPE_SIZE = 6                 # of \u and four digits, which may stand for one byte
     MOST_REPEATED = 1024            # names of fields that are stored already, in a value

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from kstore._core import ColumnBuffer, ColumnDecoder, Columns
+from kstore._core import ColumnBuffer, ColumnDecoder, Columns, DirectReads
 from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.env import ReadFile
@@ -64,15 +64,20 @@ def _no_chunk(decoder: ColumnDecoder) -> Buffer:
     raise ValueError(f"the decoder needs {decoder.needed} bytes from position {decoder.position} on: feed them first")
 
 
-def full_tables(decoder: ColumnDecoder, read_chunk: Callable[[ColumnDecoder], Buffer] = _no_chunk) -> Iterator[Columns]:
+def full_tables(
+    decoder: ColumnDecoder,
+    read_chunk: Callable[[ColumnDecoder], Buffer] = _no_chunk,
+    *,
+    reads: DirectReads | None = None,
+) -> Iterator[Columns]:
     """Run a decoder to the end of what it was started on, and yield the columns each time they are full.
 
     The rows after them stay in the decoder, which fills a table from several files.
     Args: read_chunk: returns the bytes from the decoder's position on, at least as many as it needs; by default the
-        decoder was fed everything before.
+        decoder was fed everything before; reads: reads them instead, as far as it can.
     Raises: as ColumnDecoder.run and read_chunk; ValueError if bytes are missing by default.
     """
-    while (status := decoder.run()) != "done":
+    while (status := decoder.run(reads)) != "done":
         if status == "full":
             yield decoder.take()
         else:

@@ -1,0 +1,131 @@
+# The reads that a ColumnDecoder makes itself, without the GIL: chunks of an open file, and after each of them the batches
+# that show that the file is still of the history that was read before.
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t pread(int fd, void* to, size_t size, int64_t position)
+
+cdef enum:
+    # What is read until Python runs again, which answers signals.
+    MOST_DIRECT_BYTES = 16777216
+
+# A batch by its first bytes: `size` of them, 0 if there is no batch.
+cdef struct NotedBatch:
+    int64_t position
+    int64_t size
+    uint8_t header[BATCH_HEADER_SIZE]
+
+
+# Returns: whether all bytes were read; an interrupted call counts as one that failed.
+cdef bint read_whole(int fd, uint8_t* to, int64_t size, int64_t position) noexcept nogil:
+    cdef ssize_t count
+    while size > 0:
+        count = pread(fd, to, <size_t>size, position)
+        if count <= 0:
+            return False
+        to += count
+        size -= count
+        position += count
+    return True
+
+
+cdef bint is_in_file(int fd, const NotedBatch* batch) noexcept nogil:
+    cdef uint8_t there[BATCH_HEADER_SIZE]
+    return read_whole(fd, there, batch.size, batch.position) and memcmp(there, batch.header, <size_t>batch.size) == 0
+
+
+cdef int copy_header(NotedBatch* batch, int64_t position, const uint8_t[::1] header) except -1:
+    cdef const uint8_t* start = start_of(header)
+    if header.shape[0] > BATCH_HEADER_SIZE:
+        raise ValueError(f"a header has at most {BATCH_HEADER_SIZE} bytes, got {header.shape[0]}")
+    batch.position = position
+    batch.size = header.shape[0]
+    memcpy(batch.header, start, <size_t>batch.size)
+    return 0
+
+
+@cython.final
+cdef class DirectReads:
+    """The reads of one open file that a ColumnDecoder makes itself, and the checks after each.
+
+    A chunk is taken if, after it was read, the batch before it is still in the file, and what hold_to was given in its
+    own. If not, and after any error, the decoder asks for the chunk as if nothing had been read, so that the caller
+    reads it again and raises what is wrong. The first chunk is left to the caller.
+    Args: file: None to leave all reads to the caller; chunk_bytes: of one read; a larger one is left to the caller.
+    Attributes: last: (position, header) of the batch that the decoder passed last, None if it passed none.
+    Threads: as the decoder.
+    """
+
+    cdef PositionedFile file
+    cdef int64_t chunk_bytes, bytes_read
+    cdef bint has_anchor, is_chunk_taken
+    cdef NotedBatch passed, anchor
+    cdef ColumnBuffer buffer
+    cdef bint has_room              # whether the buffer may be read into
+    cdef int32_t views              # the buffers of the table when it was prepared
+    cdef object anchor_file
+    cdef int anchor_fd              # -1: the anchor is in the file that is read
+    cdef bytes anchor_path
+    cdef const char* anchor_name    # NULL: its file is not looked up
+    cdef uint64_t anchor_device, anchor_inode
+    cdef int64_t anchor_born_ns
+
+    def __cinit__(self, PositionedFile file, *, int64_t chunk_bytes):
+        if chunk_bytes < 1:
+            raise ValueError(f"chunk_bytes must be at least 1, got {chunk_bytes}")
+        self.file, self.chunk_bytes = file, chunk_bytes
+
+    def hold_to(self, int64_t position, const uint8_t[::1] header, *, file=None, path=None, identity=None):
+        """Check after each read that a batch is still in a file.
+
+        Args: header: its first bytes; file: that contains it, None for the one that is read; path, identity: of that
+            file (device, inode, ns of its birth), if the path has to refer to it as well.
+        Raises: LogClosedError; ValueError.
+        """
+        copy_header(&self.anchor, position, header)
+        self.anchor_file, self.anchor_fd = file, -1 if file is None else file.fileno()
+        self.anchor_path = None if path is None else PyUnicode_EncodeFSDefault(path)
+        self.anchor_name = NULL
+        if self.anchor_path is not None:
+            self.anchor_name = PyBytes_AS_STRING(self.anchor_path)
+            self.anchor_device, self.anchor_inode, self.anchor_born_ns = identity
+        self.has_anchor = True
+
+    def stop(self):
+        """Leave all further reads to the caller."""
+        self.file = None
+
+    @property
+    def last(self):
+        return (self.passed.position, PyBytes_FromStringAndSize(<const char*>self.passed.header, self.passed.size)) \
+            if self.passed.size else None
+
+    # Makes room for the next chunk, of which at most `left` bytes remain in the file.
+    cdef int prepare(self, int64_t left, Py_ssize_t views) except -1:
+        cdef int64_t size = min(self.chunk_bytes, left)
+        if self.buffer is None or self.buffer.size < size:
+            self.buffer = new_buffer(size)
+        self.has_room = True
+        self.views = <int32_t>views
+        return 0
+
+    # Reads the chunk at `position` into the buffer. Returns: its size, 0 if the caller has to read it.
+    cdef int64_t read(self, int fd, int64_t position, int64_t needed, int64_t end_position) noexcept nogil:
+        cdef int64_t size = min(self.chunk_bytes, end_position - position)
+        if self.passed.size == 0 or needed > size or size > self.buffer.size \
+                or size > MOST_DIRECT_BYTES - self.bytes_read:
+            return 0
+        if not read_whole(fd, self.buffer.block.data, size, position) or not is_in_file(fd, &self.passed) \
+                or (self.has_anchor and not self.is_anchor_in_place(fd)):
+            return 0
+        self.bytes_read += size
+        return size
+
+    cdef bint is_anchor_in_place(self, int fd) noexcept nogil:
+        cdef ks_statx status
+        cdef uint64_t device = 0
+        if self.anchor_name != NULL and (
+                ks_file_status(-1, self.anchor_name, False, &status, &device) != 0
+                or device != self.anchor_device or status.inode != self.anchor_inode
+                or born_ns(&status) != self.anchor_born_ns):
+            return False
+        return is_in_file(fd if self.anchor_fd < 0 else self.anchor_fd, &self.anchor)

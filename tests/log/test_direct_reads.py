@@ -1,0 +1,304 @@
+"""Goal: what the core reads itself, without the interpreter, is what a reader gets that reads chunk by chunk, and a
+file that changes meanwhile is found out.
+Method: logs of many small chunks, read by an Env whose files the core may not read itself, and by one whose files it
+reads; files that change after the first table was returned."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kstore._core import ColumnDecoder, DirectReads
+from kstore.arrow import record_batches
+from kstore.compression import decompress
+from kstore.config import LogConfig
+from kstore.env import DEFAULT_ENV, LocalEnv, LocalFile
+from kstore.errors import LogReplacedError
+from kstore.log.log import Log
+from kstore.store.opening import open_log
+from tests.making.batches import batch, batches, grow, write_partition
+from tests.making.messages import packed_entry, write_wrapper
+from tests.making.strategies import examples
+from tests.reference import codecs
+
+CHUNK_BYTES = 4096
+SMALL_CHUNKS = LogConfig(read_chunk_bytes=CHUNK_BYTES)
+COLUMNS = ["key", "value", "offset", "timestamp", "headers"]
+# Takes some fifteen chunks.
+COUNT, VALUE_BYTES = 40, 1500
+MOST_DIRECT_BYTES = 16 << 20
+
+
+class InterpretedFile(LocalFile):
+    """A file that the core does not read itself, since a subclass may read otherwise."""
+
+
+class InterpretedEnv(LocalEnv):
+    def open_read(self, path: str) -> LocalFile:
+        file = super().open_read(path)
+        return InterpretedFile(os.dup(file.fileno()), path=path, identity=file.identity())
+
+
+def segments(*counts: int, value_bytes: int = VALUE_BYTES) -> list[list[bytes]]:
+    """Return the batches of segments with so many records each."""
+    firsts = [sum(counts[:number]) for number in range(len(counts))]
+    return [batches(first, count, value_bytes=value_bytes) for first, count in zip(firsts, counts, strict=True)]
+
+
+def table_of(log: Log, env: LocalEnv, **options) -> pa.Table:
+    ranges = log.plan(max_bytes=1 << 30)
+    tables = record_batches(ranges, env=env, config=SMALL_CHUNKS, **{"columns": COLUMNS, **options})
+    found = list(tables)
+    return pa.Table.from_batches(found) if found else pa.table({})
+
+
+@pytest.fixture
+def preads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The positions that Python reads at while a test runs."""
+    positions: list[int] = []
+    preadv = os.preadv
+
+    def counted(fd, buffers, position, *flags):
+        positions.append(position)
+        return preadv(fd, buffers, position, *flags)
+
+    monkeypatch.setattr(os, "preadv", counted)
+    return positions
+
+
+@pytest.mark.parametrize("binary", ["copy", "view"])
+def test_python_reads_one_chunk_of_each_file(tmp_path: Path, preads: list[int], binary: str) -> None:
+    with open_log(write_partition(tmp_path, segments(COUNT, COUNT))) as log:
+        assert table_of(log, DEFAULT_ENV, binary=binary).num_rows == 2 * COUNT
+        assert preads == [0, 0]
+        assert table_of(log, InterpretedEnv(), binary=binary).num_rows == 2 * COUNT
+        assert len(preads) > 2 * COUNT * VALUE_BYTES // CHUNK_BYTES
+
+
+KINDS = ["message", "wrapper", *(f"batch {codec}" for codec in range(5))]
+
+
+def entry(kind: str, offset: int, *, count: int, value_bytes: int) -> bytes:
+    """Return a batch of count records, a wrapper of so many messages, or so many messages."""
+    if kind.startswith("batch"):
+        return batch(offset, count, value_bytes=value_bytes, codec=int(kind[6:]))
+    plain = [
+        packed_entry(b"v" * value_bytes, b"k", offset=offset + n, magic=1, timestamp_ms=1_600_000_000_000 + n)
+        for n in range(count)
+    ]
+    if kind == "message":
+        return b"".join(plain)
+    inner = [n.to_bytes(8, "big") + message[8:] for n, message in enumerate(plain)]
+    return write_wrapper(inner, magic=1, codec=codecs.GZIP, offset=offset + count - 1, timestamp_ms=1_600_000_000_000)
+
+
+@given(
+    shapes=st.lists(
+        st.tuples(st.sampled_from(KINDS), st.integers(1, 5), st.sampled_from([0, 30, 1500, 9000])),
+        min_size=1,
+        max_size=30,
+    ),
+    binary=st.sampled_from(["copy", "view"]),
+    batch_bytes=st.sampled_from([1, 700, 20_000, 1 << 20]),
+    columns=st.sampled_from([COLUMNS, ["offset"], ["value"], ["timestamp", "key"]]),
+    start=st.integers(0, 60),
+    threads=st.sampled_from([1, 2]),
+)
+@examples(60)
+def test_direct_reads_and_those_of_python_give_the_same_columns(
+    tmp_path_factory: pytest.TempPathFactory,
+    shapes: list[tuple[str, int, int]],
+    binary: str,
+    batch_bytes: int,
+    columns: list[str],
+    start: int,
+    threads: int,
+) -> None:
+    directory = tmp_path_factory.mktemp("root") / "t-0"
+    directory.mkdir()
+    offset = 0
+    for number, (kind, count, value_bytes) in enumerate(shapes):
+        if number in (0, len(shapes) // 2):
+            file = directory / f"{offset:020d}.log"
+        with file.open("ab") as segment:
+            segment.write(entry(kind, offset, count=count, value_bytes=value_bytes))
+        offset += count
+    with open_log(directory) as log:
+        ranges = log.plan(start_offset=min(start, offset))
+    options = {"columns": columns, "binary": binary, "batch_bytes": batch_bytes, "threads": threads}
+    direct, interpreted = (
+        [batch.to_pydict() for batch in record_batches(ranges, env=env, config=SMALL_CHUNKS, **options)]
+        for env in (DEFAULT_ENV, InterpretedEnv())
+    )
+    assert direct == interpreted
+    assert sum(len(rows[columns[0]]) for rows in direct) == offset - min(start, offset)
+
+
+def truncate_and_write_other_batches(directory: Path) -> None:
+    """Write the first segment again from a batch on that was read, with batches of the same sizes."""
+    (first, *_) = sorted(directory.glob("*.log"))
+    kept = b"".join(batches(0, 5, value_bytes=VALUE_BYTES))
+    os.truncate(first, len(kept))
+    grow(first, b"".join(batches(5, COUNT - 5, value_bytes=VALUE_BYTES, partition_leader_epoch=1)))
+
+
+def truncate_to_nothing(directory: Path) -> None:
+    (first, *_) = sorted(directory.glob("*.log"))
+    os.truncate(first, 0)
+
+
+def write_last_segment_again(directory: Path) -> None:
+    """Truncate the last segment in place, so that its last batch is gone."""
+    *_, last = sorted(directory.glob("*.log"))
+    os.truncate(last, last.stat().st_size // 2)
+
+
+def replace_last_segment(directory: Path) -> None:
+    """Give the name of the last segment to another file with the same bytes."""
+    *_, last = sorted(directory.glob("*.log"))
+    other = last.with_suffix(".other")
+    other.write_bytes(last.read_bytes())
+    other.replace(last)
+
+
+def remove_last_segment(directory: Path) -> None:
+    *_, last = sorted(directory.glob("*.log"))
+    last.unlink()
+
+
+@pytest.mark.parametrize("binary", ["copy", "view"])
+@pytest.mark.parametrize("counts", [(COUNT,), (COUNT, 10)], ids=["one segment", "two segments"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        truncate_and_write_other_batches,
+        truncate_to_nothing,
+        write_last_segment_again,
+        replace_last_segment,
+        remove_last_segment,
+    ],
+)
+def test_files_that_change_between_two_tables_are_found_out(
+    tmp_path: Path, preads: list[int], change: Callable[[Path], None], counts: tuple[int, ...], binary: str
+) -> None:
+    if len(counts) == 1 and change in (replace_last_segment, remove_last_segment):
+        # The file that is open stays what it was.
+        return
+    directory = write_partition(tmp_path, segments(*counts))
+    with open_log(directory, config=SMALL_CHUNKS) as log:
+        tables = log.to_arrow_batches(columns=["value"], binary=binary, batch_bytes=5000)
+        # The third table was read by the core.
+        for _ in range(3):
+            next(tables)
+        assert preads == [0]
+        change(directory)
+        with pytest.raises(LogReplacedError):
+            list(tables)
+
+
+def test_batches_above_the_chunk_size_are_read(tmp_path: Path) -> None:
+    sizes = [10, 9000, 20_000, 10, 5000, 10, 10]
+    made = [batch(offset, 1, value_bytes=size) for offset, size in enumerate(sizes)]
+    with open_log(write_partition(tmp_path, [made])) as log:
+        for binary in ("copy", "view"):
+            values = table_of(log, DEFAULT_ENV, binary=binary)["value"].to_pylist()
+            assert [len(value) for value in values] == sizes
+
+
+def test_chunks_before_the_first_row_are_not_kept_by_views(tmp_path: Path) -> None:
+    with open_log(write_partition(tmp_path, segments(COUNT))) as log:
+        (planned,) = log.plan(max_bytes=1 << 30)
+        late = replace(planned, start_offset=COUNT - 1)
+        (found,) = record_batches([late], columns=["value"], binary="view", config=SMALL_CHUNKS)
+        assert sum(buffer.size for buffer in found["value"].buffers()[2:]) <= 2 * CHUNK_BYTES
+
+
+def test_views_keep_16_mib_of_chunks_and_two_batches(tmp_path: Path) -> None:
+    made = [batch(offset, 1, value_bytes=500_000) for offset in range(60)]
+    with open_log(write_partition(tmp_path, [made])) as log:
+        config = LogConfig(read_chunk_bytes=1 << 20)
+        found = list(record_batches(log.plan(max_bytes=1 << 30), columns=["key"], binary="view", config=config))
+        assert [len(rows) for rows in found] != [60]
+        for rows in found:
+            kept = sum(buffer.size for buffer in rows["key"].buffers()[2:])
+            assert kept <= MOST_DIRECT_BYTES + 3 * (1 << 20)
+
+
+def decoder_of(path: Path, *, batch_bytes: int = 1 << 30, **columns: object) -> ColumnDecoder:
+    decoder = ColumnDecoder(
+        batch_bytes=batch_bytes,
+        max_batch_bytes=1 << 20,
+        max_decompressed_bytes=1 << 20,
+        decompress=decompress,
+        **columns,
+    )
+    decoder.start_file(position=0, end_position=path.stat().st_size, path=str(path))
+    return decoder
+
+
+def test_python_runs_again_after_16_mib(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(b"".join(chain.from_iterable(segments(25_000, value_bytes=1000))))
+    decoder = decoder_of(path, offset=True)
+    with DEFAULT_ENV.open_read(str(path)) as file:
+        reads = DirectReads(file, chunk_bytes=1 << 16)
+        decoder.feed(file.pread(1 << 16, position=0), 0)
+        stops = []
+        while decoder.run(reads) == "more":
+            stops.append(decoder.position)
+            decoder.feed(file.pread(1 << 16, position=decoder.position), decoder.position)
+    assert decoder.row_count == 25_000
+    assert len(stops) == path.stat().st_size // MOST_DIRECT_BYTES
+    assert all(MOST_DIRECT_BYTES - (1 << 18) <= stop <= MOST_DIRECT_BYTES + (1 << 18) for stop in stops)
+
+
+def test_the_batch_passed_last_is_known_after_a_read_that_failed(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    content = b"".join(chain.from_iterable(segments(COUNT)))
+    path.write_bytes(content)
+    decoder = decoder_of(path, value="copy", batch_bytes=10_000)
+    with DEFAULT_ENV.open_read(str(path)) as file:
+        reads = DirectReads(file, chunk_bytes=CHUNK_BYTES)
+        decoder.feed(file.pread(CHUNK_BYTES, position=0), 0)
+        assert decoder.run(reads) == "full"
+        decoder.take()
+        os.truncate(path, decoder.position + CHUNK_BYTES)
+        # The next read is of bytes that are not there any more, in part.
+        assert decoder.run(reads) == "more"
+        decoder.note_last(reads)
+    position, header = reads.last
+    assert position == decoder.last_position
+    assert header == content[position : position + 61]
+
+
+def test_a_closed_file_is_left_to_the_caller(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(b"".join(chain.from_iterable(segments(COUNT))))
+    decoder = decoder_of(path, value="copy")
+    file = DEFAULT_ENV.open_read(str(path))
+    reads = DirectReads(file, chunk_bytes=CHUNK_BYTES)
+    decoder.feed(file.pread(CHUNK_BYTES, position=0), 0)
+    file.close()
+    assert decoder.run(reads) == "more"
+    assert decoder.position < CHUNK_BYTES
+    decoder.note_last(reads)
+    position, header = reads.last
+    assert path.read_bytes()[position : position + len(header)] == header
+    assert position < decoder.position
+
+
+def test_arguments_are_checked() -> None:
+    with pytest.raises(ValueError, match="chunk_bytes must be at least 1, got 0"):
+        DirectReads(None, chunk_bytes=0)
+    reads = DirectReads(None, chunk_bytes=1)
+    assert reads.last is None
+    with pytest.raises(ValueError, match="a header has at most 61 bytes, got 62"):
+        reads.hold_to(0, bytes(62))
