@@ -296,11 +296,11 @@ class Anchor(Closing):
 
     def hold(self, reads: DirectReads) -> None:
         """Let direct reads of a file make the check that was made last, or no direct read where they cannot."""
-        place, file = self._place, self._file
+        place, file = self._place, None if self._file is None else positioned(self._file)
         hold = partial(reads.hold_to, place.position, place.header)
-        if file is None:
+        if self._file is None:
             hold()
-        elif positioned(file) is None or place.identity == UNKNOWN_FILE:
+        elif file is None or place.identity == UNKNOWN_FILE:
             reads.stop()
         elif isinstance(place.identity, FileIdentity):
             hold(file=file, path=place.path, identity=place.identity)
