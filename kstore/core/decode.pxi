@@ -449,11 +449,11 @@ cdef class ColumnDecoder:
                 reads.prepare(self.end_position - self.position, len(self.view_buffers))
             with nogil:
                 progress = self.advance(self.chunk_start, self.chunk_size)
-                while progress == NEED_CHUNK and fd >= 0 and reads.has_room and self.read_chunk(reads, fd):
+                while progress == NEED_CHUNK and fd >= 0 and reads.may_fill and self.read_chunk(reads, fd):
                     progress = self.advance(self.chunk_start, self.chunk_size)
             if fd >= 0 and reads.is_chunk_taken:
                 self.keep_chunk(reads)
-                if progress == NEED_CHUNK and not reads.has_room:
+                if progress == NEED_CHUNK and not reads.may_fill:
                     continue
             if progress == NEED_INFLATE:
                 self.inflate()
@@ -479,7 +479,7 @@ cdef class ColumnDecoder:
         self.chunk_start, self.chunk_size, self.chunk_position = reads.buffer.block.data, size, self.position
         reads.is_chunk_taken = True
         if self.has_views:
-            reads.has_room = False
+            reads.may_fill = False
             if self.table.rows == 0:
                 reads.views = self.viewed_bytes = 0
             self.chunk_view = reads.views

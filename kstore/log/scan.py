@@ -180,8 +180,7 @@ class PlannedFiles:
         content.will_read(position=part.start_position, end_position=part.end_position)
         chunk_bytes = self._config.read_chunk_bytes
         chunks = ChunkReader(content, chunk_bytes=chunk_bytes, keeps_chunks=self._keeps_chunks)
-        reads = DirectReads(positioned(content), chunk_bytes=chunk_bytes)
-        return PlannedFile(content, chunks, reads, self._last, self._anchor)
+        return PlannedFile(content, chunks, DirectReads(chunk_bytes=chunk_bytes), self._last, self._anchor)
 
     def check_unchanged(self, part: FileRange, error: KStoreError) -> None:
         """Raise LogReplacedError if a change of a file caused an error.  Cost: see change_that_caused."""
@@ -240,9 +239,9 @@ class PlannedFile:
         chunk = self._chunks.read(decoder, end_position=end_position)
         if self._anchor is not None:
             self._anchor.check(self.content)
-            if self._is_first_chunk:
-                self._anchor.hold(self._reads)
-        self._is_first_chunk = False
+        if self._is_first_chunk and position + len(chunk) < end_position:
+            self._read_directly()
+            self._is_first_chunk = False
         if self._last.place.header:
             check_batch(self._last.place, self.content)
         elif len(chunk) >= RECORD_BATCH_OVERHEAD:
@@ -250,6 +249,12 @@ class PlannedFile:
             # before it.
             self._last.note(position, bytes(chunk[: min(entry_size(chunk[:12]), RECORD_BATCH_OVERHEAD)]))
         return chunk
+
+    def _read_directly(self) -> None:
+        """Let the core read the chunks after the first one, if it can check what is checked here."""
+        file = positioned(self.content)
+        if file is not None and (self._anchor is None or self._anchor.hold(self._reads)):
+            self._reads.begin(file)
 
     def _note_last(self, decoder: ColumnDecoder) -> None:
         """Note the batch that a decoder passed last."""
@@ -294,18 +299,20 @@ class Anchor(Closing):
         else:
             self.check_in_place()
 
-    def hold(self, reads: DirectReads) -> None:
-        """Let direct reads of a file make the check that was made last, or no direct read where they cannot."""
-        place, file = self._place, None if self._file is None else positioned(self._file)
-        hold = partial(reads.hold_to, place.position, place.header)
+    def hold(self, reads: DirectReads) -> bool:
+        """Let direct reads make the check that was made last, and return whether they can."""
+        place, hold = self._place, partial(reads.hold_to, self._place.position, self._place.header)
         if self._file is None:
             hold()
-        elif file is None or place.identity == UNKNOWN_FILE:
-            reads.stop()
-        elif isinstance(place.identity, FileIdentity):
+            return True
+        file = positioned(self._file)
+        if file is None or place.identity == UNKNOWN_FILE:
+            return False
+        if isinstance(place.identity, FileIdentity):
             hold(file=file, path=place.path, identity=place.identity)
         else:
             hold(file=file)
+        return True
 
     def check_in_place(self) -> None:
         """Raise LogReplacedError if the batch, or its file, is gone.

@@ -50,7 +50,7 @@ cdef class DirectReads:
     A chunk is taken if, after it was read, the batch before it is still in the file, and what hold_to was given in its
     own. If not, and after any error, the decoder asks for the chunk as if nothing had been read, so that the caller
     reads it again and raises what is wrong. The first chunk is left to the caller.
-    Args: file: None to leave all reads to the caller; chunk_bytes: of one read; a larger one is left to the caller.
+    Args: chunk_bytes: of one read; a larger one is left to the caller, as all reads before begin() are.
     Attributes: last: (position, header) of the batch that the decoder passed last, None if it passed none.
     Threads: as the decoder.
     """
@@ -60,7 +60,7 @@ cdef class DirectReads:
     cdef bint has_anchor, is_chunk_taken
     cdef NotedBatch passed, anchor
     cdef ColumnBuffer buffer
-    cdef bint has_room              # whether the buffer may be read into
+    cdef bint may_fill              # whether the buffer may be read into
     cdef int32_t views              # the buffers of the table when it was prepared
     cdef object anchor_file
     cdef int anchor_fd              # -1: the anchor is in the file that is read
@@ -69,10 +69,14 @@ cdef class DirectReads:
     cdef uint64_t anchor_device, anchor_inode
     cdef int64_t anchor_born_ns
 
-    def __cinit__(self, PositionedFile file, *, int64_t chunk_bytes):
+    def __cinit__(self, *, int64_t chunk_bytes):
         if chunk_bytes < 1:
             raise ValueError(f"chunk_bytes must be at least 1, got {chunk_bytes}")
-        self.file, self.chunk_bytes = file, chunk_bytes
+        self.chunk_bytes = chunk_bytes
+
+    def begin(self, PositionedFile file not None):
+        """Read this file from now on."""
+        self.file = file
 
     def hold_to(self, int64_t position, const uint8_t[::1] header, *, file=None, path=None, identity=None):
         """Check after each read that a batch is still in a file.
@@ -90,10 +94,6 @@ cdef class DirectReads:
             self.anchor_device, self.anchor_inode, self.anchor_born_ns = identity
         self.has_anchor = True
 
-    def stop(self):
-        """Leave all further reads to the caller."""
-        self.file = None
-
     @property
     def last(self):
         return (self.passed.position, PyBytes_FromStringAndSize(<const char*>self.passed.header, self.passed.size)) \
@@ -104,7 +104,7 @@ cdef class DirectReads:
         cdef int64_t size = min(self.chunk_bytes, left)
         if self.buffer is None or self.buffer.size < size:
             self.buffer = new_buffer(size)
-        self.has_room = True
+        self.may_fill = True
         self.views = <int32_t>views
         return 0
 
