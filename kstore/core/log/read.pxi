@@ -69,7 +69,7 @@ cdef class DirectReads:
     cdef uint64_t anchor_device, anchor_inode
     cdef int64_t anchor_born_ns
 
-    def __cinit__(self, *, int64_t chunk_bytes):
+    def __init__(self, *, int64_t chunk_bytes):
         if chunk_bytes < 1:
             raise ValueError(f"chunk_bytes must be at least 1, got {chunk_bytes}")
         self.chunk_bytes = chunk_bytes
