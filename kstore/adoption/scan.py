@@ -26,7 +26,13 @@ from kstore.log.files.records import scan_headers
 from kstore.log.files.root_files import read_partition_metadata
 from kstore.log.files.snapshots import read_snapshot
 from kstore.log.log import Log
-from kstore.record.schemas.topics import OFFSET_COMMIT_TYPES, is_of_type
+from kstore.record.schemas.topics import (
+    NAMED_TYPES,
+    OFFSET_COMMIT_TYPES,
+    coordinator_partition,
+    is_of_type,
+    name_of_key,
+)
 from kstore.types import NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 
@@ -67,38 +73,57 @@ def read_partition(directory: PartitionDirectory) -> PartitionFacts:
     return PartitionFacts(directory, topic_id, epoch, producer_id, tuple(damage))
 
 
-def committed_epochs(directories: Iterable[PartitionDirectory]) -> dict[TopicPartition, int]:
-    """Return the largest leader epoch that groups committed with an offset of each partition.
+class CoordinatorFacts(NamedTuple):
+    """What the partitions of an internal topic say: the numbers of those in which each group or transactional id has
+    records; the largest leader epoch that groups committed with an offset of each partition; the largest producer id
+    that a broker may have handed out.
+    """
 
-    A consumer that committed an epoch waits until the leader has it.
-    Args: directories: those of `__consumer_offsets`.
+    homes: dict[str, set[int]]
+    epochs: dict[TopicPartition, int]
+    max_producer_id: int = NO_PRODUCER_ID
+
+    def fits(self, count: int) -> bool:
+        """Whether all names are where their hashes put them among `count` partitions."""
+        return all(
+            coordinator_partition(name, partition_count=count) in numbers for name, numbers in self.homes.items()
+        )
+
+
+def read_group_offsets(directories: Iterable[PartitionDirectory]) -> CoordinatorFacts:
+    """Read the partitions of `__consumer_offsets`. A consumer that committed an epoch waits until the leader has it.
+
     Raises: CorruptRecordError and the other errors of a read.
     """
-    epochs: dict[TopicPartition, int] = {}
+    facts = CoordinatorFacts({}, {})
     for directory in directories:
-        records = GroupRecords(lambda key: is_of_type(key, OFFSET_COMMIT_TYPES))
+        records = GroupRecords(lambda key: is_of_type(key, NAMED_TYPES))
         with Log(DirectorySource(directory, config=LogConfig())) as log:
             records.update(log)
-            for record in decoded([*records.current(), *records.pending()], log):
+            kept = [*records.current(), *records.pending()]
+            for name in filter(None, (name_of_key(record.key) for record in kept)):
+                text = name.decode("utf-8", "surrogateescape")
+                facts.homes.setdefault(text, set()).add(directory.topic_partition.partition)
+            commits = (record for record in kept if is_of_type(record.key, OFFSET_COMMIT_TYPES))
+            for record in decoded(commits, log):
                 epoch = record.committed_offset.leader_epoch
                 if epoch is not None:
-                    epochs[record.topic_partition] = max(epoch, epochs.get(record.topic_partition, epoch))
-    return epochs
+                    of = record.topic_partition
+                    facts.epochs[of] = max(epoch, facts.epochs.get(of, epoch))
+    return facts
 
 
-def transactional_producer_id(directories: Iterable[PartitionDirectory]) -> int:
-    """Return the largest producer id of a transactional id that a broker may have handed out, -1 if there is none.
-
-    Args: directories: those of `__transaction_state`.
-    Raises: as committed_epochs.
-    """
+def read_transaction_states(directories: Iterable[PartitionDirectory]) -> CoordinatorFacts:
+    """Read the partitions of `__transaction_state`.  Raises: as read_group_offsets."""
+    homes: dict[str, set[int]] = {}
     found = NO_PRODUCER_ID
     for directory in directories:
         with Log(DirectorySource(directory, config=LogConfig())) as log:
-            for state in states_in(log).values():
+            for name, state in states_in(log).items():
+                homes.setdefault(name, set()).add(directory.topic_partition.partition)
                 ids = (state.producer.producer_id, state.previous_producer_id, state.next_producer_id)
                 found = max(found, *(one for one in ids if one < LEAST_RANDOM_ID), NO_PRODUCER_ID)
-    return found
+    return CoordinatorFacts(homes, {}, found)
 
 
 def _epoch_of_checkpoint(directory: PartitionDirectory) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -10,7 +10,13 @@ from kstore.adoption.cluster import ClusterState
 from kstore.adoption.records import PartitionOfTopic, TopicToWrite
 from kstore.adoption.report import AdoptedTopic
 from kstore.adoption.roots import Roots
-from kstore.adoption.scan import PartitionFacts, committed_epochs, read_partition, transactional_producer_id
+from kstore.adoption.scan import (
+    CoordinatorFacts,
+    PartitionFacts,
+    read_group_offsets,
+    read_partition,
+    read_transaction_states,
+)
 from kstore.adoption.settings import (
     ALL_TOPICS,
     KEEP_FOREVER,
@@ -19,6 +25,7 @@ from kstore.adoption.settings import (
     internal_texts,
     texts_of,
 )
+from kstore.coordinator.places import KAFKAS_PARTITION_COUNT
 from kstore.coordinator.producer_ids import LEAST_RANDOM_ID
 from kstore.errors import AdoptionError, CorruptCheckpointError, UnknownSettingsError
 from kstore.log.files.names import CLUSTER_METADATA_TOPIC, PARTITION_METADATA, TOPIC_SETTINGS, PartitionDirectory
@@ -91,7 +98,11 @@ def plan_topics(
     """
     planned = PlannedTopics()
     facts = {name: [_facts_of(one) for one in partitions.values()] for name, partitions in roots.topics.items()}
-    epochs = committed_epochs(roots.topics.get(GROUP_OFFSETS_TOPIC, {}).values())
+    coordinators = {
+        GROUP_OFFSETS_TOPIC: read_group_offsets(roots.topics.get(GROUP_OFFSETS_TOPIC, {}).values()),
+        TRANSACTION_STATE_TOPIC: read_transaction_states(roots.topics.get(TRANSACTION_STATE_TOPIC, {}).values()),
+    }
+    epochs = coordinators[GROUP_OFFSETS_TOPIC].epochs
     settings = _Settings(roots, known, given)
     known_topics = cluster.image.topics_by_name()
     for name in sorted(facts):
@@ -103,7 +114,8 @@ def plan_topics(
             state = None
         planned.without_id += [(one.directory, topic_id) for one in facts[name] if one.topic_id is None]
         planned.damage += [text for one in facts[name] for text in one.damage]
-        partitions = _partitions_of(name, facts[name], state, epochs, is_in_use=cluster.is_in_use)
+        count = _partition_count(name, roots.topics[name], state, coordinators.get(name))
+        partitions = _partitions_of(name, facts[name], state, epochs, count=count, is_in_use=cluster.is_in_use)
         written, source = settings.of(name, _texts(cluster, state))
         if not written.says_what_is_deleted:
             planned.on_defaults.append(name)
@@ -122,7 +134,8 @@ def plan_topics(
         holes = tuple(number for number in partitions if number not in here)
         planned.adopted.append(_told(to_write, written, source, holes, is_new=is_new))
     settings.check_all_known()
-    planned.next_producer_id = _next_producer_id(roots, facts, cluster)
+    of_states = coordinators[TRANSACTION_STATE_TOPIC].max_producer_id
+    planned.next_producer_id = _next_producer_id(of_states, facts, cluster)
     return planned
 
 
@@ -149,12 +162,34 @@ def _id_of(name: str, facts: Iterable[PartitionFacts]) -> tuple[UUID, bool]:
     return (next(iter(ids)), False) if ids else (random_id(), True)
 
 
+def _partition_count(
+    name: str, there: Collection[int], state: TopicState | None, coordinator: CoordinatorFacts | None
+) -> int:
+    """Return how many partitions a topic has: those up to the last one that is there or was known.
+
+    Coordinators look for a group in the partition that its hash gives by that number. So an internal topic has as many
+    as put all its names where they are: those that are there, or as many as brokers make.
+    Raises: AdoptionError for an internal topic of which some partitions are missing, and others do not tell how many.
+    """
+    least = 1 + max([*there, *({} if state is None else state.partitions)])
+    if coordinator is None or state is not None or coordinator.fits(least):
+        return least
+    if least < KAFKAS_PARTITION_COUNT and coordinator.fits(KAFKAS_PARTITION_COUNT):
+        return KAFKAS_PARTITION_COUNT
+    raise AdoptionError(
+        f"the partitions of {name} that are there ({len(there)}, up to number {least - 1}) do not show how many there "
+        f"were: a broker would not find its groups or transactional ids; add those that are missing, or move all of "
+        f"them out of the root"
+    )
+
+
 def _partitions_of(
     name: str,
     facts: Iterable[PartitionFacts],
     state: TopicState | None,
     committed: Mapping[TopicPartition, int],
     *,
+    count: int,
     is_in_use: bool,
 ) -> dict[int, int]:
     """Return the leader epoch of each partition of a topic, above all that its log and its groups know.
@@ -164,7 +199,7 @@ def _partitions_of(
     there = {one.directory.topic_partition.partition: one.max_leader_epoch for one in facts}
     known: Mapping[int, PartitionState] = {} if state is None else state.partitions
     epochs = {}
-    for number in range(1 + max([*there, *known])):
+    for number in range(count):
         highest = max(
             there.get(number, NO_PARTITION_LEADER_EPOCH),
             committed.get(TopicPartition(name, number), NO_PARTITION_LEADER_EPOCH),
@@ -255,16 +290,13 @@ class _Settings:
         )
 
 
-def _next_producer_id(roots: Roots, facts: Mapping[str, list[PartitionFacts]], cluster: ClusterState) -> int:
+def _next_producer_id(of_states: int, facts: Mapping[str, list[PartitionFacts]], cluster: ClusterState) -> int:
     """Return the first id of the next block that no producer of the roots has.
 
     Those that kstore drew at random are above all that a controller hands out.
+    Args: of_states: the largest id of a transactional id.
     """
-    used = max(
-        (one.max_producer_id for partitions in facts.values() for one in partitions),
-        default=-1,
-    )
-    used = max(used, transactional_producer_id(roots.topics.get(TRANSACTION_STATE_TOPIC, {}).values()))
+    used = max([of_states, *(one.max_producer_id for partitions in facts.values() for one in partitions)])
     before = cluster.image.next_producer_id
     free = (used // _PRODUCER_ID_BLOCK + 1) * _PRODUCER_ID_BLOCK
     return max(free, before) if before < LEAST_RANDOM_ID else free

@@ -30,6 +30,7 @@ from kstore.log.files.root_files import (
     write_meta_properties,
 )
 from kstore.record import MemoryRecordsBuilder
+from kstore.record.schemas.topics import coordinator_partition
 from kstore.store.store import open_store
 from kstore.types import OffsetAndMetadata, TopicPartition
 from tests.fakes.counting import CountingEnv
@@ -39,6 +40,11 @@ from tests.making.cluster import topic as topic_record
 from tests.reference.metadata import read_snapshot
 
 CLUSTER = "Z29sZGVuLWtzdG9yZS0wMQ"
+GROUP_IN_45 = next(
+    name
+    for name in map(str, range(9999))
+    if coordinator_partition(name, partition_count=50) == 45 != coordinator_partition(name, partition_count=46)
+)
 ID, OTHER_ID = uuid.UUID(int=5 << 64 | 1), uuid.UUID(int=6 << 64 | 1)
 ACL = {"id": ID, "resourceType": 2, "resourceName": "t", "patternType": 3, "principal": "User:alice", "host": "*"}
 
@@ -343,6 +349,33 @@ def test_a_missing_number_gets_a_record_and_is_said(root):
     assert (topic.partitions, topic.holes) == (4, (1,))
     assert "the broker makes them, empty" in topic.notes[0]
     assert [one["number"] for one in found(report, "partition") if one["id"] == topic.topic_id] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("left", "count"), [([*range(50)], 50), ([*range(40)], 50), ([45], 50), ([*range(46)], 50)])
+def test_an_internal_topic_has_as_many_partitions_as_its_names_prove(brokers_root, left, count):
+    """A group of the name is in partition 45 of 50, and not in that of 46."""
+    with open_store(brokers_root, "a") as store, kstore.Consumer(store, group=GROUP_IN_45) as consumer:
+        consumer.commit({TopicPartition("t", 0): OffsetAndMetadata(1)})
+    for number in set(range(50)) - set(left):
+        shutil.rmtree(brokers_root / f"__consumer_offsets-{number}")
+    report = kstore.adopt(brokers_root, keep_forever=True)
+    (topic,) = (topic for topic in report.topics if topic.name == "__consumer_offsets")
+    expected = count if 45 in left else len(left)
+    assert (topic.partitions, topic.holes) == (expected, tuple(sorted(set(range(expected)) - set(left))))
+
+
+def test_an_internal_topic_that_does_not_show_its_number_is_refused(brokers_root):
+    with open_store(brokers_root, "a") as store, kstore.Consumer(store, group="g") as consumer:
+        consumer.commit({TopicPartition("t", 0): OffsetAndMetadata(1)})
+    (home,) = (
+        path for path in brokers_root.glob("__consumer_offsets-*") if any(p.stat().st_size for p in path.glob("*.log"))
+    )
+    number = int(home.name.rpartition("-")[2])
+    other = brokers_root / f"__consumer_offsets-{(number + 1) % 50}"
+    shutil.rmtree(other)
+    home.rename(other)
+    with pytest.raises(AdoptionError, match="do not show how many there were"):
+        kstore.adopt(brokers_root, keep_forever=True)
 
 
 def test_partitions_of_several_roots_name_their_directories(root, tmp_path):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import kstore
+from kstore.adoption.changes import keep_topics_in_metadata
 from kstore.adoption.report import AdoptionReport
 from kstore.store.store import open_store
 from kstore.types import INTERNAL_TOPICS, OffsetAndMetadata, TopicPartition
@@ -80,6 +81,7 @@ def steps(work: Path, *, versions: tuple[str, ...] = VERSIONS, only: str = "") -
         "of a broker 4.4.0, without its metadata": lambda place: without_metadata(place, "main-4.4.0"),
         "of a broker 3.9.2, without its metadata": lambda place: without_metadata(place, "main-3.9.2"),
         "of a broker 4.4.0, taken over": lambda place: taken_over(place, "main-4.4.0"),
+        "of one of two brokers": lambda place: without_metadata(place, "epochs-4.4.0", tree="broker1", written="ep-a"),
         "of a broker 2.8.2 with ZooKeeper": lambda place: without_metadata(place, "main-2.8.2"),
     }
     for name, make in kinds.items():
@@ -90,14 +92,25 @@ def steps(work: Path, *, versions: tuple[str, ...] = VERSIONS, only: str = "") -
             adopted.expected = expected_of(adopted)
             yield f"a broker {version} serves a root {name}", served(version, adopted, place)
             shutil.rmtree(place)
+    others = {
+        "takes topics that came later": came_later,
+        "has the features of its release": with_own_features,
+        "starts after a crash between two steps of --replace": half_taken_over,
+    }
+    for name, check in others.items():
+        for version in versions if only in name else ():
+            place = work / f"{version}-{check.__name__}"
+            place.mkdir()
+            yield f"a broker {version} {name}", check(version, place)
+            shutil.rmtree(place)
 
 
-def served(version: str, adopted: Adopted, work: Path) -> Problems:
+def served(version: str, adopted: Adopted, work: Path, *, protocol: str = "classic") -> Problems:
     broker = AdoptedBroker(version, adopted, work)
     with broker.running() as client:
         yield from read_alike(client, adopted.expected)
         if adopted.has_group:
-            (answer,) = client.ask("group", adopted.written, 0, GROUP, "classic", 10, "close")
+            (answer,) = client.ask("group", adopted.written, 0, GROUP, protocol, 10, "close")
             if answer["first"] != COMMITTED_OFFSET:
                 yield f"group {GROUP} went on from {answer['first']} in place of {COMMITTED_OFFSET}"
         ends = yield from gone_on(client, adopted)
@@ -111,6 +124,62 @@ def served(version: str, adopted: Adopted, work: Path) -> Problems:
         )
     yield from set_aside(adopted, broker)
     yield from verified(adopted)
+
+
+def came_later(version: str, work: Path) -> Problems:
+    """Before a broker has started on the root, and after: topics are made, filled, grown and deleted by kstore."""
+    with open_store(work / "root", "a") as store:
+        store.create_topic("first")
+        store.log("first").append(sent(5)[1])
+    adopted = Adopted(kstore.adopt(work / "root"), written="first")
+    broker = AdoptedBroker(version, adopted, work)
+    for number in range(3):
+        with open_store(work / "root", "a") as store:
+            reason = keep_topics_in_metadata(store)
+            if reason is not None:
+                yield f"the metadata is not kept: {reason}"
+            store.create_topic(f"later-{number}", 2, config={"retention_ms": -1})
+            store.log(f"later-{number}", 1).append(sent(20)[1])
+            store.create_partitions("first", number + 2)
+            store.change_topic_config("first", {"max_message_bytes": 500_000 + number})
+            if number:
+                store.delete_topic(f"later-{number - 1}")
+            with kstore.Consumer(store, group=GROUP) as consumer:
+                consumer.commit({TopicPartition("first", 0): OffsetAndMetadata(number + 1)})
+        expected = expected_of(adopted)
+        with broker.running() as client:
+            yield from read_alike(client, expected)
+            (committed,) = client.ask("committed", "first", 0, GROUP)
+            if committed["offset"] != number + 1:
+                yield f"the group committed {committed['offset']} for the broker, expected {number + 1}"
+            client.ask("produce", "first", number + 1, "none", 3, "plain")
+        yield from set_aside(adopted, broker)
+        if number and (work / "root" / f"later-{number - 1}-0").exists():
+            yield f"the broker made later-{number - 1} again"
+
+
+def with_own_features(version: str, work: Path) -> Problems:
+    """Cleanly closed, and after a crash, which costs the broker its place among the in-sync replicas."""
+    for is_clean in (True, False):
+        place = work / str(is_clean)
+        place.mkdir()
+        make_born(place / "root")
+        if not is_clean:
+            (place / "root" / ".kafka_cleanshutdown").unlink()
+        release = version.rpartition(".")[0]
+        adopted = Adopted(kstore.adopt(place / "root", release=release), has_group=True)
+        adopted.expected = expected_of(adopted)
+        yield from served(version, adopted, place, protocol="classic" if release == "3.9" else "consumer")
+
+
+def half_taken_over(version: str, work: Path) -> Problems:
+    """The snapshot is there, and so are the log and the quorum's state that it replaces."""
+    shutil.copytree(unpack("main-4.4.0", "trees") / "data", work / "root")
+    adopted = Adopted(kstore.adopt(work / "root", replace=True, release="3.9"), written="basic-none")
+    for path in Path(adopted.report.set_aside or "").iterdir():
+        path.rename(work / "root" / "__cluster_metadata-0" / path.name)
+    adopted.expected = expected_of(adopted)
+    yield from served(version, adopted, work)
 
 
 def read_alike(client: Client, expected: Expected) -> Problems:
@@ -234,10 +303,10 @@ def in_two_roots(place: Path) -> Adopted:
     return Adopted(kstore.adopt([place / "one", place / "two"]), has_group=True)
 
 
-def without_metadata(place: Path, name: str) -> Adopted:
-    shutil.copytree(unpack(name, "trees") / "data", place / "root")
+def without_metadata(place: Path, name: str, *, tree: str = "data", written: str = "basic-none") -> Adopted:
+    shutil.copytree(unpack(name, "trees") / tree, place / "root")
     shutil.rmtree(place / "root" / "__cluster_metadata-0", ignore_errors=True)
-    return Adopted(kstore.adopt(place / "root", keep_forever=True), written="basic-none")
+    return Adopted(kstore.adopt(place / "root", keep_forever=True), written=written)
 
 
 def taken_over(place: Path, name: str) -> Adopted:
