@@ -77,6 +77,7 @@ def _in_root(root: str, env: Env) -> ClusterState | None:
         raise AdoptionError(
             f"{error}; to go on without it, move {directory.path} out of the root", path=directory.path
         ) from error
+    quorum_epoch = 0 if metadata.quorum is None else metadata.quorum.leader_epoch
     ids = [(metadata_snapshot_offset(name) or 0, metadata_snapshot_epoch(name) or 0) for name in names]
     return ClusterState(
         directory=directory,
@@ -84,16 +85,11 @@ def _in_root(root: str, env: Env) -> ClusterState | None:
         files=names,
         is_in_use=is_in_use,
         offset=max([metadata.end_offset, metadata.log_end_offset or 0, *(offset for offset, _ in ids)]),
-        epoch=max([metadata.epoch, 0, *(epoch for _, epoch in ids), _epoch_of_quorum(metadata.quorum)]),
+        epoch=max([metadata.epoch, quorum_epoch, *(epoch for _, epoch in ids)]),
         timestamp_ms=metadata.timestamp_ms,
         log_end_offset=metadata.log_end_offset or 0,
         voter_ids=metadata.voter_ids,
     )
-
-
-def _epoch_of_quorum(quorum: object) -> int:
-    epoch = getattr(quorum, "leader_epoch", 0)
-    return int(epoch)
 
 
 def _size(path: str, env: Env) -> int:

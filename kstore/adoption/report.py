@@ -11,9 +11,10 @@ from uuid import UUID
 class AdoptedTopic:
     """A topic as the metadata has it.
 
-    partitions: how many; holes: the numbers of those that have no directory, which a broker makes, empty; settings: by
-    Kafka's names; settings_from: who says them; notes: what was changed or has to be known, in words. has_new_id: the
-    topic had no id. highest_epoch: the largest leader epoch of its partitions from now on.
+    name, topic_id: as there; partitions: how many; holes: the numbers of those that have no directory, which a broker
+    makes, empty; settings: by Kafka's names; settings_from: who says them; notes: what was changed or has to be
+    known, in words. has_new_id: the topic had no id. highest_epoch: the largest leader epoch of its partitions from
+    now on.
     """
 
     name: str

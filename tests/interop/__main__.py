@@ -1,10 +1,11 @@
 """`python -m tests.interop`: kstore and Kafka's own classes write the matrix of making/matrix.py for each other.
 
-kstore and a real broker write one root by turns, and so do their producers; kstore and Kafka's UnifiedLog take the same
-random histories; kstore reads and verifies while a broker writes; a broker loads what kstore exported, and what it
-recovered; kstore's commands of an operator show and do on a broker's directories what Kafka's tools do; kstore asks a
-schema registry that runs; a broker answers requests made by hand with the codes of a table, and those of each api and
-version that kstore has. The tables of Kafka's protocol are compared with Kafka's definitions.
+kstore and a real broker write one root by turns, and so do their producers; kstore and Kafka's UnifiedLog take the
+same random histories; kstore reads and verifies while a broker writes; a broker loads what kstore exported, and what
+it recovered; kstore's commands of an operator show and do on a broker's directories what Kafka's tools do; brokers of
+three releases start on roots that kstore adopted; kstore asks a schema registry that runs; a broker answers requests
+made by hand with the codes of a table, and those of each api and version that kstore has. The tables of Kafka's
+protocol are compared with Kafka's definitions.
 franz-go's own tests find a server of kstore as they want a broker.
 Needs Maven, a JDK and Go; what is fetched is kept in build/interop. Ends with 1 if a case differs or the tools can't be
 had, with 77 if the only part that is wanted needs a tool that is not there.
