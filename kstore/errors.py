@@ -107,6 +107,21 @@ class CorruptRecordError(CorruptionError):
     """A batch has a wrong CRC, size or framing (Kafka: CorruptRecordException)."""
 
 
+class RemoteSegmentError(CorruptRecordError):
+    """Records of a tiered log cannot be had: no finished segment has them, objects of their segment are missing, or it
+    was written as an Iceberg table.
+
+    Attributes: first_offset, last_offset (of these records).
+    """
+
+    def __init__(
+        self, message: str, *, path: str | None = None, reason: str | None = None, first_offset: int, last_offset: int
+    ) -> None:
+        super().__init__(message, path=path, position=0, reason=reason)
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+
+
 class InvalidRecordError(CorruptionError):
     """The CRC is right, but the content is inconsistent (Kafka: InvalidRecordException)."""
 
@@ -169,7 +184,21 @@ class LogReplacedError(KStoreError):
 
 
 class CorruptManifestError(CorruptionError):
-    """The manifest of an export, or a file of an unfinished run beside it, is malformed."""
+    """A manifest is malformed, or not of the objects beside it: that of an export, or a file of an unfinished run
+    beside it; that of a segment in tiered storage.
+    """
+
+
+class TierKeyError(KStoreError):
+    """An encrypted segment of tiered storage cannot be read: its private key was not given, cannot be read or is
+    another one.
+
+    Attributes: key_id (that of the key, None if it is not known).
+    """
+
+    def __init__(self, message: str, *, path: str | None = None, key_id: str | None = None) -> None:
+        super().__init__(message, path=path)
+        self.key_id = key_id
 
 
 class ExportError(KStoreError):

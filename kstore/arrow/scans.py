@@ -24,7 +24,7 @@ from kstore.log.files.selection import Offsets, Selection
 from kstore.log.log import Log
 from kstore.log.plan import DEFAULT_PLAN_BYTES, THREAD_RANGE_BYTES, ScanRange
 from kstore.log.reads import Isolation
-from kstore.store.opening import look_into, open_found, open_log
+from kstore.store.opening import look_into, open_found, open_log, tiered_env
 from kstore.types import MAX_OFFSET, Time, TopicPartition, time_ms
 from kstore.values.decoded import Origin
 from kstore.values.formats import Partitions, ValueFormat, formats_of, text_columns
@@ -249,7 +249,8 @@ class Scan:
         start, end = max(planned[0].start_offset, offsets[0]), min(planned[-1].end_offset, offsets[1])
         isolation: Isolation = self._isolation or "read_uncommitted"
         on_error = self._options.on_error
-        with open_log(path, config=self._options.config, env=planned[0].env) as log:
+        env = planned[0].env if self._options.env is None else self._options.env
+        with open_log(path, config=self._options.config, env=env) as log:
             if planned[-1].end_offset == MAX_OFFSET:
                 start, _ = log._held_offsets(start, since_ms=since_ms, isolation=isolation, on_error=on_error)
                 return [scan_range for scan_range in planned if scan_range.end_offset > start]
@@ -318,6 +319,8 @@ def scan(
     schemas: StrPath | SchemaRegistry | None = None,
     mode: ValueMode = "PERMISSIVE",
     flatten: bool = False,
+    tier: StrPath | None = None,
+    tier_keys: Mapping[str, StrPath] | None = None,
 ) -> Scan:
     """Scan partition directories, log.dirs roots, a list of these, or planned ranges, as an Arrow stream.
 
@@ -336,7 +339,8 @@ def scan(
         value, key: a ValueFormat or the name of one, by which they become columns (docs/values.md); None = bytes.
         schema, schemas: as of ValueFormat, for formats given by name; schema is that of values. mode: "FAILFAST" raises
         an error for what cannot be decoded, "PERMISSIVE" gives null, "DROPMALFORMED" leaves the row out. flatten: make
-        columns of the fields of a record. Planned ranges are read as they are, except for since and until.
+        columns of the fields of a record. tier, tier_keys: as of open_store. Planned ranges are read as they are,
+        except for since and until.
     Raises: ValueError for an invalid argument, for a topic or partition that is not found, or for offsets, partitions
         or isolation with planned ranges; LogNotFoundError, StorageError; CorruptRecordError, UnsupportedMagicError for
         damage that a bound has to be looked up in; while reading, the errors of record_batches.
@@ -347,7 +351,9 @@ def scan(
     wanted = _Part(selection=selection, since_ms=since_ms, isolation=isolation)
     is_typed = not value is key is schema is schemas is None
     formats = formats_of(value=value, key=key, schema=schema, schemas=schemas) if is_typed else {}
-    planned = _planned(source, wanted, threads=threads, config=config, on_error=on_error)
+    planned = _planned(
+        source, wanted, threads=threads, config=config, on_error=on_error, tier=tier, tier_keys=tier_keys
+    )
     return Scan(
         planned.ranges,
         since_ms=since_ms,
@@ -359,6 +365,7 @@ def scan(
         batch_bytes=batch_bytes,
         threads=threads,
         config=config,
+        env=planned.env,
         on_error=on_error,
         on_skip=on_skip,
         typed=planned.typed(formats, columns, mode=mode, flatten=flatten) if formats else None,
@@ -366,12 +373,16 @@ def scan(
 
 
 class _Planned(NamedTuple):
-    """What a scan reads: ranges, and the partitions that were found for them; none if ranges were given."""
+    """What a scan reads: ranges, and the partitions that were found for them; none if ranges were given.
+
+    env: of the tier, None without one.
+    """
 
     ranges: list[ScanRange]
     directories: list[PartitionDirectory]
     from_paths: bool
     on_error: OnError
+    env: Env | None
 
     def typed(
         self,
@@ -399,6 +410,8 @@ def _planned(
     threads: int,
     config: LogConfig | None,
     on_error: OnError,
+    tier: StrPath | None,
+    tier_keys: Mapping[str, StrPath] | None,
 ) -> _Planned:
     """Plan what is wanted of the paths of a source; ranges in it are kept as they are."""
     items = list(source) if isinstance(source, Iterable) and not isinstance(source, (str, bytes)) else [source]
@@ -406,9 +419,12 @@ def _planned(
     paths = [item for item in items if not isinstance(item, ScanRange)]
     if ranges and (wanted.is_bounded or wanted.selection.partitions is not None):
         raise ValueError("planned ranges have their offsets and isolation: expected paths with these arguments")
-    directories = wanted.selection.find(paths) if paths else []
+    if ranges and tier is not None:
+        raise ValueError("planned ranges say themselves what is in the tier: expected paths with tier")
+    env = tiered_env(paths, tier, keys=tier_keys, config=config)
+    directories = wanted.selection.find(paths, env) if paths else []
     planned = _ranges_of(directories, wanted, threads=threads, config=config, on_error=on_error)
-    return _Planned([*ranges, *planned], directories, not ranges, on_error)
+    return _Planned([*ranges, *planned], directories, not ranges, on_error, env)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from kstore.env.base import (
     split_path,
 )
 from kstore.env.choosing import Location, is_http, is_local, locate, portable, shown_path
-from kstore.env.env import Env
+from kstore.env.env import Env, EnvMaker
 from kstore.env.files import (
     OPEN_FILES_LIMIT,
     REWRITTEN_FILES,
@@ -60,6 +60,7 @@ __all__ = [
     "Closing",
     "DirectoryWatch",
     "Env",
+    "EnvMaker",
     "FileIdentity",
     "FileKind",
     "FileStatus",

@@ -186,6 +186,14 @@ class ReadFile(Closing):
         """
         return position
 
+    def around_damage(self) -> ReadFile:
+        """Return this file for a search of sound batches: where its bytes cannot be had because they are damaged, it
+        has others, of which no batch can be made, instead of raising CorruptRecordError.
+
+        Lifetime: until close() of this file.
+        """
+        return self
+
     def chunks(self, size: int, *, position: int) -> Iterator[bytes]:
         """Yield `size` bytes from `position`, 1 MiB at a time; fewer at the end of the file."""
         end = position + size

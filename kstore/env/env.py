@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import errno
 from abc import ABC, abstractmethod
-from typing import NoReturn
+from collections.abc import Iterable
+from typing import NoReturn, Protocol
 
 from kstore.env.base import DiskSpace, FileKind, FileStatus, ReadFile, StrPath
 from kstore.env.files import LockFile, NewFile, NewLocalFile, WriteFile
 from kstore.env.process import LockHolder, SystemClock
 from kstore.env.watching import DirectoryWatch, PollInterval
 from kstore.errors import StorageError
+
+
+class EnvMaker(Protocol):
+    """Makes an Env in another process. Can be pickled; what it holds may be secret."""
+
+    def env(self) -> Env:
+        """Return an Env."""
+        ...
 
 
 class Env(SystemClock, ABC):
@@ -96,6 +105,14 @@ class Env(SystemClock, ABC):
     def url_of(self, path: str) -> str:
         """Return the path or URL by which another process opens this file; its options may be secret."""
         return path
+
+    def carried(self, paths: Iterable[str]) -> EnvMaker | None:  # noqa: ARG002
+        """Return what makes an Env that opens these files in another process; None where `url` does."""
+        return None
+
+    def first_offset(self, directory: str) -> int:  # noqa: ARG002
+        """Return the offset below which nothing in the files of a directory belongs to its log; 0 if it all does."""
+        return 0
 
     def without_recursive_listing(self) -> Env:
         """Return an Env that lists one directory at a time, for callers that need names of a few directories only."""

@@ -170,7 +170,8 @@ class DirectorySource:
         start = listing.log_start_offset
         if start is None:
             first = listing.segments[0].base_offset if listing.segments else 0
-            listing.log_start_offset = start = max(first, self._checkpoint(LOG_START_OFFSET_CHECKPOINT) or 0)
+            checkpointed = self._checkpoint(LOG_START_OFFSET_CHECKPOINT) or 0
+            listing.log_start_offset = start = max(first, checkpointed, self.env.first_offset(self.context.directory))
         return start
 
     @property

@@ -26,7 +26,7 @@ from kstore.log.files.records import BatchPlace
 from kstore.log.following.follower import Feed, Follower, records_of
 from kstore.log.following.partitions import OneLog
 from kstore.log.following.tail import AutoOffsetReset, EndOffsets, FollowOptions, LogTail, ReadRound
-from kstore.log.plan import DEFAULT_PLAN_BYTES, THREAD_RANGE_BYTES, ScanRange
+from kstore.log.plan import DEFAULT_PLAN_BYTES, THREAD_RANGE_BYTES, ScanRange, carrying
 from kstore.log.reads import Isolation, LogEnd, Reads
 from kstore.log.segment.segment import LogSegment
 from kstore.log.skipping import KeptTransactions, ReadsAroundDamage
@@ -578,7 +578,7 @@ class Log(Closing):
         ]
         for place in {scan_range.last_batch for scan_range in ranges if scan_range.last_batch is not None}:
             self.segments[-1].records.check_anchor(place)
-        return ranges
+        return [*carrying(ranges, self._env)]
 
     def _scan_ranges(self, max_bytes: int | None = None, *, on_error: OnError = "raise") -> Iterator[ScanRange]:
         """Yield the ranges of the whole log, of about max_bytes, for one reader that reads all of them.
@@ -591,7 +591,7 @@ class Log(Closing):
 
         def ranges() -> list[ScanRange]:
             bounds = reads.scan_bounds(None, None, isolation="read_uncommitted")
-            return list(reads.scan_ranges(bounds, max_bytes=max_bytes, isolation="read_uncommitted"))
+            return [*carrying(reads.scan_ranges(bounds, max_bytes=max_bytes, isolation="read_uncommitted"), self._env)]
 
         return iter(self._source.answer(ranges))
 

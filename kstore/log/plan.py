@@ -7,15 +7,16 @@ index costs only time. Each range names its files, since another process may rea
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, TypeAlias
 
 from kstore._core import BatchHeader, check_crc
 from kstore.config import MAX_INT64
-from kstore.env import DEFAULT_ENV, Env, Identity, locate
+from kstore.env import DEFAULT_ENV, Env, EnvMaker, Identity, locate
 from kstore.errors import CorruptionError, UnsupportedError
 from kstore.log.damage import SkippedRange
 from kstore.log.damaged.sound import FileRange
+from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX
 from kstore.log.files.records import BatchPlace
 from kstore.log.segment.segment import ENTRIES_TRIED, LogSegment
 from kstore.types import TopicPartition
@@ -60,7 +61,7 @@ class ScanRange:
     on_error="skip" leaves out, apart from damage that it finds. share: set for a part of a read divided by offsets.
     is_live: planned by the writer of the log, which renames files that it replaces.
     url: from which a process that reads the range makes the Env, with its options, which may be secret; None for local
-    files.
+    files. carried: what makes that Env where a URL does not suffice, for files of tiered storage.
     Lifetime: valid while the files keep their content; reading raises an error if they did not. Picklable.
     """
 
@@ -77,11 +78,23 @@ class ScanRange:
     share: Share | None = None
     is_live: bool = False
     url: str | None = field(default=None, repr=False)
+    carried: EnvMaker | None = field(default=None, repr=False)
 
     @property
     def env(self) -> Env:
         """The Env that reads the files, chosen again."""
+        if self.carried is not None:
+            return self.carried.env()
         return DEFAULT_ENV if self.url is None else locate(self.url).env
+
+    @property
+    def opened_paths(self) -> Iterator[str]:
+        """The files that a reader of the range may open."""
+        for file in self.files:
+            yield file.path
+            yield file.path.removesuffix(LOG_SUFFIX) + OFFSET_INDEX_SUFFIX
+        if self.last_batch is not None:
+            yield self.last_batch.path
 
     def clipped(self, skipped: SkippedRange) -> SkippedRange | None:
         """Return what the reader of this range reports of damage in its files, None for nothing."""
@@ -103,6 +116,13 @@ class ScanRange:
     def size_in_bytes(self) -> int:
         """The number of bytes to read."""
         return sum(file.end_position - file.start_position for file in self.files)
+
+
+def carrying(ranges: Iterable[ScanRange], env: Env) -> Iterator[ScanRange]:
+    """Yield ranges with what another process needs to open their files, where a URL does not suffice."""
+    for scan_range in ranges:
+        carried = env.carried(scan_range.opened_paths)
+        yield scan_range if carried is None else replace(scan_range, carried=carried)
 
 
 class Extent(NamedTuple):

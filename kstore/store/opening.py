@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, TypeVar, overload
 
@@ -14,6 +14,7 @@ from kstore.log.files.lock import PartitionLock
 from kstore.log.files.names import PartitionDirectory, find_partition
 from kstore.log.log import Log
 from kstore.log.recovery.modes import RecoveryMode, check_recovery
+from kstore.tier.opening import open_tier
 from kstore.types import MAX_OFFSET
 from kstore.waiting import checked_timeout, results_in_threads
 
@@ -25,7 +26,13 @@ _Found = TypeVar("_Found")
 
 @overload
 def open_log(
-    path: StrPath, mode: Literal["r"] = "r", config: LogConfig | None = None, *, env: Env | None = None
+    path: StrPath,
+    mode: Literal["r"] = "r",
+    config: LogConfig | None = None,
+    *,
+    tier: StrPath | None = None,
+    tier_keys: Mapping[str, StrPath] | None = None,
+    env: Env | None = None,
 ) -> Log: ...
 
 
@@ -52,6 +59,8 @@ def open_log(
     trusts_recovery_point: bool = False,
     lock: PartitionLock | None = None,
     timeout: float | None = 0.0,
+    tier: StrPath | None = None,
+    tier_keys: Mapping[str, StrPath] | None = None,
     env: Env | None = None,
 ) -> Log:
     """Open the log in one directory, for reading as it is now ("r"; refresh() sees more) or as its only writer ("a").
@@ -65,7 +74,9 @@ def open_log(
     Args: recovery: what to do about damage, "strict", "point_in_time" or "salvage" (docs/durability.md);
         trusts_recovery_point: recover only from the recovery point on, as Kafka does, instead of reading the whole log
         once; lock: this partition's lock, held by the caller and released by close(); None to acquire it; timeout: how
-        long to wait for that while another log, store or process has it, in seconds, None without limit.
+        long to wait for that while another log, store or process has it, in seconds, None without limit; tier: path or
+        URL of the tiered storage that has the older segments, or of a tier alone as the parent of `path`
+        (docs/tiers.md), for mode "r"; tier_keys: the paths of its private keys, by key id.
     Raises: LogNotFoundError if there is no partition directory at the path, and in mode "a" none can be created;
         LogReplacedError if the directory changes during each of many looks, as while a cleaner that replaces segments
         does not go on; StorageError; SegmentTooLargeError for a .log above 2147483647 bytes; ValueError for an unknown
@@ -78,9 +89,11 @@ def open_log(
     check_recovery(recovery, trusts_recovery_point=trusts_recovery_point)
     timeout_s = checked_timeout(timeout)
     if mode == "r":
+        env = tiered_env([path], tier, keys=tier_keys, config=settings, env=env)
         return open_found(find_partition(path, env), settings)
     if mode != "a":
         raise ValueError(f'mode must be "r" or "a", got {mode!r}')
+    check_no_tier(tier)
     from kstore.store.writer import open_writer
 
     return open_writer(
@@ -92,6 +105,32 @@ def open_log(
         timeout_s=timeout_s,
         env=env,
     )
+
+
+def tiered_env(
+    paths: Sequence[StrPath],
+    tier: StrPath | None,
+    *,
+    keys: Mapping[str, StrPath] | None = None,
+    config: LogConfig | None = None,
+    env: Env | None = None,
+) -> Env | None:
+    """Return the Env that shows paths with the segments of their tier, or `env` if there is no tier.
+
+    Args: as of open_tier.
+    Raises: ValueError for keys without a tier; as open_tier.
+    """
+    if tier is None:
+        if keys:
+            raise ValueError("tier_keys are of no use without tier, the path or URL of tiered storage")
+        return env
+    return open_tier(paths, tier, keys=keys, config=config, env=env).env
+
+
+def check_no_tier(tier: StrPath | None) -> None:
+    """Raise ValueError for a tier of what is opened for writing."""
+    if tier is not None:
+        raise ValueError('tiered storage is only read: tier is an option of mode "r"')
 
 
 def open_found(directory: PartitionDirectory, config: LogConfig | None = None) -> Log:

@@ -41,6 +41,7 @@ from kstore.log.log import Log
 from kstore.log.recovery.modes import RecoveryMode, check_recovery
 from kstore.log.write.writable_log import WritableLog
 from kstore.store.logs import WriterLogs
+from kstore.store.opening import check_no_tier, tiered_env
 from kstore.store.root import OpenLogs, RootLogs
 from kstore.store.settings.known import note_creation
 from kstore.store.settings.topics import TopicSettings
@@ -67,6 +68,8 @@ def open_store(
     config: LogConfig | None = None,
     *,
     topic_configs: Mapping[str, LogConfig] | None = None,
+    tier: StrPath | None = None,
+    tier_keys: Mapping[str, StrPath] | None = None,
     env: Env | None = None,
 ) -> Store: ...
 
@@ -102,6 +105,8 @@ def open_store(
     cluster_id: str | None = None,
     node_id: int | None = None,
     timeout: float | None = 0.0,
+    tier: StrPath | None = None,
+    tier_keys: Mapping[str, StrPath] | None = None,
     env: Env | None = None,
 ) -> Store | WritableStore:
     """Open a log.dirs root, for reading as it is now ("r"; look_again() sees more) or as its only writer ("a").
@@ -116,7 +121,9 @@ def open_store(
         num.recovery.threads.per.data.dir; they mostly wait for syncs; of 4 and more new partitions at least 8 are
         created at once); cluster_id, node_id: for a root without meta.properties, default random and 1; for one with
         it they must match; timeout: how long to wait for the lock of the root while another store or process has it, in
-        seconds, None without limit.
+        seconds, None without limit. tier: path or URL of the tiered storage that has the older segments of the root, or
+        the same as `root` to read a tier alone (docs/tiers.md), for mode "r"; tier_keys: the paths of its private keys,
+        by key id.
     Raises: LogNotFoundError if the directory does not exist; LogLockedError, with the process that holds the lock;
         StorageError; CorruptCheckpointError for a malformed meta.properties; ValueError, TypeError for an unknown mode,
         an impossible timeout, or a root of another cluster or node.
@@ -124,10 +131,12 @@ def open_store(
     if mode not in ("r", "a"):
         raise ValueError(f'mode must be "r" or "a", got {mode!r}')
     check_recovery(recovery, trusts_recovery_point=trusts_recovery_point)
-    env, path = locate(root, env)
     settings, by_topic = config_or_default(config), topic_configs or {}
     if mode == "r":
+        env, path = locate(root, tiered_env([root], tier, keys=tier_keys, config=settings, env=env))
         return Store(path, settings, by_topic, env=env)
+    check_no_tier(tier)
+    env, path = locate(root, env)
     threads = checked_int("recovery_threads", recovery_threads, least=1, greatest=_MOST_THREADS)
     timeout_s = checked_timeout(timeout)
     if max_open_files is not None:

@@ -1,0 +1,9 @@
+"""TieredEnv: segments that lie elsewhere, shown as the files of partition directories.
+
+It knows no layout and no rule of choice: kstore.tier gives it the views.
+"""
+
+from kstore.env.tiered.env import ShownDirectory, ShownFiles, TieredEnv
+from kstore.env.tiered.views import View
+
+__all__ = ["ShownDirectory", "ShownFiles", "TieredEnv", "View"]

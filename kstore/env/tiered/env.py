@@ -1,0 +1,228 @@
+"""TieredEnv: an Env over two others, which shows files of the one as if they were in directories of the other."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from kstore.env.base import DiskSpace, FileKind, FileStatus, ReadFile, StrPath, join_path, split_path
+from kstore.env.cache import SharedCache
+from kstore.env.choosing import locate
+from kstore.env.env import Env, EnvMaker
+from kstore.env.local import DEFAULT_ENV
+from kstore.env.process import LockHolder
+from kstore.env.tiered.views import View
+from kstore.env.watching import DirectoryWatch
+from kstore.errors import StorageError
+
+# What views keep between two openings, in units of `Kept.weight`.
+_MOST_KEPT = 1 << 22
+
+
+class Kept(Protocol):
+    """A value that views keep. weight: about an eighth of its bytes."""
+
+    @property
+    def weight(self) -> int: ...
+
+
+class ShownDirectory(NamedTuple):
+    """What a directory shows besides its own files: views by name; first_offset: nothing below it is of the log."""
+
+    views: Mapping[str, View]
+    first_offset: int = 0
+
+
+class ShownFiles(Protocol):
+    """Which files a TieredEnv shows.  Threads: thread-safe."""
+
+    def directories(self, path: str) -> Sequence[str]:
+        """Return the names of directories that are shown in a directory and are not in it."""
+        ...
+
+    def directory(self, path: str) -> ShownDirectory | None:
+        """Return what a directory shows, None for only its own files."""
+        ...
+
+    def forget(self, path: str) -> None:
+        """Drop what is known of a directory, of everything below it and of what it was found by."""
+        ...
+
+
+class TieredEnv(Env):
+    """The directories of `base`, which show views of files of `remote` among their own files. A file of its own hides
+    a view of the same name.
+
+    Args: base: None where all directories are shown; shown: the views.
+    Attributes: remote; kept: what views keep of it, for as long as this object lives.
+    Threads: thread-safe.
+    """
+
+    def __init__(self, base: Env | None, remote: Env, shown: ShownFiles) -> None:
+        self._base = base
+        self.remote = remote
+        self._shown = shown
+        self.kept: SharedCache[Kept] = SharedCache(
+            limit=_MOST_KEPT, weigh=lambda kept: kept.weight, drop=lambda _: None
+        )
+        envs = (remote,) if base is None else (base, remote)
+        self.parallel_requests = max(env.parallel_requests for env in envs)
+        self.is_mutable = base is not None and base.is_mutable
+        self.is_high_latency = any(env.is_high_latency for env in envs)
+        self.poll_interval = (base or remote).poll_interval
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._base!r}, {self.remote!r})"
+
+    def showing(self, path: str, views: Mapping[str, View]) -> TieredEnv:
+        """Return an Env that shows these views in one directory and nothing else; what views keep is common."""
+        env = TieredEnv(None, self.remote, _Views((join_path(path, name), view) for name, view in views.items()))
+        env.kept = self.kept
+        return env
+
+    @property
+    def _paths(self) -> Env:
+        return self.remote if self._base is None else self._base
+
+    def absolute_path(self, path: StrPath) -> str:
+        return self._paths.absolute_path(path)
+
+    def url_of(self, path: str) -> str:
+        return self._paths.url_of(path)
+
+    def carried(self, paths: Iterable[str]) -> EnvMaker:
+        views = {path: view for path in paths for view in (self._view(path),) if view is not None}
+        base = None if self._base is None else self._base.url
+        return CarriedFiles(base, self.remote.url, tuple(views.items()), is_alone=self._base is None)
+
+    def process_id(self) -> int:
+        return DEFAULT_ENV.process_id()
+
+    def open_read(self, path: str) -> ReadFile:
+        view = self._view(path)
+        if view is not None:
+            return view.open(self, path)
+        if self._base is None:
+            raise _missing("open", path)
+        return self._base.open_read(path)
+
+    def read_untrusted(self, path: str, *, max_bytes: int) -> bytes | bytearray:
+        if self._base is None or self._view(path) is not None:
+            return self.read_file(path, max_bytes=max_bytes)
+        return self._base.read_untrusted(path, max_bytes=max_bytes)
+
+    def listdir(self, path: str) -> list[str]:
+        shown = self._shown.directory(path)
+        names = self._shown.directories(path)
+        if self._base is not None:
+            own = self._base.listdir(path)
+        elif shown is None and not names and not self._is_above(path):
+            raise _missing("list", path)
+        else:
+            own = []
+        return sorted({*own, *names, *(shown.views if shown is not None else ())})
+
+    def is_directory(self, path: str) -> bool:
+        if self._base is not None and self._base.is_directory(path):
+            return True
+        return split_path(path)[1] in self._shown.directories(split_path(path)[0]) or self._is_above(path)
+
+    def stat(self, path: str, *, follow_symlinks: bool = True) -> FileStatus | None:
+        own = None if self._base is None else self._base.stat(path, follow_symlinks=follow_symlinks)
+        if own is not None:
+            return own
+        view = self._view(path)
+        if view is not None:
+            return view.status(self)
+        return FileStatus(FileKind.DIRECTORY, 0, (0, 0, 0)) if self.is_directory(path) else None
+
+    def disk_space(self, path: str) -> DiskSpace | None:
+        return None if self._base is None else self._base.disk_space(path)
+
+    def invalidate_listing(self, path: str) -> None:
+        if self._base is not None:
+            self._base.invalidate_listing(path)
+        self._shown.forget(path)
+
+    def first_offset(self, directory: str) -> int:
+        shown = self._shown.directory(directory)
+        return 0 if shown is None else shown.first_offset
+
+    def watch(self) -> DirectoryWatch:
+        return super().watch() if self._base is None else self._base.watch()
+
+    def is_locked(self, path: str) -> bool:
+        return self._base is not None and self._base.is_locked(path)
+
+    def lock_holder(self, *paths: str) -> LockHolder | None:
+        return None if self._base is None else self._base.lock_holder(*paths)
+
+    def _view(self, path: str) -> View | None:
+        """Return the view that is shown under a path, None if there is none or a file hides it."""
+        directory, name = split_path(path)
+        shown = self._shown.directory(directory)
+        view = None if shown is None else shown.views.get(name)
+        if view is None or (self._base is not None and self._base.stat(path, follow_symlinks=False) is not None):
+            return None
+        return view
+
+    def _is_above(self, path: str) -> bool:
+        """Whether directories are shown in one."""
+        return bool(self._shown.directories(path))
+
+
+class _Views:
+    """Views by path that stay as they are."""
+
+    def __init__(self, views: Iterable[tuple[str, View]]) -> None:
+        by_directory: dict[str, dict[str, View]] = {}
+        for path, view in views:
+            directory, name = split_path(path)
+            by_directory.setdefault(directory, {})[name] = view
+        self._directories = {path: ShownDirectory(shown) for path, shown in by_directory.items()}
+
+    def directories(self, path: str) -> Sequence[str]:
+        return [name for parent, name in map(split_path, self._directories) if parent == path]
+
+    def directory(self, path: str) -> ShownDirectory | None:
+        return self._directories.get(path)
+
+    def forget(self, path: str) -> None:
+        """Does nothing."""
+
+
+class CarriedFiles(NamedTuple):
+    """Files of a TieredEnv for another process: the URLs of its Envs, None for local files, and the views by path.
+
+    is_alone: whether there is no Env of other files. The URLs have their options, which may be secret.
+    """
+
+    base: str | None
+    remote: str | None
+    views: tuple[tuple[str, View], ...]
+    is_alone: bool
+
+    def env(self) -> Env:
+        """Return an Env that shows these files."""
+        base = None if self.is_alone else _env_of(self.base)
+        return TieredEnv(base, _env_of(self.remote), _Views(self.views))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.views)} files)"
+
+
+def _weight(kept: Kept) -> int:
+    return kept.weight
+
+
+def _drop(_: Kept) -> None:
+    """Does nothing: what views keep is memory."""
+
+
+def _env_of(url: str | None) -> Env:
+    return DEFAULT_ENV if url is None else locate(url).env
+
+
+def _missing(what: str, path: str) -> StorageError:
+    return StorageError(f"cannot {what} {path}: nothing is there", path=path, errno=errno.ENOENT)
