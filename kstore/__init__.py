@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from kstore.errors import RecordErrorReason as RecordErrorReason
     from kstore.errors import RecordTooLargeError as RecordTooLargeError
     from kstore.errors import RecordValidationError as RecordValidationError
+    from kstore.errors import RemoteSegmentError as RemoteSegmentError
     from kstore.errors import RestoreError as RestoreError
     from kstore.errors import SchemaError as SchemaError
     from kstore.errors import SchemaNotFoundError as SchemaNotFoundError
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
     from kstore.errors import SerializationError as SerializationError
     from kstore.errors import SinkResponseError as SinkResponseError
     from kstore.errors import StorageError as StorageError
+    from kstore.errors import TierKeyError as TierKeyError
     from kstore.errors import TopicExistsError as TopicExistsError
     from kstore.errors import TopicSettingsError as TopicSettingsError
     from kstore.errors import TransactionAbortedError as TransactionAbortedError
@@ -246,6 +248,7 @@ _ROOMS = {
         "RecordErrorReason",
         "RecordTooLargeError",
         "RecordValidationError",
+        "RemoteSegmentError",
         "RestoreError",
         "SecurityError",
         "SegmentTooLargeError",
@@ -254,6 +257,7 @@ _ROOMS = {
         "SerializationError",
         "SinkResponseError",
         "StorageError",
+        "TierKeyError",
         "TopicExistsError",
         "TopicSettingsError",
         "TransactionAbortedError",

@@ -147,6 +147,11 @@ def decompress(codec_id: int, payload: Payload, limit: int, *, magic: int = 2) -
     return codec.decompress(payload, limit, magic=magic)
 
 
+def decompress_frame(frame: Payload, limit: int) -> bytes:
+    """Return the content of the zstd frame that a chunk of tiered storage is; raises as decompress."""
+    return bytes(_decompress_zstd(frame, limit))
+
+
 def _unsupported(codec_id: int) -> UnsupportedCompressionTypeError:
     return UnsupportedCompressionTypeError(
         f"unsupported compression type: expected 0 to {max(CompressionType):d}, found {codec_id}"

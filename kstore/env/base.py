@@ -194,6 +194,10 @@ class ReadFile(Closing):
         """
         return self
 
+    def why_missing(self, position: int, *, end_position: int) -> str | None:  # noqa: ARG002
+        """Return why bytes of [position, end_position) cannot be had, None if all can: a file on a disk has them."""
+        return None
+
     def chunks(self, size: int, *, position: int) -> Iterator[bytes]:
         """Yield `size` bytes from `position`, 1 MiB at a time; fewer at the end of the file."""
         end = position + size

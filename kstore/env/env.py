@@ -29,7 +29,9 @@ class Env(SystemClock, ABC):
     Attributes: url (from which locate() makes an equal Env in another process, with its options; None for local paths),
         parallel_requests (how many logs to open at the same time; more than 1 if requests have a high latency),
         is_mutable (whether files can change in place), is_high_latency (whether each request is so slow that readers
-        skip those that only save them work), poll_interval (between two checks for changes that are not notified).
+        skip those that only save them work), poll_interval (between two checks for changes that are not notified),
+        has_views (whether files are shown that lie elsewhere; else carried, is_known_partition and first_offset have
+        nothing to say).
     Raises: StorageError, which keeps the errno, from every method.
     Threads: thread-safe.
     """
@@ -39,6 +41,7 @@ class Env(SystemClock, ABC):
     is_mutable = True
     is_high_latency = False
     poll_interval = PollInterval(least_s=0.005, most_s=0.5)
+    has_views = False
 
     @abstractmethod
     def absolute_path(self, path: StrPath) -> str:
@@ -109,6 +112,10 @@ class Env(SystemClock, ABC):
     def carried(self, paths: Iterable[str]) -> EnvMaker | None:  # noqa: ARG002
         """Return what makes an Env that opens these files in another process; None where `url` does."""
         return None
+
+    def is_known_partition(self, path: str) -> bool:  # noqa: ARG002
+        """Whether a directory is known to be a partition's without a look at all that it shows; False if unknown."""
+        return False
 
     def first_offset(self, directory: str) -> int:  # noqa: ARG002
         """Return the offset below which nothing in the files of a directory belongs to its log; 0 if it all does."""

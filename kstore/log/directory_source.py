@@ -171,7 +171,8 @@ class DirectorySource:
         if start is None:
             first = listing.segments[0].base_offset if listing.segments else 0
             checkpointed = self._checkpoint(LOG_START_OFFSET_CHECKPOINT) or 0
-            listing.log_start_offset = start = max(first, checkpointed, self.env.first_offset(self.context.directory))
+            shown = self.env.first_offset(self.context.directory) if self.env.has_views else 0
+            listing.log_start_offset = start = max(first, checkpointed, shown)
         return start
 
     @property

@@ -578,7 +578,7 @@ class Log(Closing):
         ]
         for place in {scan_range.last_batch for scan_range in ranges if scan_range.last_batch is not None}:
             self.segments[-1].records.check_anchor(place)
-        return [*carrying(ranges, self._env)]
+        return carrying(ranges, self._env) if self._env.has_views else ranges
 
     def _scan_ranges(self, max_bytes: int | None = None, *, on_error: OnError = "raise") -> Iterator[ScanRange]:
         """Yield the ranges of the whole log, of about max_bytes, for one reader that reads all of them.
@@ -591,7 +591,8 @@ class Log(Closing):
 
         def ranges() -> list[ScanRange]:
             bounds = reads.scan_bounds(None, None, isolation="read_uncommitted")
-            return [*carrying(reads.scan_ranges(bounds, max_bytes=max_bytes, isolation="read_uncommitted"), self._env)]
+            planned = reads.scan_ranges(bounds, max_bytes=max_bytes, isolation="read_uncommitted")
+            return carrying(planned, self._env) if self._env.has_views else list(planned)
 
         return iter(self._source.answer(ranges))
 

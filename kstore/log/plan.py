@@ -87,15 +87,6 @@ class ScanRange:
             return self.carried.env()
         return DEFAULT_ENV if self.url is None else locate(self.url).env
 
-    @property
-    def opened_paths(self) -> Iterator[str]:
-        """The files that a reader of the range may open."""
-        for file in self.files:
-            yield file.path
-            yield file.path.removesuffix(LOG_SUFFIX) + OFFSET_INDEX_SUFFIX
-        if self.last_batch is not None:
-            yield self.last_batch.path
-
     def clipped(self, skipped: SkippedRange) -> SkippedRange | None:
         """Return what the reader of this range reports of damage in its files, None for nothing."""
         if self.share is not None:
@@ -118,11 +109,18 @@ class ScanRange:
         return sum(file.end_position - file.start_position for file in self.files)
 
 
-def carrying(ranges: Iterable[ScanRange], env: Env) -> Iterator[ScanRange]:
-    """Yield ranges with what another process needs to open their files, where a URL does not suffice."""
-    for scan_range in ranges:
-        carried = env.carried(scan_range.opened_paths)
-        yield scan_range if carried is None else replace(scan_range, carried=carried)
+def _opened_paths(scan_range: ScanRange) -> Iterator[str]:
+    """Yield the files that a reader of a range may open."""
+    for file in scan_range.files:
+        yield file.path
+        yield file.path.removesuffix(LOG_SUFFIX) + OFFSET_INDEX_SUFFIX
+    if scan_range.last_batch is not None:
+        yield scan_range.last_batch.path
+
+
+def carrying(ranges: Iterable[ScanRange], env: Env) -> list[ScanRange]:
+    """Return ranges with what another process needs to open their files, of an Env with views."""
+    return [replace(scan_range, carried=env.carried(_opened_paths(scan_range))) for scan_range in ranges]
 
 
 class Extent(NamedTuple):

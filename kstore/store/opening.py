@@ -93,7 +93,7 @@ def open_log(
         return open_found(find_partition(path, env), settings)
     if mode != "a":
         raise ValueError(f'mode must be "r" or "a", got {mode!r}')
-    check_no_tier(tier)
+    env = check_no_tier(tier, env)
     from kstore.store.writer import open_writer
 
     return open_writer(
@@ -127,10 +127,11 @@ def tiered_env(
     return open_tier(paths, tier, keys=keys, config=config, env=env).env
 
 
-def check_no_tier(tier: StrPath | None) -> None:
-    """Raise ValueError for a tier of what is opened for writing."""
+def check_no_tier(tier: StrPath | None, env: Env | None) -> Env | None:
+    """Return the Env of what is opened for writing.  Raises: ValueError for a tier of it."""
     if tier is not None:
         raise ValueError('tiered storage is only read: tier is an option of mode "r"')
+    return env
 
 
 def open_found(directory: PartitionDirectory, config: LogConfig | None = None) -> Log:

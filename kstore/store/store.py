@@ -119,14 +119,13 @@ def open_store(
         max_open_files: how many logs may keep a file open that they append to, None for half of RLIMIT_NOFILE;
         recovery_threads: how many logs are recovered, or created, at once, 1 to 256 (Kafka:
         num.recovery.threads.per.data.dir; they mostly wait for syncs; of 4 and more new partitions at least 8 are
-        created at once); cluster_id, node_id: for a root without meta.properties, default random and 1; for one with
-        it they must match; timeout: how long to wait for the lock of the root while another store or process has it, in
-        seconds, None without limit. tier: path or URL of the tiered storage that has the older segments of the root, or
-        the same as `root` to read a tier alone (docs/tiers.md), for mode "r"; tier_keys: the paths of its private keys,
-        by key id.
-    Raises: LogNotFoundError if the directory does not exist; LogLockedError, with the process that holds the lock;
+        created at once); cluster_id, node_id: for a root without meta.properties, default random and 1; for one with it
+        they must match; timeout: how long to wait for the lock of the root while another store or process has it, in
+        seconds, None without limit. tier: path or URL of the tiered storage with the older segments, or that of `root`
+        to read a tier alone (docs/tiers.md), for mode "r"; tier_keys: the paths of its private keys, by key id.
+    Raises: LogNotFoundError if there is no directory; LogLockedError, with the process that holds the lock;
         StorageError; CorruptCheckpointError for a malformed meta.properties; ValueError, TypeError for an unknown mode,
-        an impossible timeout, or a root of another cluster or node.
+        an impossible timeout, a root of another cluster or node.
     """
     if mode not in ("r", "a"):
         raise ValueError(f'mode must be "r" or "a", got {mode!r}')
@@ -135,8 +134,7 @@ def open_store(
     if mode == "r":
         env, path = locate(root, tiered_env([root], tier, keys=tier_keys, config=settings, env=env))
         return Store(path, settings, by_topic, env=env)
-    check_no_tier(tier)
-    env, path = locate(root, env)
+    env, path = locate(root, check_no_tier(tier, env))
     threads = checked_int("recovery_threads", recovery_threads, least=1, greatest=_MOST_THREADS)
     timeout_s = checked_timeout(timeout)
     if max_open_files is not None:

@@ -20,6 +20,7 @@ from kstore.log.log import Log
 from kstore.record.schemas.topics import DecodedMessage, decode_remote_log_record
 from kstore.tier.lineage import RemoteSegment
 from kstore.tier.listing import TieredPartition
+from kstore.types import MAX_OFFSET
 
 REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
 
@@ -136,7 +137,7 @@ def _segment_of(fields: Mapping[str, Any], segment_id: str) -> RemoteSegment | s
     """Return the segment of its first event, or what is wrong with that."""
     start, end, size = fields["startOffset"], fields["endOffset"], fields["segmentSizeInBytes"]
     epochs = tuple(sorted(EpochEntry(one["leaderEpoch"], one["offset"]) for one in fields["segmentLeaderEpochs"]))
-    if not 0 <= start <= end or size < 0 or not epochs or any(min(entry) < 0 for entry in epochs):
+    if not 0 <= start <= end < MAX_OFFSET or size < 0 or not epochs or any(min(entry) < 0 for entry in epochs):
         return f"segment {segment_id}: offsets {start} to {end}, {size} bytes and epochs {epochs} are not those of one"
     return RemoteSegment(segment_id, start, end, epochs, size, fields["maxTimestampMs"])
 

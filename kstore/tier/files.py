@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from kstore._core import RECORD_BATCH_OVERHEAD
 from kstore.config import LogConfig
-from kstore.env import Env, join_path, split_path
+from kstore.env import Env, FileStatus, join_path, split_path
 from kstore.env.tiered import ShownDirectory, TieredEnv, View
 from kstore.errors import CorruptionError, LogNotFoundError
 from kstore.log.files.checkpoints import (
@@ -31,7 +32,7 @@ from kstore.log.files.names import (
 from kstore.log.files.root_files import id_text, read_partition_metadata
 from kstore.tier.events import REMOTE_LOG_METADATA_TOPIC, PartitionEvents, replay_events
 from kstore.tier.keys import KeyRing
-from kstore.tier.lineage import Piece, RemoteSegment, choose_pieces, head_of
+from kstore.tier.lineage import Piece, RemoteSegment, choose_pieces, heads_of
 from kstore.tier.listing import StoredSegment, TieredPartition, TierListing, list_tier
 from kstore.tier.objects import AbsentView, TextView
 from kstore.tier.stored import SegmentReader, UnreadableSegment, log_view, side_file_view
@@ -82,13 +83,21 @@ class TierFiles:
         self._config = config
         self._lock = threading.RLock()
         self._listing: TierListing | None = None
-        self._events: Mapping[TieredPartition, PartitionEvents] | None = None
+        self._events: Mapping[TieredPartition, PartitionEvents] = {}
+        self._event_files: tuple[object, ...] | None = None
+        self._is_events_checked = False
         self._directories: dict[str, ShownDirectory | None] = {}
 
-    def directories(self, path: str) -> Sequence[str]:
+    def directories(self, path: str) -> Collection[str]:
         if self._base is not None or path != self._tier:
             return ()
-        return [str(name) for name in self.listing().by_name]
+        return self.listing().names
+
+    def is_partition(self, path: str) -> bool:
+        directory, name = split_path(path)
+        if self._base is not None:
+            return _first_local(path, self._base) is not None
+        return name in self.directories(directory)
 
     def directory(self, path: str) -> ShownDirectory | None:
         name = parse_partition_directory_name(split_path(path)[1])
@@ -105,8 +114,14 @@ class TierFiles:
     def forget(self, path: str) -> None:
         with self._lock:
             self._directories = {at: shown for at, shown in self._directories.items() if not _is_at(at, path)}
-            self._listing = self._events = None
-        self._remote.invalidate_listing(self._tier)
+            name = parse_partition_directory_name(split_path(path)[1])
+            partition = None if name is None or self._listing is None else self._partition_of(path, name)
+            if self._listing is not None and name is not None and partition is not None:
+                self._listing = self._listing.relisted(partition, name.topic, self._remote)
+            else:
+                self._listing = None
+                self._remote.invalidate_listing(self._tier)
+            self._is_events_checked = False
 
     def listing(self) -> TierListing:
         """Return the objects of the tier, listed once until forget().
@@ -127,15 +142,19 @@ class TierFiles:
             return self._listing
 
     def events(self) -> Mapping[TieredPartition, PartitionEvents]:
-        """Return what the metadata topic in the roots says, replayed once until forget().
+        """Return what the metadata topic in the roots says, replayed again after forget() if it has grown.
 
         Raises: as replay_events.
         """
         with self._lock:
-            if self._events is None:
+            if not self._is_events_checked:
                 base = self._base
                 directories = [] if base is None else _metadata_partitions(self._roots, base)
-                self._events = replay_events(directories, self._config)
+                files = tuple(_log_files(directory) for directory in directories)
+                if files != self._event_files:
+                    self._events = replay_events(directories, self._config)
+                    self._event_files = files
+                self._is_events_checked = True
             return self._events
 
     def resolve(self, path: str) -> Resolved | None:
@@ -226,9 +245,7 @@ class TierFiles:
             start = read_checkpoint(split_path(path)[0], LOG_START_OFFSET_CHECKPOINT, base).get(name, 0)
             local_start = _first_local(path, base)
         if not lineage:
-            by_id = {one.segment_id: one for one in stored}
-            head = head_of(segment for segment in segments if segment.segment_id in by_id)
-            lineage = () if head is None else reader.lineage(by_id[head.segment_id])
+            lineage = _lineage_by_heads(segments, {one.segment_id: one for one in stored}, reader)
         first = lineage[0].start_offset if lineage else 0
         return lineage, max(start, first), local_start
 
@@ -239,21 +256,58 @@ class TierFiles:
             stored, self.listing().iceberg_ids, self._keys, self._reader(path, name, resolved.partition)
         )
         views: dict[str, View] = {}
-        for piece in resolved.pieces:
-            views |= pieces.of(piece, is_first=piece is resolved.pieces[0])
-        end = resolved.pieces[-1].last + 1 if resolved.pieces else 0
-        if resolved.local_start is None:
-            for unreadable in resolved.unreadable:
-                start = unreadable.stored.start_offset
-                if start >= end:
-                    views[base_offset_file_name(start, suffix=LOG_SUFFIX)] = AbsentView(
-                        unreadable.reason, start, MAX_OFFSET - 1, 1
-                    )
+        all_pieces = with_unreadable(resolved)
+        for piece in all_pieces:
+            views |= pieces.of(piece, is_first=piece is all_pieces[0])
         if self._base is None:
             views[LEADER_EPOCH_CHECKPOINT] = TextView(_checkpoint_text(resolved.lineage))
             metadata = f"version: 0\ntopic_id: {id_text(resolved.partition.topic_id)}"
             views[PARTITION_METADATA] = TextView(metadata.encode())
-        return ShownDirectory(views, resolved.pieces[0].first if resolved.pieces else 0)
+        return ShownDirectory(views, all_pieces[0].first if all_pieces else 0)
+
+
+def with_unreadable(resolved: Resolved) -> list[Piece]:
+    """Return the pieces of a log with a gap, and why, for each segment that is there and does not say what it is."""
+    pieces = list(resolved.pieces)
+    for stored, reason in resolved.unreadable:
+        start = stored.start_offset
+        if resolved.local_start is not None and start >= resolved.local_start:
+            continue
+        at = next((at for at, piece in enumerate(pieces) if start <= piece.last), len(pieces))
+        found = pieces[at] if at < len(pieces) else None
+        if found is None:
+            end = MAX_OFFSET - 1 if resolved.local_start is None else resolved.local_start - 1
+            pieces.append(Piece(None, start, end, reason))
+        elif start < found.first:
+            pieces.insert(at, Piece(None, start, found.first - 1, reason))
+        elif found.segment is None:
+            pieces[at] = found._replace(reason=reason)
+    return pieces
+
+
+def _lineage_by_heads(
+    segments: Sequence[RemoteSegment], stored: Mapping[str, StoredSegment], reader: SegmentReader
+) -> list[EpochEntry]:
+    """Return the lineage that was uploaded with the head of a tier; if that is damaged, with the next best one, and
+    what the better ones say of themselves.
+
+    Raises: CorruptionError if it is damaged everywhere.
+    """
+    later: list[EpochEntry] = []
+    fault: CorruptionError | None = None
+    for segment in heads_of(segment for segment in segments if segment.segment_id in stored):
+        try:
+            lineage = reader.lineage(stored[segment.segment_id])
+        except CorruptionError as error:
+            _logger.warning("the leader epochs are taken from another segment: %s", error)
+            fault = fault or error
+            later = [*segment.epochs, *(entry for entry in later if entry.epoch > segment.epochs[-1].epoch)]
+            continue
+        known = lineage[-1].epoch if lineage else -1
+        return [*lineage, *(entry for entry in later if entry.epoch > known)]
+    if fault is not None:
+        raise fault
+    return []
 
 
 class PieceViews:
@@ -279,17 +333,17 @@ class PieceViews:
         """
         segment = piece.segment
         if segment is None:
-            return _absent(_GAP, piece)
+            return _absent(piece.reason or _GAP, piece)
         stored = self._stored.get(segment.segment_id)
         if stored is None or not stored.is_finished:
             reason = _ICEBERG if segment.segment_id in self._iceberg_ids else _GONE
-            return _absent(reason, piece, size_in_bytes=max(segment.size_in_bytes, 1))
+            return _absent(reason, piece, size_in_bytes=segment.size_in_bytes)
         if (is_first or piece.first == segment.start_offset) and piece.last == segment.end_offset:
             return self._whole(stored, segment)
         try:
             return self._part(stored, segment, piece, is_first=is_first)
         except CorruptionError as error:
-            return _absent(error.reason, piece, size_in_bytes=max(segment.size_in_bytes, 1))
+            return _absent(error.reason, piece, size_in_bytes=segment.size_in_bytes)
 
     def _whole(self, stored: StoredSegment, segment: RemoteSegment) -> dict[str, View]:
         start = segment.start_offset
@@ -320,9 +374,9 @@ class PieceViews:
         return views
 
 
-def _absent(reason: str, piece: Piece, *, size_in_bytes: int = 1) -> dict[str, View]:
+def _absent(reason: str, piece: Piece, *, size_in_bytes: int = 0) -> dict[str, View]:
     name = base_offset_file_name(piece.first, suffix=LOG_SUFFIX)
-    return {name: AbsentView(reason, piece.first, piece.last, size_in_bytes)}
+    return {name: AbsentView(reason, piece.first, piece.last, max(size_in_bytes, RECORD_BATCH_OVERHEAD))}
 
 
 def _first_local(path: str, base: Env) -> int | None:
@@ -340,6 +394,14 @@ def _metadata_partitions(roots: Sequence[str], base: Env) -> list[PartitionDirec
             if named is not None and named.topic == REMOTE_LOG_METADATA_TOPIC:
                 found.setdefault(named, PartitionDirectory(named, join_path(root, name), root, base))
     return list(found.values())
+
+
+def _log_files(directory: PartitionDirectory) -> list[tuple[str, FileStatus | None]]:
+    """Return the segments of a partition as they are now."""
+    env = directory.env
+    env.invalidate_listing(directory.path)
+    paths = (join_path(directory.path, name) for name in env.listdir(directory.path) if name.endswith(LOG_SUFFIX))
+    return [(path, env.stat(path)) for path in paths]
 
 
 def _checkpoint_text(lineage: Sequence[EpochEntry]) -> bytes:

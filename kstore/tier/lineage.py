@@ -32,11 +32,12 @@ class RemoteSegment(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """The offsets [first, last] of a log, and the segment that has them; None for a gap."""
+    """The offsets [first, last] of a log, and the segment that has them; None for a gap. reason: of a gap, if known."""
 
     segment: RemoteSegment | None
     first: int
     last: int
+    reason: str | None = None
 
 
 def valid_parts(segment: RemoteSegment, lineage: Sequence[EpochEntry]) -> list[tuple[int, int]]:
@@ -115,12 +116,12 @@ def epochs_within(lineage: Sequence[EpochEntry], *, start_offset: int, end_offse
     return (EpochEntry(before[-1].epoch, start_offset), *inside) if before else inside
 
 
-def head_of(segments: Iterable[RemoteSegment]) -> RemoteSegment | None:
-    """Return the segment whose leader epochs are the whole lineage, as far as a tier knows it: that with the highest
-    last epoch and, of these, the highest end offset. None if no segment has epochs.
+def heads_of(segments: Iterable[RemoteSegment]) -> list[RemoteSegment]:
+    """Return segments in the order of how much their leader epochs tell: first the one whose epochs are the whole
+    lineage as far as a tier knows it, with the highest last epoch and, of these, the highest end offset.
     """
     with_epochs = [segment for segment in segments if segment.epochs]
-    return max(with_epochs, key=lambda segment: (segment.epochs[-1].epoch, segment.end_offset), default=None)
+    return sorted(with_epochs, key=lambda segment: (segment.epochs[-1].epoch, segment.end_offset), reverse=True)
 
 
 def _with_ends(segment: RemoteSegment) -> Iterable[tuple[EpochEntry, int]]:

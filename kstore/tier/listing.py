@@ -22,7 +22,7 @@ from kstore.log.files.names import (
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
 )
-from kstore.log.files.root_files import parse_id
+from kstore.log.files.root_files import id_text, parse_id
 from kstore.tier.keys import KeyRing
 from kstore.tier.objects import INDEXES_SUFFIX, MANIFEST_SUFFIX, SegmentPlace
 from kstore.types import MAX_OFFSET, TopicPartition, parse_partition_directory_name
@@ -127,6 +127,39 @@ class TierListing:
         return self._segments.get(partition, [])
 
     @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of the partitions, as those of directories."""
+        return frozenset(map(str, self.by_name))
+
+    def relisted(self, partition: TieredPartition, topic: str, env: Env) -> TierListing:
+        """Return this listing with the objects that one partition has now, below the prefixes that are known.
+
+        Cost: a request for each prefix.
+        """
+        segments = {other: found for other, found in self._segments.items() if other != partition}
+        topics = dict(self.topics)
+        named = topics.get(partition.topic_id, topic)
+        for layout, above in sorted(self._prefixes(), key=str):
+            directory = join_path(above, _directory_name(layout, named, partition))
+            env.invalidate_listing(directory)
+            if env.is_directory(directory):
+                listing = list_tier(env, directory)
+                segments.setdefault(partition, []).extend(listing.of(partition))
+                topics.update(listing.topics)
+        if partition in segments:
+            segments[partition].sort(key=_start)
+        return TierListing(segments, topics, self.iceberg_ids, other_names=self.other_names)
+
+    def _prefixes(self) -> set[tuple[Layout, str]]:
+        """Return where the directories of topics are."""
+        return {
+            (found.layout, parent)
+            for segments in self._segments.values()
+            for found in segments
+            for parent in (_above(found.layout, split_path(found.stem)[0]),)
+        }
+
+    @cached_property
     def by_name(self) -> Mapping[TopicPartition, list[TieredPartition]]:
         """The partitions by name; several if a topic was created again."""
         names: dict[TopicPartition, list[TieredPartition]] = {}
@@ -147,7 +180,7 @@ def list_tier(env: Env, path: str) -> TierListing:
     try:
         for directory, name in _objects(env, path, levels=_MOST_LEVELS):
             match = _OBJECT.fullmatch(name)
-            if match is not None and int(match[1]) <= MAX_OFFSET:
+            if match is not None and int(match[1]) < MAX_OFFSET:
                 stem = join_path(directory, f"{match[1]}-{match[2]}")
                 stems.setdefault(stem, (match, set()))[1].add(match[3])
             elif (iceberg := _ICEBERG_MANIFEST.fullmatch(name)) is not None:
@@ -175,7 +208,7 @@ def list_tier(env: Env, path: str) -> TierListing:
             StoredSegment(layout, int(match[1]), match[2], stem, frozenset(suffixes))
         )
     for found in segments.values():
-        found.sort(key=lambda segment: segment.start_offset)
+        found.sort(key=_start)
     return TierListing(segments, topics, frozenset(iceberg_ids), other_names=tuple(others))
 
 
@@ -205,6 +238,22 @@ def _partition_of(directory: str) -> tuple[Layout, str, TieredPartition] | None:
     return (
         None if partition is None else (Layout.LOCAL, partition.topic, TieredPartition(named[1], partition.partition))
     )
+
+
+def _directory_name(layout: Layout, topic: str, partition: TieredPartition) -> str:
+    """Return the path of a partition's objects below a prefix."""
+    topic_id, number = id_text(partition.topic_id), partition.partition
+    return f"{topic}-{topic_id}/{number}" if layout is Layout.AIVEN else f"{topic}-{number}-{topic_id}"
+
+
+def _above(layout: Layout, directory: str) -> str:
+    """Return the prefix of a partition's objects."""
+    parent = split_path(directory)[0]
+    return split_path(parent)[0] if layout is Layout.AIVEN else parent
+
+
+def _start(segment: StoredSegment) -> int:
+    return segment.start_offset
 
 
 def _topic_of(name: str) -> tuple[str, uuid.UUID] | None:

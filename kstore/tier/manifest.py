@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from kstore.compression import CompressionType, decompress
+from kstore.compression import decompress_frame
 from kstore.config import MAX_INT32
 from kstore.errors import CorruptManifestError, KStoreError
 from kstore.log.files.checkpoints import EpochEntry
@@ -131,7 +131,7 @@ def _chunks(fields: Mapping[str, Any]) -> ChunkIndex:
         sizes = array("q", [stored] * (count - 1) + [last] * min(count, 1))
     elif kind == _VARIABLE:
         frame = _bytes(fields, "transformedChunks", within=within)
-        sizes = decode_sizes(bytes(decompress(CompressionType.ZSTD, frame, _MOST_SIZES_BYTES)), most=count)
+        sizes = decode_sizes(decompress_frame(frame, _MOST_SIZES_BYTES), most=count)
     else:
         raise FieldError(f"{within}type", f"{_FIXED!r} or {_VARIABLE!r}", kind)
     return ChunkIndex(chunk_bytes=chunk_bytes, file_bytes=file_bytes, stored=sizes)
@@ -173,8 +173,8 @@ def _segment(fields: Mapping[str, Any] | None) -> WrittenSegment | None:
         _field(place, "topic", str, within=within),
         _number(place, "partition", within=within),
         _field(segment_id, "id", str, within=within),
-        _number(fields, "startOffset", within=within, most=MAX_OFFSET),
-        _number(fields, "endOffset", within=within, least=-1, most=MAX_OFFSET),
+        _number(fields, "startOffset", within=within, most=MAX_OFFSET - 1),
+        _number(fields, "endOffset", within=within, least=-1, most=MAX_OFFSET - 1),
         _field(fields, "maxTimestampMs", int, within=within),
         tuple(sorted(EpochEntry(int(epoch), start) for epoch, start in epochs.items())),
     )

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kstore.compression import CompressionType, decompress
+from kstore.compression import decompress_frame
 from kstore.env import ENOENT, FileKind, FileStatus, Identity, ObjectIdentity, ReadFile
 from kstore.env.cache import SharedCache
-from kstore.env.tiered import TieredEnv, View
+from kstore.env.tiered import SeesObjects, View
 from kstore.env.tiered.views import FileWindow, ViewFile
 from kstore.errors import (
     CorruptIndexError,
+    CorruptionError,
     CorruptManifestError,
     CorruptRecordError,
     CorruptSnapshotError,
@@ -56,7 +57,7 @@ class SegmentPlace(NamedTuple):
         return self.stem + suffix
 
 
-def manifest_of(place: SegmentPlace, env: TieredEnv) -> Manifest:
+def manifest_of(place: SegmentPlace, env: SeesObjects) -> Manifest:
     """Return the manifest of a segment, read once for an Env.
 
     Raises: StorageError, CorruptManifestError.  Cost: a request, the first time.
@@ -78,7 +79,7 @@ def manifest_of(place: SegmentPlace, env: TieredEnv) -> Manifest:
         return kept
 
 
-def sealed_of(place: SegmentPlace, env: TieredEnv) -> Sealed | None:
+def sealed_of(place: SegmentPlace, env: SeesObjects) -> Sealed | None:
     """Return what decrypts a segment, None if it is not encrypted.  Raises: TierKeyError; as manifest_of."""
     key = manifest_of(place, env).key if place.has_manifest else None
     return None if key is None else Sealed(place.keys.open(key, path=place.path(MANIFEST_SUFFIX)), key.aad)
@@ -99,28 +100,26 @@ class LogView(View):
     def _end(self) -> int:
         return self.size_in_bytes if self.end is None else self.end
 
-    def status(self, env: TieredEnv) -> FileStatus:
+    def status(self, env: SeesObjects) -> FileStatus:
         return shown_status(self.place.path(LOG_SUFFIX), self._end - self.start, self.place.segment_id, env)
 
-    def open(self, env: TieredEnv, path: str) -> ReadFile:
+    def open(self, env: SeesObjects, path: str) -> ReadFile:
         try:
             whole = self._whole(env, path)
         except CorruptManifestError as error:
-            absent = AbsentView(error.reason, self.first_offset, self.last_offset, self._end - self.start)
+            reason = f"the manifest {self.place.path(MANIFEST_SUFFIX)} cannot be used: {error.reason}"
+            absent = AbsentView(reason, self.first_offset, self.last_offset, self._end - self.start)
             return AbsentFile(absent, path, name=self.place.segment_id)
         if self.start == 0 and self.end is None:
             return whole
         identity = _identity(self._end - self.start, self.place.segment_id)
         return FileWindow(whole, path=path, identity=identity, start=self.start, end=self._end)
 
-    def _whole(self, env: TieredEnv, path: str) -> ReadFile:
+    def _whole(self, env: SeesObjects, path: str) -> ReadFile:
         identity = _identity(self.size_in_bytes, self.place.segment_id)
         manifest = manifest_of(self.place, env) if self.place.has_manifest else None
         if manifest is not None and manifest.chunks.file_bytes != self.size_in_bytes:
-            reason = (
-                f"{self.place.path(MANIFEST_SUFFIX)} has a segment of {manifest.chunks.file_bytes} bytes: expected "
-                f"{self.size_in_bytes}"
-            )
+            reason = f"expected a segment of {self.size_in_bytes} bytes, found one of {manifest.chunks.file_bytes}"
             raise CorruptManifestError(reason, path=self.place.path(MANIFEST_SUFFIX), reason=reason)
         sealed = sealed_of(self.place, env)
         file = env.remote.open_read(self.place.path(LOG_SUFFIX))
@@ -148,16 +147,23 @@ class SideFileView(View):
     suffix: str
     object_suffix: str
 
-    def status(self, env: TieredEnv) -> FileStatus:
-        stored = self._slice(env)
+    def status(self, env: SeesObjects) -> FileStatus:
+        try:
+            stored = self._slice(env)
+        except CorruptManifestError as error:
+            raise StorageError(f"cannot stat {self.place.stem}: {error}", path=self.place.stem, errno=ENOENT) from error
         size = self._plain_size(stored, env)
         path = self.place.path(self.object_suffix if stored is None else INDEXES_SUFFIX)
         return shown_status(path, size, self.place.segment_id, env)
 
-    def open(self, env: TieredEnv, path: str) -> ReadFile:
-        return BytesFile(self.read(env, path), path=path, name=self.place.segment_id)
+    def open(self, env: SeesObjects, path: str) -> ReadFile:
+        try:
+            return BytesFile(self.read(env, path), path=path, name=self.place.segment_id)
+        except CorruptionError as error:
+            # As a file that cannot be read: what is read with it goes on without it.
+            raise StorageError(f"cannot read {path}: {error}", path=path) from error
 
-    def read(self, env: TieredEnv, path: str) -> bytes:
+    def read(self, env: SeesObjects, path: str) -> bytes:
         """Return the content.
 
         Raises: CorruptIndexError, CorruptSnapshotError for bytes that are damaged; StorageError.
@@ -172,7 +178,7 @@ class SideFileView(View):
             damaged = CorruptSnapshotError if self.suffix == PRODUCER_SNAPSHOT_SUFFIX else CorruptIndexError
             raise damaged(f"damage in {path}: {error}", path=path, position=0, reason=str(error)) from error
 
-    def _stored(self, stored: Slice | None, env: TieredEnv) -> bytes:
+    def _stored(self, stored: Slice | None, env: SeesObjects) -> bytes:
         if stored is None:
             return bytes(env.remote.read_untrusted(self.place.path(self.object_suffix), max_bytes=MAX_SIDE_FILE_BYTES))
         if not stored.size:
@@ -183,12 +189,12 @@ class SideFileView(View):
                 raise ValueError(f"expected {stored.size} bytes at position {stored.position} {found}")
             return file.pread(stored.size, position=stored.position)
 
-    def _slice(self, env: TieredEnv) -> Slice | None:
+    def _slice(self, env: SeesObjects) -> Slice | None:
         """Return the slice of `.indexes`, None for an object of its own."""
         indexes = manifest_of(self.place, env).indexes if self.place.has_manifest else None
         return None if indexes is None else indexes.get(self.suffix, Slice(0, 0))
 
-    def _plain_size(self, stored: Slice | None, env: TieredEnv) -> int:
+    def _plain_size(self, stored: Slice | None, env: SeesObjects) -> int:
         if stored is None:
             status = env.remote.stat(self.place.path(self.object_suffix))
             size = 0 if status is None else status.size_in_bytes
@@ -204,11 +210,11 @@ class TextView(View):
 
     content: bytes
 
-    def status(self, env: TieredEnv) -> FileStatus:  # noqa: ARG002
+    def status(self, env: SeesObjects) -> FileStatus:  # noqa: ARG002
         size = len(self.content)
         return FileStatus(FileKind.FILE, size, (size, 0, 0), _identity(size, ""))
 
-    def open(self, env: TieredEnv, path: str) -> ReadFile:  # noqa: ARG002
+    def open(self, env: SeesObjects, path: str) -> ReadFile:  # noqa: ARG002
         return BytesFile(self.content, path=path, name="")
 
 
@@ -216,7 +222,7 @@ class TextView(View):
 class AbsentView(View):
     """Records that the tier should have and does not give, in the place of their segment; reading raises why.
 
-    size_in_bytes: of the segment if it is known, 1 for a gap, so that it is not an empty segment.
+    size_in_bytes: of the segment if it is known; for a gap that of a header, so that it is not an empty segment.
     """
 
     reason: str
@@ -224,11 +230,11 @@ class AbsentView(View):
     last_offset: int
     size_in_bytes: int
 
-    def status(self, env: TieredEnv) -> FileStatus:  # noqa: ARG002
+    def status(self, env: SeesObjects) -> FileStatus:  # noqa: ARG002
         size = self.size_in_bytes
         return FileStatus(FileKind.FILE, size, (size, 0, 0), _identity(size, ""))
 
-    def open(self, env: TieredEnv, path: str) -> ReadFile:  # noqa: ARG002
+    def open(self, env: SeesObjects, path: str) -> ReadFile:  # noqa: ARG002
         return AbsentFile(self, path)
 
 
@@ -253,7 +259,7 @@ class BytesFile(ViewFile):
 
 
 class ChunkedFile(ViewFile):
-    """A log whose object has transformed chunks: compressed as zstd frames, encrypted, or both.
+    """A log whose object has transformed chunks: compressed frames, encrypted, or both.
 
     Bytes come only from chunks that are whole: their tag is right, and so is the size of what they decompress to.
     Raises: CorruptRecordError with the position of a damaged chunk in the log; MemoryLimitError for one above
@@ -304,6 +310,17 @@ class ChunkedFile(ViewFile):
     def around_damage(self) -> ReadFile:
         return _FilledChunks(self, self._chunks)
 
+    def why_missing(self, position: int, *, end_position: int) -> str | None:
+        end = min(end_position, self._chunks.file_bytes)
+        if position >= end:
+            return None
+        for number in self._chunks.numbers(position=position, end_position=end):
+            try:
+                self.chunk(number)
+            except CorruptRecordError as error:
+                return error.reason
+        return None
+
     def close(self) -> None:
         # A finalizer of a log may call this.
         _CHUNKS.release_soon(self)
@@ -340,7 +357,7 @@ class ChunkedFile(ViewFile):
             if self._sealed is not None:
                 data = self._sealed.open(data)
             if self._is_compressed:
-                data = bytes(decompress(CompressionType.ZSTD, data, chunk.plain_bytes))
+                data = decompress_frame(data, chunk.plain_bytes)
             if len(data) != chunk.plain_bytes:
                 raise ValueError(f"expected {chunk.plain_bytes} plain bytes, found {len(data)}")
         except (ValueError, DecompressionError, MemoryLimitError) as error:
@@ -403,6 +420,9 @@ class AbsentFile(ViewFile):
             last_offset=last,
         )
 
+    def why_missing(self, position: int, *, end_position: int) -> str | None:
+        return self._view.reason if position < end_position else None
+
     def around_damage(self) -> ReadFile:
         return _NoBytesFile(self.path, _identity(self.size(), ""))
 
@@ -427,7 +447,7 @@ class _NoBytesFile(ViewFile):
         """Does nothing."""
 
 
-def shown_status(path: str, size_in_bytes: int, name: str, env: TieredEnv) -> FileStatus:
+def shown_status(path: str, size_in_bytes: int, name: str, env: SeesObjects) -> FileStatus:
     """Return the status of a view of an object: its size as shown, and the time of the object.
 
     Raises: StorageError with errno ENOENT if there is no such object.

@@ -80,7 +80,7 @@ class SegmentReader:
             if written.end_offset < written.start_offset or not written.epochs:
                 raise _foreign(place.path(MANIFEST_SUFFIX), f"expected offsets and epochs, found {written}")
         except CorruptionError as error:
-            return UnreadableSegment(stored, error.reason)
+            return UnreadableSegment(stored, str(error))
         return RemoteSegment(
             stored.segment_id,
             written.start_offset,

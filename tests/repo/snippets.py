@@ -21,6 +21,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOT_RUN = {
     ("docs/urls.md", 'import kstore\n\nurl = "s3://'): "there is no such bucket",
     ("docs/urls.md", "kstore ls 's3://"): "there is no such bucket",
+    ("docs/tiers.md", 'import kstore\n\ntier = "s3://'): "there is no such bucket; tests/golden/test_tiers.py",
     ("docs/tutorials/fastapi.md", ""): "needs fastapi; tests/examples/test_tutorial.py",
     ("docs/values.md", "rides = kstore.scan("): "needs a root with Protobuf and a registry's topic",
     ("docs/export.md", "rides = spark"): "needs pyspark; tests/spark/test_export.py runs it",

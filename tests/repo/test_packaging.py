@@ -126,6 +126,7 @@ def test_bare_install_needs_only_the_codecs(installed: Path) -> None:
         pytest.param("cli", {"typer", "rich"}, id="cli"),
         pytest.param("report", {"jinja2", "vl-convert-python"}, id="report"),
         pytest.param("progress", {"tqdm"}, id="progress"),
+        pytest.param("tiered", {"cryptography"}, id="tiered"),
         pytest.param("protobuf", {"pyarrow", "numpy", "protobuf", "grpcio-tools"}, id="protobuf"),
         pytest.param("bench", {"crc32c", "numpy", "pyarrow", "pytest", "pytest-benchmark"}, id="bench"),
     ],

@@ -4,6 +4,6 @@ It knows no layout and no rule of choice: kstore.tier gives it the views.
 """
 
 from kstore.env.tiered.env import ShownDirectory, ShownFiles, TieredEnv
-from kstore.env.tiered.views import View
+from kstore.env.tiered.views import SeesObjects, View
 
-__all__ = ["ShownDirectory", "ShownFiles", "TieredEnv", "View"]
+__all__ = ["SeesObjects", "ShownDirectory", "ShownFiles", "TieredEnv", "View"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from kstore.env.base import DiskSpace, FileKind, FileStatus, ReadFile, StrPath, join_path, split_path
@@ -12,19 +12,12 @@ from kstore.env.choosing import locate
 from kstore.env.env import Env, EnvMaker
 from kstore.env.local import DEFAULT_ENV
 from kstore.env.process import LockHolder
-from kstore.env.tiered.views import View
+from kstore.env.tiered.views import Kept, View
 from kstore.env.watching import DirectoryWatch
 from kstore.errors import StorageError
 
 # What views keep between two openings, in units of `Kept.weight`.
 _MOST_KEPT = 1 << 22
-
-
-class Kept(Protocol):
-    """A value that views keep. weight: about an eighth of its bytes."""
-
-    @property
-    def weight(self) -> int: ...
 
 
 class ShownDirectory(NamedTuple):
@@ -37,8 +30,12 @@ class ShownDirectory(NamedTuple):
 class ShownFiles(Protocol):
     """Which files a TieredEnv shows.  Threads: thread-safe."""
 
-    def directories(self, path: str) -> Sequence[str]:
+    def directories(self, path: str) -> Collection[str]:
         """Return the names of directories that are shown in a directory and are not in it."""
+        ...
+
+    def is_partition(self, path: str) -> bool:
+        """Whether a directory is known to be a partition's without a look at all that it shows."""
         ...
 
     def directory(self, path: str) -> ShownDirectory | None:
@@ -59,6 +56,10 @@ class TieredEnv(Env):
     Threads: thread-safe.
     """
 
+    has_views = True
+    # A read may take a chunk, whatever the latency of a request.
+    is_high_latency = True
+
     def __init__(self, base: Env | None, remote: Env, shown: ShownFiles) -> None:
         self._base = base
         self.remote = remote
@@ -69,7 +70,6 @@ class TieredEnv(Env):
         envs = (remote,) if base is None else (base, remote)
         self.parallel_requests = max(env.parallel_requests for env in envs)
         self.is_mutable = base is not None and base.is_mutable
-        self.is_high_latency = any(env.is_high_latency for env in envs)
         self.poll_interval = (base or remote).poll_interval
 
     def __repr__(self) -> str:
@@ -134,7 +134,7 @@ class TieredEnv(Env):
             return own
         view = self._view(path)
         if view is not None:
-            return view.status(self)
+            return _status(view, self)
         return FileStatus(FileKind.DIRECTORY, 0, (0, 0, 0)) if self.is_directory(path) else None
 
     def disk_space(self, path: str) -> DiskSpace | None:
@@ -144,6 +144,9 @@ class TieredEnv(Env):
         if self._base is not None:
             self._base.invalidate_listing(path)
         self._shown.forget(path)
+
+    def is_known_partition(self, path: str) -> bool:
+        return self._shown.is_partition(path)
 
     def first_offset(self, directory: str) -> int:
         shown = self._shown.directory(directory)
@@ -182,7 +185,10 @@ class _Views:
             by_directory.setdefault(directory, {})[name] = view
         self._directories = {path: ShownDirectory(shown) for path, shown in by_directory.items()}
 
-    def directories(self, path: str) -> Sequence[str]:
+    def is_partition(self, path: str) -> bool:
+        return path in self._directories
+
+    def directories(self, path: str) -> Collection[str]:
         return [name for parent, name in map(split_path, self._directories) if parent == path]
 
     def directory(self, path: str) -> ShownDirectory | None:
@@ -210,6 +216,15 @@ class CarriedFiles(NamedTuple):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self.views)} files)"
+
+
+def _status(view: View, env: TieredEnv) -> FileStatus | None:
+    try:
+        return view.status(env)
+    except StorageError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        return None
 
 
 def _weight(kept: Kept) -> int:

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kstore.env.base import FileStatus, Identity, ReadFile, is_same_file
+from kstore.env.cache import SharedCache
+from kstore.env.env import Env
 from kstore.errors import StorageError
 
 if TYPE_CHECKING:
     from kstore._core import MappedBytes
-    from kstore.env.tiered.env import TieredEnv
+
+
+class Kept(Protocol):
+    """A value that views keep. weight: about an eighth of its bytes."""
+
+    @property
+    def weight(self) -> int: ...
+
+
+class SeesObjects(Protocol):
+    """What views read from, a TieredEnv: the Env of the bytes, and what views keep of it."""
+
+    remote: Env
+    kept: SharedCache[Kept]
 
 
 class View(ABC):
@@ -20,11 +35,11 @@ class View(ABC):
     """
 
     @abstractmethod
-    def status(self, env: TieredEnv) -> FileStatus:
+    def status(self, env: SeesObjects) -> FileStatus:
         """Return the status that the file is shown with."""
 
     @abstractmethod
-    def open(self, env: TieredEnv, path: str) -> ReadFile:
+    def open(self, env: SeesObjects, path: str) -> ReadFile:
         """Open the file.  Args: path: under which it is shown."""
 
 
@@ -86,6 +101,10 @@ class FileWindow(ViewFile):
         return FileWindow(
             self._file.around_damage(), path=self.path, identity=self._identity, start=self._start, end=self._end
         )
+
+    def why_missing(self, position: int, *, end_position: int) -> str | None:
+        end = min(self._start + end_position, self._end)
+        return self._file.why_missing(self._start + position, end_position=end)
 
     def close(self) -> None:
         self._file.close()

@@ -67,7 +67,7 @@ class SegmentCheck:
         self._is_deep = is_deep
         self._size = records.size_in_bytes
         self._reader = ChunkReader(
-            records.read_bytes, end_position=records.size_in_bytes, first_bytes=config.read_chunk_bytes
+            records.read_around_damage, end_position=records.size_in_bytes, first_bytes=config.read_chunk_bytes
         )
         self._bytes_at = self._reader.bytes_at
         self._least_offset = records.base_offset
@@ -255,12 +255,14 @@ class SegmentCheck:
 
     def _is_zeros_from(self, position: int) -> bool:
         with self._records.borrow() as file:
-            return holds_only_zeros(file, position=position, end_position=self._size)
+            return holds_only_zeros(file.around_damage(), position=position, end_position=self._size)
 
     def _batch_damage(self, header: BatchHeader, reason: str) -> Damage:
         return self._damage(header.position, size_in_bytes=header.size_in_bytes, reason=reason)
 
     def _damage(self, position: int, *, size_in_bytes: int, reason: str) -> Damage:
+        with self._records.borrow() as file:
+            reason = file.why_missing(position, end_position=position + size_in_bytes) or reason
         return Damage(self._records.path, position, size_in_bytes, reason)
 
 

@@ -151,7 +151,7 @@ def find_sound_batches(
     Raises: StorageError.  Cost: as find_whole_batches.
     """
     whole, damage = find_whole_batches(
-        file,
+        file.around_damage(),
         base_offset=part.base_offset,
         next_base_offset=part.offset_limit,
         index=index,
@@ -199,8 +199,9 @@ def fault_at_end(
     Cost: a read of 61 bytes; for zeros that of holds_only_zeros, for an incomplete batch that of sound_parts.
     """
     position, end_position = part.start_position, part.end_position
-    fault = fault_of_zeros(file, position=position, end_position=end_position)
-    if fault is not None or position == end_position or not any(file.pread(SIZE_UP_TO_MAGIC, position=position)):
+    around = file.around_damage()
+    fault = fault_of_zeros(around, position=position, end_position=end_position)
+    if fault is not None or position == end_position or not any(around.pread(SIZE_UP_TO_MAGIC, position=position)):
         return fault
     fault = sound_parts(file, part, find_index=find_index, config=config).fault
     return None if fault is None or _is_whole(file, position, config) else fault
@@ -249,6 +250,9 @@ class _Parts:
         return parts
 
     def _reason(self, position: int, *, end_position: int) -> str:
+        missing = self._file.why_missing(position, end_position=end_position)
+        if missing is not None:
+            return missing
         for damage in self._found.damage:
             if damage.position < end_position and position < damage.position + damage.size_in_bytes:
                 return damage.reason
@@ -292,11 +296,11 @@ class _Parts:
             path=self._part.path,
             previous_last_offset=next_offset - 1,
         )
-        return scan_headers(self._file, scan, position=position, end_position=end_position)
+        return scan_headers(self._file.around_damage(), scan, position=position, end_position=end_position)
 
     def _is_half_written(self, position: int) -> bool:
         """Whether a batch in preallocated space ends in zeros, and nothing but zeros follows it."""
-        head = self._file.pread(RECORD_BATCH_OVERHEAD, position=position)
+        head = self._file.around_damage().pread(RECORD_BATCH_OVERHEAD, position=position)
         try:
             header = read_header(
                 head,
@@ -321,7 +325,7 @@ def skipped_batch(
 
 
 def _is_zeros(file: ReadFile, position: int, part: FileRange) -> bool:
-    return holds_only_zeros(file, position=position, end_position=part.end_position)
+    return holds_only_zeros(file.around_damage(), position=position, end_position=part.end_position)
 
 
 def _end_of_sound(file: ReadFile, part: FileRange, config: LogConfig) -> tuple[int, CorruptionError | None]:

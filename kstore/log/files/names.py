@@ -382,6 +382,9 @@ def _split_off_roots(directories: list[PartitionDirectory], env: Env) -> tuple[l
     """
     partitions, roots = [], []
     for directory in directories:
+        if env.has_views and env.is_known_partition(directory.path):
+            partitions.append(directory)
+            continue
         try:
             content = _look_into(directory.path, env)
         except StorageError as error:

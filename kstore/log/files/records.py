@@ -442,7 +442,11 @@ class SegmentRecords:
             stop_attributes=stop_attributes,
         )
         with self.borrow() as file:
-            return scan_headers(file, scan, position=position, end_position=end_position)
+            try:
+                return scan_headers(file, scan, position=position, end_position=end_position)
+            except CorruptRecordError:
+                # Bytes that cannot be had: the walk ends there, as at any other damage.
+                return scan_headers(file.around_damage(), scan, position=scan.position, end_position=end_position)
 
     def stopped_at(self, scan: HeaderScan) -> BatchHeader | None:
         """Return the batch that a walk found, None if it reached its end.
@@ -469,7 +473,8 @@ class SegmentRecords:
             path=self.path,
             stop_offset=0,
         )
-        with self.borrow() as file:
+        with self.borrow() as borrowed:
+            file = borrowed.around_damage()
             data = file.pread(min(HEADER_CHUNK_BYTES, end_position - position), position=position)
             scan.feed(data, position)
             header: BatchHeader | None = scan.found
@@ -505,6 +510,11 @@ class SegmentRecords:
         """
         with self.borrow() as file:
             return read_exactly(file, size, position=position)
+
+    def read_around_damage(self, size: int, *, position: int) -> bytes:
+        """Return bytes as read_bytes does, also where they cannot be had; for callers that check each batch's CRC."""
+        with self.borrow() as file:
+            return read_exactly(file.around_damage(), size, position=position)
 
     def read_batches(
         self,

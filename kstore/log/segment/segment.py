@@ -28,7 +28,7 @@ from kstore._core import search_timestamp as search_timestamp_in
 from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.env import Identity, OpenFiles
-from kstore.errors import CorruptionError, KStoreError, UnsupportedError
+from kstore.errors import CorruptionError, CorruptRecordError, KStoreError, UnsupportedError
 from kstore.log.damaged.sound import FileRange, SoundParts, fault_at_end, is_sound, sound_parts
 from kstore.log.files.indexes import MAX_INDEX_BYTES, IndexCache, OffsetIndex, TimeIndex
 from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_path
@@ -546,12 +546,16 @@ class LogSegment:
 
     def _ends_in_zeros(self) -> bool:
         size = min(SIZE_UP_TO_MAGIC, self.size_in_bytes)
-        return size > 0 and not any(self.records.read_bytes(size, position=self.size_in_bytes - size))
+        try:
+            return size > 0 and not any(self.records.read_bytes(size, position=self.size_in_bytes - size))
+        except CorruptRecordError:
+            # Bytes that cannot be had are no zeros.
+            return False
 
     def _is_preallocated(self, tail: SegmentTail) -> bool:
         with self.records.borrow() as file:
             return is_preallocated(
-                file,
+                file.around_damage(),
                 position=tail.valid_end_position,
                 end_position=self.size_in_bytes,
                 next_offset=max(tail.last_offset + 1, self.base_offset),
@@ -589,7 +593,7 @@ class LogSegment:
     def _whole_tail(self, tail: SegmentTail, start: BatchHeader | None) -> SegmentTail:
         """Exclude a half-written last batch: in preallocated space its header is valid, and zeros follow."""
         position, end = tail.last_position, tail.valid_end_position
-        if any(self.records.read_bytes(_LEAST_ZEROS, position=end - _LEAST_ZEROS)):
+        if any(self.records.read_around_damage(_LEAST_ZEROS, position=end - _LEAST_ZEROS)):
             return tail
         if self.records.find_batch_at(position, end_position=end) is not None:
             return tail
