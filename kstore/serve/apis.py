@@ -53,6 +53,7 @@ from kstore.serve.answers.writing import produce
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call, Peer
 from kstore.serve.security.guards import Asked, Verdict, guarded
+from kstore.serve.security.operations import tell_operations
 from kstore.serve.security.sasl import Session
 from kstore.wire.frames import decode_request, encode_response
 
@@ -147,6 +148,8 @@ def respond(
     body = work(broker, call) if session.access.is_superuser else _allowed(broker, request.api_key, work, call)
 
     def encoded(body: Message | None) -> Answer:
+        if body is not None:
+            tell_operations(request.api_key, call.body, body, access=session.access)
         answer = (
             None
             if body is None

@@ -141,7 +141,15 @@ TOPIC_DEFINITIONS: tuple[Definition, ...] = (
 )
 # In Kafka another setting of the broker has the default, as log.retention.hours.
 _WITHOUT_DEFAULT = frozenset(
-    {"log.dirs", "log.flush.interval.ms", "log.retention.ms", "log.roll.jitter.ms", "log.roll.ms", "node.id"}
+    {
+        "broker.id",
+        "log.dirs",
+        "log.flush.interval.ms",
+        "log.retention.ms",
+        "log.roll.jitter.ms",
+        "log.roll.ms",
+        "node.id",
+    }
 )
 _BY_NAME = {definition.name: definition for definition in TOPIC_DEFINITIONS}
 
@@ -192,6 +200,7 @@ def shown_server_settings(config: ServerConfig, *, default: LogConfig, node_id: 
     groups, consumers = config.groups, config.consumer_groups
     own = [
         ("auto.create.topics.enable", _B, config.creates_topics, "true", "Whether asking for a topic makes it."),
+        ("broker.id", _I, node_id, "", "The id of this node, by its older name."),
         ("default.replication.factor", _I, 1, "1", "The replicas of a topic that does not say it."),
         ("delete.topic.enable", _B, True, "true", "Whether topics can be deleted."),
         ("fetch.max.bytes", _I, config.most_fetch_bytes, "57671680", "The bytes of an answer with records."),

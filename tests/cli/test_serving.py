@@ -165,6 +165,7 @@ def test_settings_are_read_by_the_names_of_a_broker():
         "auto.create.topics.enable=FALSE\n"
         "num.partitions=4\n"
         "group.initial.rebalance.delay.ms=3000\n"
+        "transaction.version=0\n"
     )
     assert config_of(values) == ServerConfig(
         host="0.0.0.0",
@@ -173,13 +174,21 @@ def test_settings_are_read_by_the_names_of_a_broker():
         advertised_port=29092,
         creates_topics=False,
         partitions=4,
+        transaction_version=0,
         groups=GroupSettings(initial_rebalance_delay_ms=3000),
     )
     assert unknown == ["process.roles"]
 
 
 @pytest.mark.parametrize(
-    "line", ["num.partitions=many", "auto.create.topics.enable=1", "listeners=9092", "num.partitions=99999999999"]
+    "line",
+    [
+        "num.partitions=many",
+        "transaction.version=3",
+        "auto.create.topics.enable=1",
+        "listeners=9092",
+        "num.partitions=99999999999",
+    ],
 )
 def test_a_setting_that_is_none_is_refused_by_its_name(line):
     with pytest.raises(ValueError, match=f"^{line}: expected "):

@@ -53,9 +53,9 @@ log.retention.ms=-1
 
 
 def build() -> None:
-    """Fetch the jars, once, and compile the client."""
+    """Fetch the jars, once, and compile our programs."""
     fetch_jars(SOURCES / "broker" / "pom.xml", VERSION, DIRECTORY)
-    sources = (SOURCES / "Report.java", *(SOURCES / "broker").glob("*.java"))
+    sources = (SOURCES / "Report.java", *(SOURCES / "broker").glob("*.java"), *(SOURCES / "clients").glob("*.java"))
     run("javac", "-nowarn", "-cp", "lib/*", "-d", "classes", *map(str, sources), cwd=DIRECTORY)
 
 

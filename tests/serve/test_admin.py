@@ -176,6 +176,14 @@ def test_topics_are_deleted_by_name_and_by_id(client, served):
     assert served.topics == ("t",)
 
 
+def test_an_id_counts_and_not_the_empty_name_that_java_has_beside_it(client, served):
+    topic_id = served.topic_id("t")
+    asked = [MetadataRequest.MetadataRequestTopic(name=name, topic_id=topic_id) for name in ("", "other", None)]
+    topics = client.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=True), version=13).topics
+    assert [(one.name, one.topic_id, one.error_code) for one in topics] == [("t", topic_id, 0)] * 3
+    assert served.topics == ("t",)
+
+
 def test_a_topic_that_is_deleted_while_a_client_asks_is_not_there(client, served, monkeypatch):
     topic_id = served.topic_id("t")
     # What a request sees while a thread deletes "gone".

@@ -16,6 +16,7 @@ from kstore.wire.messages import (
     DeleteAclsRequest,
     DescribeAclsRequest,
     DescribeClusterRequest,
+    DescribeGroupsRequest,
     DescribeLogDirsRequest,
     DescribeTopicPartitionsRequest,
     FetchRequest,
@@ -25,6 +26,9 @@ from kstore.wire.messages import (
 from tests.making.serving import RawClient
 
 NODE = 1
+# As a broker of Kafka 4.1 tells them where nobody is refused anything.
+NOT_ASKED = -(2**31)
+OF_TOPIC, OF_GROUP, OF_CLUSTER = 0b1101_1111_1000, 0b1101_0100_1000, 0b1_1111_1010_0000
 
 
 def test_the_cluster_is_one_node(client, server, served):
@@ -37,9 +41,27 @@ def test_the_cluster_is_one_node(client, server, served):
         1,
     )
     assert (node.broker_id, f"{node.host}:{node.port}", node.is_fenced) == (NODE, server.bootstrap_servers, False)
-    assert found.cluster_authorized_operations == -(2**31)
+    assert found.cluster_authorized_operations == NOT_ASKED
     codes = [client.ask(DescribeClusterRequest(endpoint_type=kind), version=1).error_code for kind in (2, 3)]
     assert codes == [114, 115]
+
+
+def test_operations_are_told_of_what_a_client_asks_for(client):
+    asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in ("t", "a b")]
+    for cluster, topic in ((False, False), (True, False), (False, True)):
+        request = MetadataRequest(
+            topics=asked, include_cluster_authorized_operations=cluster, include_topic_authorized_operations=topic
+        )
+        found = client.ask(request, version=10)
+        assert found.cluster_authorized_operations == (OF_CLUSTER if cluster else NOT_ASKED)
+        told = [one.topic_authorized_operations for one in found.topics]
+        assert told == [OF_TOPIC if topic else NOT_ASKED, NOT_ASKED]
+    described = client.ask(DescribeClusterRequest(include_cluster_authorized_operations=True), version=2)
+    assert described.cluster_authorized_operations == OF_CLUSTER
+    for is_asked in (True, False):
+        request = DescribeGroupsRequest(groups=["g"], include_authorized_operations=is_asked)
+        (group,) = client.ask(request, version=5).groups
+        assert group.authorized_operations == (OF_GROUP if is_asked else NOT_ASKED)
 
 
 def partitions_of(client, *topics, cursor=None, limit=2000):
@@ -64,7 +86,7 @@ def test_partitions_are_described_with_this_node_as_their_leader(client, served)
     assert (topic.topic_id, topic.is_internal, topic.topic_authorized_operations) == (
         served.topic_id("t"),
         False,
-        -(2**31),
+        OF_TOPIC,
     )
     shown = [
         (one.leader_id, one.leader_epoch, one.replica_nodes, one.isr_nodes, one.offline_replicas)

@@ -13,6 +13,7 @@ from kstore.errors import AuthenticationError
 from kstore.serve.apis import HANDLERS
 from kstore.serve.config import SecurityConfig, ServerConfig
 from kstore.serve.security.guards import GUARDS, Asked, guarded
+from kstore.serve.security.operations import operations
 from kstore.serve.security.rules import EVERYTHING, NOTHING, Access, Operation, Resource, Rule
 from kstore.serve.security.users import add_user, allow, disallow
 from kstore.serve.server import Server
@@ -85,6 +86,16 @@ def test_what_is_refused_can_be_answered_in_each_version(key, version):
 def test_an_api_without_a_guard_is_refused():
     with pytest.raises(AuthenticationError):
         guarded(Asked(4711, 0, None, NOTHING, lambda _: None))
+
+
+def test_operations_are_those_that_rules_allow():
+    reader = Access([READS, Rule(Resource.GROUP, "g", frozenset({Operation.READ}))])
+    assert operations(reader, Resource.TOPIC, "t") == 1 << 3 | 1 << 8
+    assert operations(reader, Resource.TOPIC, "hidden") == 0
+    assert operations(reader, Resource.GROUP, "g") == 1 << 3 | 1 << 8
+    assert operations(reader, Resource.CLUSTER, "") == 0
+    admin = Access([Rule(Resource.TOPIC, "t", frozenset({Operation.ADMIN}))])
+    assert operations(admin, Resource.TOPIC, "t") == sum(1 << code for code in (5, 6, 7, 8, 10, 11))
 
 
 @pytest.fixture(scope="module")

@@ -328,6 +328,18 @@ def test_producers_and_transactions_are_shown(client):
     assert (found.producer_epoch, found.coordinator_epoch, found.current_txn_start_offset) == (1, 0, -1)
 
 
+def test_producers_of_old_records_are_shown_while_their_log_knows_them(client, served):
+    builder = kstore.MemoryRecordsBuilder(producer_id=7, producer_epoch=2, base_sequence=0)
+    builder.append(timestamp_ms=1_000, value=b"of 1970")
+    served.log("t", 0).append(builder.build())
+    asked = [DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[0])]
+    for wanted in ([(7, 2, 0, 1_000)], []):
+        (topic,) = client.ask(DescribeProducersRequest(topics=asked), version=0).topics
+        found = topic.partitions[0].active_producers
+        assert [(one.producer_id, one.producer_epoch, one.last_sequence, one.last_timestamp) for one in found] == wanted
+        served.log("t", 0).remove_expired_producers()
+
+
 def test_transactions_are_listed_by_state_producer_age_and_name(client):
     producers = {of: producer_of(client, of=of) for of in ("one", "two", "three")}
     assert produced(client, producers["two"], T0, of="two", version=12) == [0]

@@ -29,6 +29,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _level(text: str) -> int:
+    if text not in ("0", "1", "2"):
+        raise ValueError("expected 0, 1 or 2")
+    return int(text)
+
+
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
@@ -52,6 +58,7 @@ _SETTINGS = {
     "group.min.session.timeout.ms": _Setting("min_session_timeout_ms", within="groups"),
     "group.max.session.timeout.ms": _Setting("max_session_timeout_ms", within="groups"),
     "group.max.size": _Setting("max_size", within="groups"),
+    "transaction.version": _Setting("transaction_version", _level),
     "transactional.id.expiration.ms": _Setting("transactional_id_expiration_ms"),
     "offsets.retention.minutes": _Setting("offsets_retention_ms", lambda text: _count(text) * 60_000, within="groups"),
     "offsets.retention.check.interval.ms": _Setting("offsets_retention_check_interval_ms", within="groups"),

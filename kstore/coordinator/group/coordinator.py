@@ -241,6 +241,9 @@ class GroupCoordinator:
         return group.heartbeat(call, request, now_ms)
 
     def leave(self, call: Call, request: LeaveGroupRequest, now_ms: int) -> Outcome:
+        consumers = self.consumer_groups.get(request.group_id)
+        if consumers is not None:
+            return self._looked_after(consumers, consumers.leave(call, request))
         group = self.groups.get(request.group_id)
         if group is None:
             code = _missing(request.group_id)

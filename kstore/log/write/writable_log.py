@@ -26,6 +26,7 @@ from kstore.log.files.durable_point import DurablePoint
 from kstore.log.files.indexes import IndexCache
 from kstore.log.files.lock import PartitionLock
 from kstore.log.files.names import PartitionDirectory
+from kstore.log.files.snapshots import ProducerSnapshotEntry
 from kstore.log.files.transaction_index import AbortedTxn
 from kstore.log.following.key_offsets import KeyOffsets, one_key
 from kstore.log.log import Log
@@ -384,6 +385,11 @@ class WritableLog(Log):
         if ack == "flushed" or not self._durability.needs_no_flush:
             self._durability.flush_for_ack(done.last_offset, ack)
         return done
+
+    def producers(self) -> list[ProducerSnapshotEntry]:
+        """Return the producers that the log knows of, by id: also those that are idle, until they are removed."""
+        with self._gate.append_lock:
+            return sorted(self.producer_state.snapshot_entries())
 
     def remove_expired_producers(self) -> int:
         """Forget producers idle for producer_id_expiration_ms, as a broker does every 10 minutes; return how many."""

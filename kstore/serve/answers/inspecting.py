@@ -8,6 +8,7 @@ from kstore.coordinator.group.consumer.patterns import Pattern, PatternError
 from kstore.coordinator.transaction.state import TransactionState, TransactionStatus
 from kstore.env.process import SYSTEM_CLOCK
 from kstore.errors import InvalidRequestError, KStoreError, UnknownTopicOrPartitionError
+from kstore.log.files.snapshots import ProducerSnapshotEntry
 from kstore.log.state.producers import active_producers
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call
@@ -39,19 +40,7 @@ def describe_producers(broker: Broker, call: Call[DescribeProducersRequest]) -> 
 def _producers(broker: Broker, topic: str, number: int) -> DescribeProducersResponse.PartitionResponse:
     kinds = DescribeProducersResponse
     try:
-        log = broker.log(topic, number)
-        directory = broker.store.incarnation(topic, number)
-        if directory is None:
-            raise UnknownTopicOrPartitionError(f"the partition {TopicPartition(topic, number)} was deleted")
-        found = active_producers(
-            directory,
-            log.segments,
-            log_start_offset=log.log_start_offset,
-            log_end_offset=log.log_end_offset,
-            now_ms=SYSTEM_CLOCK.wall_clock_ms(),
-            config=log.config,
-            env=directory.env,
-        )
+        found = _known_producers(broker, topic, number)
     except KStoreError as error:
         return kinds.PartitionResponse(partition_index=number, error_code=code_of(error))
     producers = [
@@ -66,6 +55,25 @@ def _producers(broker: Broker, topic: str, number: int) -> DescribeProducersResp
         for one in found
     ]
     return kinds.PartitionResponse(partition_index=number, active_producers=producers)
+
+
+def _known_producers(broker: Broker, topic: str, number: int) -> list[ProducerSnapshotEntry]:
+    """Return the producers of a partition: those of its writer, else those that one would load."""
+    log = broker.log(topic, number)
+    if broker.writer is not None:
+        return broker.writer.log(topic, number).producers()
+    directory = broker.store.incarnation(topic, number)
+    if directory is None:
+        raise UnknownTopicOrPartitionError(f"the partition {TopicPartition(topic, number)} was deleted")
+    return active_producers(
+        directory,
+        log.segments,
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+        now_ms=SYSTEM_CLOCK.wall_clock_ms(),
+        config=log.config,
+        env=directory.env,
+    )
 
 
 def describe_transactions(broker: Broker, call: Call[DescribeTransactionsRequest]) -> DescribeTransactionsResponse:

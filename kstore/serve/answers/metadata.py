@@ -107,7 +107,7 @@ def _make_missing(broker: Broker, request: MetadataRequest) -> None:
     is_wanted = request.allow_auto_topic_creation and broker.config.creates_topics and broker.may_change_topics
     if not is_wanted or broker.writer is None:
         return
-    for name in [asked.name for asked in request.topics or ()]:
+    for name in [asked.name for asked in request.topics or () if asked.topic_id == ZERO_UUID]:
         if name is not None and name not in INTERNAL_TOPICS and name not in broker.store:
             # A name that cannot be beside another one is answered as one that is not there.
             with suppress(InvalidTopicError):
@@ -118,7 +118,8 @@ def _asked(
     broker: Broker, asked: MetadataRequest.MetadataRequestTopic, there: dict[str, list[int]]
 ) -> MetadataResponse.MetadataResponseTopic:
     name = asked.name
-    if name is None:
+    # Java's admin client has the name "" beside an id.
+    if name is None or asked.topic_id != ZERO_UUID:
         name = broker.topic_named(asked.topic_id)
         if name is None:
             return MetadataResponse.MetadataResponseTopic(

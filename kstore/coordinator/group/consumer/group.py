@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from kstore.coordinator.group.classic import Answer, Client, Outcome
+from kstore.coordinator.group.classic import Answer, Client, Outcome, leave_answer, leaving_members
 from kstore.coordinator.group.consumer.assignors import ASSIGNORS, Places
 from kstore.coordinator.group.consumer.facts import ConsumerFacts, Draft, Resolved
 from kstore.coordinator.group.consumer.members import (
@@ -28,6 +28,7 @@ from kstore.wire.messages import (
     ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    LeaveGroupRequest,
     ListGroupsResponse,
 )
 
@@ -142,6 +143,29 @@ class ConsumerGroup:
             return self._begin(draft, call, self._beat(draft, request, client, image, now_ms), now_ms, image=image)
         except RefusedError as refused:
             return Outcome(self.group_id, answers=(refusal(call, refused),))
+
+    def leave(self, call: Call, request: LeaveGroupRequest) -> Outcome:
+        """Remove members, by id or by group instance id, as an operator does.
+
+        Source: Kafka GroupMetadataManager.classicGroupLeaveToConsumerGroup.
+        """
+        self._check_no_write()
+        draft = Draft(self.facts)
+        leaving = leaving_members(call, request)
+        answer = leave_answer(call, [(*one, self._removed(draft, *one)) for one in leaving])
+        if not draft.records:
+            return Outcome(self.group_id, answers=(answer,))
+        self._begin_epoch(draft)
+
+        def settle(_: int) -> Outcome:
+            self._take_over(draft)
+            return Outcome(self.group_id, answers=(answer,))
+
+        def refuse(code: ErrorCode) -> Answer:
+            return leave_answer(call, [(*one, code) for one in leaving])
+
+        self._write = _Write(settle, refuse)
+        return Outcome(self.group_id, records=tuple(draft.records))
 
     def commit_code(self, member_id: str, *, epoch: int, version: int | None) -> ErrorCode:
         """Return whether a commit of offsets is taken.
@@ -394,8 +418,26 @@ class ConsumerGroup:
             self._remove(draft, member_id)
         return ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=epoch)
 
+    def _removed(self, draft: Draft, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Take a member out of the draft, an instance also without its id; return the code of what came of it."""
+        facts = draft.facts
+        if instance_id is not None:
+            member_id = member_id or facts.ids.get(instance_id, "")
+            try:
+                _check_instance(facts, instance_id, member_id)
+            except RefusedError as refused:
+                return refused.code
+        if member_id not in facts.members:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        draft.remove_member(member_id)
+        return ErrorCode.NONE
+
     def _remove(self, draft: Draft, member_id: str) -> None:
         draft.remove_member(member_id)
+        self._begin_epoch(draft)
+
+    def _begin_epoch(self, draft: Draft) -> None:
+        """Begin another epoch of those who are left."""
         _drop_patterns(draft)
         metadata_hash = self._topics().hash_of(draft.facts.subscribed())
         draft.set_group(draft.facts.epoch + 1, metadata_hash=metadata_hash)
@@ -438,11 +480,8 @@ class ConsumerGroup:
         image: TopicsImage | None,
     ) -> Outcome:
         """Take over a change whose records are appended, and answer."""
-        before, self.facts, self._first_records = self.facts, draft.facts, ()
+        before = self._take_over(draft)
         self._image = image or self._image
-        for gone in before.members.keys() - self.facts.members.keys():
-            self._session_ends_ms.pop(gone, None)
-            self._revocation_ends_ms.pop(gone, None)
         member_id = response.member_id or ""
         member = self.facts.members.get(member_id)
         if member is not None and member.epoch != LEAVES_FOR_A_WHILE:
@@ -451,6 +490,14 @@ class ConsumerGroup:
                 self._time_revocation(member, now_ms)
         answers = () if call is None else (Answer(call.token, response),)
         return Outcome(self.group_id, answers=answers)
+
+    def _take_over(self, draft: Draft) -> ConsumerFacts:
+        """Make a draft what the group is, without the timers of who is gone; return what it was."""
+        before, self.facts, self._first_records = self.facts, draft.facts, ()
+        for gone in before.members.keys() - self.facts.members.keys():
+            self._session_ends_ms.pop(gone, None)
+            self._revocation_ends_ms.pop(gone, None)
+        return before
 
     def _time_revocation(self, member: ConsumerMember, now_ms: int) -> None:
         if member.state is MemberState.UNREVOKED_PARTITIONS:

@@ -10,7 +10,7 @@ from kstore.coordinator.group.consumer.group import ConsumerGroupSettings
 from kstore.record.schemas.topics import decode_group_record, encode_group_record
 from kstore.types import GROUP_OFFSETS_TOPIC
 from kstore.wire.codes import ErrorCode
-from kstore.wire.messages import OffsetCommitRequest, TxnOffsetCommitRequest
+from kstore.wire.messages import LeaveGroupRequest, OffsetCommitRequest, TxnOffsetCommitRequest
 from tests.making.group_calls import REBALANCE_MS, GroupServer, partitions_of, topic_id
 
 SESSION_MS, INTERVAL_MS = 45_000, 5000
@@ -312,6 +312,39 @@ def test_a_static_member_that_leaves_for_good_is_out(server):
     server.enter("a", instance_id="i")
     assert server.beat("a", -1, instance_id="i").error_code == 0
     assert group(server).state == "Empty"
+
+
+def test_an_operator_removes_members_by_their_instances_or_ids(server):
+    shared(server, "a", "b")
+    server.enter("c", instance_id="i")
+    left = appended(server, lambda: server.leave(("", "i"), "b"))
+    assert [(type_id, name) for type_id, name, fields in left[:-1] if fields is None] == [
+        *((8, "c"), (7, "c"), (5, "c")),
+        *((8, "b"), (7, "b"), (5, "b")),
+    ]
+    assert left[-1] == (3, {"epoch": 4, "metadataHash": server.image.hash_of(["t"])})
+    assert group(server).facts.members.keys() == {"a"}
+    assert partitions_of(server.beat("a", group(server).facts.members["a"].epoch, ())) == parts(0, 1, 2)
+    assert server.beat("b", 2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_removal_of_members_that_are_not_there_has_the_code_of_each(server):
+    server.enter("a", instance_id="i")
+    wrong = [("a", "j"), ("b", None), ("b", "i"), ("", "j")]
+    codes = []
+    assert appended(server, lambda: codes.extend(server.leave(*wrong))) == []
+    assert codes == [25, 25, 82, 25]
+    assert server.leave("a", group="none") == [ErrorCode.UNKNOWN_MEMBER_ID]
+    token = server.call(server.coordinator.leave, LeaveGroupRequest(group_id="g", member_id="a"), version=2)
+    assert (server.code(token), group(server).state) == (0, "Empty")
+
+
+def test_members_whose_removal_can_not_be_appended_stay(server):
+    server.enter("a")
+    server.fails = True
+    assert server.leave("a") == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    server.fails = False
+    assert server.beat("a", 1).error_code == 0
 
 
 # Patterns.
