@@ -9,13 +9,17 @@ import json
 import pickle
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kstore
+from kstore.archive.options import export_options
+from kstore.archive.plan import Source
+from kstore.archive.tables.appending import TableResult, TableWork, result_of, run_tables
+from kstore.config import config_or_default
 from kstore.env import http
 from kstore.env.http import http_get
 from kstore.env.process import SystemClock
@@ -23,7 +27,7 @@ from kstore.errors import KStoreError, MemoryLimitError, SchemaNotFoundError, St
 from kstore.values import sources
 from tests.cli.runner import Finished, runner
 from tests.fakes.registry import FakeRegistry, serving
-from tests.making.rides import KEY, ROWS, V1, V2, framed, write_rides
+from tests.making.rides import KEY, ROWS, V1, V2, V3, append_ride, framed, write_rides
 
 GUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 SECRET = "se:cr/et"
@@ -360,6 +364,50 @@ def test_an_export_reads_the_schemas_of_a_registry(registry: FakeRegistry, tmp_p
     registry.paths.clear()
     kstore.export(many, tmp_path / "many-out", value="avro", schemas=registry.url)
     assert sum(path.startswith("/config") for path in registry.paths) == 1
+
+
+def test_an_export_to_tables_asks_a_registry_once_and_never_in_a_task(registry: FakeRegistry, tmp_path: Path) -> None:
+    pytest.importorskip("deltalake")
+    root = tmp_path / "many"
+    topics = [f"t{number}" for number in range(3)]
+    with kstore.open_store(root, "a") as store:
+        for topic in topics:
+            store.create_topic(topic, partitions=1)
+        with kstore.Producer(store) as producer:
+            for number, topic in enumerate(topics):
+                producer.send(topic, b"\0\0\0\0" + bytes([number]) + b"\2")
+    registry.schemas = [version(f"{topic}-value", 1, number, "int") for number, topic in enumerate(topics)]
+    options = export_options("parquet", value="avro", schemas=registry.url)
+    asked: list[int] = []
+
+    def execute(todo: Sequence[TableWork]) -> Iterator[TableResult]:
+        asked.append(len(registry.paths))
+        yield from map(result_of, pickle.loads(pickle.dumps(todo)))
+
+    source = Source(root, config_or_default(None), None)
+    summary = run_tables(source, f"delta:{tmp_path}/{{topic}}", options, execute, partition_by=None)
+    assert (summary.new_records, asked) == (3, [len(registry.paths)])
+    assert sum(path == "/config" for path in registry.paths) == 1
+
+
+def test_a_record_that_comes_after_the_registry_was_asked_is_of_the_next_run(
+    registry: FakeRegistry, tmp_path: Path
+) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    root = write_rides(tmp_path / "root")
+    options: Any = {"table": f"delta:{tmp_path}/{{topic}}", "topics": "rides", "value": "avro", "flatten": True}
+
+    def append(_number: int, path: str) -> None:
+        # All versions are listed before those that are not deleted.
+        if "deleted=false" in path and registry.schemas is SCHEMAS:
+            registry.schemas = [*SCHEMAS, version("rides-value", 3, 20, V3)]
+            append_ride(root, 20, V3, id=7, delay=1, gate="A1")
+
+    registry.fault = append
+    assert kstore.export(root, schemas=registry.url, **options).new_records == len(ROWS)
+    assert kstore.export(root, schemas=registry.url, **options).new_records == 1
+    rows = deltalake.DeltaTable(f"{tmp_path}/rides").to_pyarrow_table(columns=["offset", "gate"]).sort_by("offset")
+    assert rows.column("gate").to_pylist() == [None] * len(ROWS) + ["A1"]
 
 
 def test_the_text_of_one_schema_needs_no_levels(

@@ -7,6 +7,7 @@ same commit that appends the rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -14,13 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from kstore.archive.manifest import ExportedPartition, Manifest
 from kstore.archive.options import DATE, ExportOptions
 from kstore.archive.parts import Part
-from kstore.archive.plan import Source, damage_of, make_plan, topic_id_of, work_of
+from kstore.archive.plan import Source, damage_of, make_plan, topic_id_of, with_log, work_of
 from kstore.archive.tables.naming import TOPIC, check_table, table_of, tables_of
 from kstore.archive.tables.rows import TableRows, with_date
 from kstore.archive.tables.stored import SOURCE, TOPIC_ID, Mark, StoredTable, failures_of, opened_table
 from kstore.config import LogConfig, config_or_default
 from kstore.env import Env, StrPath
 from kstore.errors import ExportOptionsError, ExportTablesError, KStoreError
+from kstore.log.files.names import PartitionDirectory
+from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow
@@ -124,14 +127,19 @@ def run_tables(
     columns = (partition_by,) if isinstance(partition_by, str) else partition_by
     chosen = None if columns is None else tuple(columns)
     directories = source.selected(options)
+    source = source._replace(found=tuple(directories))
     if TOPIC not in table:
-        todo = [TableWork(table, None, source, options, chosen)]
+        todo = [TableWork(table, None, source, _settled(source, options, directories), chosen)]
     else:
         groups = groupby(directories, key=lambda directory: directory.topic_partition.topic)
         by_topic = {topic: tuple(of_topic) for topic, of_topic in groups}
         names = tables_of(table, by_topic)
+        typed = [each for each in directories if not _stays_bytes(each.topic_partition.topic)]
+        settled = _settled(source, options, typed)
         todo = [
-            TableWork(names[topic], topic, source._replace(found=found), options, chosen)
+            TableWork(
+                names[topic], topic, source._replace(found=found), options if _stays_bytes(topic) else settled, chosen
+            )
             for topic, found in by_topic.items()
         ]
     results = list(execute(todo))
@@ -171,12 +179,11 @@ def _appended(
     work: TableWork, threads: int, on_plan: Callable[[int], None], on_bytes: Callable[[int], None]
 ) -> TableSummary:
     table, source, options = work.table, work.source, _options_of(work)
-    opened = _opened(work, options)
+    schema, typed = _columns(source, options)
+    opened = _opened(work, schema)
     before = _known(opened, work, options)
     plan = make_plan(source, options, before, tasks=1)
     on_plan(sum(part.size_in_bytes for part in plan.parts))
-    # Again, so that the schemas of all planned records are known.
-    schema, typed = _columns(source, options)
     if DATE in opened.partition_columns():
         schema = with_date(schema)
     if typed is not None:
@@ -207,11 +214,40 @@ def _appended(
 
 def _options_of(work: TableWork) -> ExportOptions:
     """Return the options for a table: one of the topic of the schemas alone has them as they are."""
-    if work.topic is None or not work.options.formats:
-        return work.options
+    is_typed = work.topic is None or not _stays_bytes(work.topic)
+    return work.options if is_typed else replace(work.options, formats=())
+
+
+def _stays_bytes(topic: str) -> bool:
     from kstore.values.registry import SCHEMAS_TOPIC
 
-    return replace(work.options, formats=()) if work.topic == SCHEMAS_TOPIC else work.options
+    return topic == SCHEMAS_TOPIC
+
+
+def _settled(source: Source, options: ExportOptions, directories: Sequence[PartitionDirectory]) -> ExportOptions:
+    """Return options with the schemas that there are now, in place of where they are; a run asks once.
+
+    The logs end where they ended before that: a later record may have a schema that is not among them.
+    Raises: what reading the schemas raises.
+    """
+    if not options.formats or not directories:
+        return options
+    from kstore.values.formats import Partitions, SchemaTopics
+
+    ends: dict[TopicPartition, int] = {}
+    for directory in directories:
+        place = directory.topic_partition
+        _, last = options.selection.bounds_of(place)
+        # What is wrong with a log is an error of its table.
+        with suppress(KStoreError):
+            end = with_log(source, directory, lambda log: log._readable_end(on_error=options.on_error).offset)
+            last = end if last is None else min(last, end)
+        if last is not None:
+            ends[place] = last
+    partitions = Partitions.of(directories, on_error=options.on_error)
+    with SchemaTopics() as schemas:
+        formats = tuple((origin, schemas.known(chosen, partitions)) for origin, chosen in options.formats)
+    return replace(options, formats=formats, selection=replace(options.selection, end=ends))
 
 
 def _columns(source: Source, options: ExportOptions) -> tuple[pyarrow.Schema, TypedTopic | None]:
@@ -228,12 +264,11 @@ def _columns(source: Source, options: ExportOptions) -> tuple[pyarrow.Schema, Ty
     return schema((*topic, *options.columns), strings=options.strings), None
 
 
-def _opened(work: TableWork, options: ExportOptions) -> StoredTable:
+def _opened(work: TableWork, schema: pyarrow.Schema) -> StoredTable:
     """Return the table, created if it does not exist.
 
     Raises: ExportOptionsError if one of a topic has rows of another topic.
     """
-    schema, _ = _columns(work.source, options)
     opened = opened_table(work.table, schema, work.partition_by)
     if work.topic is None:
         return opened
