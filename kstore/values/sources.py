@@ -20,6 +20,8 @@ _MOST_SCHEMAS = 1_000_000
 _PAGE_SCHEMAS = 1000
 # Of a registry that changes in the meantime.
 _MOST_LISTINGS = 5
+# Ids in a row that no version has, after which those that are looked for are hard to find.
+_MOST_ABSENT_IDS = 1000
 _FOUND, _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _NOT_ALLOWED = 200, 401, 403, 404, 405
 
 
@@ -161,14 +163,42 @@ class RestRegistry:
     def _one_by_one(self, deleted: str) -> dict[tuple[str, int], dict[str, Any]]:
         """Return what a registry without a list of all schemas has, a request for each version."""
         listed: dict[tuple[str, int], dict[str, Any]] = {}
+        hidden: set[tuple[str, int]] = set()
         subjects = self._get(f"/subjects?deleted={deleted}")
         if subjects is None:
             raise SchemaNotFoundError(f"{self._url} is no schema registry: it has no /subjects", path=self._url)
         for subject in subjects:
             path = f"/subjects/{quote(str(subject), safe='')}/versions"
             for version in self._get(f"{path}?deleted={deleted}") or ():
-                self._add(listed, [self._get(f"{path}/{quote(str(version), safe='')}?deleted={deleted}", kind=dict)])
+                fields = self._get(f"{path}/{quote(str(version), safe='')}?deleted={deleted}", kind=dict)
+                if not self._add(listed, [fields]) and isinstance(subject, str) and isinstance(version, int):
+                    hidden.add((subject, version))
+        self._add_by_ids(listed, hidden)
         return listed
+
+    def _add_by_ids(self, listed: dict[tuple[str, int], dict[str, Any]], hidden: set[tuple[str, int]]) -> None:
+        """Add the versions that are named, but not given: Apicurio gives the last ones of a subject that is deleted
+        softly by their ids alone, which count from 1.
+        """
+        known = {fields.get("id") for fields in listed.values()}
+        schema_id = absent = 0
+        while hidden and absent < _MOST_ABSENT_IDS and schema_id < _MOST_SCHEMAS:
+            schema_id += 1
+            if schema_id in known:
+                continue
+            named = self._get(f"/schemas/ids/{schema_id}/versions?deleted=true")
+            absent = 0 if named else absent + 1
+            found = {
+                (subject, version)
+                for subject, version in hidden
+                for each in named or ()
+                if isinstance(each, dict) and (each.get("subject"), each.get("version")) == (subject, version)
+            }
+            fields = self._get(f"/schemas/ids/{schema_id}", kind=dict) if found else None
+            if fields is not None:
+                for subject, version in sorted(found):
+                    self._add(listed, [{**fields, "id": schema_id, "subject": subject, "version": version}])
+            hidden -= found
 
     def _add(self, listed: dict[tuple[str, int], dict[str, Any]], page: Iterable[Any]) -> list[tuple[str, int]]:
         """Add schemas to those that are listed, and return their subjects and versions."""

@@ -18,8 +18,10 @@ class FakeRegistry:
 
     Attributes: schemas: as a registry lists them, with deleted; levels: of compatibility, by subject; has_list: whether
     it lists all schemas at once, and in pages, of at most most_on_page schemas; knows_all_contexts: whether a prefix
-    lists those of all contexts, or none, as of Apicurio; credentials: the header that it asks for, None for none;
-    fault: called with the number and the path of each request, returns an answer or None; paths: of all requests.
+    lists those of all contexts, or none, as of Apicurio; hides_deleted: whether deleted versions are named, and given
+    by their ids alone, as Apicurio does with those of a subject that has no others; credentials: the header that it
+    asks for, None for none; fault: called with the number and the path of each request, returns an answer or None;
+    paths: of all requests.
     """
 
     def __init__(self, schemas: list[dict[str, Any]], levels: dict[str, str] | None = None) -> None:
@@ -28,6 +30,7 @@ class FakeRegistry:
         self.has_list = True
         self.has_pages = True
         self.knows_all_contexts = True
+        self.hides_deleted = False
         self.most_on_page = 1000
         self.authorization: str | None = None
         self.fault: Callable[[int, str], Answer | None] = lambda _number, _path: None
@@ -63,7 +66,15 @@ class FakeRegistry:
             case ["subjects", subject, "versions"]:
                 return [each["version"] for each in shown if each["subject"] == subject] or None
             case ["subjects", subject, "versions", version]:
-                return next((e for e in shown if (e["subject"], str(e["version"])) == (subject, version)), None)
+                given = [each for each in live if not (self.hides_deleted and each.get("deleted"))]
+                return next((e for e in given if (e["subject"], str(e["version"])) == (subject, version)), None)
+            case ["schemas", "ids", schema_id, "versions"]:
+                of_id = [each for each in shown if str(each["id"]) == schema_id]
+                return [{name: each[name] for name in ("subject", "version")} for each in of_id] or None
+            case ["schemas", "ids", schema_id]:
+                of_id = [each for each in self.schemas if str(each["id"]) == schema_id]
+                kept = ("schema", "schemaType", "references", "guid")
+                return {name: of_id[0][name] for name in kept if name in of_id[0]} if of_id else None
             case ["config"]:
                 return {"compatibilityLevel": self.levels[""]} if "" in self.levels else None
             case ["config", subject] if subject in self.levels:

@@ -53,12 +53,17 @@ class Topics:
         schema_id, schema_type, _, references = self.registered[subject, version]
         self.registered[subject, version] = schema_id, schema_type, True, references
 
+    def _delete_subject(self, subject: str) -> None:
+        for version in self._client.delete_subject(subject):
+            schema_id, schema_type, _, references = self.registered[subject, version]
+            self.registered[subject, version] = schema_id, schema_type, True, references
+
     def write(self, root: Path) -> None:
         """Register all, and write a root with a topic of each format."""
         self._register("city", 1, CITY, "AVRO")
         self._register("city.json", 1, JSON_CITY, "JSON")
         self._register("city.proto", 1, PROTO_CITY, "PROTOBUF")
-        values: dict[str, list[bytes]] = {"avro-rides": [], "json-rides": [], "protobuf-rides": []}
+        values: dict[str, list[bytes]] = {"avro-rides": [], "avro-old": [], "json-rides": [], "protobuf-rides": []}
         for version, schema in ((1, RIDE_1), (2, RIDE_2)):
             self._register("avro-rides-value", version, schema, "AVRO", ("x.City", "city"))
             serializer = AvroSerializer(
@@ -70,6 +75,11 @@ class Topics:
             values["avro-rides"].append(serializer(ride, SerializationContext("avro-rides", MessageField.VALUE)))
         self._delete("avro-rides-value", 1)
         self._register("avro-rides-key", 1, {"type": "long"}, "AVRO")
+        # A record of a subject that is deleted softly is read still.
+        self._register("avro-old-value", 1, CITY | {"name": "Town"}, "AVRO")
+        old = AvroSerializer(self._client, json.dumps(CITY | {"name": "Town"}), conf={"auto.register.schemas": False})
+        values["avro-old"].append(old({"name": "AMS"}, SerializationContext("avro-old", MessageField.VALUE)))
+        self._delete_subject("avro-old-value")
         self._register("json-rides-value", 1, JSON_RIDE, "JSON", ("city.json", "city.json"))
         json_serializer = JSONSerializer(
             Schema(json.dumps(JSON_RIDE), "JSON", [SchemaReference("city.json", "city.json", 1)]),
@@ -85,6 +95,7 @@ class Topics:
             {"from": {"name": "AMS 1"}, "delay": None},
             {"from": {"name": "AMS 2"}, "delay": 7},
         ]
+        self.rows["avro-old"] = [{"name": "AMS"}]
         self.rows["json-rides"] = self.rows["protobuf-rides"] = [ride]
         with kstore.open_store(root, "a") as store, kstore.Producer(store) as producer:
             for topic, written in values.items():

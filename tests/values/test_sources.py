@@ -79,6 +79,26 @@ def test_schemas_are_those_of_a_registry_of_any_make(
     assert read.latest("rides-value").text == json.dumps(V2)
 
 
+def test_a_deleted_version_that_a_registry_gives_by_its_id_alone_is_read(registry: FakeRegistry) -> None:
+    registry.schemas, registry.has_list, registry.hides_deleted = SCHEMAS[1:], False, True
+    read = kstore.read_schemas(registry.url)
+    shown = [(each.subject, each.version, each.schema_id, each.is_deleted) for each in read.schemas]
+    assert shown == [(e["subject"], e["version"], e["id"], bool(e.get("deleted"))) for e in SCHEMAS[1:]]
+    assert (read.by_id(9).text, read.by_id(1).text) == ('"long"', json.dumps(V1))
+
+
+def test_the_search_for_a_version_that_no_id_has_ends(registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "_MOST_ABSENT_IDS", 3)
+    monkeypatch.setattr(sources, "_MOST_SCHEMAS", 20)
+    registry.has_list, registry.hides_deleted = False, True
+    for answer in ((404, b"{}"), (200, b'[{"subject": ["old"], "version": 1}, 7]')):
+        registry.paths.clear()
+        registry.fault = lambda _number, path, answer=answer: answer if path.startswith("/schemas/ids/") else None
+        places = {(each.subject, each.version) for each in kstore.read_schemas(registry.url).schemas}
+        assert places == {(each["subject"], each["version"]) for each in SCHEMAS if not each.get("deleted")}
+        assert sum(path.startswith("/schemas/ids/") for path in registry.paths) <= 20
+
+
 @pytest.mark.parametrize("most", range(1, len(SCHEMAS) + 2))
 def test_a_registry_that_caps_its_pages_is_read_whole(registry: FakeRegistry, most: int) -> None:
     registry.most_on_page = most
