@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,8 @@ class Inode:
     def after_cut_with(self, kept: Collection[int | None]) -> Inode:
         """Return what is left if of all that was not synced these pages persist, and None: the size."""
         old, new = self.durable, bytes(self.content)
+        if not kept or old == new:
+            return Inode(old)
         left = bytearray(len(new) if None in kept else len(old))
         for page, start in enumerate(range(0, len(left), PAGE_BYTES)):
             part = (new if page in kept else old)[start : min(start + PAGE_BYTES, len(left))]
@@ -84,7 +86,7 @@ class SimulatedDisk(LocalEnv):
 
     def __init__(self, files: dict[str, Inode] | None = None, *, now_ms: int = 0, cut_at: int | None = None) -> None:
         self.names: dict[str, Inode] = dict(files or {})
-        self.directories: set[str] = {str(parent) for path in self.names for parent in Path(path).parents}
+        self.directories = _parents(self.names)
         self.calls = 0
         self.cut_at = cut_at
         self._durable_names = dict(self.names)
@@ -130,11 +132,12 @@ class SimulatedDisk(LocalEnv):
             names = _names_with(self._durable_names, self._pending, kept_changes)
             pages = {number: {page for of, page in kept if of == number} for number in inodes}
             left = {number: inode.after_cut_with(pages[number]) for number, inode in inodes.items()}
-            disk = SimulatedDisk({path: left[id(inode)] for path, inode in names.items()}, now_ms=self._now_ms)
-            disk.directories |= self.directories
-            state = hash(frozenset((path, bytes(inode.content)) for path, inode in disk.names.items()))
+            files = {path: left[id(inode)] for path, inode in names.items()}
+            state = hash(frozenset((path, inode.durable) for path, inode in files.items()))
             if state not in seen:
                 seen.add(state)
+                disk = SimulatedDisk(files, now_ms=self._now_ms)
+                disk.directories |= self.directories
                 yield disk
 
     def files(self) -> dict[str, bytes]:
@@ -253,6 +256,16 @@ class DiskThatForgetsNames(SimulatedDisk):
 
     def sync_directory(self, path: str) -> None:
         assert path
+
+
+def _parents(paths: Iterable[str]) -> set[str]:
+    """Return the directories above files, up to the root."""
+    found: set[str] = set()
+    for path in paths:
+        while (parent := path.rpartition("/")[0] or "/") not in found:
+            found.add(parent)
+            path = parent
+    return found
 
 
 def _selections(units: list[Unit], rng: random.Random, most_units: int) -> Iterator[set[Unit]]:

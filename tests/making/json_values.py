@@ -6,7 +6,6 @@ import json
 import math
 import re
 import struct
-from decimal import Decimal
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -129,14 +128,16 @@ class Text:
 
 
 def _integer(value: str, limits: range) -> int:
-    if re.fullmatch("-?[0-9]+", value):
-        number = int(value)
-    else:
-        real = Decimal(value)
-        # Python would write out the digits of a large exponent.
-        if (real and real.adjusted() > _MOST_DIGITS) or real != real.to_integral_value():
-            raise BadJson(value)
-        number = int(real)
+    whole, _, exponent = value.lower().partition("e")
+    before, _, after = whole.partition(".")
+    digits = int(before + after)
+    if not digits:
+        return 0
+    power = int(exponent or 0) - len(after)
+    # Python would write out the digits of a large exponent.
+    if power > _MOST_DIGITS or -power > len(whole) or (power < 0 and digits % 10**-power):
+        raise BadJson(value)
+    number = digits * 10**power if power >= 0 else digits // 10**-power
     if number not in limits:
         raise BadJson(value)
     return number
