@@ -1,7 +1,8 @@
 """Calls every member of every class of the core, and of the classes built on them, on objects that __new__ alone made.
 
-As a program: `python -m tests.core.unmade` prints each member whose call ends the process by a signal. Each is called
-in a child process of its own, with arguments of the types that _core.pyi names, and with other ones.
+As a program: `python -m tests.core.unmade` prints each member whose call ends the process by a signal. Those of a class
+are called in a child process, one after another, with arguments of the types that _core.pyi names, and with other ones;
+a member that ends its process, or waits, is followed by another process for the rest.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -142,26 +144,40 @@ def use(kind: type, name: str) -> None:
         attempt(lambda fresh=fresh, given=given, named=named: getattr(fresh, name)(*given, **named))
 
 
+def use_protocol(kind: type, call: Callable[[Any], object]) -> None:
+    attempt(lambda: call(unmade(kind)))
+
+
 def use_function(name: str) -> None:
     for given, named in calls(_core, name):
         attempt(lambda given=given, named=named: getattr(_core, name)(*given, **named))
 
 
-def ends_by_signal(work: Callable[[], object]) -> int:
-    """Return the number of the signal that ended a child process which did the work, 0 if none did.
+def ended(works: Sequence[Callable[[], object]]) -> Iterator[tuple[int, int]]:
+    """Do works in child processes; yield the number of each that ended its process by a signal, and the signal.
 
     A call that waits is ended after some time, and counts as one that returned.
     """
-    child = os.fork()
-    if child == 0:
-        signal.setitimer(signal.ITIMER_REAL, HANG_S)
-        try:
-            work()
-        finally:
-            os._exit(0)
-    _, status = os.waitpid(child, 0)
-    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-    return 0 if number == signal.SIGALRM else number
+    at = 0
+    while at < len(works):
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                for work in works[at:]:
+                    signal.setitimer(signal.ITIMER_REAL, HANG_S)
+                    work()
+                    os.write(writer, b".")
+            finally:
+                os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader, "rb") as pipe:
+            at += len(pipe.read())
+        _, status = os.waitpid(child, 0)
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        if number not in (0, signal.SIGALRM):
+            yield at, number
+        at += 1
 
 
 def members(kind: type) -> list[str]:
@@ -169,9 +185,10 @@ def members(kind: type) -> list[str]:
     return sorted({name for one in kind.__mro__ if one is not object for name in vars(one)} - left_out)
 
 
-def report(what: str, number: int) -> None:
-    if number:
-        sys.stdout.write(f"{what}: {signal.Signals(number).name}\n")
+def report(works: Mapping[str, Callable[[], object]]) -> None:
+    names = list(works)
+    for at, number in ended(list(works.values())):
+        sys.stdout.write(f"{names[at]}: {signal.Signals(number).name}\n")
         sys.stdout.flush()
 
 
@@ -181,15 +198,13 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     for name, function in vars(_core).items():
         if callable(function) and not isinstance(function, type):
-            number = ends_by_signal(lambda name=name: use_function(name))  # type: ignore[misc]
-            report(f"{name}()", number)
+            report({f"{name}()": partial(use_function, name)})
     for kind in classes():
-        for name in members(kind):
-            number = ends_by_signal(lambda kind=kind, name=name: use(kind, name))  # type: ignore[misc]
-            report(f"{kind.__name__}.{name}", number)
-        for name, call in PROTOCOLS.items():
-            number = ends_by_signal(lambda kind=kind, call=call: attempt(lambda: call(unmade(kind))))  # type: ignore[misc]
-            report(f"{kind.__name__} {name}", number)
+        works: dict[str, Callable[[], object]] = {
+            f"{kind.__name__}.{name}": partial(use, kind, name) for name in members(kind)
+        }
+        works |= {f"{kind.__name__} {name}": partial(use_protocol, kind, call) for name, call in PROTOCOLS.items()}
+        report(works)
 
 
 if __name__ == "__main__":
