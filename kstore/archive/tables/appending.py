@@ -138,7 +138,11 @@ def run_tables(
         settled = _settled(source, options, typed)
         todo = [
             TableWork(
-                names[topic], topic, source._replace(found=found), options if _stays_bytes(topic) else settled, chosen
+                names[topic],
+                topic,
+                source._replace(found=found),
+                replace(options, formats=()) if _stays_bytes(topic) else settled,
+                chosen,
             )
             for topic, found in by_topic.items()
         ]
@@ -178,7 +182,7 @@ def result_of(
 def _appended(
     work: TableWork, threads: int, on_plan: Callable[[int], None], on_bytes: Callable[[int], None]
 ) -> TableSummary:
-    table, source, options = work.table, work.source, _options_of(work)
+    table, source, options = work.table, work.source, work.options
     schema, typed = _columns(source, options)
     opened = _opened(work, schema)
     before = _known(opened, work, options)
@@ -212,13 +216,8 @@ def _appended(
     return TableSummary(table, rows.count, commits, tuple(partitions), damage)
 
 
-def _options_of(work: TableWork) -> ExportOptions:
-    """Return the options for a table: one of the topic of the schemas alone has them as they are."""
-    is_typed = work.topic is None or not _stays_bytes(work.topic)
-    return work.options if is_typed else replace(work.options, formats=())
-
-
 def _stays_bytes(topic: str) -> bool:
+    """Whether a table of a topic alone has its records as they are: those of schemas."""
     from kstore.values.registry import SCHEMAS_TOPIC
 
     return topic == SCHEMAS_TOPIC
