@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from uuid import UUID
 
@@ -47,32 +47,46 @@ _ALWAYS_SAID = ("cleanup_policy", "retention_bytes", "retention_ms")
 _DEFAULTS = LogConfig()
 
 
-def keep_topics_in_metadata(store: WritableStore) -> str | None:
+def keep_topics_in_metadata(store: WritableStore, tell_refusal: Callable[[str], object]) -> None:
     """Have all changes of topics of a store written into the metadata of its root from now on, as long as it is open.
 
-    Returns: None, also for a root that no cluster has; or why that is not possible, in words: the metadata is not in
-        the root, or its cluster has other nodes.
-    Raises: AdoptionError for damaged metadata; StorageError. A change whose records cannot be written raises too: it is
-        done in the root then, and not in the metadata.
+    Nothing is done in a root that no cluster has. A change whose records cannot be written raises: it is done in the
+    root then, and not in the metadata.
+    Args: tell_refusal: called at the first change with the reason, in words, if the metadata cannot be written: it is
+        not in the root, it is damaged, or its cluster has other nodes.
+    Cost: nothing until the first change; then the metadata is read for each.
     """
-    env, properties = store._env, store.meta_properties
-    if owning_cluster(store.root, env) is None:
-        return None
-    cluster = read_cluster([store.root], env)
-    if cluster.directory is None:
-        return f"the metadata of its cluster is not in {store.root}"
-    try:
-        _check_single(cluster, properties)
-    except ClusterOwnedError as error:
-        return str(error)
     held = weakref.ref(store)
+    is_checked = False
 
     def note(topic: str) -> None:
+        nonlocal is_checked
         kept = held()
-        if kept is not None:
-            _note(kept, topic)
+        if kept is None:
+            return
+        if not is_checked:
+            is_checked = True
+            is_owned = owning_cluster(kept.root, kept._env) is not None
+            reason = _refusal(kept) if is_owned else None
+            if reason is not None:
+                tell_refusal(reason)
+            if reason is not None or not is_owned:
+                kept.on_topic_change = None
+                return
+        _note(kept, topic)
 
     store.on_topic_change = note
+
+
+def _refusal(store: WritableStore) -> str | None:
+    """Return why the metadata of a root that a cluster has cannot be written, None if it can be."""
+    try:
+        cluster = read_cluster([store.root], store._env)
+        if cluster.directory is None:
+            return f"the metadata of its cluster is not in {store.root}"
+        _check_single(cluster, store.meta_properties)
+    except AdoptionError as error:
+        return str(error)
     return None
 
 

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 from uuid import UUID
 
@@ -60,7 +61,9 @@ class Broker:
         is_known = config.changes_topics_of_clusters or owning_cluster(store.root, self._env) is None
         self.may_change_topics = self.writer is not None and is_known
         if self.writer is not None:
-            self._keep_topics_in_metadata(self.writer)
+            # Topics of coordinators come without being asked for.
+            warn = "a broker sets topics aside (-stray) that are created in %s now: %s"
+            keep_topics_in_metadata(self.writer, partial(_logger.warning, warn, store.root))
         self.transactions = (
             None
             if self.writer is None
@@ -174,15 +177,6 @@ class Broker:
                 ErrorCode.POLICY_VIOLATION, "topics of this root are not changed: it belongs to a KRaft cluster"
             )
         return writer
-
-    def _keep_topics_in_metadata(self, writer: WritableStore) -> None:
-        """Let the cluster that has the root know of topics that come, those of coordinators too."""
-        try:
-            reason = keep_topics_in_metadata(writer)
-        except CorruptionError as error:
-            reason = str(error)
-        if reason is not None and self.may_change_topics:
-            _logger.warning("a broker sets topics aside (-stray) that are created in %s now: %s", writer.root, reason)
 
     def note_damage(self, partition: TopicPartition, error: CorruptionError) -> None:
         """Log damage that ends the fetches of a partition, once for all clients that come to it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -66,9 +67,10 @@ def _opened(root: StrPath, *, max_block_ms: int, env: Env) -> Iterator[WritableS
         env=env,
     )
     try:
-        reason = keep_topics_in_metadata(store)
-        if reason is not None:
-            _logger.warning("a broker sets topics aside (-stray) that are created in %s now: %s", store.root, reason)
+        warn = partial(
+            _logger.warning, "a broker sets topics aside (-stray) that are created in %s now: %s", store.root
+        )
+        keep_topics_in_metadata(store, warn)
         yield store
     finally:
         with _errors_logged(f"closing {root}"):

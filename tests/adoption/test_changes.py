@@ -50,6 +50,10 @@ def used_root(root):
     return root
 
 
+def never(reason: str) -> None:
+    raise AssertionError(reason)
+
+
 def image_of(root: Path) -> MetadataImage:
     from kstore.adoption.cluster import read_cluster
     from kstore.env import DEFAULT_ENV
@@ -75,7 +79,7 @@ def either(request):
 def test_a_new_topic_is_in_the_metadata(either):
     before = image_of(either)
     with open_store(either, "a") as store:
-        assert keep_topics_in_metadata(store) is None
+        keep_topics_in_metadata(store, never)
         topic_id = store.create_topic("new", 3, config={"retention_ms": 99, "segment_bytes": 2**21})
         new = image_of(either).topics_by_name()["new"]
     assert (new.topic_id, sorted(new.partitions)) == (topic_id, [0, 1, 2])
@@ -100,7 +104,7 @@ def test_a_new_topic_is_in_the_metadata(either):
 
 def test_a_root_can_be_adopted_again_after_it(root):
     with open_store(root, "a") as store:
-        keep_topics_in_metadata(store)
+        keep_topics_in_metadata(store, never)
         store.create_topic("new")
     assert [topic.name for topic in kstore.adopt(root).topics] == ["new", "t"]
     assert not kstore.adopt(root).is_changed
@@ -108,14 +112,14 @@ def test_a_root_can_be_adopted_again_after_it(root):
 
 def test_added_partitions_are_in_the_metadata(either):
     with open_store(either, "a") as store:
-        keep_topics_in_metadata(store)
+        keep_topics_in_metadata(store, never)
         store.create_partitions("t", 5)
     assert partitions_of(either, "t") == [0, 1, 2, 3, 4]
 
 
 def test_a_deleted_topic_is_gone_from_the_metadata(either):
     with open_store(either, "a") as store:
-        keep_topics_in_metadata(store)
+        keep_topics_in_metadata(store, never)
         store.delete_topic("t")
     assert "t" not in image_of(either).topics_by_name()
     assert settings_of(either, "t") == {}
@@ -125,7 +129,7 @@ def test_a_topic_that_is_made_again_has_its_new_id_in_the_metadata(either):
     with open_store(either, "a") as store:
         old = store.topic_id("t")
         store.delete_topic("t")
-        keep_topics_in_metadata(store)
+        keep_topics_in_metadata(store, never)
         new = store.create_topic("t")
     assert old != new
     assert image_of(either).topics_by_name()["t"].topic_id == new
@@ -134,7 +138,7 @@ def test_a_topic_that_is_made_again_has_its_new_id_in_the_metadata(either):
 
 def test_a_changed_setting_is_in_the_metadata(either):
     with open_store(either, "a") as store:
-        keep_topics_in_metadata(store)
+        keep_topics_in_metadata(store, never)
         store.change_topic_config("t", {"retention_ms": 55})
         store.change_topic_config("t", {"max_message_bytes": 77}, validate_only=True)
     assert settings_of(either, "t")["retention.ms"] == "55"
@@ -143,7 +147,7 @@ def test_a_changed_setting_is_in_the_metadata(either):
 
 def test_topics_of_coordinators_are_in_the_metadata(either):
     with open_store(either, "a") as store:
-        keep_topics_in_metadata(store)
+        keep_topics_in_metadata(store, never)
         with kstore.Consumer(store, group="g") as consumer:
             consumer.commit({TopicPartition("t", 0): OffsetAndMetadata(1)})
     assert partitions_of(either, "__consumer_offsets") == [*range(50)]
@@ -154,7 +158,7 @@ def test_the_epoch_of_a_log_that_was_filled_is_respected(either):
     with open_store(either, "a") as store:
         store.create_topic("filled")
         store.log("filled").append_as_follower(batch_of_leader(6))
-        keep_topics_in_metadata(store)
+        keep_topics_in_metadata(store, never)
         store.create_partitions("filled", 2)
     partitions = image_of(either).topics_by_name()["filled"].partitions
     assert [partitions[number].leader_epoch for number in (0, 1)] == [7, 0]
@@ -165,7 +169,7 @@ def test_records_go_behind_the_last_whole_batch_in_the_epoch_of_the_leader(used_
     whole = log.read_bytes()
     log.write_bytes(whole + whole[:40])
     with open_store(used_root, "a") as store:
-        keep_topics_in_metadata(store)
+        keep_topics_in_metadata(store, never)
         store.create_topic("new")
     data = log.read_bytes()
     assert data.startswith(whole)
@@ -181,7 +185,7 @@ def test_the_topics_of_another_root_of_the_broker_stay(root, tmp_path):
         store.create_topic("u")
     kstore.adopt([root, other], replace=True)
     with open_store(root, "a") as store:
-        keep_topics_in_metadata(store)
+        keep_topics_in_metadata(store, never)
         store.create_topic("new")
     assert sorted(image_of(root).topics_by_name()) == ["new", "t", "u"]
 
@@ -193,37 +197,60 @@ def test_a_cluster_of_several_nodes_is_left_alone(root):
         '{"leaderId":4,"leaderEpoch":9,"currentVoters":[{"voterId":4},{"voterId":5}]}'
     )
     before = {path: path.read_bytes() for path in (root / METADATA).iterdir()}
+    told: list[str] = []
     with open_store(root, "a") as store:
-        assert keep_topics_in_metadata(store) == "its cluster has other nodes: 5"
+        keep_topics_in_metadata(store, told.append)
         store.create_topic("new")
+        store.create_topic("another")
+    assert told == ["its cluster has other nodes: 5"]
     assert {path: path.read_bytes() for path in (root / METADATA).iterdir()} == before
 
 
 def test_metadata_of_a_version_without_directories_is_left_alone(root):
     (root / METADATA / next((root / METADATA).iterdir()).name).unlink()
     write_metadata(root, [metadata(12, name="metadata.version", featureLevel=16)])
+    told: list[str] = []
     with open_store(root, "a") as store:
-        assert "metadata.version 16, needed 17" in keep_topics_in_metadata(store)
+        keep_topics_in_metadata(store, told.append)
+        store.create_topic("new")
+    assert "metadata.version 16, needed 17" in told[0]
 
 
 def test_metadata_in_another_root_is_said(tmp_path):
+    told: list[str] = []
     with open_store(tmp_path / "root", "a") as store:
         store.create_topic("t")
     (tmp_path / "root" / "kstore-topic-settings").unlink()
     with open_store(tmp_path / "root", "a") as store:
-        assert "is not in" in keep_topics_in_metadata(store)
+        keep_topics_in_metadata(store, told.append)
+        store.create_topic("new")
+    assert "is not in" in told[0]
 
 
 def test_a_root_that_no_cluster_has_is_as_before(tmp_path):
     with open_store(tmp_path / "root", "a") as store:
-        assert keep_topics_in_metadata(store) is None
+        keep_topics_in_metadata(store, never)
         store.create_topic("t")
     assert not (tmp_path / "root" / METADATA).exists()
 
 
+def test_damaged_metadata_is_said_and_not_written(used_root):
+    (log,) = (used_root / METADATA).glob("*.log")
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 1
+    log.write_bytes(data)
+    told: list[str] = []
+    with open_store(used_root, "a") as store:
+        keep_topics_in_metadata(store, told.append)
+        store.create_topic("new")
+    assert "the cluster's metadata cannot be read" in told[0]
+    assert log.read_bytes() == data
+
+
 def test_metadata_that_went_away_meanwhile_is_an_error(root):
     with open_store(root, "a") as store:
-        keep_topics_in_metadata(store)
+        keep_topics_in_metadata(store, never)
+        store.create_topic("one")
         for path in (root / METADATA).iterdir():
             path.unlink()
         with pytest.raises(AdoptionError, match="no longer in"):

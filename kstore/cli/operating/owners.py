@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kstore.adoption.changes import keep_topics_in_metadata
 from kstore.cli.arguments import WrongUseError
 from kstore.env import Env, locate, shown_path
-from kstore.errors import AdoptionError, LogNotFoundError
+from kstore.errors import LogNotFoundError
 from kstore.log.files.names import partitions_of_root
 from kstore.log.files.root_files import read_meta_properties
 from kstore.store.settings.owner import owning_cluster
@@ -53,10 +53,7 @@ def changed_store(root: str, out: Output, *, consequence: str) -> Iterator[Writa
     be, it is said what a broker does.
     """
     with open_store(root, "a") as store:
-        try:
-            reason = keep_topics_in_metadata(store)
-        except AdoptionError as error:
-            reason = str(error)
-        if reason is not None:
-            out.notice(f"{shown_path(root)} belongs to a cluster, and {reason}: {consequence}")
+        keep_topics_in_metadata(
+            store, lambda reason: out.notice(f"{shown_path(root)} belongs to a cluster, and {reason}: {consequence}")
+        )
         yield store
