@@ -471,6 +471,17 @@ def test_a_root_of_zookeepers_time_without_ids_is_adopted():
     assert all(topic.has_new_id for topic in report.topics)
 
 
+def test_an_export_and_a_restored_root_are_adopted(root, tmp_path):
+    kstore.export(root, tmp_path / "exported", format="kstore")
+    kstore.restore(root, tmp_path / "restored")
+    with pytest.raises(UnknownSettingsError):
+        kstore.adopt(tmp_path / "exported")
+    assert kstore.adopt(tmp_path / "exported", keep_forever=True).partition_count == 3
+    report = kstore.adopt(tmp_path / "restored")
+    assert settings_of(report, "keys")["cleanup.policy"] == "compact"
+    assert settings_of(report, "t")["retention.ms"] == "-1"
+
+
 def test_an_empty_root_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(AdoptionError, match="there is no partition"):

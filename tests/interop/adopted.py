@@ -17,6 +17,7 @@ from kstore.adoption.report import AdoptionReport
 from kstore.store.store import open_store
 from kstore.types import INTERNAL_TOPICS, OffsetAndMetadata, TopicPartition
 from tests.golden.sets import unpack
+from tests.interop import metadata_tables
 from tests.interop.broker import BROKER_JVM, Broker, Client, free_ports
 from tests.interop.comparison import records_difference
 from tests.interop.programs import BUILD, SOURCES, fetch_jars
@@ -72,7 +73,10 @@ class AdoptedBroker(Broker):
 
 def steps(work: Path, *, versions: tuple[str, ...] = VERSIONS, only: str = "") -> Iterator[tuple[str, Problems]]:
     for version in versions:
-        fetch_jars(SOURCES / "adopted" / "pom.xml", version, BUILD / f"adopted-{version}")
+        jars = BUILD / f"adopted-{version}"
+        fetch_jars(SOURCES / "adopted" / "pom.xml", version, jars)
+        (jar,) = (jars / "lib").glob("kafka-metadata-*.jar")
+        yield f"Kafka {version} has the records that kstore writes", metadata_tables.problems(jar)
     kinds: dict[str, Callable[[Path], Adopted]] = {
         "born by kstore": born,
         "exported by kstore": exported,

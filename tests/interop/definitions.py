@@ -68,7 +68,7 @@ APIS = (
     "DescribeTopicPartitions",
 )
 KINDS = {"Request": "requests", "Response": "responses"}
-_COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
+COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
 _LAST = 2**15 - 1
 _ZEROS = {"", "0", "false", "0.0"}
 
@@ -79,7 +79,7 @@ def definitions(jar: Path) -> dict[str, dict[str, Any]]:
     with zipfile.ZipFile(jar) as archive:
         for name in archive.namelist():
             if re.fullmatch(r"common/message/\w+\.json", name):
-                definition = json.loads(_COMMENT.sub("", archive.read(name).decode()))
+                definition = json.loads(COMMENT.sub("", archive.read(name).decode()))
                 found[definition["name"]] = definition
     return found
 
