@@ -524,3 +524,19 @@ def test_many_partitions_are_created_by_several_threads_and_few_by_the_caller(
         store.create_topic("t", partitions)
         assert (env.threads != {threading.get_ident()}) == is_shared
         assert [store.log("t", number).log_end_offset for number in range(partitions)] == [0] * partitions
+
+
+def test_each_change_of_a_topic_is_told_and_what_is_only_tried_is_not(tmp_path):
+    told: list[str] = []
+    with open_store(tmp_path / "root", "a") as store:
+        store.on_topic_change = told.append
+        store.create_topic("a", validate_only=True)
+        store.create_topic("a")
+        store.create_topic("a", exist_ok=True)
+        store.create_partitions("a", 2)
+        store.change_topic_config("a", {"retention_ms": 5}, validate_only=True)
+        assert told == ["a", "a"]
+        store.change_topic_config("a", {"retention_ms": 5})
+        store.create_topic("b")
+        store.delete_topic("a")
+    assert told == ["a", "a", "a", "b", "a"]
