@@ -18,6 +18,7 @@ from kstore.types import MAX_OFFSET
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kstore.env import Env
     from kstore.log.damage import SuspectedLoss
     from kstore.log.files.names import PartitionDirectory
     from kstore.types import TopicPartition
@@ -46,13 +47,16 @@ class WrongUseError(Exception):
 class PartitionSelection:
     """The partitions to work on: those of DIR, narrowed by topic names and partition numbers (empty: all).
 
-    topics: names, or shell patterns with `*`, `?` or `[`. others: more DIRs, as log.dirs has several.
+    topics: names, or shell patterns with `*`, `?` or `[`. others: more DIRs, as log.dirs has several. tier: where their
+    older segments are, None for nowhere; tier_keys: (key id, path of a private key) each.
     """
 
     directory: str
     topics: tuple[str, ...] = ()
     partitions: tuple[int, ...] = ()
     others: tuple[str, ...] = ()
+    tier: str | None = None
+    tier_keys: tuple[tuple[str, str], ...] = ()
 
     @property
     def directories(self) -> tuple[str, ...]:
@@ -68,7 +72,7 @@ class PartitionSelection:
         from kstore.env import shown_path
         from kstore.log.files.names import find_partitions
 
-        partitions = find_partitions(self.directories, is_wanted=self.selects)
+        partitions = find_partitions(self.directories, self.env, is_wanted=self.selects)
         selected = [partition for partition in partitions if self.selects(partition.topic_partition)]
         if not selected:
             places = [shown_path(directory) for directory in self.directories]
@@ -79,6 +83,20 @@ class PartitionSelection:
                 + self._numbers_there([partition.topic_partition for partition in partitions])
             )
         return sorted(selected, key=lambda partition: partition.topic_partition)
+
+    @property
+    def env(self) -> Env | None:
+        """The Env that shows DIR with its tier, as it is now; None without a tier.
+
+        Raises: WrongUseError for keys without a tier.
+        """
+        if self.tier is None:
+            if self.tier_keys:
+                raise WrongUseError("--tier-key is of no use without --tier, where the encrypted segments are")
+            return None
+        from kstore.store.opening import tiered_env
+
+        return tiered_env(self.directories, self.tier, keys=dict(self.tier_keys))
 
     def narrowed_to(self, directories: list[str]) -> PartitionSelection:
         """Return the selection of some of the DIRs, at least one."""
@@ -106,7 +124,7 @@ class PartitionSelection:
     def _paths(self) -> frozenset[str]:
         from kstore.env import locate
 
-        return frozenset(locate(directory).path for directory in self.directories)
+        return frozenset(locate(directory, self.env).path for directory in self.directories)
 
     def directory_of(self, path: str) -> str:
         """Return the DIR that a file is in, the first one if none of them."""
@@ -143,6 +161,16 @@ class PartitionSelection:
         topics = f"of topic {' or '.join(self.topics)} " if self.topics else ""
         numbers = f"numbered {' or '.join(map(str, self.partitions))} " if self.partitions else ""
         return topics + numbers
+
+
+def parse_tier_key(text: str) -> tuple[str, str]:
+    """Return the key id and the path of ID=FILE.  Raises: WrongUseError."""
+    key_id, separator, path = text.partition("=")
+    if not key_id or not separator or not path:
+        raise WrongUseError(
+            f"--tier-key must be ID=FILE, the id of a key and its private key in PEM, got {_shown(text)}"
+        )
+    return key_id, path
 
 
 def parse_offset(text: str, *, option: str, counts_from_end: bool = False) -> int:

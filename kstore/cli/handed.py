@@ -92,9 +92,11 @@ class HandedEnv(Env):
 def partitions_of(selection: PartitionSelection, out: Output) -> list[PartitionDirectory]:
     """Return what is at the DIRs of a selection: partitions, roots, files, directories of any name with segments.
 
-    Files of one directory that are named as segments are one log.
+    Files of one directory that are named as segments are one log. With a tier only partitions and roots.
     Raises: WrongUseError; as PartitionSelection.find.
     """
+    if selection.tier is not None:
+        return selection.find()
     handed: list[PartitionDirectory] = []
     files: dict[str, list[Location]] = {}
     others: list[str] = []
@@ -116,6 +118,18 @@ def partitions_of(selection: PartitionSelection, out: Output) -> list[PartitionD
     elif not left:
         raise WrongUseError("--topic and --partition leave out all files and directories that are named")
     return left
+
+
+def note_tiered(partition: PartitionDirectory, out: Output, *, start_offset: int = 0) -> None:
+    """Say where the offsets from start_offset on are that a log has in tiered storage alone, if any."""
+    from kstore.tier.opening import moved_to_tier
+
+    moved = moved_to_tier(partition)
+    if moved is not None and start_offset <= moved[1]:
+        out.notice(
+            f"offsets {moved[0]} to {moved[1]} of {partition.topic_partition} are in tiered storage, not in this "
+            "directory: --tier DIR|URL says where it is"
+        )
 
 
 def place_text(topic_partition: TopicPartition) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kstore._core import HeaderScan, check_crc, read_header
 from kstore.cli import EXIT_FINE
+from kstore.cli.handed import note_tiered
 from kstore.cli.output import LOG_COLUMNS, Column
 from kstore.cli.render import JSON_TEXT, likely_text, loss_objects, loss_text, time_text
 from kstore.compression import codec_name
@@ -197,6 +198,7 @@ def run(selection: PartitionSelection, options: ListOptions, out: Output) -> int
             if partition.root not in of_roots:
                 of_roots[partition.root] = marks_of_root(partition.root, partition.env)
             listing, damage = look_at(partition, of_roots[partition.root], is_exact=options.is_exact)
+            note_tiered(partition, out)
         except KStoreError as error:
             status = max(status, out.partition_failure(error, partition))
             continue

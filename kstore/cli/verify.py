@@ -116,6 +116,8 @@ def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_deep: b
                     verification = verify(log, deep=is_deep, env=partition.env)
                     progress.begin(str(partition.topic_partition), verification)
                     verdict = verdict_of(verification)
+                if selection.tier is not None:
+                    add_tier(verdict, partition, out)
                 if is_handed_over(partition):
                     keep_what_is_there(verdict, partition, out)
                     not_ours.update(fault.path for fault in verdict.damage)
@@ -137,7 +139,7 @@ def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_deep: b
             out.table(DAMAGE_COLUMNS, damaged)
             faults = [damage for verdict in verdicts for damage in verdict.damage]
             mendable = [fault for fault in faults if fault.path not in not_ours]
-            if mendable:
+            if mendable and selection.tier is None:
                 out.notice(next_step(mendable, selection.directory_of(mendable[0].path)))
     partitions = [partition for partition in partitions if not is_handed_over(partition)]
     roots = {partition.root: partition.env for partition in partitions}
@@ -150,6 +152,16 @@ def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_deep: b
         for loss in without_directory:
             out.line(json_without_directory(loss))
     return max(status, show_losses([*losses, *without_directory], out, is_json=is_json))
+
+
+def add_tier(verdict: Verdict, partition: PartitionDirectory, out: Output) -> None:
+    """Add what is wrong with the objects of a partition in its tier, and say which of them nothing needs."""
+    from kstore.tier.verify import verify_tier
+
+    report = verify_tier(partition)
+    verdict.damage += report.damage
+    for orphan in report.orphans:
+        out.notice(f"{orphan.size_in_bytes} bytes of {orphan.stem} are of no use: {orphan.reason}")
 
 
 def keep_what_is_there(verdict: Verdict, partition: PartitionDirectory, out: Output) -> None:

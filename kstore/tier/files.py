@@ -67,7 +67,7 @@ class TierFiles:
 
     Args: base: of the roots whose partitions have more segments in the tier, None for the tier alone; tier: where the
         tier is in `remote`; roots: with partitions of `__remote_log_metadata`, as paths of base.
-    Attributes: env (shows these files).
+    Attributes: env (shows these files), keys.
     Threads: thread-safe.
     """
 
@@ -79,7 +79,7 @@ class TierFiles:
         self._remote = remote
         self._tier = tier
         self._roots = tuple(roots)
-        self._keys = keys
+        self.keys = keys
         self._config = config
         self._lock = threading.RLock()
         self._listing: TierListing | None = None
@@ -96,7 +96,7 @@ class TierFiles:
     def is_partition(self, path: str) -> bool:
         directory, name = split_path(path)
         if self._base is not None:
-            return _first_local(path, self._base) is not None
+            return first_local_offset(path, self._base) is not None
         return name in self.directories(directory)
 
     def directory(self, path: str) -> ShownDirectory | None:
@@ -177,6 +177,11 @@ class TierFiles:
         pieces = choose_pieces(segments, lineage, start_offset=start, end_offset=local_start)
         return Resolved(partition, pieces, segments, unreadable, lineage, local_start, events)
 
+    def reader(self, path: str, resolved: Resolved) -> SegmentReader:
+        """Return what reads the objects of the partition that is shown in a directory."""
+        name = parse_partition_directory_name(split_path(path)[1]) or TopicPartition("", 0)
+        return self._reader(path, name, resolved.partition)
+
     def _partition_of(self, path: str, name: TopicPartition) -> TieredPartition | None:
         """Return which partition of the tier is shown in a directory."""
         if self._base is not None:
@@ -206,7 +211,7 @@ class TierFiles:
 
     def _reader(self, path: str, name: TopicPartition, partition: TieredPartition) -> SegmentReader:
         directory = PartitionDirectory(name, path, split_path(path)[0], self.env)
-        return SegmentReader(directory, partition, keys=self._keys, env=self.env, config=self._config)
+        return SegmentReader(directory, partition, keys=self.keys, env=self.env, config=self._config)
 
     def _segments(
         self, stored: Sequence[StoredSegment], events: PartitionEvents | None, reader: SegmentReader
@@ -243,18 +248,15 @@ class TierFiles:
         if base is not None:
             lineage = read_leader_epoch_checkpoint(join_path(path, LEADER_EPOCH_CHECKPOINT), base) or ()
             start = read_checkpoint(split_path(path)[0], LOG_START_OFFSET_CHECKPOINT, base).get(name, 0)
-            local_start = _first_local(path, base)
+            local_start = first_local_offset(path, base)
         if not lineage:
             lineage = _lineage_by_heads(segments, {one.segment_id: one for one in stored}, reader)
         first = lineage[0].start_offset if lineage else 0
         return lineage, max(start, first), local_start
 
     def _shown(self, path: str, resolved: Resolved) -> ShownDirectory:
-        name = parse_partition_directory_name(split_path(path)[1]) or TopicPartition("", 0)
         stored = {one.segment_id: one for one in self.listing().of(resolved.partition)}
-        pieces = PieceViews(
-            stored, self.listing().iceberg_ids, self._keys, self._reader(path, name, resolved.partition)
-        )
+        pieces = PieceViews(stored, self.listing().iceberg_ids, self.keys, self.reader(path, resolved))
         views: dict[str, View] = {}
         all_pieces = with_unreadable(resolved)
         for piece in all_pieces:
@@ -379,7 +381,7 @@ def _absent(reason: str, piece: Piece, *, size_in_bytes: int = 0) -> dict[str, V
     return {name: AbsentView(reason, piece.first, piece.last, max(size_in_bytes, RECORD_BATCH_OVERHEAD))}
 
 
-def _first_local(path: str, base: Env) -> int | None:
+def first_local_offset(path: str, base: Env) -> int | None:
     """Return the base offset of the first segment that is in a directory itself."""
     names = (parse_segment_name(name) for name in base.listdir(path))
     return min((name.base_offset for name in names if name is not None and name.suffix == LOG_SUFFIX), default=None)

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kstore.config import LogConfig, config_or_default
-from kstore.env import Env, Location, StrPath, locate, split_path
-from kstore.tier.files import TierFiles
+from kstore.env import Env, Location, StrPath, join_path, locate, split_path
+from kstore.log.files.checkpoints import read_checkpoint, read_leader_epoch_checkpoint
+from kstore.log.files.names import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, PartitionDirectory
+from kstore.tier.events import REMOTE_LOG_METADATA_TOPIC
+from kstore.tier.files import TierFiles, first_local_offset
 from kstore.tier.keys import KeyRing
 from kstore.types import parse_partition_directory_name
+
+# Where a broker keeps indexes of remote segments.
+_INDEX_CACHE = "remote-log-index-cache"
 
 
 def open_tier(
@@ -51,3 +57,27 @@ def _roots_of(location: Location) -> list[str]:
     """Return where the partitions of the metadata topic may be: a path, or its parent if it may be a partition's."""
     root, name = split_path(location.path)
     return [location.path] if parse_partition_directory_name(name) is None else [location.path, root]
+
+
+def moved_to_tier(directory: PartitionDirectory) -> tuple[int, int] | None:
+    """Return the offsets [first, last] that the log of a partition has in tiered storage alone, by what is in its root;
+    None if nothing tells of any.
+
+    A broker with tiered storage keeps a cache of remote indexes in its root, and partitions of the metadata topic.
+    Raises: CorruptCheckpointError, StorageError.
+    Cost: the names in the partition, its epochs; more only if its log begins above its start.
+    """
+    env = directory.env
+    first_local = first_local_offset(directory.path, env)
+    epochs = read_leader_epoch_checkpoint(join_path(directory.path, LEADER_EPOCH_CHECKPOINT), env)
+    if first_local is None or not epochs or env.has_views:
+        return None
+    checkpointed = read_checkpoint(directory.root, LOG_START_OFFSET_CHECKPOINT, env).get(directory.topic_partition, 0)
+    start = max(checkpointed, epochs[0].start_offset)
+    if start >= first_local or not any(map(_is_of_tiering, env.listdir(directory.root))):
+        return None
+    return start, first_local - 1
+
+
+def _is_of_tiering(name: str) -> bool:
+    return name == _INDEX_CACHE or name.startswith(f"{REMOTE_LOG_METADATA_TOPIC}-")

@@ -26,7 +26,7 @@ from kstore.tier.keys import KeyRing
 from kstore.tier.lineage import RemoteSegment, epochs_within
 from kstore.tier.listing import StoredSegment, TieredPartition
 from kstore.tier.objects import MANIFEST_SUFFIX, LogView, SideFileView, manifest_of
-from kstore.types import MAX_OFFSET, NO_TIMESTAMP
+from kstore.types import MAGIC_V2, MAX_OFFSET, NO_TIMESTAMP
 
 
 class UnreadableSegment(NamedTuple):
@@ -116,6 +116,23 @@ class SegmentReader:
                 return CutPosition(segment.size_in_bytes, offset)
             return CutPosition(batch.position, log.segments[0].records.first_offset(batch))
 
+    def survey(self, stored: StoredSegment, segment: RemoteSegment) -> SurveyedSegment:
+        """Return what the headers of a segment's batches say.
+
+        Raises: also CorruptionError.
+        Cost: a header walk over the segment.
+        """
+        first, last, timestamp = -1, -1, NO_TIMESTAMP
+        epochs: list[EpochEntry] = []
+        with closing(self._opened(stored, segment)) as log:
+            records = log.segments[0].records
+            for header, _ in records.read_batches(position=0, end_position=segment.size_in_bytes):
+                first = header.base_offset if first < 0 else first
+                last, timestamp = header.last_offset, max(timestamp, header.max_timestamp_ms)
+                if header.magic == MAGIC_V2 and (not epochs or epochs[-1].epoch != header.partition_leader_epoch):
+                    epochs.append(EpochEntry(header.partition_leader_epoch, header.base_offset))
+        return SurveyedSegment(first, last, timestamp, tuple(epochs))
+
     def _described(self, stored: StoredSegment, *, size_in_bytes: int) -> RemoteSegment:
         """Return what a segment is by its batches and the epochs beside it."""
         unknown = RemoteSegment(stored.segment_id, stored.start_offset, MAX_OFFSET - 1, (), size_in_bytes, NO_TIMESTAMP)
@@ -135,6 +152,15 @@ class SegmentReader:
         }
         env = self._env.showing(self._directory.path, views)
         return DirectorySource(self._directory._replace(env=env), config=self._config)
+
+
+class SurveyedSegment(NamedTuple):
+    """What the batches of a segment have: offsets, both inclusive, -1 without any; epochs with their first offsets."""
+
+    first_offset: int
+    last_offset: int
+    max_timestamp_ms: int
+    epochs: tuple[EpochEntry, ...]
 
 
 class CutPosition(NamedTuple):

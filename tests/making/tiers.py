@@ -26,6 +26,8 @@ TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 OTHER_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAw"
 STARTED, FINISHED, DELETING, DELETED = range(4)
 Epochs = Sequence[tuple[int, int]]
+# Version 1, the CRC of what follows, no entry.
+EMPTY_SNAPSHOT = struct.pack(">hI", 1, reference.crc32c(bytes(4))) + bytes(4)
 
 
 def text_of(number: int) -> str:
@@ -114,7 +116,7 @@ class Tier:
         segment_id: str | None = None,
         is_finished: bool = True,
         aborted: bytes | None = None,
-        snapshot: bytes = b"\0\1" + bytes(8),
+        snapshot: bytes | None = None,
     ) -> Uploaded:
         """Upload one segment, with the epochs of its log up to its end."""
         self.count += 1
@@ -133,7 +135,7 @@ class Tier:
         sides = {
             "offset": reference.write_offset_index(offsets, slots=None),
             "timestamp": reference.write_time_index(timestamps, slots=None),
-            "producerSnapshot": snapshot,
+            "producerSnapshot": EMPTY_SNAPSHOT if snapshot is None else snapshot,
             "leaderEpoch": reference.write_checkpoint([entry for entry in lineage if entry[1] <= last]).encode(),
             "transaction": aborted,
         }

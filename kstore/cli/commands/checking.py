@@ -9,7 +9,16 @@ import typer
 
 from kstore.cli.app import command
 from kstore.cli.arguments import WrongUseError
-from kstore.cli.commands.options import Directories, Directory, Json, Partitions, Topics, selection_of
+from kstore.cli.commands.options import (
+    Directories,
+    Directory,
+    Json,
+    Partitions,
+    TierKeys,
+    TierPlace,
+    Topics,
+    selection_of,
+)
 from kstore.cli.output import Output
 
 
@@ -31,12 +40,16 @@ def verify_partitions(
         bool,
         typer.Option("--deep/--shallow", help="Also decode records and check side files, or only headers and CRCs."),
     ] = True,
+    tier: TierPlace = None,
+    tier_key: TierKeys = None,
     json: Json = False,
 ) -> int:
     """Check every batch and index entry and list damaged ranges."""
     from kstore.cli import verify
 
-    return verify.run(selection_of(directory, topic, partition), out, is_json=json, is_deep=deep)
+    return verify.run(
+        selection_of(directory, topic, partition, tier=tier, tier_keys=tier_key), out, is_json=json, is_deep=deep
+    )
 
 
 @command("recover")

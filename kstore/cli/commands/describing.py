@@ -8,7 +8,17 @@ from typing import Annotated
 import typer
 
 from kstore.cli.app import command
-from kstore.cli.commands.options import Directory, Json, Partitions, Reverse, Topics, Watch, selection_of
+from kstore.cli.commands.options import (
+    Directory,
+    Json,
+    Partitions,
+    Reverse,
+    TierKeys,
+    TierPlace,
+    Topics,
+    Watch,
+    selection_of,
+)
 from kstore.cli.output import Output
 from kstore.config import MIB
 
@@ -68,6 +78,8 @@ def show_statistics(
     ] = None,
     reverse: Reverse = False,
     watch: Watch = None,
+    tier: TierPlace = None,
+    tier_key: TierKeys = None,
     json: Json = False,
 ) -> int:
     """Show sizes, rates, largest keys, what compaction saves."""
@@ -77,7 +89,7 @@ def show_statistics(
     wanted = stat.StatOptions(
         decodes=deep, top=top, shows_rates=rates, map_bytes=map_bytes, order=Order.of(sort, is_reversed=reverse)
     )
-    selection = selection_of(directory, topic, partition)
+    selection = selection_of(directory, topic, partition, tier=tier, tier_keys=tier_key)
     return watched(lambda: stat.run(selection, wanted, out, is_json=json), out, interval_s=watch, is_json=json)
 
 

@@ -23,10 +23,13 @@ from kstore.cli.commands.options import (
     SchemasPlace,
     Since,
     SkipDamaged,
+    TierKeys,
+    TierPlace,
     Topics,
     Until,
     ValueMode,
     ValueName,
+    selection_of,
 )
 from kstore.cli.output import Output
 from kstore.config import CodecName
@@ -197,6 +200,8 @@ def export_records(
     skip_lost: Annotated[
         bool, typer.Option("--skip-lost", help="Go on where records were deleted before they were exported.")
     ] = False,
+    tier: TierPlace = None,
+    tier_key: TierKeys = None,
     json: Json = False,
 ) -> int:
     """Export what is new to Parquet, Arrow, segments or a table."""
@@ -209,7 +214,8 @@ def export_records(
     given = exporting.TypedOptions(
         *what, row_group_rows, file_bytes, *verbatim, skip_damaged, formats, mode.value, flatten
     )
-    wanted = exporting.ExportWanted(directory, target, to_table, partition_by, given, threads, skip_lost)
+    env = selection_of(directory, None, None, tier=tier, tier_keys=tier_key).env
+    wanted = exporting.ExportWanted(directory, target, to_table, partition_by, given, threads, skip_lost, env)
     return exporting.run(wanted, out, is_json=json)
 
 

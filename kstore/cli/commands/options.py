@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kstore.cli.arguments import PartitionSelection, WrongUseError, parse_bytes, parse_header
+from kstore.cli.arguments import PartitionSelection, WrongUseError, parse_bytes, parse_header, parse_tier_key
 
 if TYPE_CHECKING:
     from kstore.record.search import RecordSearch
@@ -112,13 +112,38 @@ SkipDamaged = Annotated[
 ]
 
 
+TierPlace = Annotated[
+    str | None,
+    typer.Option(
+        "--tier", metavar="DIR|URL", help="Tiered storage with the older segments; DIR again to read it alone."
+    ),
+]
+TierKeys = Annotated[
+    list[str] | None,
+    typer.Option("--tier-key", metavar="ID=FILE", help="A private key (PEM) of encrypted segments; repeatable."),
+]
+
+
 def selection_of(
-    directory: str | list[str], topics: list[str] | None, partitions: list[int] | None
+    directory: str | list[str],
+    topics: list[str] | None,
+    partitions: list[int] | None,
+    *,
+    tier: str | None = None,
+    tier_keys: list[str] | None = None,
 ) -> PartitionSelection:
-    """Return the partitions that one or more DIRs, --topic and --partition select."""
+    """Return the partitions that one or more DIRs, --topic and --partition select, with their --tier.
+
+    Raises: WrongUseError.
+    """
     first, *others = [directory] if isinstance(directory, str) else directory
     return PartitionSelection(
-        directory=first, topics=tuple(topics or ()), partitions=tuple(partitions or ()), others=tuple(others)
+        directory=first,
+        topics=tuple(topics or ()),
+        partitions=tuple(partitions or ()),
+        others=tuple(others),
+        tier=tier,
+        tier_keys=tuple(map(parse_tier_key, tier_keys or ())),
     )
 
 

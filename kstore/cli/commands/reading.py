@@ -29,6 +29,8 @@ from kstore.cli.commands.options import (
     SchemasPlace,
     Since,
     SkipDamaged,
+    TierKeys,
+    TierPlace,
     Topics,
     Until,
     ValueMode,
@@ -69,6 +71,8 @@ def list_partitions(
     sort: Annotated[ListOrder | None, typer.Option(help="Sort by this; offset: the log end; time: the last.")] = None,
     reverse: Reverse = False,
     watch: Watch = None,
+    tier: TierPlace = None,
+    tier_key: TierKeys = None,
     json: Json = False,
 ) -> int:
     """List partitions: offsets, size, times, codecs."""
@@ -83,7 +87,7 @@ def list_partitions(
         sort=None if sort is None else sort.value,
         is_reversed=reverse,
     )
-    selection = selection_of(directory, topic, partition)
+    selection = selection_of(directory, topic, partition, tier=tier, tier_keys=tier_key)
     return watched(lambda: ls.run(selection, wanted, out), out, interval_s=watch, is_json=json)
 
 
@@ -119,6 +123,8 @@ def print_records(
         bool, typer.Option("--follow", "-f", help="Go on with the records that come, until Ctrl-C.")
     ] = False,
     record_format: RecordFormatName = None,
+    tier: TierPlace = None,
+    tier_key: TierKeys = None,
     json: Json = False,
 ) -> int:
     """Print records, one partition after another, or find some."""
@@ -139,7 +145,7 @@ def print_records(
         search=search_of(key_equals, key_regex, value_regex, header, producer_id),
     )
     shown_as = format_of(record_format, is_json=json, with_control=control, is_decoded=wanted.decoding is not None)
-    selection = selection_of(directory, topic, partition)
+    selection = selection_of(directory, topic, partition, tier=tier, tier_keys=tier_key)
     if not follow:
         return cat.run(selection, wanted, shown_as, out)
     from kstore.cli.printing import follow as following
@@ -223,10 +229,14 @@ def list_offsets(
     isolation: Annotated[
         Isolation, typer.Option(help="read_committed: the log ends at the last stable offset.")
     ] = Isolation.READ_UNCOMMITTED,
+    tier: TierPlace = None,
+    tier_key: TierKeys = None,
     json: Json = False,
 ) -> int:
     """Show the first offset at or after a time."""
     from kstore.cli import offsets
 
     wanted = offsets.OffsetQuery(offsets.parse_time(time), only_committed=isolation is Isolation.READ_COMMITTED)
-    return offsets.run(selection_of(directory, topic, partition), wanted, out, is_json=json)
+    return offsets.run(
+        selection_of(directory, topic, partition, tier=tier, tier_keys=tier_key), wanted, out, is_json=json
+    )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kstore.archive.tables.appending import TableSummary
     from kstore.cli.output import Output
     from kstore.cli.printing.values import FormatOptions
+    from kstore.env import Env
     from kstore.values.typed import ValueMode
 
 COLUMNS = (
@@ -102,7 +103,7 @@ def _topic_and_id(text: str) -> tuple[str, str]:
 
 
 class ExportWanted(NamedTuple):
-    """What to export, and where: to a directory, or to a table."""
+    """What to export, and where: to a directory, or to a table. env: of the directory with its tier, None without."""
 
     directory: str
     target: str | None
@@ -111,6 +112,7 @@ class ExportWanted(NamedTuple):
     options: TypedOptions
     threads: int
     skips_lost: bool
+    env: Env | None = None
 
 
 class Bar:
@@ -146,7 +148,7 @@ def run(wanted: ExportWanted, out: Output, *, is_json: bool) -> int:
     if wanted.table is None and wanted.partition_by is not None:
         raise WrongUseError("--partition-by is for --to-table")
     try:
-        selected = options.selection.find(wanted.directory)
+        selected = options.selection.find(wanted.directory, wanted.env)
         options.check_topic_ids(partition.topic_partition for partition in selected)
     except ValueError as error:
         raise WrongUseError(str(error)) from error
@@ -192,6 +194,7 @@ def _exported(wanted: ExportWanted, options: ExportOptions, bar: Bar) -> ExportS
         "fail_on_data_loss": not wanted.skips_lost,
         "on_plan": bar.begin,
         "on_bytes": bar.add,
+        "env": wanted.env,
     }
     if wanted.table is None:
         return local_export(wanted.directory, wanted.target or "", options, **shared)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE
 from kstore.cli.arguments import WrongUseError
-from kstore.cli.handed import partitions_of
+from kstore.cli.handed import note_tiered, partitions_of
 from kstore.cli.output import Progress
 from kstore.cli.printing.formats import Group
 from kstore.cli.printing.values import DecodedRecords
@@ -177,6 +177,7 @@ def print_records(
         progress.label = str(partition.topic_partition)
         has_begun = False
         try:
+            note_tiered(partition, out, start_offset=wanted.start_offset)
             with open_found(partition) as log:
                 on_skip = report if wanted.skips_damaged else None
                 for batch, start_offset, end_offset in batches_of(log, wanted, progress=progress, on_skip=on_skip):

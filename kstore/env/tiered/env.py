@@ -52,7 +52,7 @@ class TieredEnv(Env):
     a view of the same name.
 
     Args: base: None where all directories are shown; shown: the views.
-    Attributes: remote; kept: what views keep of it, for as long as this object lives.
+    Attributes: remote, shown; kept: what views keep of it, for as long as this object lives.
     Threads: thread-safe.
     """
 
@@ -63,7 +63,7 @@ class TieredEnv(Env):
     def __init__(self, base: Env | None, remote: Env, shown: ShownFiles) -> None:
         self._base = base
         self.remote = remote
-        self._shown = shown
+        self.shown = shown
         self.kept: SharedCache[Kept] = SharedCache(
             limit=_MOST_KEPT, weigh=lambda kept: kept.weight, drop=lambda _: None
         )
@@ -113,8 +113,8 @@ class TieredEnv(Env):
         return self._base.read_untrusted(path, max_bytes=max_bytes)
 
     def listdir(self, path: str) -> list[str]:
-        shown = self._shown.directory(path)
-        names = self._shown.directories(path)
+        shown = self.shown.directory(path)
+        names = self.shown.directories(path)
         if self._base is not None:
             own = self._base.listdir(path)
         elif shown is None and not names and not self._is_above(path):
@@ -126,7 +126,7 @@ class TieredEnv(Env):
     def is_directory(self, path: str) -> bool:
         if self._base is not None and self._base.is_directory(path):
             return True
-        return split_path(path)[1] in self._shown.directories(split_path(path)[0]) or self._is_above(path)
+        return split_path(path)[1] in self.shown.directories(split_path(path)[0]) or self._is_above(path)
 
     def stat(self, path: str, *, follow_symlinks: bool = True) -> FileStatus | None:
         own = None if self._base is None else self._base.stat(path, follow_symlinks=follow_symlinks)
@@ -143,13 +143,13 @@ class TieredEnv(Env):
     def invalidate_listing(self, path: str) -> None:
         if self._base is not None:
             self._base.invalidate_listing(path)
-        self._shown.forget(path)
+        self.shown.forget(path)
 
     def is_known_partition(self, path: str) -> bool:
-        return self._shown.is_partition(path)
+        return self.shown.is_partition(path)
 
     def first_offset(self, directory: str) -> int:
-        shown = self._shown.directory(directory)
+        shown = self.shown.directory(directory)
         return 0 if shown is None else shown.first_offset
 
     def watch(self) -> DirectoryWatch:
@@ -164,7 +164,7 @@ class TieredEnv(Env):
     def _view(self, path: str) -> View | None:
         """Return the view that is shown under a path, None if there is none or a file hides it."""
         directory, name = split_path(path)
-        shown = self._shown.directory(directory)
+        shown = self.shown.directory(directory)
         view = None if shown is None else shown.views.get(name)
         if view is None or (self._base is not None and self._base.stat(path, follow_symlinks=False) is not None):
             return None
@@ -172,7 +172,7 @@ class TieredEnv(Env):
 
     def _is_above(self, path: str) -> bool:
         """Whether directories are shown in one."""
-        return bool(self._shown.directories(path))
+        return bool(self.shown.directories(path))
 
 
 class _Views:
