@@ -90,6 +90,8 @@ if TYPE_CHECKING:
     from kstore.errors import RecordTooLargeError as RecordTooLargeError
     from kstore.errors import RecordValidationError as RecordValidationError
     from kstore.errors import RemoteSegmentError as RemoteSegmentError
+    from kstore.errors import ReplayError as ReplayError
+    from kstore.errors import ReplayStateError as ReplayStateError
     from kstore.errors import RestoreError as RestoreError
     from kstore.errors import SchemaError as SchemaError
     from kstore.errors import SchemaNotFoundError as SchemaNotFoundError
@@ -143,6 +145,10 @@ if TYPE_CHECKING:
     from kstore.record.batches import RecordBatch as RecordBatch
     from kstore.record.builder import MemoryRecordsBuilder as MemoryRecordsBuilder
     from kstore.record.search import RecordSearch as RecordSearch
+    from kstore.replaying import ReplayedPartition as ReplayedPartition
+    from kstore.replaying import ReplaySummary as ReplaySummary
+    from kstore.replaying import TranslatedOffset as TranslatedOffset
+    from kstore.replaying import replay as replay
     from kstore.reporting.report import Report as Report
     from kstore.reporting.report import report as report
     from kstore.store.checks import VerificationReport as VerificationReport
@@ -249,6 +255,8 @@ _ROOMS = {
         "RecordTooLargeError",
         "RecordValidationError",
         "RemoteSegmentError",
+        "ReplayError",
+        "ReplayStateError",
         "RestoreError",
         "SecurityError",
         "SegmentTooLargeError",
@@ -299,6 +307,7 @@ _ROOMS = {
         "RecordMetadata",
     ),
     "kstore.record": ("MemoryRecords", "MemoryRecordsBuilder", "Record", "RecordBatch", "RecordSearch"),
+    "kstore.replaying": ("ReplaySummary", "ReplayedPartition", "TranslatedOffset", "replay"),
     "kstore.reporting.report": ("Report", "report"),
     "kstore.store.checks": ("VerificationReport", "recover", "verify"),
     "kstore.store.opening": ("open_log",),

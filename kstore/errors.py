@@ -263,6 +263,37 @@ class UnknownSettingsError(AdoptionError):
         self.topics = topics
 
 
+class ReplayError(KStoreError):
+    """A replay cannot start, or ended early. What the cluster has acknowledged stays there.
+
+    Attributes: summary (a ReplaySummary: how far each partition came; None if nothing was sent); topic, partition,
+    offset (the record of the source that the cluster refused, or that has no acknowledgement; None where it is not
+    about one); kafka_code (that of the cluster's answer, so the class has none).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        summary: Any = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        kafka_code: int | None = None,
+        path: str | None = None,
+    ) -> None:
+        super().__init__(message, path=path)
+        self.summary = summary
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.kafka_code = kafka_code
+
+
+class ReplayStateError(ReplayError):
+    """The state file of a replay is malformed, in use, or of another source or cluster; nothing was sent."""
+
+
 class ExportSourceError(ExportError):
     """The source no longer holds the offset at which an export continues: it was deleted, truncated or replaced.
 

@@ -25,6 +25,7 @@ from kstore.errors import (
     LogNotFoundError,
     LogReplacedError,
     OffsetError,
+    ReplayError,
     RestoreError,
     SchemaNotFoundError,
     StorageError,
@@ -453,7 +454,8 @@ def salvage_command(directory: str) -> str:
 
 def exit_status(error: KStoreError | WrongUseError) -> int:
     """Return 2 for a usage error (no such log or schema, no permission, offset out of range, other options, a
-    target that a restore does not continue, a root that cannot be adopted), else 1.
+    target that a restore does not continue, a root that cannot be adopted, a replay
+    that did not begin), else 1.
     """
     wrong_use = (
         WrongUseError | LogNotFoundError | SchemaNotFoundError | OffsetError | ExportOptionsError | AdoptionError
@@ -462,7 +464,7 @@ def exit_status(error: KStoreError | WrongUseError) -> int:
         return EXIT_WRONG_USE
     if isinstance(error, StorageError) and error.errno in WRONG_PATH_ERRNOS:
         return EXIT_WRONG_USE
-    if isinstance(error, RestoreError) and error.summary is None:
+    if isinstance(error, RestoreError | ReplayError) and error.summary is None:
         return EXIT_WRONG_USE
     return EXIT_DAMAGE
 

@@ -31,6 +31,7 @@ NEEDED = {
     "configs": ["--topic", "t"],
     "groups": [],
     "export": [],
+    "replay": ["--bootstrap", "127.0.0.1:1", "--timeout", "0.01"],
 }
 APPLICATION = typer.main.get_command(commands.whole_app())
 # An option that never ends.

@@ -50,6 +50,8 @@ NOT_RUN = {
     ("docs/adopt.md", "kstore adopt /var/lib/events"): "needs a root; the other snippets of the page are run",
     ("docs/cli.md", "kstore metadata"): "needs the directory of a broker; tests/cli/test_metadata.py",
     ("docs/cli.md", "kstore completion"): "writes to the home directory; tests/cli/test_help.py",
+    ("docs/replay.md", ""): "needs confluent-kafka; tests/replaying/test_page.py",
+    ("docs/cli.md", "kstore replay"): "needs a cluster; tests/cli/test_replaying.py",
     ("docs/cli.md", "kstore groups /var/lib/kafka"): "needs a broker's directory",
     ("docs/cli.md", "kstore verify --json /var/lib/kafka"): "needs a broker's directory, and jq",
 }

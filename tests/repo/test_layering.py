@@ -52,6 +52,7 @@ LAYERS = {
     "serve": 10,
     "staging": 10,
     "archive": 11,
+    "replaying": 11,
     "testing": 11,
     "spark": 12,
     "cli": 12,
@@ -101,6 +102,7 @@ WINGS = {
         "manifest, restoring < options < parts, files, typed < target < objects, columns, plan < batches, segments"
         " < tasks, tables < run"
     ),
+    "replaying": ("cluster, pace < wanted < state < flow < arrived, offsets, sending < preparation < run"),
 }
 MAX_MODULES = 12
 # (importing file, imported room): each is named in docs/design.md.

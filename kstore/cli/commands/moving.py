@@ -1,4 +1,4 @@
-"""Commands that take records in and out: import, export, restore."""
+"""Commands that take records in and out: import, export, restore, replay."""
 
 from __future__ import annotations
 
@@ -257,3 +257,60 @@ def restore_partitions(
         source, target, topic, partition, to, until, rename, topic_as, open_transactions.value
     )
     return restoring.run(typed, out, is_dry_run=dry_run, is_json=json)
+
+
+@command("replay")
+def replay_records(
+    out: Output,
+    directory: Directory,
+    bootstrap: Annotated[
+        str,
+        typer.Option("--bootstrap", metavar="HOST:PORT[,...]", help="Brokers of the cluster that gets records."),
+    ],
+    topic: Topics = None,
+    partition: Partitions = None,
+    start: FirstOffset = "earliest",
+    end: EndOffset = "latest",
+    since: Since = None,
+    until: Until = None,
+    isolation: Isolated = Isolation.READ_COMMITTED,
+    rename: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OLD=NEW|RULE", help="Other names: one by one, repeatable, or 'old.{topic}' for all."),
+    ] = None,
+    create_topics: Annotated[
+        bool, typer.Option("--create-topics", help="Create what the cluster lacks, as it is in DIR.")
+    ] = False,
+    offsets: Annotated[
+        bool, typer.Option("--offsets", help="Translate the offsets of groups, and commit them at the end.")
+    ] = False,
+    group: Annotated[
+        list[str] | None,
+        typer.Option("--group", metavar="GROUP", help="--offsets of this group or pattern; repeatable."),
+    ] = None,
+    state: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Keeps how far it came; the same command goes on there.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option(metavar="N", min=0.001, help="At most N records a second.")] = None,
+    byte_rate: Annotated[
+        float | None,
+        typer.Option("--byte-rate", metavar="N", min=1, help="At most N bytes a second, of keys and values."),
+    ] = None,
+    producer_config: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE|NAME=VALUE", help="Settings of librdkafka, as those of security; repeatable."),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.001, help="Give up if the cluster says nothing for so long.")
+    ] = 60,
+    skip_damaged: SkipDamaged = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be sent and committed.")] = False,
+    json: Json = False,
+) -> int:
+    """Send records to a cluster that runs."""
+    from kstore.cli.exporting import replaying
+
+    what = directory, bootstrap, topic, partition, start, end, since, until, isolation.value, rename
+    typed = replaying.TypedOptions(*what, rate, byte_rate, create_topics, offsets, group, state, producer_config)
+    how = replaying.Handling(timeout, skip_damaged, dry_run, json)
+    return replaying.run(typed, how, out)

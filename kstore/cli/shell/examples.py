@@ -82,6 +82,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "kstore restore /var/lib/kafka restored/ --topic orders --until 2024-05-01 --dry-run",
         "kstore restore /var/lib/kafka /var/lib/kafka --to orders-0=4200 --rename orders=old",
     ),
+    "replay": (
+        "kstore replay /backup --bootstrap localhost:9092 --create-topics --state state.json",
+        "kstore replay /backup --bootstrap b:9093 --producer-config tls.properties --offsets --dry-run",
+        "kstore replay /backup --bootstrap b:9092 --rename 'old.{topic}' --since 2024-05-01 --rate 5000",
+    ),
     "metadata": (
         "kstore metadata /var/lib/kafka topics/orders --tree",
         "kstore metadata /var/lib/kafka configs --at 5000 --json",

@@ -1,0 +1,333 @@
+"""Cluster: what a replay asks a cluster that runs, by confluent-kafka, which is imported here and where it is used."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from kstore._core import Record
+from kstore.env.process import SYSTEM_CLOCK
+from kstore.errors import ReplayError
+from kstore.types import TimestampType, TopicPartition
+
+_Answer = TypeVar("_Answer")
+
+# Messages of librdkafka; what ends a replay is in its error.
+CLIENT_LOGGER = "kstore.replaying.client"
+MOST_QUEUED_RECORDS = 100_000
+_MOST_QUEUED_KBYTES = 64 << 10
+_GROUP_OF_READS = "kstore-replay"
+# One request at a time and no gaps: after a batch that was refused nothing of its partition is sent. Records have no
+# timeout of their own, which would leave a gap too: the replay ends if nothing is acknowledged.
+_OF_PRODUCER: Mapping[str, Any] = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "enable.gapless.guarantee": True,
+    "max.in.flight.requests.per.connection": 1,
+    "message.timeout.ms": 0,
+}
+_DEFAULTS_OF_PRODUCER: Mapping[str, Any] = {
+    # A record of any size is the brokers' to refuse; batches are at most batch.size.
+    "message.max.bytes": _MOST_QUEUED_KBYTES << 10,
+    "linger.ms": 5,
+    "queue.buffering.max.messages": MOST_QUEUED_RECORDS,
+    "queue.buffering.max.kbytes": _MOST_QUEUED_KBYTES,
+}
+# Other names of settings that a replay makes, and settings that would break its promises.
+_RESERVED = frozenset(
+    {
+        *_OF_PRODUCER,
+        "request.required.acks",
+        "max.in.flight",
+        "delivery.timeout.ms",
+        "delivery.report.only.error",
+        "transactional.id",
+        "bootstrap.servers",
+        "metadata.broker.list",
+        "group.id",
+    }
+)
+_SERVERS = re.compile(r"[!-+\--~]+:[0-9]{1,5}(, ?[!-+\--~]+:[0-9]{1,5})*")
+_NO_TOPIC_ID = "A" * 22
+_TIMESTAMP_TYPE = "message.timestamp.type"
+# What MirrorMaker 2 does not carry over either (DefaultConfigPropertyFilter): bounds and types that would change
+# timestamps or refuse them, and what is about the replicas of one cluster.
+_NOT_CARRIED = (
+    "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.difference.max.ms",
+    _TIMESTAMP_TYPE,
+    "min.insync.replicas",
+    "unclean.leader.election.enable",
+)
+_LOOK_AGAIN_MS = 50
+_IDLE_STATES = frozenset({"EMPTY", "DEAD", "UNKNOWN"})
+
+
+class TargetTopic(NamedTuple):
+    """A topic of a cluster. topic_id: as Kafka writes it, None of a broker that has no ids."""
+
+    topic_id: str | None
+    partition_count: int
+
+
+def check_client(client: Mapping[str, Any]) -> None:
+    """Raise ValueError for settings of librdkafka that a replay makes itself, and for what is no text."""
+    for text in (text for pair in client.items() for text in pair if isinstance(text, str)):
+        _check_text(text)
+    if taken := sorted(_RESERVED & client.keys()):
+        raise ValueError(f"a replay sets {', '.join(taken)} itself")
+
+
+def check_bootstrap(bootstrap_servers: str) -> None:
+    """Raise ValueError unless these are names of brokers with ports."""
+    if _SERVERS.fullmatch(bootstrap_servers) is None:
+        raise ValueError(f"bootstrap_servers must be HOST:PORT, several with commas, got {bootstrap_servers!r:.80}")
+
+
+def _check_text(text: str) -> None:
+    if any("\ud800" <= character <= "\udfff" or character == "\0" for character in text):
+        raise ValueError(f"settings of librdkafka must be text, got {text!r:.80}")
+
+
+class Cluster:
+    """A cluster, by its bootstrap servers.
+
+    Args: client: settings of librdkafka for all of its clients, as those of security; timeout_s: of each request.
+    Raises: ModuleNotFoundError without confluent-kafka; ValueError for settings that librdkafka refuses; from every
+        method ReplayError if the cluster does not answer, or refuses.
+    Attributes: client_error: the class of librdkafka's exceptions; last_error: what it said last of its connections.
+    Threads: not thread-safe.
+    """
+
+    def __init__(self, bootstrap_servers: str, client: Mapping[str, Any], *, timeout_s: float) -> None:
+        try:
+            import confluent_kafka
+        except ModuleNotFoundError as error:
+            message = f"a replay needs the package {error.name}: pip install 'kstore[replay]'"
+            raise ModuleNotFoundError(message, name=None) from error
+        self._client: Any = confluent_kafka
+        self.client_error = confluent_kafka.KafkaException
+        self.bootstrap_servers = bootstrap_servers
+        self.last_error: str | None = None
+        self._timeout_s = timeout_s
+        self._settings: dict[str, Any] = {**client, "bootstrap.servers": bootstrap_servers, "error_cb": self._note}
+        self._logger = logging.getLogger(CLIENT_LOGGER)
+        self._logger.addFilter(_is_no_remark)
+        self._admin = self._made(self._new_admin)
+
+    def _note(self, error: Any) -> None:
+        self.last_error = error.str()
+
+    def _made(self, make: Callable[[], _Answer]) -> _Answer:
+        try:
+            return make()
+        except self._client.KafkaException as error:
+            raise ValueError(f"librdkafka refuses its settings: {error.args[0].str()}") from error
+
+    def _new_admin(self) -> Any:
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient(self._settings, logger=self._logger)
+
+    def producer(self) -> Any:
+        """Return a producer that is idempotent, writes with acks=all, and sends nothing after a batch that failed."""
+        settings = {**_DEFAULTS_OF_PRODUCER, **self._settings, **_OF_PRODUCER}
+        return self._made(lambda: self._client.Producer(settings, logger=self._logger))
+
+    def cluster_id(self) -> str | None:
+        """Return the id of the cluster."""
+        described = self._answer(self._admin.describe_cluster(request_timeout=self._timeout_s), "describe the cluster")
+        found: str | None = described.cluster_id
+        return found
+
+    def topics(self, names: Collection[str]) -> dict[str, TargetTopic]:
+        """Return those of some topics that there are."""
+        if not names:
+            return {}
+        asked = self._client.TopicCollection(sorted(names))
+        found = {}
+        for name, future in self._admin.describe_topics(asked, request_timeout=self._timeout_s).items():
+            try:
+                topic = future.result()
+            except self._client.KafkaException as error:
+                if error.args[0].code() == self._client.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                raise self.error(error.args[0], f"describe topic {name}") from error
+            topic_id = str(topic.topic_id)
+            found[name] = TargetTopic(None if topic_id == _NO_TOPIC_ID else topic_id, len(topic.partitions))
+        return found
+
+    def topics_with(self, counts: Mapping[str, int]) -> dict[str, TargetTopic]:
+        """Return topics that were just made once they have so many partitions, by all that the cluster shows.
+
+        Raises: ReplayError if it takes longer than a request may.
+        """
+        until_ms = SYSTEM_CLOCK.monotonic_ms() + 1000 * self._timeout_s
+        while SYSTEM_CLOCK.monotonic_ms() < until_ms:
+            topics = self.topics(counts)
+            if all(name in topics and topics[name].partition_count >= count for name, count in counts.items()):
+                return topics
+            SYSTEM_CLOCK.sleep_ms(_LOOK_AGAIN_MS)
+        raise ReplayError(f"{self.bootstrap_servers} does not show {', '.join(counts)}, which it has made")
+
+    def create_topic(self, name: str, partition_count: int, settings: Mapping[str, str]) -> None:
+        """Create a topic with the brokers' replication factor, and those settings of a source that may be carried."""
+        carried = {key: value for key, value in settings.items() if key not in _NOT_CARRIED}
+        new = self._client.admin.NewTopic(name, partition_count, -1, config=carried)
+        (future,) = self._admin.create_topics([new], operation_timeout=self._timeout_s).values()
+        self._answer(future, f"create topic {name}")
+
+    def add_partitions(self, name: str, partition_count: int) -> None:
+        """Add partitions to a topic until there are so many."""
+        new = self._client.admin.NewPartitions(name, partition_count)
+        (future,) = self._admin.create_partitions([new], operation_timeout=self._timeout_s).values()
+        self._answer(future, f"add partitions to topic {name}")
+
+    def check_keeps_timestamps(self, names: Collection[str]) -> None:
+        """Raise ReplayError for a topic whose brokers would replace the timestamps of records."""
+        if not names:
+            return
+        resources = [self._client.admin.ConfigResource("topic", name) for name in sorted(names)]
+        for name, future in zip(sorted(names), self._admin.describe_configs(resources).values(), strict=True):
+            entry = self._answer(future, f"read the settings of topic {name}").get(_TIMESTAMP_TYPE)
+            if entry is not None and entry.value == "LogAppendTime":
+                raise ReplayError(
+                    f"topic {name} of {self.bootstrap_servers} has {_TIMESTAMP_TYPE} LogAppendTime: its brokers would "
+                    "replace the timestamps of the records by the time at which they arrive"
+                )
+
+    def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where partitions end."""
+        asked = {
+            self._client.TopicPartition(*place): self._client.admin.OffsetSpec.latest() for place in sorted(partitions)
+        }
+        if not asked:
+            return {}
+        found = self._admin.list_offsets(asked, request_timeout=self._timeout_s)
+        return {
+            TopicPartition(place.topic, place.partition): self._answer(
+                future, f"find the end of {place.topic}-{place.partition}"
+            ).offset
+            for place, future in found.items()
+        }
+
+    def records(self, place: TopicPartition, *, start_offset: int, end_offset: int) -> Iterator[Record]:
+        """Yield the records of a partition with offsets of [start_offset, end_offset), those of transactions that were
+        aborted too. What was deleted there meanwhile is left out.
+        """
+        if start_offset >= end_offset:
+            return
+        settings = {
+            **self._settings,
+            "group.id": _GROUP_OF_READS,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_uncommitted",
+            "auto.offset.reset": "earliest",
+        }
+        consumer = self._made(lambda: self._client.Consumer(settings, logger=self._logger))
+        try:
+            consumer.assign([self._client.TopicPartition(*place, start_offset)])
+            yield from self._read(consumer, place, end_offset)
+        finally:
+            consumer.close()
+
+    def _read(self, consumer: Any, place: TopicPartition, end_offset: int) -> Iterator[Record]:
+        while True:
+            message = consumer.poll(self._timeout_s)
+            if message is None:
+                raise ReplayError(f"{self.bootstrap_servers} gave no record of {place}{self.because()}")
+            error = message.error()
+            if error is not None and error.code() != self._client.KafkaError._PARTITION_EOF:  # noqa: SLF001  # its name
+                raise self.error(error, f"read {place}")
+            offset = message.offset()
+            if error is None and offset is not None and offset < end_offset:
+                yield _record_of(message)
+            if offset is None or offset >= end_offset - (error is None):
+                return
+
+    def idle_groups(self, groups: Collection[str]) -> set[str]:
+        """Return those of some groups that have no members in the cluster, or are not there at all."""
+        idle = set()
+        for name, future in self._admin.describe_consumer_groups(
+            sorted(groups), request_timeout=self._timeout_s
+        ).items():
+            try:
+                state = future.result().state.name
+            except self._client.KafkaException as error:
+                if error.args[0].code() != self._client.KafkaError.GROUP_ID_NOT_FOUND:
+                    raise self.error(error.args[0], f"describe group {name}") from error
+                state = "DEAD"
+            if state in _IDLE_STATES:
+                idle.add(name)
+        return idle
+
+    def committed(self, group: str) -> dict[TopicPartition, int]:
+        """Return the offsets that a group has committed in the cluster."""
+        asked = self._client.ConsumerGroupTopicPartitions(group)
+        (future,) = self._admin.list_consumer_group_offsets([asked], request_timeout=self._timeout_s).values()
+        try:
+            found = future.result()
+        except self._client.KafkaException as error:
+            if error.args[0].code() == self._client.KafkaError.GROUP_ID_NOT_FOUND:
+                return {}
+            raise self.error(error.args[0], f"read the offsets of group {group}") from error
+        return {
+            TopicPartition(each.topic, each.partition): each.offset
+            for each in found.topic_partitions or ()
+            if each.offset >= 0
+        }
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:
+        """Commit offsets of a group without members, without metadata, to which confluent-kafka would append a NUL;
+        return why the cluster refused some of them.
+        """
+        places = [self._client.TopicPartition(*place, offset) for place, offset in offsets.items()]
+        asked = self._client.ConsumerGroupTopicPartitions(group, places)
+        (future,) = self._admin.alter_consumer_group_offsets([asked], request_timeout=self._timeout_s).values()
+        done = self._answer(future, f"commit the offsets of group {group}")
+        return {
+            TopicPartition(each.topic, each.partition): each.error.str()
+            for each in done.topic_partitions or ()
+            if each.error is not None
+        }
+
+    def error(self, error: Any, action: str) -> ReplayError:
+        """Return the error for one of librdkafka."""
+        code = error.code()
+        return ReplayError(
+            f"{self.bootstrap_servers} did not {action}: {error.str()}{'' if code > 0 else self.because()}",
+            kafka_code=code if code > 0 else None,
+        )
+
+    def because(self) -> str:
+        """Return what librdkafka said last of its connections, for the end of a message."""
+        return "" if self.last_error is None else f" ({self.last_error})"
+
+    def _answer(self, future: Any, action: str) -> Any:
+        try:
+            return future.result()
+        except self._client.KafkaException as error:
+            raise self.error(error.args[0], action) from error
+
+
+def _is_no_remark(record: logging.LogRecord) -> bool:
+    """Whether a message of librdkafka is about more than settings that only one of its clients has."""
+    return not record.getMessage().startswith("CONFWARN")
+
+
+def _record_of(message: Any) -> Record:
+    kind, timestamp_ms = message.timestamp()
+    return Record(
+        offset=message.offset(),
+        timestamp_ms=timestamp_ms,
+        timestamp_type=TimestampType.LOG_APPEND_TIME if kind == 2 else TimestampType.CREATE_TIME,
+        key=message.key(),
+        value=message.value(),
+        headers=message.headers() or (),
+    )
