@@ -28,6 +28,8 @@ from tests.reference.verdicts import as_reference
 
 VERSIONS = ("3.9.2", "4.1.2", "4.4.0")
 GROUP = "goes-on"
+# Under which the client of the broker produces to the first partition of codec-none.
+TRANSACTIONAL_ID = "broker-codec-none-0"
 COMMITTED_OFFSET = 5
 FORTY_YEARS_MS = 40 * 365 * 24 * 60 * 60 * 1000
 SETTINGS = """
@@ -257,7 +259,7 @@ def make_born(root: Path) -> None:
         log.append(sent(50)[1])
         log.roll()
         log.append(sent(50)[1])
-        with kstore.Producer(store, transactional_id="kstores-own") as producer:
+        with kstore.Producer(store, transactional_id=TRANSACTIONAL_ID) as producer:
             producer.init_transactions()
             for commits in (True, False):
                 producer.begin_transaction()
