@@ -17,13 +17,15 @@ from kstore.coordinator.transaction.log import TRANSACTION_STATE_CONFIG
 from kstore.env import Env, locate
 from kstore.errors import TopicSettingsError, json_fault
 from kstore.log.files.checkpoints import read_text
-from kstore.store.settings.kafka_names import TOPIC_SETTINGS_BY_NAME, parse_setting, setting_text
+from kstore.store.settings.kafka_names import TOPIC_SETTINGS_BY_NAME, check_name, parse_setting, setting_text
 from kstore.types import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
 ALL_TOPICS = "*"
 KEEP_FOREVER: Mapping[str, str] = {"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": "-1"}
 _POLICY, _RETENTION, _SEGMENT_BYTES = "cleanup.policy", "retention.ms", "segment.bytes"
 _REPLICAS = "min.insync.replicas"
+# Those that brokers have and do not document.
+_INTERNAL = "internal."
 _MAX_FILE_BYTES = 16 * MIB
 # From 4.0 on a broker whose topic has less does not start.
 _LEAST_SEGMENT_BYTES = MIB
@@ -145,6 +147,7 @@ def checked_given(content: object, what: str) -> dict[str, dict[str, str]]:
             raise TopicSettingsError(f"{what}: expected settings of topic {topic!r} by name, as {example}")
         given[str(topic)] = {str(name): _text(value) for name, value in settings.items()}
         for name, text in given[str(topic)].items():
+            _check_name(name, str(topic), what)
             check_setting(name, text, str(topic))
             if name == _SEGMENT_BYTES and _is_below(text, _LEAST_SEGMENT_BYTES):
                 raise TopicSettingsError(
@@ -152,6 +155,16 @@ def checked_given(content: object, what: str) -> dict[str, dict[str, str]]:
                     f"less than {_LEAST_SEGMENT_BYTES}: leave it out"
                 )
     return given
+
+
+def _check_name(name: str, topic: str, what: str) -> None:
+    """Raise TopicSettingsError for a name that is none: a broker would pass over it, and go by its defaults."""
+    if name.startswith(_INTERNAL):
+        return
+    try:
+        check_name(name)
+    except ValueError as error:
+        raise TopicSettingsError(f"{what}: topic {topic!r}: {error}") from error
 
 
 def _text(value: object) -> str:

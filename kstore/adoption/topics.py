@@ -27,9 +27,10 @@ from kstore.adoption.settings import (
 )
 from kstore.coordinator.places import KAFKAS_PARTITION_COUNT
 from kstore.coordinator.producer_ids import LEAST_RANDOM_ID
-from kstore.errors import AdoptionError, CorruptCheckpointError, UnknownSettingsError
+from kstore.errors import AdoptionError, CorruptCheckpointError, TopicSettingsError, UnknownSettingsError
 from kstore.log.files.names import CLUSTER_METADATA_TOPIC, PARTITION_METADATA, TOPIC_SETTINGS, PartitionDirectory
 from kstore.log.files.root_files import MetaProperties, id_text, random_id
+from kstore.naming import did_you_mean
 from kstore.store.metadata.image import TOPIC_RESOURCE, PartitionState, TopicState
 from kstore.store.settings.known import KnownSettings
 from kstore.types import (
@@ -96,6 +97,12 @@ def plan_topics(
     Args: properties, known: of each root.
     Raises: UnknownSettingsError; TopicSettingsError; AdoptionError; the errors of a read.
     """
+    unknown = sorted(set(given.by_topic) - {ALL_TOPICS, *roots.topics})
+    if unknown:
+        meant = did_you_mean(unknown, roots.topics)
+        raise TopicSettingsError(
+            f"settings are given of topics that the roots do not have: {', '.join(unknown)}{meant}"
+        )
     planned = PlannedTopics()
     facts = {name: [_facts_of(one) for one in partitions.values()] for name, partitions in roots.topics.items()}
     coordinators = {

@@ -293,6 +293,11 @@ def test_settings_with_which_no_broker_starts_are_refused(root):
     assert content(root) == before
 
 
+def test_settings_of_topics_that_are_not_there_are_refused(root):
+    with pytest.raises(TopicSettingsError, match=r"topics that the roots do not have: kees.*did you mean keys"):
+        kstore.adopt(root, settings={"kees": {"retention.ms": "5"}})
+
+
 def test_a_damaged_file_of_settings_is_refused(root):
     (root / "kstore-topic-settings").write_text("{}")
     before = content(root)

@@ -102,6 +102,7 @@ def test_given_settings_may_be_numbers_and_booleans(tmp_path):
         ("{", "expected JSON"),
         ('{"t": {"retention.ms": "soon"}}', "does not start with retention.ms=soon"),
         ('{"t": {"segment.bytes": "4096"}}', "less than 1048576: leave it out"),
+        ('{"t": {"retention.mss": "-1"}}', r"'retention.mss' is not a setting of a topic; did you mean retention.ms"),
     ],
 )
 def test_a_file_that_has_no_settings_is_refused(tmp_path, content, said):
@@ -109,6 +110,11 @@ def test_a_file_that_has_no_settings_is_refused(tmp_path, content, said):
     path.write_text(content)
     with pytest.raises(TopicSettingsError, match=said):
         read_given(str(path))
+
+
+def test_settings_of_replicas_tiers_and_internal_ones_may_be_given():
+    given = {"t": {"min.insync.replicas": "1", "remote.storage.enable": "true", "internal.segment.bytes": "4096"}}
+    assert checked_given(given, "settings") == given
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):

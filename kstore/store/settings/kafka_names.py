@@ -52,6 +52,12 @@ _BOOLS = {"true": True, "false": False}
 _DEFAULTS = {field.name: field.default for field in fields(LogConfig)}
 
 
+def check_name(name: str) -> None:
+    """Check that Kafka has a topic setting of this name.  Raises: ValueError, with the one that is meant."""
+    if name not in _OTHERS:
+        parse_name(name)
+
+
 def parse_name(name: str) -> str:
     """Return the name of LogConfig for Kafka's name of a topic setting.
 
