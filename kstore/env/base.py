@@ -170,7 +170,9 @@ class ReadFile(Closing):
         """
 
     def will_read(self, *, position: int, end_position: int) -> None:
-        """Announce that [position, end_position) will be read in order; an object store may then be read ahead."""
+        """Announce that [position, end_position) will be read in order; it may be read ahead, of a local file its first
+        16 MiB.
+        """
 
     def is_cached(self, *, position: int, size: int) -> bool:  # noqa: ARG002
         """Whether a read would not have to wait, as far as a few of its pages tell; never where it is a request."""

@@ -7,6 +7,7 @@ import os
 import resource
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from operator import methodcaller
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ OPEN_FILES_LIMIT = 64
 REWRITTEN_FILES_LIMIT = 32
 _MOST_WRITERS = 65536
 _NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
+_WILL_NEED: int | None = getattr(os, "POSIX_FADV_WILLNEED", None)
+_MOST_AHEAD_BYTES = 16 << 20
 # What Linux reads ahead of a file that is read in order.
 _READ_AHEAD_BYTES = 128 << 10
 _CHUNK_BYTES = 1 << 20
@@ -103,6 +106,13 @@ class LocalFile(PositionedFile, ReadFile):
                 break
             done += count
         return done
+
+    def will_read(self, *, position: int, end_position: int) -> None:
+        fd, size = self._open_fd(), min(end_position - position, _MOST_AHEAD_BYTES)
+        if size > 0 and _WILL_NEED is not None:
+            # A hint: the read itself says what is wrong.
+            with suppress(OSError):
+                os.posix_fadvise(fd, position, size, _WILL_NEED)
 
     def is_cached(self, *, position: int, size: int) -> bool:
         if not size or _NOWAIT is None:

@@ -67,7 +67,10 @@ class SegmentCheck:
         self._is_deep = is_deep
         self._size = records.size_in_bytes
         self._reader = ChunkReader(
-            records.read_around_damage, end_position=records.size_in_bytes, first_bytes=config.read_chunk_bytes
+            records.read_around_damage,
+            end_position=records.size_in_bytes,
+            first_bytes=config.read_chunk_bytes,
+            announce=records.announce,
         )
         self._bytes_at = self._reader.bytes_at
         self._least_offset = records.base_offset

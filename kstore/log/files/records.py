@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, HeaderScan, check_crc, iterate_records, read_header
 from kstore.compression import decompress
-from kstore.config import MAX_INT32, MAX_INT64, LogConfig
+from kstore.config import MAX_INT32, MAX_INT64, MIB, LogConfig
 from kstore.env import ENOENT, Env, FileKind, FileStatus, Identity, OpenFiles, ReadFile
 from kstore.env.cache import Loan
 from kstore.errors import (
@@ -107,6 +107,8 @@ def is_preallocated(
 # One pread of a header walk. Where batches are large, the walk continues with reads of single headers while they are in
 # the page cache.
 HEADER_CHUNK_BYTES = 64 * 1024
+# How far ahead of a read in order the file is announced.
+_AHEAD_BYTES = 8 * MIB
 
 _BASE_OFFSET_AND_SIZE = struct.Struct(">qi")
 
@@ -183,14 +185,20 @@ class ChunkReader:
     """Reads a file for a walk from lower to higher positions, many batches with one read.
 
     Args: read: read(size, position=...) returns exactly that many bytes, as read_exactly; end_position: nothing from
-        there on is read;
-        first_bytes: size of the first read; most_bytes: each read is twice as large as the one before, up to this.
+        there on is read; first_bytes: size of the first read; most_bytes: each read is twice as large as the one
+        before, up to this; announce: announce(position=..., end_position=...) is told of what is read soon.
     Attributes: chunk: the bytes of the last read.
     Threads: not thread-safe.
     """
 
     def __init__(
-        self, read: Callable[..., bytes], *, end_position: int, first_bytes: int, most_bytes: int | None = None
+        self,
+        read: Callable[..., bytes],
+        *,
+        end_position: int,
+        first_bytes: int,
+        most_bytes: int | None = None,
+        announce: Callable[..., None] | None = None,
     ) -> None:
         self.chunk = b""
         self._position = 0
@@ -198,6 +206,8 @@ class ChunkReader:
         self._end_position = end_position
         self._next_bytes = first_bytes
         self._most_bytes = first_bytes if most_bytes is None else most_bytes
+        self._announce = announce
+        self._announced_end = 0
 
     def find(self, position: int, *, size: int) -> int:
         """Return the index in `chunk` from where it holds `size` bytes of a position, fewer before end_position."""
@@ -205,9 +215,17 @@ class ChunkReader:
         at = position - self._position
         if at < 0 or at + size > len(self.chunk):
             wanted = min(max(size, self._next_bytes), self._end_position - position)
+            self._announce_after(position + wanted)
             self.chunk, self._position, at = self._read(wanted, position=position), position, 0
             self._next_bytes = min(2 * self._next_bytes, self._most_bytes)
         return at
+
+    def _announce_after(self, position: int) -> None:
+        """Announce what follows a position, a part of it while the one before is read, so that the disk never waits."""
+        begin, end = max(self._announced_end, position), min(position + _AHEAD_BYTES, self._end_position)
+        if self._announce is not None and begin < end and begin - position <= _AHEAD_BYTES // 2:
+            self._announce(position=begin, end_position=end)
+            self._announced_end = end
 
     def bytes_at(self, position: int, *, size: int) -> bytes:
         """Return `size` bytes from a position, fewer before end_position."""
@@ -515,6 +533,13 @@ class SegmentRecords:
         """Return bytes as read_bytes does, also where they cannot be had; for callers that check each batch's CRC."""
         with self.borrow() as file:
             return read_exactly(file.around_damage(), size, position=position)
+
+    def announce(self, *, position: int, end_position: int) -> None:
+        """Announce that these bytes are read soon; does nothing where each look is a request."""
+        if self._files.is_high_latency:
+            return
+        with self.borrow() as file:
+            file.will_read(position=position, end_position=end_position)
 
     def read_batches(
         self,
