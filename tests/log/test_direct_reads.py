@@ -6,6 +6,7 @@ reads; files that change after the first table was returned."""
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
@@ -24,10 +25,11 @@ from kstore.env import DEFAULT_ENV, LocalEnv, LocalFile
 from kstore.errors import LogReplacedError
 from kstore.log.log import Log
 from kstore.store.opening import open_log
-from tests.making.batches import batch, batches, grow, write_partition
+from tests.making.batches import batch, batches, grow, record, write_partition
 from tests.making.messages import packed_entry, write_wrapper
 from tests.making.strategies import examples
 from tests.reference import codecs
+from tests.reference.codec import write_batch
 
 CHUNK_BYTES = 4096
 SMALL_CHUNKS = LogConfig(read_chunk_bytes=CHUNK_BYTES)
@@ -140,6 +142,16 @@ def test_direct_reads_and_those_of_python_give_the_same_columns(
     )
     assert direct == interpreted
     assert sum(len(rows[columns[0]]) for rows in direct) == offset - min(start, offset)
+
+
+def test_views_of_many_chunks_are_the_values(tmp_path: Path) -> None:
+    rng = random.Random(7)
+    values = [rng.randbytes(rng.randrange(2000)) for _ in range(200)]
+    made = [write_batch([record(offset, value)]) for offset, value in enumerate(values)]
+    with open_log(write_partition(tmp_path, [made])) as log:
+        (table,) = record_batches(log.plan(max_bytes=1 << 30), columns=["value"], binary="view", config=SMALL_CHUNKS)
+    assert len(table["value"].buffers()) > 40
+    assert table["value"].to_pylist() == values
 
 
 def truncate_and_write_other_batches(directory: Path) -> None:
