@@ -7,7 +7,7 @@ three releases start on roots that kstore adopted; kstore asks a schema registry
 made by hand with the codes of a table, and those of each api and version that kstore has. The tables of Kafka's
 protocol are compared with Kafka's definitions.
 franz-go's own tests find a server of kstore as they want a broker.
-Kafka's Java clients and Kafka Streams get of `kstore serve` what a broker gives them.
+Kafka's Java clients, command line tools and Streams get of `kstore serve` what a broker gives them.
 Needs Maven, a JDK and Go; what is fetched is kept in build/interop. Ends with 1 if a case differs or the tools can't be
 had, with 77 if the only part that is wanted needs a tool that is not there.
 """
@@ -41,7 +41,7 @@ from tests.interop import (
     transactions,
 )
 from tests.interop.clients import franz_go
-from tests.interop.clients_jvm import java_clients, streams
+from tests.interop.clients_jvm import console_tools, java_clients, streams
 from tests.interop.comparison import Line, bytes_problem, reading_problem, records_difference, records_problem
 from tests.interop.histories import running as histories
 from tests.interop.programs import (
@@ -88,6 +88,7 @@ WITH_A_BROKER = {
 OF_A_SERVER = {
     "franz-go": franz_go.steps,
     "java-clients": java_clients.steps,
+    "java-tools": console_tools.steps,
     "streams": streams.steps,
 }
 MISSING_STATUS = 77

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, Protocol
 from tests.interop.broker import Broker
 from tests.interop.store import CLUSTER_ID, Problems
 
+NOT_ASKED = "(not asked)"
+
 
 class Restartable(Protocol):
     """A server that keeps its root and its address when it is stopped and started again."""
@@ -47,7 +49,7 @@ def compared(
     """Say which answers differ otherwise than known, by question, and which known differences are none any more."""
     known = known or {}
     for question in [*of_broker, *(one for one in of_kstore if one not in of_broker)]:
-        pair = of_broker.get(question, "(not asked)"), of_kstore.get(question, "(not asked)")
+        pair = of_broker.get(question, NOT_ASKED), of_kstore.get(question, NOT_ASKED)
         expected = known.get(question)
         if expected is None and pair[0] != pair[1]:
             yield f"{question}: broker {pair[0]!r}, kstore {pair[1]!r}"

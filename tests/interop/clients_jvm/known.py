@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.interop.serving import Difference
+from tests.interop.serving import NOT_ASKED, Difference
 
 NOT_OFFERED = {"error": "UNSUPPORTED_VERSION"}
 ONE_NODE = "one node without controllers: nothing to elect, to move or to register"
@@ -141,4 +141,117 @@ KNOWN: dict[str, Difference] = {
     "transactions: abort as an operator": not_offered("aborted", MARKERS),
 }
 OF_VERSION_1 = {"transactions: abort as an operator": not_offered("aborted", MARKERS)}
-OF_TOOLS: dict[str, Difference] = {}
+
+
+def _topic(name: str, partitions: int, configs: str) -> list[str]:
+    """The lines of a topic as kafka-topics --describe has them."""
+    first = f"Topic: {name} TopicId: ID PartitionCount: {partitions} ReplicationFactor: 1 Configs: {configs}"
+    rest = (f"Topic: {name} Partition: {n} Leader: 1 Replicas: 1 Isr: 1 Elr: LastKnownElr:" for n in range(partitions))
+    return [first, *rest]
+
+
+def _said(*lines: str, err: tuple[str, ...] = (), status: int = 0) -> dict[str, Any]:
+    return {"status": status, "out": list(lines), "err": list(err)}
+
+
+_ELR, _AHEAD = "min.insync.replicas=1", "message.timestamp.after.max.ms=9223372036854775807"
+_SEVEN, _KEPT = "retention.ms=7200000", "retention.ms=-1"
+_SHOWN = f"{NO_ELR}; kstore takes records of any time, see docs/config.md"
+_CONFIGS = "kafka-configs --describe --entity-type"
+_SYNONYMS = "retention.ms=7200000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=7200000, "
+_UNSUPPORTED = "org.apache.kafka.common.errors.UnsupportedVersionException: TEXT"
+_EXECUTION = "java.util.concurrent.ExecutionException: TEXT"
+_USERS = "Error while executing config command with args '--bootstrap-server ADDRESS --describe --entity-type users'"
+_OF_THREE = "Dynamic configs for topic three are:"
+_OF_NODES = "Default configs for brokers in the cluster are:"
+_NOT_SERVED = {
+    "WriteTxnMarkers(27)": "1 [usable: 1]",
+    "AlterReplicaLogDirs(34)": "1 to 2 [usable: 2]",
+    "CreateDelegationToken(38)": "1 to 3 [usable: 3]",
+    "RenewDelegationToken(39)": "1 to 2 [usable: 2]",
+    "ExpireDelegationToken(40)": "1 to 2 [usable: 2]",
+    "DescribeDelegationToken(41)": "1 to 3 [usable: 3]",
+    "ElectLeaders(43)": "0 to 2 [usable: 2]",
+    "AlterPartitionReassignments(45)": "0 to 1 [usable: 1]",
+    "ListPartitionReassignments(46)": "0 [usable: 0]",
+    "DescribeClientQuotas(48)": "0 to 1 [usable: 1]",
+    "AlterClientQuotas(49)": "0 to 1 [usable: 1]",
+    "DescribeUserScramCredentials(50)": "0 [usable: 0]",
+    "AlterUserScramCredentials(51)": "0 [usable: 0]",
+    "DescribeQuorum(55)": "0 to 2 [usable: 2]",
+    "UpdateFeatures(57)": "0 to 2 [usable: 2]",
+    "UnregisterBroker(64)": "0 [usable: 0]",
+    "ShareGroupHeartbeat(76)": "1 [usable: 1]",
+    "ShareGroupDescribe(77)": "1 [usable: 1]",
+    "ShareFetch(78)": "1 [usable: 1]",
+    "ShareAcknowledge(79)": "1 [usable: 1]",
+    "AddRaftVoter(80)": "0 [usable: 0]",
+    "RemoveRaftVoter(81)": "0 [usable: 0]",
+    "InitializeShareGroupState(83)": "0 [usable: 0]",
+    "ReadShareGroupState(84)": "0 [usable: 0]",
+    "WriteShareGroupState(85)": "0 [usable: 0]",
+    "DeleteShareGroupState(86)": "0 [usable: 0]",
+    "ReadShareGroupStateSummary(87)": "0 [usable: 0]",
+    "DescribeShareGroupOffsets(90)": "0 [usable: 0]",
+    "AlterShareGroupOffsets(91)": "0 [usable: 0]",
+    "DeleteShareGroupOffsets(92)": "0 [usable: 0]",
+}
+OF_TOOLS: dict[str, Difference] = {
+    "kafka-topics --describe --exclude-internal": Difference(
+        _said(*_topic("three", 3, f"{_ELR},{_SEVEN}"), *_topic("one", 1, f"{_ELR},{_KEPT}")),
+        _said(*_topic("three", 3, f"{_SEVEN},{_AHEAD}"), *_topic("one", 1, f"{_KEPT},{_AHEAD}")),
+        _SHOWN,
+    ),
+    "kafka-topics --describe --topic three": Difference(
+        _said(*_topic("three", 3, f"{_ELR},{_SEVEN}")), _said(*_topic("three", 3, f"{_SEVEN},{_AHEAD}")), _SHOWN
+    ),
+    "kafka-topics --describe --topics-with-overrides --exclude-internal": Difference(
+        _said(_topic("three", 3, f"{_ELR},{_SEVEN}")[0], _topic("one", 1, f"{_ELR},{_KEPT}")[0]),
+        _said(_topic("three", 3, f"{_SEVEN},{_AHEAD}")[0], _topic("one", 1, f"{_KEPT},{_AHEAD}")[0]),
+        _SHOWN,
+    ),
+    f"{_CONFIGS} topics --entity-name three": Difference(
+        _said(
+            _OF_THREE,
+            _SYNONYMS + "STATIC_BROKER_CONFIG:log.retention.ms=-1, DEFAULT_CONFIG:log.retention.hours=168}",
+        ),
+        _said(_OF_THREE, _SYNONYMS + "STATIC_BROKER_CONFIG:log.retention.ms=-1}"),
+        "log.retention.hours, which has Kafka's default, is not a setting of kstore",
+    ),
+    f"{_CONFIGS} brokers --entity-default": Difference(
+        _said(_OF_NODES, f"{_ELR} sensitive=false synonyms={{DYNAMIC_DEFAULT_BROKER_CONFIG:{_ELR}}}"),
+        _said(_OF_NODES),
+        NO_ELR,
+    ),
+    f"{_CONFIGS} users": Difference(
+        _said(), _said(err=(_USERS, _EXECUTION, f"Caused by: {_UNSUPPORTED}"), status=1), "no quotas"
+    ),
+    "kafka-quorum describe --status": Difference({"status": 0, "lines": 0}, {"status": 1, "lines": 0}, ONE_NODE),
+    "kafka-leader-election --election-type preferred --topic one --partition 0": Difference(
+        _said("Valid replica already elected for partitions one-0"),
+        _said(
+            err=(
+                _EXECUTION,
+                "java.lang.RuntimeException: TEXT",
+                f"Caused by: {_EXECUTION}",
+                f"Caused by: {_UNSUPPORTED}",
+            ),
+            status=1,
+        ),
+        ONE_NODE,
+    ),
+    **{
+        f"kafka-api-versions: {api}": Difference(
+            f"{api}: {versions}", f"{api}: UNSUPPORTED", "an api of clusters, or of share groups"
+        )
+        for api, versions in _NOT_SERVED.items()
+    },
+    **{
+        f"kafka-features describe: {name}": Difference(
+            f"Feature: {name} SupportedMinVersion: 0 SupportedMaxVersion: 1 FinalizedVersionLevel: {level} Epoch: N",
+            NOT_ASKED,
+            "no eligible leader replicas, no quorum of controllers and no share groups",
+        )
+        for name, level in {"eligible.leader.replicas.version": 1, "kraft.version": 0, "share.version": 0}.items()
+    },
+}

@@ -31,7 +31,7 @@ from tests.interop.store import Problems
 DIRECTORY = BUILD / f"streams-{VERSION}"
 LINES, WORDS_OF_A_LINE, WORDS = 900, 4, 40
 PARTITIONS = 3
-SECONDS, PAUSE_S = 120, 0.1
+SECONDS, PAUSE_S = 300, 0.1
 QUIET = {"log_level": 0}
 SETTINGS = "auto.create.topics.enable=false\ngroup.initial.rebalance.delay.ms=0\n"
 

@@ -6,6 +6,7 @@ import org.apache.kafka.clients.admin.AbortTransactionSpec;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.DescribeClusterOptions;
 import org.apache.kafka.clients.admin.DescribeClusterResult;
+import org.apache.kafka.clients.admin.DescribeProducersOptions;
 import org.apache.kafka.clients.admin.FeatureMetadata;
 import org.apache.kafka.clients.admin.FeatureUpdate;
 import org.apache.kafka.clients.admin.ListGroupsOptions;
@@ -103,7 +104,10 @@ final class ClusterQuestions {
                             "start", one.currentTransactionStartOffset()))
                     .toList());
         }
-        answers.ask("producers of no topic", () -> admin.describeProducers(List.of(UNKNOWN)).all().get());
+        answers.ask("producers of no topic", () -> admin
+                .describeProducers(List.of(UNKNOWN), new DescribeProducersOptions().timeoutMs(15_000))
+                .all()
+                .get());
     }
 
     private static void logDirs(Admin admin, Answers answers, int node) throws InterruptedException {

@@ -76,7 +76,8 @@ final class ConfigQuestions {
                         "loggers", new ConfigResource(Type.BROKER_LOGGER, node),
                         "all nodes", new ConfigResource(Type.BROKER, ""))
                 .entrySet()) {
-            answers.ask("settings of " + one.getKey(), () -> admin.describeConfigs(List.of(one.getValue()))
+            answers.ask("settings of " + one.getKey(), () -> admin
+                            .describeConfigs(List.of(one.getValue()), new DescribeConfigsOptions().timeoutMs(15_000))
                             .all()
                             .get()
                             .get(one.getValue())

@@ -44,7 +44,7 @@ public final class JavaClients {
         Servers servers = new Servers(arguments[0]);
         for (String name : List.of(arguments).subList(1, arguments.length)) {
             Answers answers = new Answers(output, name);
-            try (Admin admin = Admin.create(servers.with("default.api.timeout.ms", "15000", "request.timeout.ms", "10000"))) {
+            try (Admin admin = Admin.create(servers.with())) {
                 SCENARIOS.get(name).run(servers, admin, answers);
             } catch (Exception failure) {
                 failure.printStackTrace();

@@ -9,12 +9,14 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.consumer.CloseOptions;
+import org.apache.kafka.clients.consumer.CommitFailedException;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.RebalanceInProgressException;
 
 /**
  * A member of a group in a thread of its own: it polls and commits after each poll, and keeps what it got.
@@ -34,6 +36,7 @@ final class Member implements Runnable, ConsumerRebalanceListener {
     volatile String error;
     final ConcurrentLinkedQueue<String> records = new ConcurrentLinkedQueue<>();
     final AtomicInteger rebalances = new AtomicInteger();
+    final AtomicInteger refusals = new AtomicInteger();
 
     private Member(KafkaConsumer<byte[], byte[]> consumer, CloseOptions.GroupMembershipOperation leaves) {
         this.consumer = consumer;
@@ -85,9 +88,7 @@ final class Member implements Runnable, ConsumerRebalanceListener {
         try {
             while (!isToEnd) {
                 ConsumerRecords<byte[], byte[]> polled = consumer.poll(POLL);
-                if (!polled.isEmpty()) {
-                    consumer.commitSync();
-                }
+                commit(polled);
                 for (ConsumerRecord<byte[], byte[]> record : polled) {
                     records.add(record.topic() + "-" + record.partition() + ":" + record.offset());
                 }
@@ -98,6 +99,18 @@ final class Member implements Runnable, ConsumerRebalanceListener {
             consumer.close(CloseOptions.timeout(Duration.ZERO));
         } finally {
             ended.countDown();
+        }
+    }
+
+    /** Commit what was polled; while the group rebalances, or without this member, that is refused, and another one may
+     * get these records again. */
+    private void commit(ConsumerRecords<byte[], byte[]> polled) {
+        try {
+            if (!polled.isEmpty()) {
+                consumer.commitSync();
+            }
+        } catch (CommitFailedException | RebalanceInProgressException refusal) {
+            refusals.incrementAndGet();
         }
     }
 
