@@ -6,7 +6,8 @@ it recovered; kstore's commands of an operator show and do on a broker's directo
 three releases start on roots that kstore adopted; kstore asks a schema registry that runs; a broker answers requests
 made by hand with the codes of a table, and those of each api and version that kstore has. The tables of Kafka's
 protocol are compared with Kafka's definitions.
-franz-go's own tests find a server of kstore as they want a broker.
+The own tests of franz-go and librdkafka find a server of kstore as they want a broker; clients of many languages do the
+same with a server and with a broker, and are told the same.
 Kafka's Java clients, command line tools and Streams get of `kstore serve` what a broker gives them.
 Needs Maven, a JDK and Go; what is fetched is kept in build/interop. Ends with 1 if a case differs or the tools can't be
 had, with 77 if the only part that is wanted needs a tool that is not there.
@@ -40,7 +41,7 @@ from tests.interop import (
     transacting,
     transactions,
 )
-from tests.interop.clients import franz_go
+from tests.interop.clients import franz_go, kinds, lane, librdkafka
 from tests.interop.clients_jvm import console_tools, java_clients, streams
 from tests.interop.comparison import Line, bytes_problem, reading_problem, records_difference, records_problem
 from tests.interop.histories import running as histories
@@ -90,14 +91,16 @@ OF_A_SERVER = {
     "java-clients": java_clients.steps,
     "java-tools": console_tools.steps,
     "streams": streams.steps,
+    "librdkafka": librdkafka.steps,
 }
 MISSING_STATUS = 77
 RECORDS = "records"
+OTHERS = "clients"
 WIRE = "wire"
 LIVE = "live"
 RECOVERED = "recovered"
 HISTORIES: dict[str, histories.Kind] = {"histories": "plain", "retention": "retained", "compactions": "compacted"}
-PARTS = (RECORDS, WIRE, *HISTORIES, *WITH_A_BROKER, *OF_A_SERVER, RECOVERED, LIVE)
+PARTS = (RECORDS, WIRE, *HISTORIES, *WITH_A_BROKER, *OF_A_SERVER, OTHERS, RECOVERED, LIVE)
 
 
 def say(text: str) -> None:
@@ -265,7 +268,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.interop", description=__doc__)
     parser.add_argument("--part", choices=PARTS, help="default: all")
     parser.add_argument("--seconds", type=int, default=600, help="how long to read beside a broker (default 600)")
-    parser.add_argument("--client", choices=[client.version for client in CLIENTS], help="default: all")
+    versions = [client.version for client in CLIENTS]
+    parser.add_argument("--client", choices=[*versions, *kinds.NAMES], help="default: all")
     parser.add_argument("--damaged", type=int, default=20_000, help="damaged logs to be compared (default 20000)")
     parser.add_argument("--histories", type=int, default=histories.HISTORIES, help="of one log (default %(default)s)")
     parser.add_argument("--history", type=int, help="the number of one history to be run again")
@@ -290,6 +294,10 @@ def main() -> int:
             if options.part in (None, part):
                 with tempfile.TemporaryDirectory() as directory:
                     problems += store.run(unless_missing(steps(Path(directory)), options.part), say)
+        if options.part in (None, OTHERS):
+            with tempfile.TemporaryDirectory() as directory:
+                found = lane.steps(Path(directory), only=options.client)
+                problems += store.run(found, say)
         if options.part in (None, RECOVERED):
             with tempfile.TemporaryDirectory(dir=IN_MEMORY) as directory:
                 problems += store.run(recovered.steps(Path(directory), seed=options.seed), say)

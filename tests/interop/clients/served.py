@@ -14,7 +14,7 @@ from tests.interop.broker import free_ports
 from tests.interop.programs import Unavailable
 
 TREE = Path(__file__).parents[3]
-STOP_SECONDS = 60
+STOP_SECONDS = 600
 SERVED = re.compile(r" is served on (\S+):")
 TROUBLE = re.compile(r"ERROR|Traceback|socket\.send")
 
