@@ -13,6 +13,7 @@ from tests.cli.runner import runner
 from tests.golden.manifests import digest_if_long, manifest
 from tests.golden.oracle import log_start_offset
 from tests.golden.sets import MAIN_SETS, MIXED_SET, OLD_FORMAT_SETS, golden_partitions
+from tests.making.collecting import over
 
 SETS = (*MAIN_SETS, *OLD_FORMAT_SETS, MIXED_SET)
 PARTITIONS = golden_partitions(*SETS)
@@ -112,7 +113,7 @@ def expected_records(partition, *, with_control):
     ]
 
 
-@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+@over("partition", PARTITIONS)
 def test_dump_shows_every_batch_and_record_of_the_manifest(kstore, partition):
     run = kstore("dump", "--json", "--records", partition.directory)
     shown = [entry for entry in run.objects() if entry["file"].endswith(".log")]
@@ -150,7 +151,7 @@ def test_dump_shows_every_index_entry_of_the_manifest(kstore, partition):
     assert entries == expected
 
 
-@pytest.mark.parametrize("partition", golden_partitions(*MAIN_SETS), ids=str)
+@over("partition", golden_partitions(*MAIN_SETS))
 def test_dump_shows_snapshots_and_transaction_indexes_of_the_manifest(kstore, partition):
     shown = [one for one in kstore("dump", "--json", partition.directory).objects() if "producerId" in one]
     found = {}
@@ -192,7 +193,7 @@ def test_dump_reads_every_file_of_a_root(kstore, set_name):
         assert shown["__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"][0]["isControl"]
 
 
-@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+@over("partition", PARTITIONS)
 def test_cat_with_control_shows_every_record_of_the_manifest(kstore, partition):
     run = kstore("cat", "--json", "--control", partition.directory)
     assert list(map(comparable, run.objects())) == expected_records(partition, with_control=True)

@@ -12,6 +12,7 @@ from tests.golden.oracle import first_qualifying_segment_has_no_such_record
 from tests.golden.probes import MAX_TIMESTAMP, list_offsets_probes, probed
 from tests.golden.sets import MAIN_SETS, OLD_FORMAT_SETS, golden_partitions
 from tests.making.batches import FIRST_TIMESTAMP_MS, batch, patch_header, write_partition, write_root
+from tests.making.collecting import over
 
 GOLDEN = probed(golden_partitions(*MAIN_SETS, *OLD_FORMAT_SETS))
 
@@ -103,7 +104,7 @@ def test_time_that_leads_to_an_unreadable_batch_is_an_error(kstore, tmp_path, na
     assert "t-0" in line
 
 
-@pytest.mark.parametrize("partition", GOLDEN, ids=str)
+@over("partition", GOLDEN)
 def test_answers_are_those_of_the_broker(partition):
     with open_log(partition.directory) as log:
         for query_timestamp, offset, timestamp_ms in list_offsets_probes(partition):

@@ -15,6 +15,7 @@ from tests.hostile import test_input as hostile_input
 from tests.hostile import test_messages as hostile_messages
 from tests.hostile.test_input import LIMIT
 from tests.making import batches as builders
+from tests.making.collecting import over
 from tests.reference import codec as reference
 from tests.reference.codec import Header, encode_varint
 from tests.reference.verdicts import column_reason, core_batch_reason, survey_reason
@@ -484,7 +485,7 @@ def test_every_row_has_its_reason() -> None:
     assert list(REASONS) == list(rows())
 
 
-@pytest.mark.parametrize(("name", "data"), rows().items(), ids=list(rows()))
+@over("name, data", list(rows().items()), by=lambda _: "rows", label=lambda case: case[0])
 def test_row_is_refused_for_the_reason_it_is_about(name: str, data: bytes) -> None:
     reasons = [core_batch_reason(data, limit=LIMIT), column_reason(data, limit=LIMIT)]
     if data[16:17] == b"\2":

@@ -12,6 +12,7 @@ from kstore import _core
 from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedError, UnsupportedMagicError
 from kstore.record import MemoryRecords
 from tests.making import batches as builders
+from tests.making.collecting import over
 from tests.reference import codec as reference
 from tests.reference import codecs as codecs
 from tests.reference.codec import HEADER_BYTES, Record
@@ -187,7 +188,7 @@ FIELDS: list[tuple[str, int, str | None, str | None]] = [
 
 
 @batch_parameter
-@pytest.mark.parametrize(("field", "value", "raw", "repaired"), FIELDS, ids=[f"{row[0]} {row[1]}" for row in FIELDS])
+@over("field, value, raw, repaired", FIELDS, by=lambda _: "fields")
 def test_each_header_field_out_of_line_has_its_class(
     data: bytes, field: str, value: int, raw: str | None, repaired: str | None
 ) -> None:

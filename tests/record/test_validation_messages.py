@@ -22,6 +22,7 @@ from kstore.errors import (
 from kstore.record import MemoryRecords, RecordRules, ValidationResult, validate_and_assign_offsets, validate_replicated
 from kstore.types import TimestampType
 from tests.making.batches import FIRST_TIMESTAMP_MS, batch, record, set_byte
+from tests.making.collecting import over
 from tests.making.messages import packed_entry
 from tests.reference import codecs as codecs
 from tests.reference import messages as reference_messages
@@ -131,9 +132,7 @@ def expected_of(items: Sequence[Record], *, source: int, magic: int, kind: Times
 
 
 CONVERSIONS = [
-    pytest.param(
-        source, magic, codec, target, kind, id=f"v{source}-{codec.label}-to-v{magic}-{target.label}-{kind.label}"
-    )
+    (source, magic, codec, target, kind)
     for source, magic in itertools.product((0, 1, 2), repeat=2)
     for codec in CODECS
     for target in CODECS
@@ -141,7 +140,7 @@ CONVERSIONS = [
 ]
 
 
-@pytest.mark.parametrize(("source", "magic", "codec", "target", "kind"), CONVERSIONS)
+@over("source, magic, codec, target, kind", CONVERSIONS, by=lambda case: f"{case[0]} to {case[1]}")
 def test_records_of_any_format_become_those_of_the_topics(
     source: int, magic: int, codec: CompressionType, target: CompressionType, kind: TimestampType
 ) -> None:

@@ -8,6 +8,7 @@ from itertools import combinations
 import pytest
 
 from kstore.log.damaged.order import Row, WholeBatch, dense_rows, rows_in_order, rows_of
+from tests.making.collecting import over
 
 SIZE = 100
 
@@ -51,7 +52,7 @@ def best_by_trying(rows: list[Row], *, least_offset: int, end_offset: int) -> in
     return best
 
 
-@pytest.mark.parametrize("seed", range(200))
+@over("seed", range(200), by=lambda _: "seeds")
 def test_no_other_rows_in_order_have_more_batches(seed: int) -> None:
     rng = random.Random(seed)
     rows = [row(1000 * slot, rng.randrange(20), rng.randint(1, 4)) for slot in range(rng.randint(0, 8))]
@@ -67,7 +68,7 @@ def test_row_is_dense_with_more_batches_than_the_bytes_around_it_can_have_record
     assert dense_rows([only], start=0, end_position=only.end_position + 40) == ([only] if is_dense else [])
 
 
-@pytest.mark.parametrize("seed", range(100))
+@over("seed", range(100), by=lambda _: "seeds")
 def test_row_is_dense_only_if_no_batch_over_any_rows_beside_it_can_hold_it(seed: int) -> None:
     rng = random.Random(seed)
     rows, position = [], 0
