@@ -297,7 +297,7 @@ def _schema_format(options: ValueFormat, origin: Origin, partitions: Partitions)
     if given is not None:
         return SchemaFormat(provider, given, None, registry, subject, framing, origin)
     if options.schema == UNION:
-        versions = _versions(origin, partitions, registry)
+        versions = _versions(framing, origin, partitions, registry)
         texts = [registered_text(each, registry, provider.schema_type) for each in versions]
         named = [text._replace(message_name=options.message_name) for text in texts]
         schema = provider.union(list(zip(named, map(label_of, versions), strict=True)))
@@ -366,7 +366,7 @@ def _chosen(options: ValueFormat, origin: Origin, partitions: Partitions, regist
     """Return the schema that records are read as."""
     if options.schema_id is not None:
         return registry.by_id(options.schema_id, _subject(origin, partitions))
-    subjects = _known_subjects(origin, partitions, registry)
+    subjects = _known_subjects(options.framing or "confluent", origin, partitions, registry)
     latest = {registry.latest(subject).schema_id: registry.latest(subject) for subject in subjects}
     if len(latest) > 1:
         raise SchemaNotFoundError(
@@ -376,14 +376,16 @@ def _chosen(options: ValueFormat, origin: Origin, partitions: Partitions, regist
     return next(iter(latest.values()))
 
 
-def _versions(origin: Origin, partitions: Partitions, registry: SchemaRegistry) -> list[RegisteredSchema]:
+def _versions(
+    framing: Framing, origin: Origin, partitions: Partitions, registry: SchemaRegistry
+) -> list[RegisteredSchema]:
     """Return the versions of the subjects of partitions, those that are deleted softly too: the newest first."""
-    subjects = _known_subjects(origin, partitions, registry)
+    subjects = _known_subjects(framing, origin, partitions, registry)
     versions = [each for subject in subjects for each in reversed(registry.versions(subject))]
     return sorted(versions, key=lambda schema: schema.is_deleted)
 
 
-def _known_subjects(origin: Origin, partitions: Partitions, registry: SchemaRegistry) -> list[str]:
+def _known_subjects(framing: Framing, origin: Origin, partitions: Partitions, registry: SchemaRegistry) -> list[str]:
     """Return the subjects of the topics: that of a topic's name, or else that of its first record.
 
     `_schemas`, and topics that have neither a subject of their name nor a record, are left out.
@@ -396,7 +398,7 @@ def _known_subjects(origin: Origin, partitions: Partitions, registry: SchemaRegi
             continue
         subject: str | None = f"{topic}-{origin}"
         if subject not in subjects:
-            subject = _subject_of_first(origin, topic, partitions, registry)
+            subject = _subject_of_first(framing, origin, topic, partitions, registry)
         if subject is not None:
             known[subject] = None
     if not known:
@@ -408,15 +410,18 @@ def _known_subjects(origin: Origin, partitions: Partitions, registry: SchemaRegi
     return list(known)
 
 
-def _subject_of_first(origin: Origin, topic: str, partitions: Partitions, registry: SchemaRegistry) -> str | None:
+def _subject_of_first(
+    framing: Framing, origin: Origin, topic: str, partitions: Partitions, registry: SchemaRegistry
+) -> str | None:
     """Return the subject of the first key or value of a topic, None without one.  Raises: SchemaNotFoundError."""
     first = partitions.first(origin, topic)
     if first is None:
         return None
-    if len(first) < CONFLUENT_FRAME_BYTES or first[0] != 0:
+    frame = FRAME_BYTES[framing] or CONFLUENT_FRAME_BYTES
+    if len(first) < frame or first[0] != 0:
         reason = f"the first {origin} of {topic} has no schema id in front"
     else:
-        schema_id = int.from_bytes(first[1:CONFLUENT_FRAME_BYTES], "big")
+        schema_id = int.from_bytes(first[1:frame], "big")
         try:
             return registry.by_id(schema_id).subject
         except SchemaNotFoundError:

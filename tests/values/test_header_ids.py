@@ -133,6 +133,17 @@ def test_an_id_in_front_of_a_value_is_never_that_of_a_header(schema_type: Any, t
     assert all("does not begin with the magic byte" in each.reason for each in part.bad)
 
 
+@pytest.mark.parametrize("schema", ["latest", "union"])
+def test_a_topic_without_a_subject_has_that_of_its_first_id_of_eight_bytes(schema: str) -> None:
+    wide = (1 << 32) + 1
+    ids = {"City": (wide, '"int"'), "Other": (1, '"string"')}
+    registry = SchemaRegistry(RegisteredSchema(each, name, 1, "AVRO", text) for name, (each, text) in ids.items())
+    first = b"\0" + wide.to_bytes(8, "big") + b"\2"
+    partitions = Partitions(("t",), None, DEFAULT_ENV, lambda _origin, _topic: first)
+    options = kstore.ValueFormat("avro", schema=schema, schemas=registry, framing="apicurio")
+    assert format_for(options, "value", partitions).type(None) == pa.int32()
+
+
 def test_a_bad_value_has_no_number_of_a_header_as_its_id() -> None:
     registry = SchemaRegistry([RegisteredSchema(1, "t-value", 1, "AVRO", '"int"', (), str(GUIDS[1]))])
     partitions = Partitions(("t",), None, DEFAULT_ENV, lambda _: None)
