@@ -1,10 +1,12 @@
 """A schema registry that runs, Apicurio's, on the loopback: Confluent's client registers, kstore reads by its URL.
+Apicurio's own serializer writes ids of eight bytes, global ones and content ids.
 
 Each step gives problems, one line each; none means that it went as promised.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -20,13 +22,19 @@ from typing import Any, NamedTuple
 
 import kstore
 from tests.interop.broker import free_ports
-from tests.interop.programs import BUILD, Unavailable, run
+from tests.interop.programs import BUILD, SOURCES, Unavailable, fetch_jars, run
 from tests.making.extracting import extract
 
 Problems = Iterator[str]
 START_SECONDS, STOP_SECONDS = 300, 30
 JVMS = "/usr/lib/jvm"
 CONFLUENT_API = "/apis/ccompat/v7"
+OWN_API = "/apis/registry/v2"
+# The last version whose serializer writes ids of eight bytes unless it is told otherwise.
+SERIALIZER_VERSION = "2.6.13.Final"
+CITY = {"type": "record", "name": "City", "fields": [{"name": "name", "type": "string"}]}
+# The serializer registers the schema by its own name, so that neither topic has a subject of its name.
+APICURIO_TOPICS = ("apicurio-one", "apicurio-two")
 
 
 class Apicurio(NamedTuple):
@@ -125,6 +133,9 @@ def steps(work: Path) -> Iterator[tuple[str, Problems]]:
             yield f"{name}: kstore lists what Confluent's client registered", listed(topics)
             for topic, rows in topics.rows.items():
                 yield f"{name}: kstore reads {topic} by the URL", read(root, topic, topics, rows)
+            for kind in ("globalId", "contentId"):
+                claim = f"{name}: kstore reads what Apicurio's serializer wrote with a {kind} of eight bytes"
+                yield claim, of_apicurio(work / f"{registry.version}-{kind}", host, kind)
 
 
 def listed(topics: Any) -> Problems:
@@ -145,3 +156,40 @@ def read(root: Path, topic: str, topics: Any, rows: list[Any]) -> Problems:
     found = scan.to_table()["value"].to_pylist()
     if found != rows:
         yield f"kstore reads {found}, written was {rows}"
+
+
+def serialized(host: str, kind: str) -> list[bytes]:
+    """Return a value for each topic, as Apicurio's serializer writes it with ids of a kind."""
+    directory, sources = BUILD / "apicurio-serializer", SOURCES / "apicurio"
+    fetch_jars(sources / "pom.xml", SERIALIZER_VERSION, directory)
+    run("javac", "-nowarn", "-cp", "lib/*", "-d", "classes", str(sources / "ApicurioValues.java"), cwd=directory)
+    command = ("java", "-cp", "classes:lib/*", "ApicurioValues", host + OWN_API, kind, json.dumps(CITY))
+    done = subprocess.run((*command, *APICURIO_TOPICS), cwd=directory, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Unavailable(f"Apicurio's serializer failed: {done.stderr.strip().splitlines()[:1]}")
+    return [bytes.fromhex(line) for line in done.stdout.split()]
+
+
+def of_global_ids(host: str, values: list[bytes]) -> kstore.SchemaRegistry:
+    """Return the schemas of the global ids that values have, as the registry's own API gives them."""
+    schemas = []
+    for value in values:
+        schema_id = int.from_bytes(value[1:9], "big")
+        with urllib.request.urlopen(f"{host}{OWN_API}/ids/globalIds/{schema_id}") as answer:
+            schemas.append(kstore.RegisteredSchema(schema_id, "City", 1, "AVRO", answer.read().decode()))
+    return kstore.SchemaRegistry(schemas)
+
+
+def of_apicurio(root: Path, host: str, kind: str) -> Problems:
+    """Compare values with ids of eight bytes with what Apicurio's serializer was given."""
+    values = serialized(host, kind)
+    with kstore.open_store(root, "a") as store, kstore.Producer(store) as producer:
+        for topic, value in zip(APICURIO_TOPICS, values, strict=True):
+            store.create_topic(topic, partitions=1)
+            producer.send(topic, value)
+    schemas = of_global_ids(host, values) if kind == "globalId" else kstore.read_schemas(host + CONFLUENT_API)
+    options = kstore.ValueFormat("avro", schemas=schemas, framing="apicurio")
+    for topic in APICURIO_TOPICS:
+        found = kstore.scan(root, topics=topic, value=options, columns=["value"]).to_table()["value"].to_pylist()
+        if found != [{"name": topic}]:
+            yield f"{topic}: kstore reads {found}"
