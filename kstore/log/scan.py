@@ -234,7 +234,8 @@ class PlannedFile:
         Raises: LogReplacedError if the file ends early, or the batch that the decoder passed last is no longer in it:
             what follows may be of another history then.
         """
-        self._note_last(decoder)
+        if decoder.last_position >= 0:
+            self._note_last(decoder)
         position = decoder.position
         chunk = self._chunks.read(decoder, end_position=end_position)
         if self._anchor is not None:
