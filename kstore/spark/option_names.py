@@ -45,6 +45,7 @@ _READ_NAMES = _CLIENT_NAMES | {
     "maxTriggerDelay",
     "pushFilters",
     "rows",
+    "tier",
 }
 _WRITE_NAMES = _CLIENT_NAMES | {"path", "topic", "createTopics", "txnAppId", "txnVersion", "includeHeaders"}
 # All names of each use, as they are documented. checkpointLocation and queryName come from Spark itself.
@@ -56,6 +57,8 @@ OPTION_NAMES: Final[dict[Use, frozenset[str]]] = {
 }
 # The one setting of Kafka's consumers that a read follows.
 ISOLATION_LEVEL: Final = "kafka.isolation.level"
+# What the id of a private key of tiered storage follows, in an option whose value is the path of its file.
+TIER_KEY: Final = "tierKey."
 # Of Kafka's clients, and of what Spark passes on for itself.
 FOREIGN_PREFIXES: Final = ("kafka.", "spark.", "option.", "__")
 # What Spark passes on when a table is created (TableCatalog's reserved properties), in lower case.
@@ -76,6 +79,8 @@ def check_names(names: Iterable[str], use: Use) -> None:
         if use in ("read", "readStream") and asked != ISOLATION_LEVEL and _is_like_isolation_level(asked):
             raise ValueError(f"unknown option {name}; did you mean {ISOLATION_LEVEL}?")
         if asked in known or asked in _TABLE_PROPERTIES or asked.startswith(FOREIGN_PREFIXES):
+            continue
+        if use in ("read", "readStream") and asked.startswith(TIER_KEY.lower()) and len(asked) > len(TIER_KEY):
             continue
         nearest = get_close_matches(asked, known, n=1)
         hint = f"did you mean {known[nearest[0]]}?" if nearest else f"{use} knows {', '.join(sorted(known.values()))}"

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from kstore.config import MAX_INT32, MAX_INT64, MIB
-from kstore.env import portable
+from kstore.env import Env, portable
 from kstore.env.process import set_default_variable
 from kstore.errors import StorageError
 from kstore.log.damage import OnError
 from kstore.log.reads import Isolation
-from kstore.spark.option_names import ISOLATION_LEVEL, VALUE_NAMES, check_names
+from kstore.spark.option_names import ISOLATION_LEVEL, TIER_KEY, VALUE_NAMES, check_names
+from kstore.store.opening import tiered_env
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -126,7 +127,8 @@ class ValueOptions:
 class ReadOptions:
     """All options of a read, validated. gives_damage: the rows are the damaged ranges, not the records.
 
-    values: None for keys and values as bytes. A stream has no ending offsets.
+    values: None for keys and values as bytes. A stream has no ending offsets. tier: the path or URL of tiered storage,
+    None without; tier_keys: (key id in lower case, path of a private key) each.
     """
 
     paths: tuple[str, ...]
@@ -144,6 +146,13 @@ class ReadOptions:
     mode: Mode
     gives_damage: bool
     values: ValueOptions | None = None
+    tier: str | None = None
+    tier_keys: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def env(self) -> Env | None:
+        """The Env of the paths with their tier, as it is now; None without a tier."""
+        return None if self.tier is None else tiered_env(self.paths, self.tier, keys=dict(self.tier_keys))
 
     @property
     def on_error(self) -> OnError:
@@ -226,7 +235,23 @@ def parse_read_options(options: Mapping[str, str], *, is_stream: bool = False) -
         mode=_mode(reader),
         gives_damage=_gives_damage(reader),
         values=_value_options(reader),
+        tier=_tier(reader),
+        tier_keys=_tier_keys(reader),
     )
+
+
+def _tier(reader: OptionReader) -> str | None:
+    tier = reader.text("tier")
+    return None if tier is None else checked_path(tier)
+
+
+def _tier_keys(reader: OptionReader) -> tuple[tuple[str, str], ...]:
+    """Return the keys of the options tierKey.ID; Spark does not keep the case of ID."""
+    prefix = TIER_KEY.lower()
+    keys = [(name.removeprefix(prefix), reader.text(name) or "") for name in reader.names() if name.startswith(prefix)]
+    if keys and reader.text("tier") is None:
+        raise ValueError(f"{TIER_KEY}{keys[0][0]} is of no use without tier, the path or URL of tiered storage")
+    return tuple(sorted((key_id, checked_path(path)) for key_id, path in keys))
 
 
 def _paths(reader: OptionReader) -> tuple[str, ...]:

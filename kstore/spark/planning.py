@@ -138,13 +138,13 @@ def selected_partitions(options: ReadOptions, use: Callable[[list[PartitionDirec
     Cost: one listing for each path, or for Assign one stat for each partition.
     """
     assigned = options.topics.partitions if isinstance(options.topics, Assign) else ()
-    named = None
+    named, env = None, options.env
     with suppress(StorageError, ValueError):
-        named = _checked(name_partitions(options.paths, among=assigned or None), options)
+        named = _checked(name_partitions(options.paths, env, among=assigned or None), options)
     if named is not None:
         with suppress(LogNotFoundError):
             return use(named)
-    return use(_checked(find_partitions(options.paths), options))
+    return use(_checked(find_partitions(options.paths, env), options))
 
 
 def use_logs(

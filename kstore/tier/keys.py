@@ -55,6 +55,9 @@ class KeyRing(NamedTuple):
         Cost: some 10 ms for a key of 2048 bits, once.
         """
         paths = [one for key_id, one in self.paths if key.key_id in (None, key_id)]
+        if not paths and key.key_id is not None:
+            # Where ids come from options of Spark, which does not keep their case.
+            paths = [one for key_id, one in self.paths if key_id == key.key_id.lower()]
         if not paths:
             known = ", ".join(repr(key_id) for key_id, _ in self.paths) or "none"
             what = "its key" if key.key_id is None else f"its key {key.key_id!r}"

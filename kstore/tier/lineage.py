@@ -125,5 +125,5 @@ def heads_of(segments: Iterable[RemoteSegment]) -> list[RemoteSegment]:
 
 
 def _with_ends(segment: RemoteSegment) -> Iterable[tuple[EpochEntry, int]]:
-    ends = [following.start_offset - 1 for following in segment.epochs[1:]]
-    return zip(segment.epochs, [*ends, segment.end_offset], strict=True)
+    ends = [*(following.start_offset - 1 for following in segment.epochs[1:]), segment.end_offset]
+    return zip(segment.epochs, ends, strict=False)

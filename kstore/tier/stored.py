@@ -141,6 +141,8 @@ class SegmentReader:
         if end < stored.start_offset:
             raise _foreign(stored.stem + LOG_SUFFIX, "expected batches, found none")
         epochs = epochs_within(self.lineage(stored), start_offset=stored.start_offset, end_offset=end)
+        if not epochs:
+            raise _foreign(stored.stem, f"expected leader epochs of offsets {stored.start_offset} to {end}, found none")
         return unknown._replace(end_offset=end, epochs=epochs)
 
     def _opened(self, stored: StoredSegment, segment: RemoteSegment) -> DirectorySource:

@@ -18,6 +18,7 @@ from tests.fuzz.message_mutator import MessageMutator
 from tests.fuzz.mutator import Mutator
 from tests.fuzz.packing_targets import PACKING_TARGETS
 from tests.fuzz.serving_targets import SERVING_TARGETS
+from tests.fuzz.tier_targets import TIER_TARGETS
 from tests.fuzz.value_targets import VALUE_TARGETS
 from tests.fuzz.wire_targets import WIRE_TARGETS
 from tests.fuzz.writing_targets import WRITING_TARGETS
@@ -157,6 +158,7 @@ TARGETS: dict[str, Callable[[MessageMutator], None]] = {
     **VALUE_TARGETS,
     **WIRE_TARGETS,
     **SERVING_TARGETS,
+    **TIER_TARGETS,
 }
 
 

@@ -54,6 +54,7 @@ CASES = {
     "protocol frame": 1000,
     "served request": 500,
     "served connection": 200,
+    "tier": 100,
 }
 
 pytestmark = pytest.mark.fuzz

@@ -513,3 +513,14 @@ def test_the_mode_of_values_is_not_that_of_damage() -> None:
 def test_wrong_options_of_formats_are_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_read_options({"path": "/data", **options})
+
+
+def test_a_tier_and_its_keys_are_paths() -> None:
+    options = parse(tier="/tier", tierKey__Key1="/keys/one.pem", tierkey__key2="/keys/two.pem")
+    assert options.tier == "/tier"
+    assert options.tier_keys == (("key1", "/keys/one.pem"), ("key2", "/keys/two.pem"))
+    assert parse().env is None
+    with pytest.raises(ValueError, match="without tier"):
+        parse(tierKey__key1="/keys/one.pem")
+    with pytest.raises(ValueError, match="unknown option"):
+        parse(tier="/tier", tierKey__="/keys/one.pem")

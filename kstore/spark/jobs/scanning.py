@@ -49,7 +49,7 @@ def scan(
     the driver gets the compressed plans, about 60 bytes for each segment, and hands each task its own. Unlike with
     load(), the plan is made by this call, and its errors are those of a Spark job. All actions on the DataFrame read
     the same offsets.
-    Args: schema: a projection, as for load(); options: as for load(), without minPartitions, pushFilters and rows.
+    Args: schema: a projection, as for load(); options: as for load(), without minPartitions, pushFilters, rows, tier.
         columns: names of columns in place of a schema; "value.NAME" gives a struct that has this field of a value with
         a format, and only such fields are decoded. where: conditions such as ("offset", ">=", 100), of which all have
         to be met, of topic, partition, offset and timestamp; a datetime without a zone is UTC. Only the segments that
@@ -124,6 +124,7 @@ def _check_plannable_apart(options: ReadOptions) -> None:
         "minPartitions": options.min_partitions is not None,
         "pushFilters": options.push_filters,
         "rows": options.gives_damage,
+        "tier": options.tier is not None,
     }
     for name, is_given in refused.items():
         if is_given:
