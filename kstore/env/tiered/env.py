@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from kstore.env.base import DiskSpace, FileKind, FileStatus, ReadFile, StrPath, join_path, split_path
 from kstore.env.cache import SharedCache
-from kstore.env.choosing import locate
+from kstore.env.choosing import is_local, locate, shown_path
 from kstore.env.env import Env, EnvMaker
 from kstore.env.local import DEFAULT_ENV
 from kstore.env.process import LockHolder
@@ -86,7 +86,9 @@ class TieredEnv(Env):
         return self.remote if self._base is None else self._base
 
     def absolute_path(self, path: StrPath) -> str:
-        return self._paths.absolute_path(path)
+        # The URL that the Env was made from may have a user and options, which no path of it has.
+        is_url = isinstance(path, str) and not is_local(path)
+        return self._paths.absolute_path(shown_path(str(path)) if is_url else path)
 
     def url_of(self, path: str) -> str:
         return self._paths.url_of(path)
