@@ -230,6 +230,20 @@ def test_a_frame_that_holds_more_than_its_chunk_is_damage(keys: KeyRing, tmp_pat
         file.pread(1, position=0)
 
 
+def test_a_frame_that_holds_less_than_its_chunk_is_damage(keys: KeyRing, tmp_path: Path) -> None:
+    tier = Tier(path=tmp_path / "tier", is_compressed=True, chunk_bytes=10_000)
+    made = tier.upload(BATCHES)
+    more = made.size + 10
+
+    def claim(fields: dict[str, Any]) -> None:
+        fields["chunkIndex"].update(originalFileSize=more)
+
+    damaged_manifest(made, claim)
+    view = LogView(place_of(made, tier, keys), more, made.start, made.end)
+    with view.open(env_over(), "5.log") as file, pytest.raises(CorruptRecordError, match="plain bytes"):
+        file.pread(1, position=0)
+
+
 def test_a_damaged_side_file_is_one_that_cannot_be_read(keys: KeyRing, tmp_path: Path) -> None:
     tier = Tier(path=tmp_path / "tier", key=key())
     made = tier.upload(BATCHES)
