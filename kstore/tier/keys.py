@@ -54,11 +54,11 @@ class KeyRing(NamedTuple):
         Raises: TierKeyError if the ring does not have the key, its file cannot be read, or it is another key.
         Cost: some 10 ms for a key of 2048 bits, once.
         """
-        paths = [one for key_id, one in self.paths if key.key_id in (None, key_id)]
-        if not paths and key.key_id is not None:
+        pems = [one for key_id, one in self.paths if key.key_id in (None, key_id)]
+        if not pems and key.key_id is not None:
             # Where ids come from options of Spark, which does not keep their case.
-            paths = [one for key_id, one in self.paths if key_id == key.key_id.lower()]
-        if not paths:
+            pems = [one for key_id, one in self.paths if key_id == key.key_id.lower()]
+        if not pems:
             known = ", ".join(repr(key_id) for key_id, _ in self.paths) or "none"
             what = "its key" if key.key_id is None else f"its key {key.key_id!r}"
             raise TierKeyError(
@@ -67,7 +67,7 @@ class KeyRing(NamedTuple):
                 key_id=key.key_id,
             )
         faults = []
-        for pem in paths:
+        for pem in pems:
             try:
                 return _unwrapped(pem, key.wrapped)
             except _UnwrapError as error:
