@@ -49,6 +49,7 @@ def test_another_key_under_the_id_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TierKeyError, match="'key1' does not open") as caught:
         ring.open(wrapped(), path="the manifest")
     assert caught.value.key_id == "key1"
+    assert "its padding is not that of this key" in str(caught.value)
 
 
 @pytest.mark.parametrize(
