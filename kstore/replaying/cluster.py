@@ -19,13 +19,12 @@ CLIENT_LOGGER = "kstore.replaying.client"
 MOST_QUEUED_RECORDS = 100_000
 _MOST_QUEUED_KBYTES = 64 << 10
 _GROUP_OF_READS = "kstore-replay"
-# One request at a time and no gaps: after a batch that was refused nothing of its partition is sent. Records have no
-# timeout of their own, which would leave a gap too: the replay ends if nothing is acknowledged.
+# No gaps: after a batch that was refused nothing of its partition is sent, and what was on its way is refused by its
+# sequence. Records have no timeout of their own, which would leave a gap: the replay ends if nothing is acknowledged.
 _OF_PRODUCER: Mapping[str, Any] = {
     "acks": "all",
     "enable.idempotence": True,
     "enable.gapless.guarantee": True,
-    "max.in.flight.requests.per.connection": 1,
     "message.timeout.ms": 0,
 }
 _DEFAULTS_OF_PRODUCER: Mapping[str, Any] = {
@@ -40,7 +39,6 @@ _RESERVED = frozenset(
     {
         *_OF_PRODUCER,
         "request.required.acks",
-        "max.in.flight",
         "delivery.timeout.ms",
         "delivery.report.only.error",
         "transactional.id",
@@ -65,6 +63,8 @@ _NOT_CARRIED = (
     "unclean.leader.election.enable",
 )
 _LOOK_AGAIN_MS = 50
+# Kafka's codes of answers that may be others soon: no leader yet, or no longer; a coordinator that loads or moves.
+_ANSWERED_LATER = frozenset({5, 6, 14, 15, 16, 74, 75, 76})
 _IDLE_STATES = frozenset({"EMPTY", "DEAD", "UNKNOWN"})
 
 
@@ -141,7 +141,9 @@ class Cluster:
 
     def cluster_id(self) -> str | None:
         """Return the id of the cluster."""
-        described = self._answer(self._admin.describe_cluster(request_timeout=self._timeout_s), "describe the cluster")
+        described = self._answer(
+            lambda: {None: self._admin.describe_cluster(request_timeout=self._timeout_s)}, "describe the cluster"
+        )
         found: str | None = described.cluster_id
         return found
 
@@ -179,42 +181,45 @@ class Cluster:
         """Create a topic with the brokers' replication factor, and those settings of a source that may be carried."""
         carried = {key: value for key, value in settings.items() if key not in _NOT_CARRIED}
         new = self._client.admin.NewTopic(name, partition_count, -1, config=carried)
-        (future,) = self._admin.create_topics([new], operation_timeout=self._timeout_s).values()
-        self._answer(future, f"create topic {name}")
+        self._answer(
+            lambda: self._admin.create_topics([new], operation_timeout=self._timeout_s), f"create topic {name}"
+        )
 
     def add_partitions(self, name: str, partition_count: int) -> None:
         """Add partitions to a topic until there are so many."""
         new = self._client.admin.NewPartitions(name, partition_count)
-        (future,) = self._admin.create_partitions([new], operation_timeout=self._timeout_s).values()
-        self._answer(future, f"add partitions to topic {name}")
+        self._answer(
+            lambda: self._admin.create_partitions([new], operation_timeout=self._timeout_s),
+            f"add partitions to topic {name}",
+        )
 
     def check_keeps_timestamps(self, names: Collection[str]) -> None:
         """Raise ReplayError for a topic whose brokers would replace the timestamps of records."""
-        if not names:
-            return
-        resources = [self._client.admin.ConfigResource("topic", name) for name in sorted(names)]
-        for name, future in zip(sorted(names), self._admin.describe_configs(resources).values(), strict=True):
-            entry = self._answer(future, f"read the settings of topic {name}").get(_TIMESTAMP_TYPE)
-            if entry is not None and entry.value == "LogAppendTime":
-                raise ReplayError(
-                    f"topic {name} of {self.bootstrap_servers} has {_TIMESTAMP_TYPE} LogAppendTime: its brokers would "
-                    "replace the timestamps of the records by the time at which they arrive"
-                )
+        for name in sorted(names):
+            self._check_keeps_timestamps(name)
+
+    def _check_keeps_timestamps(self, name: str) -> None:
+        resource = self._client.admin.ConfigResource("topic", name)
+        settings = self._answer(lambda: self._admin.describe_configs([resource]), f"read the settings of topic {name}")
+        entry = settings.get(_TIMESTAMP_TYPE)
+        if entry is not None and entry.value == "LogAppendTime":
+            raise ReplayError(
+                f"topic {name} of {self.bootstrap_servers} has {_TIMESTAMP_TYPE} LogAppendTime: its brokers would "
+                "replace the timestamps of the records by the time at which they arrive"
+            )
 
     def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return where partitions end."""
-        asked = {
-            self._client.TopicPartition(*place): self._client.admin.OffsetSpec.latest() for place in sorted(partitions)
-        }
-        if not asked:
-            return {}
-        found = self._admin.list_offsets(asked, request_timeout=self._timeout_s)
-        return {
-            TopicPartition(place.topic, place.partition): self._answer(
-                future, f"find the end of {place.topic}-{place.partition}"
-            ).offset
-            for place, future in found.items()
-        }
+        latest = self._client.admin.OffsetSpec.latest()
+        return {place: self._end_offset(place, latest) for place in sorted(partitions)}
+
+    def _end_offset(self, place: TopicPartition, latest: Any) -> int:
+        asked = {self._client.TopicPartition(*place): latest}
+        found = self._answer(
+            lambda: self._admin.list_offsets(asked, request_timeout=self._timeout_s), f"find the end of {place}"
+        )
+        end: int = found.offset
+        return end
 
     def records(self, place: TopicPartition, *, start_offset: int, end_offset: int) -> Iterator[Record]:
         """Yield the records of a partition with offsets of [start_offset, end_offset), those of transactions that were
@@ -253,30 +258,32 @@ class Cluster:
 
     def idle_groups(self, groups: Collection[str]) -> set[str]:
         """Return those of some groups that have no members in the cluster, or are not there at all."""
-        idle = set()
-        for name, future in self._admin.describe_consumer_groups(
-            sorted(groups), request_timeout=self._timeout_s
-        ).items():
-            try:
-                state = future.result().state.name
-            except self._client.KafkaException as error:
-                if error.args[0].code() != self._client.KafkaError.GROUP_ID_NOT_FOUND:
-                    raise self.error(error.args[0], f"describe group {name}") from error
-                state = "DEAD"
-            if state in _IDLE_STATES:
-                idle.add(name)
-        return idle
+        return {name for name in groups if self._is_idle(name)}
+
+    def _is_idle(self, group: str) -> bool:
+        try:
+            found = self._answer(
+                lambda: self._admin.describe_consumer_groups([group], request_timeout=self._timeout_s),
+                f"describe group {group}",
+            )
+        except ReplayError as error:
+            if error.kafka_code == self._client.KafkaError.GROUP_ID_NOT_FOUND:
+                return True
+            raise
+        return found.state.name in _IDLE_STATES
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
         """Return the offsets that a group has committed in the cluster."""
         asked = self._client.ConsumerGroupTopicPartitions(group)
-        (future,) = self._admin.list_consumer_group_offsets([asked], request_timeout=self._timeout_s).values()
         try:
-            found = future.result()
-        except self._client.KafkaException as error:
-            if error.args[0].code() == self._client.KafkaError.GROUP_ID_NOT_FOUND:
+            found = self._answer(
+                lambda: self._admin.list_consumer_group_offsets([asked], request_timeout=self._timeout_s),
+                f"read the offsets of group {group}",
+            )
+        except ReplayError as error:
+            if error.kafka_code == self._client.KafkaError.GROUP_ID_NOT_FOUND:
                 return {}
-            raise self.error(error.args[0], f"read the offsets of group {group}") from error
+            raise
         return {
             TopicPartition(each.topic, each.partition): each.offset
             for each in found.topic_partitions or ()
@@ -289,8 +296,10 @@ class Cluster:
         """
         places = [self._client.TopicPartition(*place, offset) for place, offset in offsets.items()]
         asked = self._client.ConsumerGroupTopicPartitions(group, places)
-        (future,) = self._admin.alter_consumer_group_offsets([asked], request_timeout=self._timeout_s).values()
-        done = self._answer(future, f"commit the offsets of group {group}")
+        done = self._answer(
+            lambda: self._admin.alter_consumer_group_offsets([asked], request_timeout=self._timeout_s),
+            f"commit the offsets of group {group}",
+        )
         return {
             TopicPartition(each.topic, each.partition): each.error.str()
             for each in done.topic_partitions or ()
@@ -309,11 +318,19 @@ class Cluster:
         """Return what librdkafka said last of its connections, for the end of a message."""
         return "" if self.last_error is None else f" ({self.last_error})"
 
-    def _answer(self, future: Any, action: str) -> Any:
-        try:
-            return future.result()
-        except self._client.KafkaException as error:
-            raise self.error(error.args[0], action) from error
+    def _answer(self, ask: Callable[[], Mapping[Any, Any]], action: str) -> Any:
+        """Return the answer to a request about one thing; ask again as long as a request may take, if the cluster says
+        that it may have one later, as of a topic that has no leader yet.
+        """
+        until_ms = SYSTEM_CLOCK.monotonic_ms() + 1000 * self._timeout_s
+        while True:
+            (future,) = ask().values()
+            try:
+                return future.result()
+            except self._client.KafkaException as error:
+                if error.args[0].code() not in _ANSWERED_LATER or SYSTEM_CLOCK.monotonic_ms() >= until_ms:
+                    raise self.error(error.args[0], action) from error
+            SYSTEM_CLOCK.sleep_ms(_LOOK_AGAIN_MS)
 
 
 def _is_no_remark(record: logging.LogRecord) -> bool:

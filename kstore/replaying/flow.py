@@ -31,9 +31,9 @@ class Flow:
         points: offsets of the source that groups have committed; failures: gets this flow when a record of it fails.
     Attributes: next_offset, target_offset, record_count, syncs: as in PartitionState; acked_count: records that were
         acknowledged in this run; found_count: those that were found in the cluster; end_offset: up to which the source
-        is read; size_in_bytes: of the keys and values that were sent; failure: of the first record that was not
-        acknowledged, None if there is none; places: by a point, the offset in the cluster of the first record at or
-        after it.
+        is read; size_in_bytes: of the keys and values that were sent; is_known: whether the broker has a batch of this
+        run; failure: of the first record that was not acknowledged, None if there is none; places: by a point, the
+        offset in the cluster of the first record at or after it.
     Threads: not thread-safe; librdkafka's reports are made by the thread that polls.
     """
 
@@ -62,6 +62,7 @@ class Flow:
         self.earlier_count = 0 if known is None else known.record_count
         self.syncs: list[Sync] = [] if known is None else list(known.syncs)
         self.acked_count = self.found_count = self.size_in_bytes = 0
+        self.is_known = False
         self.failure: Failure | None = None
         self.places: dict[int, int] = {}
         self._points = sorted({point for point in points if point >= start_offset})
@@ -74,11 +75,6 @@ class Flow:
     def is_settled(self) -> bool:
         """Whether every record that was sent was acknowledged."""
         return not self._pending and self.failure is None
-
-    @property
-    def first_pending_offset(self) -> int | None:
-        """The offset of the first record that has no answer yet."""
-        return self._pending[0] if self._pending else None
 
     @property
     def record_count(self) -> int:

@@ -80,7 +80,19 @@ class Sender:
             self._produce(flow, record, key, value)
             self.sent_count += 1
             flow.size_in_bytes += size
+            if not flow.is_known:
+                self._wait_for_first(flow)
         self.poll(0)
+
+    def _wait_for_first(self, flow: Flow) -> None:
+        """Wait until the first record of a partition is acknowledged.
+
+        A broker that knows the producer refuses what does not follow its last batch, and so whatever is on its way
+        beside a batch that fails. It takes the first batch of a producer with any sequence.
+        """
+        while not flow.is_settled:
+            self.poll(_POLL_S)
+        flow.is_known = True
 
     def _produce(self, flow: Flow, record: Record, key: bytes | None, value: bytes | None) -> None:
         timestamp_ms = record.timestamp_ms

@@ -1,0 +1,66 @@
+"""Goal: librdkafka sends nothing of a partition after a batch that failed; answers that change soon are waited for.
+Method: the producer alone, which nobody stops, against kstore's own server; answers that are errors."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import confluent_kafka
+import pytest
+
+import kstore
+from kstore.replaying.cluster import Cluster
+from kstore.testing import KafkaServer
+from kstore.types import TopicPartition
+
+T0 = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def cluster(cluster: KafkaServer) -> KafkaServer:
+    cluster.create_topic("t", 1)
+    return cluster
+
+
+def test_nothing_of_a_partition_is_written_after_a_batch_that_failed(cluster: KafkaServer) -> None:
+    client = {"batch.num.messages": 3, "linger.ms": 50}
+    producer = Cluster(cluster.bootstrap_servers, client, timeout_s=20).producer()
+    codes: list[int | None] = []
+
+    def report(error: confluent_kafka.KafkaError | None, _: object) -> None:
+        codes.append(None if error is None else error.code())
+
+    for first, end in ((0, 1), (1, 31)):
+        for number in range(first, end):
+            producer.produce("t", b"%d" % number, partition=0, on_delivery=report)
+        while len(codes) < first + 1:
+            with suppress(confluent_kafka.KafkaException):  # the fatal error; the reports come after it
+                producer.poll(0.05)
+        cluster.fail_next("Produce", "INVALID_RECORD")
+    producer.purge()
+    assert [record.value for record in cluster.records("t")] == [b"0"]
+    assert codes[:2] == [None, 87]
+
+
+@pytest.mark.parametrize(
+    ("api", "code"),
+    [
+        ("ListOffsets", "NOT_LEADER_OR_FOLLOWER"),
+        ("ListOffsets", "LEADER_NOT_AVAILABLE"),
+        ("OffsetFetch", "COORDINATOR_LOAD_IN_PROGRESS"),
+    ],
+)
+def test_an_answer_that_will_be_another_soon_is_waited_for(cluster: KafkaServer, api: str, code: str) -> None:
+    asked = Cluster(cluster.bootstrap_servers, {}, timeout_s=20)
+    cluster.fail_next(api, code, times=3)
+    assert asked.end_offsets([T0]) == {T0: 0}
+    assert asked.committed("g") == {}
+    assert asked.idle_groups(["g"]) == {"g"}
+
+
+def test_an_answer_that_stays_is_an_error(cluster: KafkaServer) -> None:
+    asked = Cluster(cluster.bootstrap_servers, {}, timeout_s=0.3)
+    cluster.fail_next("ListOffsets", "NOT_LEADER_OR_FOLLOWER", times=1000)
+    with pytest.raises(kstore.ReplayError, match="did not find the end of t-0: Broker: Not leader") as caught:
+        asked.end_offsets([T0])
+    assert caught.value.kafka_code == 6
