@@ -79,7 +79,7 @@ fuzz: build  ## run the parsers on damaged bytes, with many examples, and on 100
 crash: build  ## crash states on a simulated disk, damaged side files, flipped bits; STATES=40000 SEED=1, or SEED=LANE-SEED-NUMBER for one case
 	@$(BIN)/python -m tests.crash --jobs $(WORKERS) --states $(or $(STATES),40000) --seed $(or $(SEED),1)
 
-crash-serve: build  ## kill kstore serve KILLS=200 times under three clients of librdkafka, and check what is left after each; MINUTES=10 SEED=1
+crash-serve: build  ## kill kstore serve KILLS=200 times under four clients of librdkafka, and check what is left after each; MINUTES=10 SEED=1
 	@$(BIN)/python -m tests.crash.serving --kills $(or $(KILLS),200) --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1)
 
 report-browser: build  ## look at a report's page in Chromium with axe; ends with 77 where these are missing

@@ -67,7 +67,12 @@ class Broker:
         self.transactions = (
             None
             if self.writer is None
-            else Transactions(self.writer, ack=config.ack_of_all, expiration_ms=config.transactional_id_expiration_ms)
+            else Transactions(
+                self.writer,
+                ack=config.ack_of_all,
+                expiration_ms=config.transactional_id_expiration_ms,
+                max_timeout_ms=config.max_transaction_timeout_ms,
+            )
         )
         self._told_damage: dict[TopicPartition, str] = {}
         # Of each topic, its first partition's directory and its id.

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from kstore.config import MIB
 from kstore.coordinator.group.classic import GroupSettings
 from kstore.coordinator.group.consumer.group import ConsumerGroupSettings
+from kstore.coordinator.transaction.state import MAX_TRANSACTION_TIMEOUT_MS
 from kstore.env import StrPath
 from kstore.errors import SecurityError
 from kstore.types import Ack
 
 METADATA_VERSION, GROUP_VERSION = 27, 1
 _TRANSACTION_VERSIONS = (0, 1, 2)
+_ACKS = ("written", "flushed")
 
 
 # In the order in which clients are told of them.
@@ -87,18 +89,19 @@ class ServerConfig:
     """The settings of a server.
 
     Args: host, port: where it listens, port 0 for a free one; advertised_host, advertised_port: where clients are told
-        to connect, None for where they are connected. ack_of_all: what acks=all and acks=1 wait for, "written" as a
-        broker does. creates_topics: whether a client that asks for a topic makes it (Kafka: auto.create.topics.enable),
-        with `partitions` (num.partitions). changes_topics_of_clusters: whether topics of a root that belongs to a
-        cluster are created and deleted too; a broker does not know these, and sets them aside. cleans: whether
-        retention and compaction delete records, None for only in a root that kstore created (log.cleaner.enable, and
-        log.retention.ms of -1). most_request_bytes: socket.request.max.bytes; most_held_bytes: of the requests of all
-        connections (queued.max.request.bytes); most_fetch_bytes: fetch.max.bytes; transaction_version: the feature
-        transaction.version, 2 for transactions of KIP-890, 0 for clients to use those before it;
-        transactional_id_expiration_ms: after which an unused transactional id is forgotten
-        (transactional.id.expiration.ms); groups: those of groups; consumer_groups: those of groups of KIP-848
+        to connect, None for where they are connected. ack_of_all: what acks=all, commits in transactions and their ends
+        wait for: "written" as a broker does, or "flushed". creates_topics: whether a client that asks for a topic makes
+        it (Kafka: auto.create.topics.enable), with `partitions` (num.partitions). changes_topics_of_clusters: whether
+        topics of a root that belongs to a cluster are created and deleted too; a broker does not know these, and sets
+        them aside. cleans: whether retention and compaction delete records, None for only in a root that kstore created
+        (log.cleaner.enable, and log.retention.ms of -1). most_request_bytes: socket.request.max.bytes; most_held_bytes:
+        of the requests of all connections (queued.max.request.bytes); most_fetch_bytes: fetch.max.bytes;
+        transaction_version: the feature transaction.version, 2 for transactions of KIP-890, 0 for clients to use those
+        before it; transactional_id_expiration_ms: after which an unused transactional id is forgotten
+        (transactional.id.expiration.ms); max_transaction_timeout_ms: the longest that a producer may ask for
+        (transaction.max.timeout.ms); groups: those of groups; consumer_groups: those of groups of KIP-848
         (group.consumer.*); security: whom it serves; limits: of connections.
-    Raises: ValueError for another transaction_version.
+    Raises: ValueError for another transaction_version or ack_of_all, and for a longest transaction below 1 ms.
     """
 
     host: str = "127.0.0.1"
@@ -115,6 +118,7 @@ class ServerConfig:
     most_fetch_bytes: int = 55 * MIB
     transaction_version: int = 2
     transactional_id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000
+    max_transaction_timeout_ms: int = MAX_TRANSACTION_TIMEOUT_MS
     groups: GroupSettings = field(default_factory=GroupSettings)
     consumer_groups: ConsumerGroupSettings = field(default_factory=ConsumerGroupSettings)
     security: SecurityConfig = field(default_factory=SecurityConfig)
@@ -123,3 +127,7 @@ class ServerConfig:
     def __post_init__(self) -> None:
         if self.transaction_version not in _TRANSACTION_VERSIONS:
             raise ValueError(f"transaction_version must be 0, 1 or 2, got {self.transaction_version!r}")
+        if self.ack_of_all not in _ACKS:
+            raise ValueError(f"ack_of_all must be {' or '.join(_ACKS)}, got {self.ack_of_all!r}")
+        if self.max_transaction_timeout_ms < 1:
+            raise ValueError(f"max_transaction_timeout_ms must be 1 at least, got {self.max_transaction_timeout_ms}")

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from kstore.config import LogConfig
 from kstore.coordinator.group.offsets import MAX_METADATA_BYTES
-from kstore.coordinator.transaction.state import MAX_TRANSACTION_TIMEOUT_MS
 from kstore.serve.config import ServerConfig
 from kstore.store.settings.kafka_names import TOPIC_SETTINGS_BY_NAME, parse_name, parse_setting, setting_text
 
@@ -235,7 +234,7 @@ def shown_server_settings(config: ServerConfig, *, default: LogConfig, node_id: 
         ("offset.metadata.max.bytes", _I, MAX_METADATA_BYTES, "4096", "The text beside a committed offset."),
         ("queued.max.request.bytes", _L, config.most_held_bytes, "-1", "The bytes of requests that are held."),
         ("socket.request.max.bytes", _I, config.most_request_bytes, "104857600", "The bytes of a request."),
-        ("transaction.max.timeout.ms", _I, MAX_TRANSACTION_TIMEOUT_MS, "900000", "The longest transaction."),
+        ("transaction.max.timeout.ms", _I, config.max_transaction_timeout_ms, "900000", "The longest transaction."),
         (
             "transactional.id.expiration.ms",
             _I,

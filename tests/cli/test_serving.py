@@ -180,6 +180,39 @@ def test_settings_are_read_by_the_names_of_a_broker():
     assert unknown == ["process.roles"]
 
 
+def test_what_acknowledgements_wait_for_and_the_longest_transaction_are_settings():
+    values, unknown = parse_config("kstore.ack.of.all=flushed\ntransaction.max.timeout.ms=3600000\n")
+    assert config_of(values) == ServerConfig(ack_of_all="flushed", max_transaction_timeout_ms=3_600_000)
+    assert unknown == []
+
+
+@pytest.mark.parametrize(
+    ("option", "line", "ack"),
+    [
+        ((), "", "written"),
+        (("--flush",), "", "flushed"),
+        ((), "kstore.ack.of.all=flushed", "flushed"),
+        (("--no-flush",), "kstore.ack.of.all=flushed", "written"),
+    ],
+)
+def test_an_option_says_what_acknowledgements_wait_for_over_the_file(kstore, tmp_path, monkeypatch, option, line, ack):
+    configs = []
+
+    class Unserved:
+        def __init__(self, _root, *, read_only, config):
+            assert not read_only
+            configs.append(config)
+
+        def start(self):
+            raise OSError("not served")
+
+    monkeypatch.setattr("kstore.cli.serving.serve.Server", Unserved)
+    file = tmp_path / "server.properties"
+    file.write_text(line + "\n")
+    kstore("serve", tmp_path / "root", "--config", file, *option)
+    assert [config.ack_of_all for config in configs] == [ack]
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -188,6 +221,8 @@ def test_settings_are_read_by_the_names_of_a_broker():
         "auto.create.topics.enable=1",
         "listeners=9092",
         "num.partitions=99999999999",
+        "transaction.max.timeout.ms=0",
+        "kstore.ack.of.all=replicated",
     ],
 )
 def test_a_setting_that_is_none_is_refused_by_its_name(line):

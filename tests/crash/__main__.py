@@ -101,7 +101,9 @@ def again(lane: Lane, seed: int, number: int) -> str:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
-    parser.add_argument("lanes", nargs="*", choices=[[], *LANES], help="default: all but the power cuts")
+    parser.add_argument(
+        "lanes", nargs="*", choices=[[], *LANES], help="default: all but the power cuts and the coordinators"
+    )
     parser.add_argument("--states", type=int, default=40_000, help="crash states at least (default %(default)s)")
     parser.add_argument("--seed", default="1", help="a number, or LANE-SEED-NUMBER for that one case (default 1)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default %(default)s)")
@@ -115,7 +117,7 @@ def main() -> int:
         result = run_case(one[1], int(one[2]), int(one[3]))
         say(result.problem or result.missing or f"{options.seed}: {result.states} {LANES[one[1]].unit}, none failed")
         return SKIPPED if result.missing else bool(result.problem)
-    names = options.lanes or [name for name, lane in LANES.items() if not lane.is_alone]
+    names = options.lanes or [name for name, lane in LANES.items() if not (lane.is_alone or lane.is_long)]
     say(f"seed {options.seed}, lanes {', '.join(names)}")
     crash_states = failures = ran = 0
     for name in names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -13,7 +14,10 @@ from tests.crash.export_states import FORMATS, states_of_exports
 from tests.crash.power_cuts import CUTS, cut_again_and_again
 from tests.fakes.power import FILE_SYSTEMS
 from tests.golden.recovery_cases import NEW_SETS, cases
+from tests.making.in_memory import IN_MEMORY
+from tests.making.served_histories import History, broker_in_process
 
+_HISTORIES_OF_COORDINATORS = 10_000
 # The same few histories before each pair.
 _BEGINNINGS = 7
 _CASES_OF_COMMITS = 100
@@ -27,7 +31,8 @@ _CUTS_OF_EACH_FILE_SYSTEM = 50
 class Lane(NamedTuple):
     """run: does the case of a seed and a number, and returns how many states it looked at; raises if one is wrong.
 
-    case_count: None for a lane without end; is_alone: run only if asked for, one case at a time.
+    case_count: None for a lane without end; is_alone: run only if asked for, one case at a time; is_long: run only if
+    asked for.
     """
 
     name: str
@@ -37,6 +42,7 @@ class Lane(NamedTuple):
     target: str = "crash"
     is_alone: bool = False
     counts_as_crash: bool = True
+    is_long: bool = False
 
 
 def pair(seed: int, number: int) -> int:
@@ -72,6 +78,11 @@ def damage_side_files(seed: int, number: int) -> int:
     return side_files.check_part(number)
 
 
+def coordinators(seed: int, number: int) -> int:
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as directory, broker_in_process(f"{directory}/root") as broker:
+        return History(f"{seed}-{number}", broker, topic="t").run()
+
+
 def interrupt(seed: int, number: int) -> int:
     del seed
     return interrupted_calls.check_part(number)
@@ -93,6 +104,7 @@ _FOUND = (
     Lane("topic-pairs", topic_pair, len(topic_states.PAIRS)),
     Lane("topics", topics, _CASES_OF_TOPICS),
     Lane("histories", history),
+    Lane("coordinators", coordinators, _HISTORIES_OF_COORDINATORS, "steps", counts_as_crash=False, is_long=True),
     *(
         Lane(name, partial(cut, name), _CUTS_OF_EACH_FILE_SYSTEM // CUTS, "cuts", "powercut", True, False)
         for name in FILE_SYSTEMS

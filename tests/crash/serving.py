@@ -1,8 +1,10 @@
 """`python -m tests.crash.serving --minutes N`: a server that is killed again and again under the clients of others.
 
-Three clients of librdkafka (serving_clients.py) write to `kstore serve` in a process of its own: one that may write a
-record twice, an idempotent one, and one that copies in transactions. What each kill leaves is held to what they were
-told. Ends with 1 if something is wrong; the root is kept then.
+Four clients of librdkafka (serving_clients.py) use `kstore serve` in a process of its own: one that may write a record
+twice, an idempotent one, one that copies in transactions, and one that reads as a member of a group. In about half of
+its lives the server acknowledges what is flushed, else what is written: a kill is no power cut, so that neither may
+lose anything. What each kill leaves is held to what the clients were told. Ends with 1 if something is wrong; the root
+is kept then.
 """
 
 from __future__ import annotations
@@ -34,9 +36,11 @@ from tests.crash.serving_clients import (
     ONCE,
     PARTITIONS_OF_COPIED,
     PLAIN,
+    READERS,
     Client,
     Copying,
     Numbering,
+    Reading,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -62,9 +66,13 @@ class Serving:
     def bootstrap_servers(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def start(self, *, waits: bool = True) -> None:
-        """Start it; wait until it listens, unless told otherwise."""
+    def start(self, *, waits: bool = True, flushes: bool = False) -> None:
+        """Start it; wait until it listens, unless told otherwise.
+
+        Args: flushes: acknowledgements wait for the disk.
+        """
         command = [sys.executable, "-m", "kstore", "serve", str(self.root), "--listen", self.bootstrap_servers]
+        command.append("--flush" if flushes else "--no-flush")
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,
@@ -116,7 +124,7 @@ class Model:
         self.copied = [0] * PARTITIONS_OF_COPIED
         self._copied_offsets = [0] * PARTITIONS_OF_COPIED
 
-    def check(self, root: Path, *, plain: list[int], once: list[int]) -> None:
+    def check(self, root: Path, *, plain: list[int], once: list[int], reading: Reading) -> None:
         """Hold the root that a kill left to what producers were told.  Raises: AssertionError."""
         with kstore.open_store(root) as store:
             self._check_plain(store, plain)
@@ -131,12 +139,17 @@ class Model:
                 for number in range(PARTITIONS_OF_COPIED)
             ]
             processed = min(a + b for a, b in zip(self.copied, written, strict=True))
-            assert committed_in(store) <= processed, f"committed {committed_in(store)}, processed {processed}"
+            committed = committed_in(store, GROUP, ONCE)
+            assert committed <= processed, f"committed {committed}, processed {processed}"
+            told, committed = reading.told, committed_in(store, READERS, PLAIN)
+            assert told <= committed <= reading.read, (
+                f"{PLAIN}: committed {committed}, told {told}, read {reading.read}"
+            )
 
     def check_settled(self, root: Path) -> None:
         """Hold it to what it is when no transaction is under way.  Raises: AssertionError."""
         with kstore.open_store(root) as store:
-            assert self.copied == [committed_in(store)] * PARTITIONS_OF_COPIED
+            assert self.copied == [committed_in(store, GROUP, ONCE)] * PARTITIONS_OF_COPIED
             assert not self.missing, f"{PLAIN}: lost {sorted(self.missing)[:5]}"
         damage = [one for one in kstore.verify(root).partitions if one.damage]
         assert not damage, damage[:3]
@@ -174,19 +187,19 @@ class Model:
             self._copied_offsets[partition] = records[at - 1].offset + 1
 
 
-def committed_in(store: kstore.Store) -> int:
-    """Return the offset that the group of the copies has committed."""
-    for group in kstore.read_groups(store):
-        if group.group_id == GROUP and TopicPartition(ONCE, 0) in group.offsets:
-            return group.offsets[TopicPartition(ONCE, 0)].committed.offset
+def committed_in(store: kstore.Store, group_id: str, topic: str) -> int:
+    """Return the offset that a group has committed for the one partition of a topic, 0 for none."""
+    for group in kstore.read_groups(store, groups=[group_id]):
+        if TopicPartition(topic, 0) in group.offsets:
+            return group.offsets[TopicPartition(topic, 0)].committed.offset
     return 0
 
 
 class Killing:
-    """A server with its three clients. Attributes: serving, model, kills."""
+    """A server with its four clients. Attributes: serving, model, kills, flushing (how many lives flush)."""
 
     def __init__(self, root: Path, *, seed: int) -> None:
-        self.serving, self.model, self.kills = Serving(root), Model(), 0
+        self.serving, self.model, self.kills, self.flushing = Serving(root), Model(), 0, 0
         self._rng = random.Random(seed)
         with kstore.open_store(root, "a") as store:
             for topic, partitions in ((PLAIN, 1), (ONCE, 1), (COPIED, PARTITIONS_OF_COPIED)):
@@ -194,11 +207,18 @@ class Killing:
         self.plain = Numbering(self.serving.bootstrap_servers, PLAIN)
         self.once = Numbering(self.serving.bootstrap_servers, ONCE, **{"enable.idempotence": True})
         self.copying = Copying(self.serving.bootstrap_servers)
+        self.reading = Reading(self.serving.bootstrap_servers)
         self._pause = threading.Event()
 
     @property
     def clients(self) -> tuple[Client, ...]:
-        return self.plain, self.once, self.copying
+        return self.plain, self.once, self.copying, self.reading
+
+    def start(self, *, waits: bool = True) -> None:
+        """Start the server for a life of one kind or the other."""
+        flushes = self._rng.random() < 0.5
+        self.flushing += flushes
+        self.serving.start(waits=waits, flushes=flushes)
 
     def live(self) -> None:
         """Let the server live for a while."""
@@ -211,18 +231,18 @@ class Killing:
         self.kills += 1
         self._check()
         while self._rng.random() > LIVES_THAT_ANSWER:
-            self.serving.start(waits=False)
+            self.start(waits=False)
             self.live()
             self.serving.kill()
             self.kills += 1
-        self.serving.start()
+        self.start()
 
     def restart(self) -> None:
         """The same with a graceful end."""
         self.live()
         self.serving.stop()
         self._check()
-        self.serving.start()
+        self.start()
 
     def settle(self) -> None:
         """Let the clients end what they do, kill the server, check everything, and let all go on."""
@@ -236,7 +256,7 @@ class Killing:
         self.model.check_settled(self.serving.root)
         assert self.model.copied[0] == self.copying.committed, "a transaction was committed and not told"
         self.serving.check_log()
-        self.serving.start()
+        self.start()
         for client in self.clients:
             client.go_on()
 
@@ -246,7 +266,8 @@ class Killing:
             assert not producer.failed, f"{producer.topic}: {producer.failed[:3]}"
             told.append(producer.acknowledged)
             producer.acknowledged = []
-        self.model.check(self.serving.root, plain=told[0], once=told[1])
+        assert self.reading.error is None, f"{READERS} failed: {self.reading.error!r}"
+        self.model.check(self.serving.root, plain=told[0], once=told[1], reading=self.reading)
 
 
 @contextmanager
@@ -254,7 +275,7 @@ def killing(root: Path, *, seed: int) -> Iterator[Killing]:
     """A server and clients that run; ended in the end."""
     found = Killing(root, seed=seed)
     try:
-        found.serving.start()
+        found.start()
         for client in found.clients:
             client.start()
         yield found
@@ -285,10 +306,11 @@ def main() -> int:
                 run.settle()
             model, copying = run.model, run.copying
             say(
-                f"{run.kills} kills in {time.monotonic() - started:.0f} s, seed {options.seed}: {run.plain.produced} "
+                f"{run.kills} kills in {time.monotonic() - started:.0f} s, seed {options.seed}, {run.flushing} lives "
+                f"with flushed acknowledgements: {run.plain.produced} "
                 f"records of a plain producer ({model.doubled} of them twice), {model.once} of an idempotent one, "
                 f"{model.copied[0]} copied in {copying.transactions} transactions ({copying.aborted} aborted, "
-                f"{copying.producers} producers)"
+                f"{copying.producers} producers), {run.reading.read} read by a group in {run.reading.commits} commits"
             )
     except AssertionError as error:
         say(f"seed {options.seed}: {error}\nthe root is kept: {directory}")

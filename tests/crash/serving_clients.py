@@ -14,6 +14,7 @@ PLAIN = "plain"
 ONCE = "once"
 COPIED = "copied"
 GROUP = "copying"
+READERS = "reading"
 PARTITIONS_OF_COPIED = 2
 TIMEOUT_S = 10.0
 MOST_OUTSTANDING = 200
@@ -204,6 +205,47 @@ class Copying(Client):
             # One that was taken away is read from what is committed when it comes back.
             with suppress(confluent_kafka.KafkaException):
                 self._consumer.seek(place)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class Reading(Client):
+    """Consumes PLAIN as the one member of a group, and commits what it has read, outside of transactions.
+
+    Attributes: read: up to which offset it has read, and has at most committed; told: up to which a commit was
+        acknowledged; commits: how many were.
+    """
+
+    name = READERS
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        super().__init__(bootstrap_servers)
+        self.read = self.told = self.commits = 0
+        self._consumer = confluent_kafka.Consumer(
+            {
+                **self.settings,
+                "group.id": READERS,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "fetch.error.backoff.ms": 20,
+            }
+        )
+        self._consumer.subscribe([PLAIN])
+
+    def step(self) -> None:
+        position = None
+        for message in self._consumer.consume(_RECORDS_OF_STEP, 0.1):
+            if message.error() is None:
+                assert message.offset() <= self.read, f"{PLAIN}: at {message.offset()} after {self.read}"
+                position = message.offset() + 1
+                self.read = max(self.read, position)
+        if position is not None:
+            # One that has no answer, or comes from a generation that is over, is read again, or committed later.
+            with suppress(confluent_kafka.KafkaException):
+                self._consumer.commit(offsets=[confluent_kafka.TopicPartition(PLAIN, 0, position)], asynchronous=False)
+                self.told = max(self.told, position)
+                self.commits += 1
 
     def close(self) -> None:
         self._consumer.close()

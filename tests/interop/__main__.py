@@ -4,8 +4,8 @@ kstore and a real broker write one root by turns, and so do their producers; kst
 same random histories; kstore reads and verifies while a broker writes; a broker loads what kstore exported, and what
 it recovered; kstore's commands of an operator show and do on a broker's directories what Kafka's tools do; brokers of
 three releases start on roots that kstore adopted; kstore asks a schema registry that runs; a broker answers requests
-made by hand with the codes of a table, and those of each api and version that kstore has. The tables of Kafka's
-protocol are compared with Kafka's definitions.
+made by hand with the codes of a table, and those of each api and version that kstore has, and members and producers of
+random histories. The tables of Kafka's protocol are compared with Kafka's definitions.
 The own tests of franz-go and librdkafka find a server of kstore as they want a broker; clients of many languages do the
 same with a server and with a broker, and are told the same.
 Kafka's Java clients, command line tools and Streams get of `kstore serve` what a broker gives them.
@@ -28,6 +28,7 @@ from tests.interop import (
     adopted,
     archive,
     cleaning,
+    coordinators,
     definitions,
     groups,
     hand_made,
@@ -76,6 +77,7 @@ WITH_A_BROKER = {
     "cleaning": cleaning.steps,
     "transactions": transactions.steps,
     "transacting": transacting.steps,
+    "coordinators": coordinators.steps,
     "staging": staging.steps,
     "producer": producing.steps,
     "archive": archive.steps,

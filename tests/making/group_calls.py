@@ -56,7 +56,9 @@ class GroupServer:
         """Let there be these topics, each with so many partitions; the id of one is that of its name."""
         self.image = TopicsImage({name: Topic(topic_id(name), partitions) for name, partitions in topics.items()})
 
-    def beat(self, member_id, epoch, owned=None, *, group="g", version=1, host="/host", may_see=bool, **fields):
+    def beat(
+        self, member_id, epoch, owned=None, *, group="g", version=1, host="/host", may_see=bool, rights=0, **fields
+    ):
         """Send a heartbeat of KIP-848, with the partitions (name, number) that the member owns; returns the answer."""
         kind = ConsumerGroupHeartbeatRequest.TopicPartitions
         listing = [kind(topic_id=topic_id(name), partitions=[number]) for name, number in sorted(owned or ())]
@@ -68,7 +70,7 @@ class GroupServer:
             **fields,
         )
         method = self.coordinator.consumer_heartbeat
-        return self.answer(self.call(method, request, Client("client", host, may_see), version=version))
+        return self.answer(self.call(method, request, Client("client", host, may_see, rights), version=version))
 
     def enter(self, member_id, topics=("t",), **fields):
         """Let a member join a group of KIP-848; returns the answer."""

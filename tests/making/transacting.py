@@ -66,9 +66,9 @@ def added(client, producer, *places, of="x", version=3, verifies=False):
     return [one.partition_error_code for topic in results for one in topic.results_by_partition]
 
 
-def offsets_added(client, producer, *, of="x", version=3):
+def offsets_added(client, producer, *, of="x", version=3, group="g"):
     request = AddOffsetsToTxnRequest(
-        transactional_id=of, producer_id=producer.producer_id, producer_epoch=producer.epoch, group_id="g"
+        transactional_id=of, producer_id=producer.producer_id, producer_epoch=producer.epoch, group_id=group
     )
     return client.ask(request, version=version).error_code
 
@@ -107,11 +107,11 @@ def next_of(client, producer, *, commits=True, of="x"):
 
 
 def committed_offset(
-    client, producer, *, of="x", version=5, place=T0, group="g", member="", generation=-1, metadata=""
+    client, producer, *, of="x", version=5, place=T0, group="g", member="", generation=-1, metadata="", offset=7
 ):
     """The code of TxnOffsetCommit."""
     part = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
-        partition_index=place.partition, committed_offset=7, committed_metadata=metadata
+        partition_index=place.partition, committed_offset=offset, committed_metadata=metadata
     )
     request = TxnOffsetCommitRequest(
         transactional_id=of,
@@ -152,14 +152,17 @@ def read(client, place):
         topics = [FetchRequest.FetchTopic(topic=place.topic, partitions=[part])]
         request = FetchRequest(replica_id=-1, max_wait_ms=0, min_bytes=0, isolation_level=1, topics=topics)
         found = client.ask(request, version=12).responses[0].partitions[0]
-        aborted = {one.producer_id: one.first_offset for one in found.aborted_transactions or ()}
+        aborted: dict[int, list[int]] = {}
+        for one in found.aborted_transactions or ():
+            aborted[one.producer_id] = sorted([*aborted.get(one.producer_id, ()), one.first_offset])
         stable = found.last_stable_offset
         assert found.records or offset == stable
         for batch in kstore.MemoryRecords(bytes(found.records or b"")).batches():
             header, offset = batch.header, batch.header.last_offset + 1
-            is_aborted = aborted.get(header.producer_id, offset) <= header.base_offset
+            firsts = aborted.get(header.producer_id, ())
+            is_aborted = bool(firsts) and firsts[0] <= header.base_offset
             if header.is_control and is_aborted:
-                del aborted[header.producer_id]
+                firsts.pop(0)
             elif not header.is_control and not is_aborted:
                 values += [record.value for record in batch.records()]
     return values

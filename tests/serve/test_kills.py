@@ -1,5 +1,5 @@
 """Goal: a server that is killed or stopped under its clients loses nothing that it acknowledged, and doubles nothing.
-Method: `kstore serve` in a process of its own, and three clients of librdkafka (tests/crash/serving.py)."""
+Method: `kstore serve` in a process of its own, and four clients of librdkafka (tests/crash/serving.py)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ KILLS, RESTARTS = 3, 2
 
 def wait_for_more(run: Killing) -> None:
     """Return when each client was told something that it was not told before."""
-    plain, once, copied = run.plain.told, run.once.told, run.copying.transactions
+    plain, once, copied, read = run.plain.told, run.once.told, run.copying.transactions, run.reading.commits
     wait_until(lambda: run.plain.told > plain and run.once.told > once)
     wait_until(lambda: run.copying.transactions > copied or run.copying.error)
+    wait_until(lambda: run.reading.commits > read or run.reading.error)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_a_server_that_is_killed_or_stopped_under_its_clients_loses_nothing(tmp_path):
     with killing(tmp_path / "root", seed=1) as run:
         for _ in range(RESTARTS):
@@ -33,3 +34,4 @@ def test_a_server_that_is_killed_or_stopped_under_its_clients_loses_nothing(tmp_
         run.settle()
     assert run.model.once > 0
     assert run.model.copied[0] > 0
+    assert run.reading.told > 0

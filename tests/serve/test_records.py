@@ -83,6 +83,20 @@ def test_a_produce_without_acks_has_no_answer_and_is_written(client, served):
     assert [record.value for record in served.log("t", 0).read()] == [b"a", b"b"]
 
 
+def test_acks_of_all_wait_for_the_disk_where_the_server_says_so(served):
+    log = served.log("t", 0)
+    with Server(served, config=ServerConfig(port=0, ack_of_all="flushed")) as server, RawClient(server) as client:
+        assert produce(client, batch(b"a"), acks=1).error_code == 0
+        assert (log.log_end_offset, log.flushed_offset) == (1, 0)
+        assert produce(client, batch(b"b"), acks=-1).error_code == 0
+        assert log.flushed_offset == 2
+    with Server(served, config=ServerConfig(port=0)) as server, RawClient(server) as client:
+        assert produce(client, batch(b"c"), acks=-1).error_code == 0
+        assert (log.log_end_offset, log.flushed_offset) == (3, 2)
+    with pytest.raises(ValueError, match="ack_of_all must be written or flushed, got 'replicated'"):
+        ServerConfig(ack_of_all="replicated")
+
+
 def spoiled(records):
     return records[:-1] + bytes([records[-1] ^ 1])
 

@@ -249,6 +249,26 @@ def test_a_pattern_of_a_group_matches_topics_that_may_be_seen(served, as_user):
     assert [topic.topic_id for topic in answer.assignment.topic_partitions] == [served.topic_id("t")]
 
 
+def test_a_pattern_is_resolved_again_once_rules_have_changed(served, as_user, server, users):
+    fields = {"rebalance_timeout_ms": 1000, "topic_partitions": [], "subscribed_topic_regex": "t|hidden"}
+    client = as_user("reader")
+
+    def beat(epoch, **more):
+        request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=epoch, **more)
+        return client.ask(request, version=1)
+
+    epoch = beat(0, **fields).member_epoch
+    rule = Rule(Resource.TOPIC, "hidden", frozenset({Operation.READ}))
+    allow(users, "reader", rule)
+    try:
+        server._now()._server._door.refresh()
+        answer = beat(epoch)
+    finally:
+        disallow(users, "reader", rule)
+    found = {topic.topic_id for topic in answer.assignment.topic_partitions}
+    assert (answer.member_epoch, found) == (epoch + 1, {served.topic_id("t"), served.topic_id("hidden")})
+
+
 def test_topics_are_created_and_deleted_by_administrators(served, as_user):
     kind = CreateTopicsRequest.CreatableTopic
     asked = CreateTopicsRequest(

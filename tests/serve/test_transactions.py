@@ -15,10 +15,12 @@ from kstore.types import TopicPartition
 from kstore.wire.codes import ErrorCode
 from kstore.wire.messages import (
     AddPartitionsToTxnRequest,
+    DescribeConfigsRequest,
     DescribeProducersRequest,
     DescribeTransactionsRequest,
     EndTxnRequest,
     FindCoordinatorRequest,
+    ListGroupsRequest,
     ListTransactionsRequest,
     OffsetFetchRequest,
     ProduceRequest,
@@ -108,6 +110,18 @@ def test_a_producer_that_a_broker_does_not_start_is_not_started(client, argument
     producer_of(client)
     answer = started(client, **arguments)
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (code, -1, -1)
+
+
+def test_the_longest_transaction_is_a_setting(served):
+    config = ServerConfig(port=0, max_transaction_timeout_ms=3_600_000)
+    with Server(served, config=config) as server, RawClient(server) as client:
+        assert started(client, timeout_ms=3_600_000).error_code == 0
+        assert started(client, timeout_ms=3_600_001).error_code == 50
+        resource = DescribeConfigsRequest.DescribeConfigsResource(resource_type=4, resource_name="1")
+        (found,) = client.ask(DescribeConfigsRequest(resources=[resource]), version=4).results
+    assert {one.name: one.value for one in found.configs}["transaction.max.timeout.ms"] == "3600000"
+    with pytest.raises(ValueError, match="max_transaction_timeout_ms must be 1 at least"):
+        ServerConfig(max_transaction_timeout_ms=0)
 
 
 def fenced(client):
@@ -290,6 +304,13 @@ def test_offsets_of_an_open_transaction_are_held_beside_those_that_are_committed
     assert fetched_offset(client, requires_stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
     next_of(client, producer, commits=commits)
     assert fetched_offset(client, requires_stable=True) == (0, 3), "the later record counts"
+
+
+def test_a_group_that_has_offsets_in_a_transaction_alone_is_one_after_a_restart(client, served):
+    assert committed_offset(client, producer_of(client)) == 0
+    with Server(served, config=ServerConfig(port=0)) as again, RawClient(again) as other:
+        (group,) = other.ask(ListGroupsRequest(), version=4).groups
+        assert (group.group_id, group.group_state) == ("g", "Empty")
 
 
 def test_this_node_coordinates_transactions(client, served):

@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
+import sys
 
 import pytest
 
+from kstore.env import DEFAULT_ENV, LockFile
 from kstore.errors import SecurityError, StorageError
+from kstore.serve.security import users as users_file
 from kstore.serve.security.rules import Operation, Resource, Rule, accesses
 from kstore.serve.security.tls import subject_name
 from kstore.serve.security.users import add_user, allow, disallow, read_users, remove_user
@@ -48,6 +52,58 @@ def test_a_change_keeps_the_rest(path):
     assert not remove_user(path, "bob")
     users = read_users(path)
     assert (sorted(users.credentials), users.rules) == (["alice"], {})
+
+
+def test_processes_that_change_a_file_wait_for_each_other(path):
+    names = [f"user-{number}" for number in range(8)]
+    rule = f"Rule(Resource.TOPIC, {str(path)!r}, frozenset({{Operation.READ}}))"
+    program = (
+        "import sys\n"
+        "from kstore.serve.security.rules import Operation, Resource, Rule\n"
+        "from kstore.serve.security.users import add_user, allow, disallow\n"
+        f"path, rule = {str(path)!r}, {rule}\n"
+        "for name in sys.argv[1:]:\n"
+        "    add_user(path, name, 'secret', iterations=4096)\n"
+        "    allow(path, name, rule)\n"
+        "    disallow(path, name, rule)\n"
+    )
+    halves = [subprocess.Popen([sys.executable, "-c", program, *half]) for half in (names[:4], names[4:])]
+    assert [half.wait(60) for half in halves] == [0, 0]
+    users = read_users(path)
+    assert sorted(users.credentials) == sorted(users.rules or ()) == names
+    assert [one.name for one in path.parent.iterdir()] == ["users.json"], "no lock is left"
+
+
+def test_a_file_that_others_have_locked_is_not_changed(path, monkeypatch):
+    add_user(path, "alice", "a", iterations=4096)
+    monkeypatch.setattr(users_file, "_MOST_WAIT_MS", 30)
+    before, lock = path.read_bytes(), DEFAULT_ENV.lock_file(f"{path}.lock")
+    for change in (
+        lambda: add_user(path, "bob", "b", iterations=4096),
+        lambda: remove_user(path, "alice"),
+        lambda: allow(path, "alice", READS_ORDERS),
+        lambda: disallow(path, "alice", READS_ORDERS),
+    ):
+        with pytest.raises(SecurityError, match=r"another process has locked .*users\.json\.lock"):
+            change()
+    assert path.read_bytes() == before
+    lock.close()
+    assert remove_user(path, "alice")
+    assert [one.name for one in path.parent.iterdir()] == ["users.json"]
+
+
+def test_a_lock_that_another_process_has_removed_is_taken_again(path, monkeypatch):
+    looked, is_in_place = [], LockFile.is_in_place
+
+    def looks(lock):
+        looked.append(lock)
+        if len(looked) == 1:
+            DEFAULT_ENV.unlink(lock.path)
+        return is_in_place(lock)
+
+    monkeypatch.setattr(LockFile, "is_in_place", looks)
+    assert add_user(path, "alice", "a", iterations=4096)
+    assert len(looked) == 2
 
 
 def test_rules_that_are_gone_leave_nobody_with_rights(path):

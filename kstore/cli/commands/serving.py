@@ -64,6 +64,12 @@ def serve(
             help="Whether retention and compaction delete records; default: only in a root that kstore created.",
         ),
     ] = None,
+    flush: Annotated[
+        bool | None,
+        typer.Option(
+            "--flush/--no-flush", help="Whether acks=all waits for the disk; default: as a broker, which does not."
+        ),
+    ] = None,
     access_log: Annotated[bool, typer.Option("--access-log", help="Log each request.")] = False,
     log_format: Annotated[LogFormat, typer.Option(help="How the log on standard error is written.")] = LogFormat.TEXT,
     force: Force = False,
@@ -80,6 +86,7 @@ def serve(
         metrics=metrics,
         is_forced=force,
         cleans=retention,
+        flushes=flush,
         logs_access=access_log,
         log_format=log_format.value,
         is_json=json,

@@ -39,6 +39,18 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
+def _ack(text: str) -> str:
+    if text not in ("written", "flushed"):
+        raise ValueError("expected written or flushed")
+    return text
+
+
+def _positive(text: str) -> int:
+    if not _count(text):
+        raise ValueError("expected 1 or more")
+    return _count(text)
+
+
 class _Setting(NamedTuple):
     """Where the value of a setting goes: a field of ServerConfig, or of one of the configs in it."""
 
@@ -60,6 +72,9 @@ _SETTINGS = {
     "group.max.size": _Setting("max_size", within="groups"),
     "transaction.version": _Setting("transaction_version", _level),
     "transactional.id.expiration.ms": _Setting("transactional_id_expiration_ms"),
+    "transaction.max.timeout.ms": _Setting("max_transaction_timeout_ms", _positive),
+    # None of Kafka's: a broker has replicas for it.
+    "kstore.ack.of.all": _Setting("ack_of_all", _ack),
     "offsets.retention.minutes": _Setting("offsets_retention_ms", lambda text: _count(text) * 60_000, within="groups"),
     "offsets.retention.check.interval.ms": _Setting("offsets_retention_check_interval_ms", within="groups"),
     "ssl.keystore.location": _Setting("certificate", str, within="security"),

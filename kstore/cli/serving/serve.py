@@ -27,7 +27,10 @@ _MOST_CONFIG_BYTES = 1 << 20
 
 
 class Serving(NamedTuple):
-    """What the options of the command say. Addresses are host:port; users, certificate, key and client_ca are files."""
+    """What the options of the command say. Addresses are host:port; users, certificate, key and client_ca are files.
+
+    flushes: whether acks=all waits for the disk, None for what the config says.
+    """
 
     is_read_only: bool
     listen: str | None
@@ -36,6 +39,7 @@ class Serving(NamedTuple):
     metrics: str | None
     is_forced: bool
     cleans: bool | None
+    flushes: bool | None
     logs_access: bool
     log_format: str
     is_json: bool
@@ -78,6 +82,8 @@ def _config(wanted: Serving, out: Output) -> ServerConfig:
     own["changes_topics_of_clusters"] = wanted.is_forced
     if wanted.cleans is not None:
         own["cleans"] = wanted.cleans
+    if wanted.flushes is not None:
+        own["ack_of_all"] = "flushed" if wanted.flushes else "written"
     files = {name: getattr(wanted, name) for name in ("users", "certificate", "key", "client_ca")}
     security |= {name: file for name, file in files.items() if file is not None}
     security["insecure"] = wanted.is_insecure

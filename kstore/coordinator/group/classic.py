@@ -68,11 +68,15 @@ class GroupSettings:
 
 
 class Client(NamedTuple):
-    """Who sent a request: the client id of its header, the host it came from, and which topics it may know of."""
+    """Who sent a request: the client id of its header, the host it came from, and which topics it may know of.
+
+    rights: another number once anybody's rights have changed.
+    """
 
     client_id: str
     host: str
     may_see: Callable[[str], bool] = lambda _: True
+    rights: int = 0
 
 
 class Answer(NamedTuple):

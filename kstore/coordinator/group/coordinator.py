@@ -125,9 +125,10 @@ class GroupCoordinator:
         return self._queue[0][0] if self._queue else None
 
     def load(self, records: Iterable[GroupRecord], now_ms: int) -> None:
-        """Take over the groups of a partition of `__consumer_offsets`, from GroupRecords.current().
+        """Take over the groups of a partition of `__consumer_offsets`, from GroupRecords.current() and pending().
 
-        Members have their assignments, and new sessions. A group that only commits offsets is an empty one.
+        Members have their assignments, and new sessions. A group that only commits offsets is an empty one, also where
+        a transaction holds them.
         Raises: InvalidRecordError for a record of a group that does not match its type and version.
         """
         simple: set[str] = set()

@@ -79,25 +79,26 @@ class TransactionCoordinator:
         transactional_id: str | None,
         *,
         timeout_ms: int = 60_000,
+        max_timeout_ms: int = MAX_TRANSACTION_TIMEOUT_MS,
         current: ProducerIdAndEpoch = NO_PRODUCER,
         ack: Ack = "written",
     ) -> ProducerIdAndEpoch:
         """Return the producer id and epoch to send with; fence the previous producer of the id and end its transaction.
 
         Args: transactional_id: None for an idempotent producer without transactions, of which nothing is stored;
-            timeout_ms: the age at which abort_expired aborts its transactions; current: the caller's present producer
-            id and epoch, if it only needs the next epoch.
+            timeout_ms: the age at which abort_expired aborts its transactions; max_timeout_ms: the greatest one;
+            current: the caller's present producer id and epoch, if it only needs the next epoch.
         A second call with the same `current` returns what the first one did, unless something came between, or the
         store was opened anew.
         Raises: ProducerFencedError if `current` is out of date; ValueError for an empty id, or a timeout outside of 1
-            to MAX_TRANSACTION_TIMEOUT_MS.
+            to max_timeout_ms.
         """
         if transactional_id is None:
             return ProducerIdAndEpoch(random_producer_id(), 0)
         if not transactional_id:
             raise ValueError("a transactional id must not be empty")
-        if not 1 <= timeout_ms <= MAX_TRANSACTION_TIMEOUT_MS:
-            raise ValueError(f"timeout_ms must be from 1 to {MAX_TRANSACTION_TIMEOUT_MS}, got {timeout_ms}")
+        if not 1 <= timeout_ms <= max_timeout_ms:
+            raise ValueError(f"timeout_ms must be from 1 to {max_timeout_ms}, got {timeout_ms}")
         entry = self._entry(transactional_id)
         with entry.lock:
             state, now_ms = entry.state, self._clock.wall_clock_ms()

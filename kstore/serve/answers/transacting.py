@@ -7,11 +7,7 @@ from collections.abc import Awaitable, Iterable
 
 from kstore.coordinator.group.offsets import MAX_METADATA_BYTES
 from kstore.coordinator.producer_ids import NO_PRODUCER, ProducerIdAndEpoch, random_producer_id
-from kstore.coordinator.transaction.state import (
-    EPOCH_BUMP_VERSION,
-    MAX_TRANSACTION_TIMEOUT_MS,
-    unknown_producer_error,
-)
+from kstore.coordinator.transaction.state import EPOCH_BUMP_VERSION, unknown_producer_error
 from kstore.errors import InvalidRequestError, KStoreError, UnknownTopicOrPartitionError
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call
@@ -57,7 +53,7 @@ def init_producer_id(
         return InitProducerIdResponse(producer_id=random_producer_id(), producer_epoch=0)
     if not request.transactional_id:
         return _uninitialized(_INVALID_REQUEST)
-    if not 0 < request.transaction_timeout_ms <= MAX_TRANSACTION_TIMEOUT_MS:
+    if not 0 < request.transaction_timeout_ms <= transactions.max_timeout_ms:
         return _uninitialized(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
     return asyncio.to_thread(_initialized, transactions, call, request.transactional_id, current)
 
@@ -67,7 +63,11 @@ def _initialized(
 ) -> InitProducerIdResponse:
     try:
         producer = transactions.coordinator.init_producer_id(
-            transactional_id, timeout_ms=call.body.transaction_timeout_ms, current=current, ack=transactions.ack
+            transactional_id,
+            timeout_ms=call.body.transaction_timeout_ms,
+            max_timeout_ms=transactions.max_timeout_ms,
+            current=current,
+            ack=transactions.ack,
         )
     except KStoreError as error:
         return _uninitialized(code_of_request(error, knows_fenced=call.version >= _INIT_KNOWS_FENCED))

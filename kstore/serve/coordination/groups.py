@@ -100,7 +100,8 @@ class Groups:
             if partition.topic == GROUP_OFFSETS_TOPIC:
                 records = GroupRecords(wants)
                 await asyncio.to_thread(records.update, self._store.log(*partition))
-                self.coordinator.load(records.current(), self._now_ms())
+                # One that has offsets in a transaction alone is a group, as for a broker.
+                self.coordinator.load([*records.current(), *records.pending()], self._now_ms())
         self._expiry_due_ms = self._now_ms() + self._settings.offsets_retention_check_interval_ms
         self._look_after()
 
@@ -119,7 +120,7 @@ class Groups:
 
     async def consumer_heartbeat(self, call: Call[ConsumerGroupHeartbeatRequest]) -> Message:
         may_see = partial(call.session.access.may, Operation.DESCRIBE, Resource.TOPIC)
-        client = Client(call.client_id, f"/{call.client_host}", may_see)
+        client = Client(call.client_id, f"/{call.client_host}", may_see, call.session.rights)
         await self._topics.look()
         return await self._answered(
             call, lambda own: self.coordinator.consumer_heartbeat(own, call.body, client, self._now_ms())

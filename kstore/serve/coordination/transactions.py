@@ -33,12 +33,13 @@ class Transactions:
     """The transactions of a store that is open for writing.
 
     Attributes: coordinator (of the store: producers in this process have it too; its calls wait for the disk and for
-        each other, so that a server makes them in threads), ack (of what it appends).
+        each other, so that a server makes them in threads), ack (of what it appends), max_timeout_ms (of transactions).
     """
 
-    def __init__(self, store: WritableStore, *, ack: Ack, expiration_ms: int) -> None:
+    def __init__(self, store: WritableStore, *, ack: Ack, expiration_ms: int, max_timeout_ms: int) -> None:
         self.coordinator = coordinator_of(store)
         self.ack: Ack = ack
+        self.max_timeout_ms = max_timeout_ms
         self._store = store
         self._expiration_ms = expiration_ms
         self._timer: asyncio.Task[None] | None = None

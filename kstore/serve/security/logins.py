@@ -20,7 +20,7 @@ class Logins:
     """The users and the rules of a server, read again when their file has changed.
 
     Attributes: mechanisms: by which clients say who they are, none where they need not; failure_delay_s: until a wrong
-        password is told.
+        password is told; rights: how often the file was read: each time, anybody's rights may be others.
     Threads: the loop's; passwords are hashed in another one, one at a time, so that logins do not hold up the others.
     Raises: SecurityError, StorageError for a file of users that cannot be used.
     """
@@ -30,11 +30,13 @@ class Logins:
         self.failure_delay_s = failure_delay_s
         self._path = None if config.users is None else DEFAULT_ENV.absolute_path(config.users)
         self._status = None if self._path is None else DEFAULT_ENV.stat(self._path)
+        self.rights = 0
         self._take(Users() if self._path is None else read_users(self._path))
         self._hashing = asyncio.Lock()
 
     def _take(self, users: Users) -> None:
         self._users = users
+        self.rights += 1
         self._accesses = None if users.rules is None else accesses(users.rules, users.superusers)
 
     def refresh(self) -> None:

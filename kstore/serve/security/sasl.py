@@ -50,6 +50,11 @@ class Session:
         """What the client may do now."""
         return NOTHING if self._principal is None else self._logins.access_of(self._principal)
 
+    @property
+    def rights(self) -> int:
+        """Another number once anybody's rights have changed."""
+        return self._logins.rights
+
     def check(self, frame: bytearray) -> None:
         """Raise AuthenticationError for a request that may not come before the client has said who it is.
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from kstore.env import DEFAULT_ENV, StrPath, lines_of, open_foreign
+from kstore.env import DEFAULT_ENV, LockFile, StrPath, lines_of, open_foreign
 from kstore.env.process import random_bytes
 from kstore.errors import SecurityError, json_fault
 from kstore.log.files.checkpoints import replace_file
@@ -33,6 +34,7 @@ from kstore.serve.security.scram import (
 
 VERSION = 1
 _MOST_LINE_BYTES = 1 << 20
+_MOST_WAIT_MS, _WAIT_MS = 10_000, 20
 _KEY_BYTES = 32
 _KEYS = ("salt", "stored_key", "server_key")
 _NAMED = (Resource.TOPIC, Resource.GROUP, Resource.TRANSACTIONAL_ID)
@@ -150,6 +152,34 @@ def write_users(path: StrPath, users: Users) -> None:
     replace_file(DEFAULT_ENV.absolute_path(path), text.encode(), is_private=True)
 
 
+@contextmanager
+def _alone(path: StrPath) -> Iterator[None]:
+    """Hold the lock of a file of users while it is read and changed: FILE.lock beside it, which is there only then.
+
+    Raises: SecurityError if others hold it for 10 s; StorageError.
+    """
+    place = DEFAULT_ENV.absolute_path(path)
+    deadline_ms = DEFAULT_ENV.monotonic_ms() + _MOST_WAIT_MS
+    while (lock := _lock(f"{place}.lock")) is None:
+        if DEFAULT_ENV.monotonic_ms() >= deadline_ms:
+            raise SecurityError(f"another process has locked {place}.lock for {_MOST_WAIT_MS} ms", path=place)
+        DEFAULT_ENV.sleep_ms(_WAIT_MS)
+    try:
+        yield
+    finally:
+        # While it is locked: who locks a file of this name afterwards has another one.
+        DEFAULT_ENV.unlink(lock.path)
+        lock.close()
+
+
+def _lock(path: str) -> LockFile | None:
+    lock = DEFAULT_ENV.lock_file(path)
+    if lock is not None and not lock.is_in_place():
+        lock.close()
+        return None
+    return lock
+
+
 def _known(path: StrPath) -> Users:
     return Users() if DEFAULT_ENV.stat(DEFAULT_ENV.absolute_path(path)) is None else read_users(path)
 
@@ -166,10 +196,9 @@ def add_user(
     """Add a user to a file, which is made if it is not there, or give one another password; return whether it is new.
 
     Args: is_superuser: may do everything, whatever the rules; a user who is one stays one.
-    Threads: one process at a time changes a file.
+    Threads: processes and threads that change a file wait for each other, here and in the other changes.
     Raises: SecurityError for a name, password or number of iterations that cannot be; StorageError.
     """
-    users = _known(path)
     if not password or "\0" in password:
         raise SecurityError("a password must have characters, and none of them NUL")
     try:
@@ -177,11 +206,13 @@ def add_user(
         made = {one: credential_of(password, one, iterations=_checked_iterations(iterations)) for one in mechanisms}
     except ValueError as error:
         raise SecurityError(str(error)) from error
-    is_new = name not in users.credentials
-    users.credentials[name] = made
-    if is_superuser:
-        users.superusers.add(name)
-    write_users(path, users)
+    with _alone(path):
+        users = _known(path)
+        is_new = name not in users.credentials
+        users.credentials[name] = made
+        if is_superuser:
+            users.superusers.add(name)
+        write_users(path, users)
     return is_new
 
 
@@ -190,32 +221,35 @@ def remove_user(path: StrPath, name: str) -> bool:
 
     A server notices within seconds; who is connected stays so, without rights where there are rules.
     """
-    users = read_users(path)
-    is_known = users.credentials.pop(name, None) is not None or name in users.superusers
-    users.superusers.discard(name)
-    if users.rules is not None:
-        is_known |= users.rules.pop(name, None) is not None
-    if is_known:
-        write_users(path, users)
+    with _alone(path):
+        users = read_users(path)
+        is_known = users.credentials.pop(name, None) is not None or name in users.superusers
+        users.superusers.discard(name)
+        if users.rules is not None:
+            is_known |= users.rules.pop(name, None) is not None
+        if is_known:
+            write_users(path, users)
     return is_known
 
 
 def allow(path: StrPath, principal: str, rule: Rule) -> None:
     """Add a rule to a file.  After the first one, principals without a rule may do nothing."""
-    users = _known(path)
-    users.rules = users.rules or {}
-    rules = users.rules.setdefault(principal, [])
-    if rule not in rules:
-        rules.append(rule)
-    write_users(path, users)
+    with _alone(path):
+        users = _known(path)
+        users.rules = users.rules or {}
+        rules = users.rules.setdefault(principal, [])
+        if rule not in rules:
+            rules.append(rule)
+        write_users(path, users)
 
 
 def disallow(path: StrPath, principal: str, rule: Rule) -> bool:
     """Remove a rule from a file; return whether it was there."""
-    users = read_users(path)
-    rules = (users.rules or {}).get(principal, [])
-    is_known = rule in rules
-    if is_known:
-        rules.remove(rule)
-        write_users(path, users)
+    with _alone(path):
+        users = read_users(path)
+        rules = (users.rules or {}).get(principal, [])
+        is_known = rule in rules
+        if is_known:
+            rules.remove(rule)
+            write_users(path, users)
     return is_known

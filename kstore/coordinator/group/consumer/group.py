@@ -60,6 +60,16 @@ class _Write(NamedTuple):
     on_failure: Callable[[ErrorCode], Answer | None]
 
 
+class _Seen(NamedTuple):
+    """The topics that there are, and the number of the rights by which clients may see them."""
+
+    image: TopicsImage
+    rights: int
+
+    def is_of(self, last: _Seen | None) -> bool:
+        return last is not None and self.image is last.image and self.rights == last.rights
+
+
 class ConsumerGroup:
     """A group whose members the coordinator tells what they have, by their heartbeats (KIP-848).
 
@@ -89,8 +99,8 @@ class ConsumerGroup:
         self._topics = topics
         self._first_records = tuple(first_records)
         self._new_id = new_id
-        # The topics for which targets, patterns and the hash were last looked at.
-        self._image: TopicsImage | None = None
+        # For which topics and rights targets, patterns and the hash were last looked at.
+        self._seen: _Seen | None = None
         self._session_ends_ms = dict.fromkeys(facts.members, now_ms + settings.session_timeout_ms)
         # Until when a member has to give up partitions, and in which epoch.
         self._revocation_ends_ms: dict[str, tuple[int, int]] = {}
@@ -139,8 +149,8 @@ class ConsumerGroup:
             check_request(request, version=call.version)
             if request.member_epoch in (LEAVES, LEAVES_FOR_A_WHILE):
                 return self._begin(draft, call, self._left(draft, request), now_ms)
-            image = self._topics()
-            return self._begin(draft, call, self._beat(draft, request, client, image, now_ms), now_ms, image=image)
+            seen = _Seen(self._topics(), client.rights)
+            return self._begin(draft, call, self._beat(draft, request, client, seen, now_ms), now_ms, seen=seen)
         except RefusedError as refused:
             return Outcome(self.group_id, answers=(refusal(call, refused),))
 
@@ -295,7 +305,7 @@ class ConsumerGroup:
         draft: Draft,
         request: ConsumerGroupHeartbeatRequest,
         client: Client,
-        image: TopicsImage,
+        seen: _Seen,
         now_ms: int,
     ) -> ConsumerGroupHeartbeatResponse:
         """Change the draft as a heartbeat does, and return its answer."""
@@ -307,9 +317,9 @@ class ConsumerGroup:
         if member != known:
             draft.set_member(member)
         has_changed = not draft.facts.epoch or member.topics != known.topics or member.pattern != known.pattern
-        self._follow_topics(draft, client, image, now_ms, has_changed=has_changed)
+        self._follow_topics(draft, client, seen, now_ms, has_changed=has_changed)
         if draft.facts.epoch > draft.facts.target_epoch:
-            _assign(draft, image)
+            _assign(draft, seen.image)
         after = _reconcile(draft, member, owned)
         response = ConsumerGroupHeartbeatResponse(
             member_id=after.member_id,
@@ -364,20 +374,18 @@ class ConsumerGroup:
         message = f"Member {member_id} is not a member of group {self.group_id}."
         return RefusedError(ErrorCode.UNKNOWN_MEMBER_ID, message)
 
-    def _follow_topics(
-        self, draft: Draft, client: Client, image: TopicsImage, now_ms: int, *, has_changed: bool
-    ) -> None:
+    def _follow_topics(self, draft: Draft, client: Client, seen: _Seen, now_ms: int, *, has_changed: bool) -> None:
         """Begin another epoch if members, patterns or topics have changed."""
         facts = draft.facts
-        if image is self._image and not has_changed:
+        if seen.is_of(self._seen) and not has_changed:
             return
-        has_changed |= self._resolve(draft, client, image, now_ms)
-        metadata_hash = image.hash_of(facts.subscribed())
+        has_changed |= self._resolve(draft, client, seen, now_ms)
+        metadata_hash = seen.image.hash_of(facts.subscribed())
         if has_changed or metadata_hash != facts.metadata_hash:
             draft.set_group(facts.epoch + 1, metadata_hash=metadata_hash)
 
-    def _resolve(self, draft: Draft, client: Client, image: TopicsImage, now_ms: int) -> bool:
-        """Find the topics of new patterns, and of all if there are other topics; return whether they differ.
+    def _resolve(self, draft: Draft, client: Client, seen: _Seen, now_ms: int) -> bool:
+        """Find the topics of new patterns, and of all if there are other topics or rights; return whether they differ.
 
         A pattern has the topics that the client may see whose heartbeat makes it be looked at.
         Source: Kafka GroupMetadataManager.refreshRegularExpressions.
@@ -388,14 +396,14 @@ class ConsumerGroup:
         has_changed = False
         for source in wanted:
             known = facts.patterns.get(source)
-            if known is not None and image is self._image:
+            if known is not None and seen.is_of(self._seen):
                 continue
             try:
                 pattern = Pattern(source)
             except PatternError:
                 # One that a broker knew; what it found stays.
                 continue
-            topics = frozenset(name for name in image.topics if pattern.matches(name) and client.may_see(name))
+            topics = frozenset(name for name in seen.image.topics if pattern.matches(name) and client.may_see(name))
             if known is None or topics != known.topics:
                 draft.set_pattern(source, Resolved(topics, 0, now_ms))
                 has_changed = True
@@ -456,13 +464,13 @@ class ConsumerGroup:
         response: ConsumerGroupHeartbeatResponse,
         now_ms: int,
         *,
-        image: TopicsImage | None = None,
+        seen: _Seen | None = None,
     ) -> Outcome:
         if not draft.records:
-            return self._settle(draft, call, response, now_ms, image=image)
+            return self._settle(draft, call, response, now_ms, seen=seen)
 
         def settle(then_ms: int) -> Outcome:
-            return self._settle(draft, call, response, then_ms, image=image)
+            return self._settle(draft, call, response, then_ms, seen=seen)
 
         def refuse(code: ErrorCode) -> Answer | None:
             return None if call is None else refusal(call, RefusedError(code, ""))
@@ -477,11 +485,11 @@ class ConsumerGroup:
         response: ConsumerGroupHeartbeatResponse,
         now_ms: int,
         *,
-        image: TopicsImage | None,
+        seen: _Seen | None,
     ) -> Outcome:
         """Take over a change whose records are appended, and answer."""
         before = self._take_over(draft)
-        self._image = image or self._image
+        self._seen = seen or self._seen
         member_id = response.member_id or ""
         member = self.facts.members.get(member_id)
         if member is not None and member.epoch != LEAVES_FOR_A_WHILE:

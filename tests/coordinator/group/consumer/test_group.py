@@ -378,6 +378,21 @@ def test_a_pattern_matches_no_topic_that_its_client_may_not_see(server):
     assert partitions_of(answer) == parts(0, topic="rex-a")
 
 
+def test_a_pattern_is_resolved_again_when_rights_have_changed(server):
+    server.set_topics({"rex-a": 1, "rex-b": 1})
+    answer = server.enter("a", [], subscribed_topic_regex="rex.*", may_see=lambda topic: topic == "rex-a")
+    epoch = answer.member_epoch
+    owned = parts(0, topic="rex-a")
+    assert server.beat("a", epoch, owned).member_epoch == epoch, "other rights are of no account before they are told"
+    answer = server.beat("a", epoch, owned, rights=1)
+    assert answer.member_epoch == epoch + 1
+    assert partitions_of(answer) == owned | parts(0, topic="rex-b")
+    appends = server.appends
+    server.beat("a", epoch + 1, owned | parts(0, topic="rex-b"), rights=1)
+    server.beat("a", epoch + 1, owned | parts(0, topic="rex-b"), rights=2)
+    assert server.appends == appends, "nothing is written where the same topics may be seen"
+
+
 def test_members_with_one_pattern_share_its_topics_and_names_add_to_it(server):
     server.enter("a", [], subscribed_topic_regex="t")
     server.enter("b", ["u"], subscribed_topic_regex="t")
