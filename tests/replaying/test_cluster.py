@@ -37,6 +37,8 @@ def test_nothing_of_a_partition_is_written_after_a_batch_that_failed(cluster: Ka
             with suppress(confluent_kafka.KafkaException):  # the fatal error; the reports come after it
                 producer.poll(0.05)
         cluster.fail_next("Produce", "INVALID_RECORD")
+    with pytest.raises(confluent_kafka.KafkaException, match="Fatal error"):
+        producer.produce("t", b"after it", partition=0)
     producer.purge()
     assert [record.value for record in cluster.records("t")] == [b"0"]
     assert codes[:2] == [None, 87]

@@ -176,7 +176,7 @@ def test_a_record_that_the_cluster_refuses_is_named_and_nothing_follows_it(
     source: Path, cluster: KafkaServer, code: str, number: int
 ) -> None:
     cluster.fail_next("Produce", code)
-    options = {"topics": ["t"], "partitions": 0, "client": {"batch.num.messages": 10}}
+    options = {"topics": ["t"], "partitions": 0, "client": {"batch.num.messages": 1, "linger.ms": 0}}
     with pytest.raises(kstore.ReplayError, match="the record of t-0 at offset 0 was not written: Broker: ") as caught:
         replayed(source, cluster, **options)
     error = caught.value

@@ -142,9 +142,9 @@ def _client(texts: Iterable[str]) -> dict[str, str]:
     """
     settings: dict[str, str] = {}
     for text in texts:
-        name, equals, value = text.partition("=")
+        setting, equals, value = text.partition("=")
         if equals:
-            settings[name] = value
+            settings[setting] = value
             continue
         content = read_text(absolute_path(text), DEFAULT_ENV, max_bytes=_MOST_CONFIG_BYTES)
         if content is None:
