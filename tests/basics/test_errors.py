@@ -24,6 +24,7 @@ from kstore.errors import (
     StorageError,
 )
 from kstore.wire.codes import ErrorCode
+from tests.making.collecting import over
 from tests.reference.kafka_errors import kafka_errors
 
 ERRORS = [
@@ -105,7 +106,7 @@ def named_code(name: str) -> int | None:
     return by_exception.get(EXCEPTIONS.get(name, name.removesuffix("Error") + "Exception"))
 
 
-@pytest.mark.parametrize("name", sorted(KINDS))
+@over("name", sorted(KINDS), by=lambda _: "classes")
 def test_code_of_a_class_is_that_of_kafkas_exception_of_its_name_else_of_the_class_above(name: str) -> None:
     kind = KINDS[name]
     above = next(base for base in kind.__mro__[1:] if issubclass(base, Exception))

@@ -22,6 +22,7 @@ from kstore.cli.shell.help import GROUPS, NAMES_OF_TOOLS, group_of
 from kstore.cli.shell.words import VARIABLE, words
 from tests.cli.runner import runner
 from tests.making.batches import batch, write_root
+from tests.making.collecting import over
 from tests.repo import command_words, manual_page
 
 APPLICATION = typer.main.get_command(commands.whole_app())
@@ -68,7 +69,7 @@ def test_help_ends_with_the_examples_of_the_command(kstore, name):
     assert [line.strip() for line in examples.splitlines()] == list(EXAMPLES[name])
 
 
-@pytest.mark.parametrize("example", ALL_EXAMPLES)
+@over("example", ALL_EXAMPLES, by=lambda _: "examples")
 def test_example_is_accepted_by_its_command(example):
     program, name, *arguments = shlex.split(example.partition(" > ")[0])
     assert program == "kstore"

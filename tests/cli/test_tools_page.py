@@ -52,7 +52,7 @@ def parsed(line: str) -> None:
         raise NotTaken(f"missing: {missing}")
 
 
-@over("line", lines())
+@over("line", lines(), by=lambda _: "lines")
 def test_each_command_line_of_the_page_is_taken(line: str) -> None:
     parsed(line)
 

@@ -16,6 +16,7 @@ from kstore import _core
 from kstore.compression import CompressionType
 from kstore.errors import DecompressionError
 from tests.making.blocks import Copy, content_of, lz4_block_of, snappy_block_of
+from tests.making.collecting import over
 from tests.reference import codecs as codecs
 
 LIMIT = 1 << 22
@@ -45,7 +46,7 @@ SIZES = [1, 4, 5, 14, 15, 16, 18, 19, 31, 32, 33, 60, 61, 64, 65, 255, 256, 269,
 BEFORE = [1, 3, 63, 64, 65, 300]
 
 
-@pytest.mark.parametrize("literals", SIZES, ids=lambda size: f"{size} literals")
+@over("literals", SIZES, by=lambda _: "literals")
 @pytest.mark.parametrize("before", BEFORE, ids=lambda size: f"after {size}")
 def test_lz4_copies_of_any_size_and_offset_behind_literals_of_any_size(literals: int, before: int) -> None:
     for size in SIZES[1:]:
@@ -57,7 +58,7 @@ def test_lz4_copies_of_any_size_and_offset_behind_literals_of_any_size(literals:
                 assert open_lz4(lz4_block_of(elements)) == content_of(elements)
 
 
-@pytest.mark.parametrize("literals", [*SIZES, 65_536, 65_537], ids=lambda size: f"{size} literals")
+@over("literals", [*SIZES, 65_536, 65_537], by=lambda _: "literals")
 @pytest.mark.parametrize("before", BEFORE, ids=lambda size: f"after {size}")
 def test_snappy_copies_of_any_kind_behind_literals_of_any_size(literals: int, before: int) -> None:
     for size in (1, 4, 7, 8, 11, 12, 31, 32, 33, 63, 64):

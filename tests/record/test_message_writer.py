@@ -13,6 +13,7 @@ from array import array
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from kstore.compression import CompressionType
 from kstore.errors import StorageError
 from kstore.record import BufferingOutputStream, MessageWriter, ReservedOutput, message_writer, write_entry
 from kstore.types import TimestampType
+from tests.making.collecting import over
 from tests.making.messages import packed, packed_entry
 
 DATA = bytes(range(200)) * 3
@@ -484,8 +486,7 @@ def test_message_of_nulls_has_the_smallest_size() -> None:
 
 @segment_sizes
 @magic_parameter
-@pytest.mark.parametrize("key", [None, b"", b"k", DATA], ids=["null key", "empty key", "short key", "long key"])
-@pytest.mark.parametrize("value", [None, b"", b"v", DATA], ids=["null", "empty", "short", "long"])
+@over("key, value", list(product([None, b"", b"k", DATA], [None, b"", b"v", DATA])), by=lambda _: "keys and values")
 def test_plain_message_has_its_fields_in_place(
     segment_size: int, magic: int, key: bytes | None, value: bytes | None
 ) -> None:

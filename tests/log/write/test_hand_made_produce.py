@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 import kstore
 from kstore import LogConfig, MemoryRecords
 from kstore.errors import KStoreError
+from tests.making.collecting import over
 from tests.making.hand_made import AFTER_MAX_MS, CASES, Produced
 
 CONFIGS = {
@@ -35,7 +34,7 @@ def code_of(case: Produced, directory: Path) -> int | None:
     return 0
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@over("case", CASES, by=lambda _: "batches", label=lambda case: case.name)
 def test_code_is_the_brokers_or_the_table_says_why_not(case: Produced, tmp_path: Path) -> None:
     assert code_of(case, tmp_path / "t-0") == case.expected
     assert bool(case.why) == (case.expected != case.broker)
