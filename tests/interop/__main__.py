@@ -8,7 +8,8 @@ made by hand with the codes of a table, and those of each api and version that k
 random histories. The tables of Kafka's protocol are compared with Kafka's definitions.
 The own tests of franz-go and librdkafka find a server of kstore as they want a broker; clients of many languages do the
 same with a server and with a broker, and are told the same.
-Kafka's Java clients, command line tools and Streams get of `kstore serve` what a broker gives them.
+Kafka's Java clients and command line tools, Kafka Streams and Spark's Kafka connector get of `kstore serve` what a
+broker gives them.
 Needs Maven, a JDK and Go; what is fetched is kept in build/interop. Ends with 1 if a case differs or the tools can't be
 had, with 77 if the only part that is wanted needs a tool that is not there.
 """
@@ -44,7 +45,7 @@ from tests.interop import (
     transactions,
 )
 from tests.interop.clients import franz_go, kinds, lane, librdkafka
-from tests.interop.clients_jvm import console_tools, java_clients, streams
+from tests.interop.clients_jvm import console_tools, java_clients, spark_connector, streams
 from tests.interop.comparison import Line, bytes_problem, reading_problem, records_difference, records_problem
 from tests.interop.histories import running as histories
 from tests.interop.programs import (
@@ -95,6 +96,7 @@ OF_A_SERVER = {
     "java-clients": java_clients.steps,
     "java-tools": console_tools.steps,
     "streams": streams.steps,
+    "spark-connector": spark_connector.steps,
     "librdkafka": librdkafka.steps,
 }
 MISSING_STATUS = 77

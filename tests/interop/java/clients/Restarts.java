@@ -67,9 +67,9 @@ final class Restarts {
             last = one.get().offset();
         }
         answers.say("each record was acknowledged, in order, with no other between", isInOrder);
-        answers.say("records", Producing.read(servers, "restarted", "read_uncommitted"));
-        answers.say("records of the idle one", Producing.read(servers, "restarted-idle", "read_uncommitted"));
-        answers.say("records of the transaction", Producing.read(servers, "restarted-transacted", "read_committed"));
+        answers.say("records", read(servers, "restarted", "read_uncommitted"));
+        answers.say("records of the idle one", read(servers, "restarted-idle", "read_uncommitted"));
+        answers.say("records of the transaction", read(servers, "restarted-transacted", "read_committed"));
         for (Member member : members) {
             String of = "member " + members.indexOf(member) + ": ";
             answers.ask(of + "records", () -> {
@@ -99,6 +99,13 @@ final class Restarts {
     }
 
     private static ProducerRecord<byte[], byte[]> record(String topic, int number) {
-        return new ProducerRecord<>(topic, 0, Producing.T0 + number, null, Producing.text("record " + number));
+        // Of now: a server that starts forgets producers whose records are old.
+        return new ProducerRecord<>(topic, 0, null, Producing.text("record " + number));
+    }
+
+    private static List<String> read(JavaClients.Servers servers, String topic, String isolation) throws Exception {
+        return Producing.read(servers, topic, isolation).stream()
+                .map(one -> one.toString().replaceAll(" CreateTime \\d+ ", " "))
+                .toList();
     }
 }
