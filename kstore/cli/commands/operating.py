@@ -238,7 +238,7 @@ def adopt_roots(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> int:
-    """Make roots ready for one KRaft broker: its metadata, ids, settings."""
+    """Make roots ready for a KRaft broker: metadata, settings."""
     from kstore.cli.operating import adopting
 
     typed = adopting.TypedOptions(
