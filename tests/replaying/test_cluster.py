@@ -9,7 +9,9 @@ import confluent_kafka
 import pytest
 
 import kstore
+from kstore.env.process import SYSTEM_CLOCK
 from kstore.replaying.cluster import Cluster
+from kstore.replaying.sending import Sender
 from kstore.testing import KafkaServer
 from kstore.types import TopicPartition
 
@@ -66,3 +68,20 @@ def test_an_answer_that_stays_is_an_error(cluster: KafkaServer) -> None:
     with pytest.raises(kstore.ReplayError, match="did not find the end of t-0: Broker: Not leader") as caught:
         asked.end_offsets([T0])
     assert caught.value.kafka_code == 6
+
+
+class Losing:
+    """A producer whose poll lost what a signal handler raised, as confluent-kafka 2.16 does now and then."""
+
+    def poll(self, _: float) -> int:
+        raise SystemError("returned NULL without setting an exception")
+
+
+def test_an_interrupt_that_poll_loses_is_raised(cluster: KafkaServer) -> None:
+    bounds = {"records_per_s": None, "bytes_per_s": None}
+    sender = Sender(
+        Cluster(cluster.bootstrap_servers, {}, timeout_s=20), [], **bounds, timeout_s=20, clock=SYSTEM_CLOCK
+    )
+    sender._producer = Losing()
+    with pytest.raises(KeyboardInterrupt):
+        sender.poll(0)

@@ -16,6 +16,7 @@ import pytest
 import kstore
 from kstore.log.files.json_state import with_checksum
 from kstore.replaying import run
+from kstore.replaying.flow import Flow
 from kstore.serve.config import ServerConfig
 from kstore.testing import KafkaServer
 from tests.fakes.waiting import wait_until
@@ -98,6 +99,23 @@ def test_an_interrupted_run_goes_on_where_it_was(source: Path, cluster: KafkaSer
     summary = replayed(source, cluster, state=state)
     check_all_there(source, cluster)
     assert [each.record_count for each in summary.partitions] == [COUNT - count for count in before]
+
+
+def test_an_interrupt_while_a_report_is_made_is_not_lost(
+    source: Path, cluster: KafkaServer, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = Flow.report
+
+    def interrupted(flow: Flow, error: Any, message: Any) -> None:
+        report(flow, error, message)
+        monkeypatch.setattr(Flow, "report", report)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Flow, "report", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        replayed(source, cluster, state=state)
+    replayed(source, cluster, state=state)
+    check_all_there(source, cluster)
 
 
 KILLED = """
