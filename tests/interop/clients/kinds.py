@@ -74,7 +74,8 @@ def of_kcat() -> tuple[str, ...]:
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """A client. command: gives that of its program, before the address, and raises Missing without its tools;
-    arguments: after the address; lacks: commands of scenario.py that it has not, and "idempotence".
+    arguments: after the address; lacks: commands of scenario.py that it has not, and "idempotence"; sets_times: whether
+    its user says the times of records.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Kind:
     arguments: tuple[str, ...] = ()
     codecs: tuple[str, ...] = CODECS
     lacks: frozenset[str] = frozenset()
+    sets_times: bool = True
 
     @property
     def slug(self) -> str:
@@ -106,6 +108,7 @@ KINDS = (
         name="kcat",
         command=of_kcat,
         lacks=frozenset({"transact", "delete_records", "committed", "group", "groups", "delete_group"}),
+        sets_times=False,
     ),
 )
 NAMES = tuple(kind.name for kind in KINDS)

@@ -33,11 +33,11 @@ class Refusal(Exception):
 class Client:
     def __init__(self, address: str) -> None:
         self._address = address
-        self._kcat = ("kcat", "-b", address, "-X", "broker.address.family=v4")
+        self._kcat = ("kcat", "-b", address, "-m", str(SECONDS), "-X", "broker.address.family=v4")
 
     def _run(self, *arguments: str, text: str = "") -> str:
         command = (*self._kcat, *arguments)
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=SECONDS, check=False)
+        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=2 * SECONDS, check=False)
         if done.returncode:
             errors = [line for line in done.stderr.splitlines() if line.startswith("%") and "|" not in line]
             raise Refusal(errors[0] if errors else done.stderr)

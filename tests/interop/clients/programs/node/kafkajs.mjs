@@ -13,7 +13,7 @@ const kafka = new Kafka({
   clientId: "kafkajs",
   brokers: [process.argv[2]],
   logLevel: logLevel.NOTHING,
-  retry: { initialRetryTime: 100, retries: 20, maxRetryTime: 1000 },
+  retry: { initialRetryTime: 100, retries: 300, maxRetryTime: 1000 },
 });
 const admin = kafka.admin();
 const transactional = new Map();
