@@ -62,7 +62,11 @@ class Filter:
                 continue
             records = iter(batch)
             while part := records.take(most_records=_MOST_PART_RECORDS, most_bytes=_MOST_PART_BYTES):
-                yield [record for record in part if first <= record.offset < end and self._selects(record)], size
+                if part[0].offset < first or part[-1].offset >= end:
+                    part = [record for record in part if first <= record.offset < end]
+                if self.since_ms is not None or self.until_ms is not None:
+                    part = [record for record in part if self._selects(record)]
+                yield part, size
                 size = 0
 
     def _selects(self, record: Record) -> bool:
