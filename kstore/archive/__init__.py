@@ -13,6 +13,7 @@ from kstore.archive.tables.appending import TablePartition, TableSummary, export
 from kstore.archive.tables.naming import check_destination, check_no_storage_options
 from kstore.config import LogConfig
 from kstore.env import Env, StrPath
+from kstore.store.opening import tiered_env
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -47,6 +48,8 @@ def export(
     threads: int = ...,
     fail_on_data_loss: bool = ...,
     progress: Progress = ...,
+    tier: StrPath | None = ...,
+    tier_keys: Mapping[str, StrPath] | None = ...,
     config: LogConfig | None = ...,
     env: Env | None = ...,
     **options: Unpack[ExportArguments],
@@ -65,6 +68,8 @@ def export(
     threads: int = ...,
     fail_on_data_loss: bool = ...,
     progress: Progress = ...,
+    tier: StrPath | None = ...,
+    tier_keys: Mapping[str, StrPath] | None = ...,
     config: LogConfig | None = ...,
     env: Env | None = ...,
     **options: Unpack[ExportArguments],
@@ -82,6 +87,8 @@ def export(
     threads: int = 2,
     fail_on_data_loss: bool = True,
     progress: Progress = False,
+    tier: StrPath | None = None,
+    tier_keys: Mapping[str, StrPath] | None = None,
     config: LogConfig | None = None,
     env: Env | None = None,
     **options: Unpack[ExportArguments],
@@ -95,7 +102,7 @@ def export(
     cases _kstore_manifest.json, which is written last, lists the finished files (docs/export.md).
     The same call resumes a run that ended early. Files of earlier runs are joined up to file_bytes.
     Args: options: see kstore.archive.ExportArguments; threads: how many parts are exported at a time; progress: as
-        of kstore.verify, begun again for each table;
+        of kstore.verify, begun again for each table; tier, tier_keys: of the source, as of kstore.open_store;
         fail_on_data_loss: False to go on where the source has deleted records before they were exported; the manifest
         lists their offsets as missing.
         storage_options: of a target that is a URL (s3, gs, abfs): credentials, region, endpoint_url and so on, as
@@ -122,7 +129,7 @@ def export(
             "threads": threads,
             "fail_on_data_loss": fail_on_data_loss,
             "config": config,
-            "env": env,
+            "env": tiered_env([source], tier, keys=tier_keys, config=config, env=env),
             "on_plan": bar.begin,
             "on_bytes": bar.add,
         }

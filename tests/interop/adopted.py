@@ -82,6 +82,7 @@ def steps(work: Path, *, versions: tuple[str, ...] = VERSIONS, only: str = "") -
     kinds: dict[str, Callable[[Path], Adopted]] = {
         "born by kstore": born,
         "exported by kstore": exported,
+        "exported of a root and its tier": exported_of_a_tier,
         "salvaged": salvaged,
         "in two log.dirs": in_two_roots,
         "of a broker 4.4.0, without its metadata": lambda place: without_metadata(place, "main-4.4.0"),
@@ -279,6 +280,12 @@ def exported(place: Path) -> Adopted:
     make_born(place / "source")
     kstore.export(place / "source", place / "root", format="kstore")
     return Adopted(kstore.adopt(place / "root", keep_forever=True))
+
+
+def exported_of_a_tier(place: Path) -> Adopted:
+    source = unpack("tier", "tier-local-4.1.2") / "tier-local-4.1.2"
+    kstore.export(source / "broker", place / "root", format="kstore", tier=source / "tier")
+    return Adopted(kstore.adopt(place / "root", keep_forever=True), written="tl-codecs")
 
 
 def salvaged(place: Path) -> Adopted:

@@ -479,12 +479,29 @@ def test_ranges_that_another_process_reads_say_where_the_bytes_are(joined: Joine
     assert scan(ranges).to_table().num_rows == 50
 
 
+def test_an_export_of_root_and_tier_can_be_adopted(joined: Joined, tmp_path: Path) -> None:
+    joined_log(joined)
+    kstore.export(joined.root, tmp_path / "back", format="kstore", tier=joined.tier.path)
+    report = kstore.adopt(tmp_path / "back", keep_forever=True)
+    assert "t" in [topic.name for topic in report.topics]
+    with open_log(tmp_path / "back" / "t-0") as log:
+        assert [record.offset for record in log] == list(range(50))
+
+
+def test_verify_checks_the_records_of_the_tier(joined: Joined) -> None:
+    joined_log(joined)
+    assert kstore.verify(joined.root, topics="t", tier=joined.tier.path).damage == ()
+    flip_bit(joined.made[0].path(".log"), 300, bit=0)
+    assert kstore.verify(joined.root, topics="t").damage == ()
+    assert kstore.verify(joined.root, topics="t", tier=joined.tier.path).damage
+
+
 def test_a_tier_is_only_read(joined: Joined) -> None:
     joined_log(joined)
-    with pytest.raises(ValueError, match="only read"):
-        open_store(joined.root, "a", tier=joined.tier.path)  # type: ignore[call-overload]
-    with pytest.raises(ValueError, match="only read"):
-        open_log(joined.root / "t-0", "a", tier=joined.tier.path)  # type: ignore[call-overload]
+    writers: tuple[tuple[Any, Path], ...] = ((open_store, joined.root), (open_log, joined.root / "t-0"))
+    for open_writer, path in writers:
+        with pytest.raises(ValueError, match="only read"):
+            open_writer(path, "a", tier=joined.tier.path)
     env = open_tier([joined.root], joined.tier.path).env
     with pytest.raises(StorageError) as caught:
         env.unlink(str(joined.root / "t-0" / f"{30:020d}.log"))
