@@ -20,6 +20,21 @@ class LogFormat(str, Enum):
     JSON = "json"
 
 
+Retention = Annotated[
+    bool | None,
+    typer.Option(
+        "--retention/--no-retention",
+        help="Whether retention and compaction delete records; default: only in a root that kstore created.",
+    ),
+]
+Flush = Annotated[
+    bool | None,
+    typer.Option(
+        "--flush/--no-flush", help="Whether acks=all waits for the disk; default: as a broker, which does not."
+    ),
+]
+
+
 @command("serve")
 def serve(
     out: Output,
@@ -57,19 +72,8 @@ def serve(
     metrics: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Also serve /metrics there, in Prometheus' text.")
     ] = None,
-    retention: Annotated[
-        bool | None,
-        typer.Option(
-            "--retention/--no-retention",
-            help="Whether retention and compaction delete records; default: only in a root that kstore created.",
-        ),
-    ] = None,
-    flush: Annotated[
-        bool | None,
-        typer.Option(
-            "--flush/--no-flush", help="Whether acks=all waits for the disk; default: as a broker, which does not."
-        ),
-    ] = None,
+    retention: Retention = None,
+    flush: Flush = None,
     access_log: Annotated[bool, typer.Option("--access-log", help="Log each request.")] = False,
     log_format: Annotated[LogFormat, typer.Option(help="How the log on standard error is written.")] = LogFormat.TEXT,
     force: Force = False,
