@@ -223,7 +223,7 @@ class Cluster:
 
     def records(self, place: TopicPartition, *, start_offset: int, end_offset: int) -> Iterator[Record]:
         """Yield the records of a partition with offsets of [start_offset, end_offset), those of transactions that were
-        aborted too. What was deleted there meanwhile is left out.
+        aborted too. What was deleted there since is left out.
         """
         if start_offset >= end_offset:
             return

@@ -146,7 +146,7 @@ class StateFile:
     @classmethod
     @contextmanager
     def opened(cls, path: str | None, *, env: Env = DEFAULT_ENV, is_read_only: bool = False) -> Iterator[StateFile]:
-        """Context manager: the state file, which no other run uses meanwhile, unless it is only read.
+        """Context manager: the state file, which no other run uses until it is closed, unless it is only read.
 
         Raises: ReplayStateError if one does; StorageError.
         """

@@ -186,7 +186,7 @@ class ChunkReader:
 
     Args: read: read(size, position=...) returns exactly that many bytes, as read_exactly; end_position: nothing from
         there on is read; first_bytes: size of the first read; most_bytes: each read is twice as large as the one
-        before, up to this; announce: announce(position=..., end_position=...) is told of what is read soon.
+        before, up to this; announce: is called with position= and end_position= of what is read soon.
     Attributes: chunk: the bytes of the last read.
     Threads: not thread-safe.
     """
