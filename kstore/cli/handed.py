@@ -120,11 +120,20 @@ def partitions_of(selection: PartitionSelection, out: Output) -> list[PartitionD
     return left
 
 
-def note_tiered(partition: PartitionDirectory, out: Output, *, start_offset: int = 0) -> None:
-    """Say where the offsets from start_offset on are that a log has in tiered storage alone, if any."""
-    from kstore.tier.opening import moved_to_tier
+def note_tiered(
+    partition: PartitionDirectory, out: Output, tiered_roots: dict[str, bool], *, start_offset: int = 0
+) -> None:
+    """Say where the offsets from start_offset on are that a log has in tiered storage alone, if any.
 
-    moved = moved_to_tier(partition)
+    Args: tiered_roots: whether the roots that were looked at have tiered storage; that of the partition is added.
+    """
+    if is_handed_over(partition):
+        return
+    from kstore.tier.opening import has_tiered_storage, moved_to_tier
+
+    if partition.root not in tiered_roots:
+        tiered_roots[partition.root] = has_tiered_storage(partition.root, partition.env)
+    moved = moved_to_tier(partition) if tiered_roots[partition.root] else None
     if moved is not None and start_offset <= moved[1]:
         out.notice(
             f"offsets {moved[0]} to {moved[1]} of {partition.topic_partition} are in tiered storage, not in this "

@@ -192,13 +192,14 @@ def run(selection: PartitionSelection, options: ListOptions, out: Output) -> int
     losses: list[SuspectedLoss] = []
     is_direct = options.is_json and options.sort is None and not options.is_reversed and not options.by_topic
     of_roots: dict[str, RootMarks] = {}
+    tiered_roots: dict[str, bool] = {}
     partitions = selection.find()
     for partition in partitions:
         try:
             if partition.root not in of_roots:
                 of_roots[partition.root] = marks_of_root(partition.root, partition.env)
             listing, damage = look_at(partition, of_roots[partition.root], is_exact=options.is_exact)
-            note_tiered(partition, out)
+            note_tiered(partition, out, tiered_roots)
         except KStoreError as error:
             status = max(status, out.partition_failure(error, partition))
             continue

@@ -14,7 +14,6 @@ from kstore.log.files.lock import PartitionLock
 from kstore.log.files.names import PartitionDirectory, find_partition
 from kstore.log.log import Log
 from kstore.log.recovery.modes import RecoveryMode, check_recovery
-from kstore.tier.opening import open_tier
 from kstore.types import MAX_OFFSET
 from kstore.waiting import checked_timeout, results_in_threads
 
@@ -124,6 +123,8 @@ def tiered_env(
         if keys:
             raise ValueError("tier_keys are of no use without tier, the path or URL of tiered storage")
         return env
+    from kstore.tier.opening import open_tier
+
     return open_tier(paths, tier, keys=keys, config=config, env=env).env
 
 

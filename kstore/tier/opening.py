@@ -63,9 +63,9 @@ def moved_to_tier(directory: PartitionDirectory) -> tuple[int, int] | None:
     """Return the offsets [first, last] that the log of a partition has in tiered storage alone, by what is in its root;
     None if nothing tells of any.
 
-    A broker with tiered storage keeps a cache of remote indexes in its root, and partitions of the metadata topic.
+    Requires: has_tiered_storage of its root.
     Raises: CorruptCheckpointError, StorageError.
-    Cost: the names in the partition, its epochs; more only if its log begins above its start.
+    Cost: the names in the partition, its epochs and the checkpoint of log starts.
     """
     env = directory.env
     first_local = first_local_offset(directory.path, env)
@@ -74,9 +74,16 @@ def moved_to_tier(directory: PartitionDirectory) -> tuple[int, int] | None:
         return None
     checkpointed = read_checkpoint(directory.root, LOG_START_OFFSET_CHECKPOINT, env).get(directory.topic_partition, 0)
     start = max(checkpointed, epochs[0].start_offset)
-    if start >= first_local or not any(map(_is_of_tiering, env.listdir(directory.root))):
-        return None
-    return start, first_local - 1
+    return None if start >= first_local else (start, first_local - 1)
+
+
+def has_tiered_storage(root: str, env: Env) -> bool:
+    """Whether a broker with tiered storage has written a root: it keeps a cache of remote indexes there, and partitions
+    of the metadata topic.
+
+    Raises: StorageError.  Cost: the names in the root.
+    """
+    return any(map(_is_of_tiering, env.listdir(root)))
 
 
 def _is_of_tiering(name: str) -> bool:

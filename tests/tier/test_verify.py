@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from kstore.env import LocalEnv
 from kstore.log.files.names import find_partitions
-from kstore.tier.opening import moved_to_tier, open_tier
+from kstore.tier.opening import has_tiered_storage, moved_to_tier, open_tier
 from kstore.tier.verify import TierReport, verify_tier
 from tests.making.batches import batches, flip_bit, write_root
 from tests.making.tiers import FINISHED, STARTED, Tier, Uploaded, key, write_epochs, write_events
@@ -120,10 +121,14 @@ def test_a_root_tells_which_of_its_offsets_are_in_a_tier(checked: Checked) -> No
     assert moved_to_tier(partition) == (4, 19)
     write_epochs(checked.root / "t-0", ((0, 20),))
     assert moved_to_tier(partition) is None
-    write_epochs(checked.root / "t-0", ((0, 0),))
+
+
+def test_a_root_tells_whether_it_has_tiered_storage(checked: Checked) -> None:
+    root, env = str(checked.root), LocalEnv()
+    assert has_tiered_storage(root, env)
     for path in (checked.root / "__remote_log_metadata-0").iterdir():
         path.unlink()
     (checked.root / "__remote_log_metadata-0").rmdir()
-    assert moved_to_tier(partition) is None
+    assert not has_tiered_storage(root, env)
     (checked.root / "remote-log-index-cache").mkdir()
-    assert moved_to_tier(partition) == (0, 19)
+    assert has_tiered_storage(root, env)

@@ -171,13 +171,14 @@ def print_records(
         out.notice(skipped)
 
     printer = Printer(wanted, record_format, out)
+    tiered_roots: dict[str, bool] = {}
     for partition in partitions:
         if printer.left == 0:
             break
         progress.label = str(partition.topic_partition)
         has_begun = False
         try:
-            note_tiered(partition, out, start_offset=wanted.start_offset)
+            note_tiered(partition, out, tiered_roots, start_offset=wanted.start_offset)
             with open_found(partition) as log:
                 on_skip = report if wanted.skips_damaged else None
                 for batch, start_offset, end_offset in batches_of(log, wanted, progress=progress, on_skip=on_skip):

@@ -276,7 +276,8 @@ class WritableLog(Log):
         Source: Kafka UnifiedLog.appendAsLeader.
         """
         if ack != "written" or origin is not _CLIENT:
-            origin = _checked_origin(origin, ack)
+            check_ack(ack)
+            origin = AppendOrigin(origin)
         if expected_key_offset is not None:
             records, key = self._expecting(records)
         sent, *rest = (records,) if isinstance(records, MemoryRecords) else self._packed(records, atomic=atomic)
@@ -844,12 +845,6 @@ class WritableLog(Log):
     def _note_released(self) -> None:
         self._is_released = True
         self._dropping.detach()
-
-
-def _checked_origin(origin: AppendOrigin, ack: Ack) -> AppendOrigin:
-    """Return the origin of an append.  Raises: ValueError for a value that is none, or an ack that is none."""
-    check_ack(ack)
-    return AppendOrigin(origin)
 
 
 def _drop(path: str, local: LocalLog, files: WriterFiles) -> None:
