@@ -170,8 +170,8 @@ def print_records(
         status = max(status, EXIT_DAMAGE)
         out.notice(skipped)
 
-    printer = Printer(wanted, record_format, out)
     tiered_roots: dict[str, bool] = {}
+    printer = Printer(wanted, record_format, out)
     for partition in partitions:
         if printer.left == 0:
             break
