@@ -19,8 +19,8 @@ _logger = logging.getLogger("kstore.serve")
 class Logins:
     """The users and the rules of a server, read again when their file has changed.
 
-    Attributes: mechanisms: by which clients say who they are, none where they need not; failure_delay_s: until a wrong
-        password is told; rights: how often the file was read: each time, anybody's rights may be others.
+    Attributes: mechanisms: by which clients say who they are, none where they need not; failure_delay_s: until the
+        answer to a wrong password; rights: how often the file was read, since each time any rights may change.
     Threads: the loop's; passwords are hashed in another one, one at a time, so that logins do not hold up the others.
     Raises: SecurityError, StorageError for a file of users that cannot be used.
     """
