@@ -71,8 +71,8 @@ class ConnectionLimits:
         how long a connection may be silent (connections.max.idle.ms); handshake_ms: how long TLS and authentication may
         take;
         frame_ms: how long an unfinished request may not grow, and how long it may take at all while the memory for
-        requests is spent; unread_ms: how long a client may read nothing of its answers; failure_delay_ms: until the answer to a
-        wrong password (connection.failed.authentication.delay.ms).
+        requests is spent; unread_ms: how long a client may read nothing of its answers; failure_delay_ms: until the
+        answer to a wrong password (connection.failed.authentication.delay.ms).
     """
 
     most_connections: int | None = None
