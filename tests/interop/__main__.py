@@ -9,7 +9,7 @@ random histories. The tables of Kafka's protocol are compared with Kafka's defin
 The own tests of franz-go and librdkafka find a server of kstore as they want a broker; clients of many languages do the
 same with a server and with a broker, and are told the same.
 Kafka's Java clients and command line tools, Kafka Streams and Spark's Kafka connector get of `kstore serve` what a
-broker gives them.
+broker gives them, and living clients go on when one takes a root over from the other.
 Needs Maven, a JDK and Go; what is fetched is kept in build/interop. Ends with 1 if a case differs or the tools can't be
 had, with 77 if the only part that is wanted needs a tool that is not there.
 """
@@ -45,7 +45,7 @@ from tests.interop import (
     transactions,
 )
 from tests.interop.clients import franz_go, kinds, lane, librdkafka
-from tests.interop.clients_jvm import console_tools, java_clients, spark_connector, streams
+from tests.interop.clients_jvm import console_tools, handover, java_clients, spark_connector, streams
 from tests.interop.comparison import Line, bytes_problem, reading_problem, records_difference, records_problem
 from tests.interop.histories import running as histories
 from tests.interop.programs import (
@@ -97,6 +97,7 @@ OF_A_SERVER = {
     "java-tools": console_tools.steps,
     "streams": streams.steps,
     "spark-connector": spark_connector.steps,
+    "handover": handover.steps,
     "librdkafka": librdkafka.steps,
 }
 MISSING_STATUS = 77

@@ -16,6 +16,7 @@ public final class JavaClients {
     }
 
     private static final Map<String, Scenario> SCENARIOS = Map.of(
+            "handover", Handover::run,
             "topics", TopicQuestions::run,
             "configs", ConfigQuestions::run,
             "cluster", ClusterQuestions::run,
