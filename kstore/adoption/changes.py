@@ -140,10 +140,11 @@ def _settings(store: WritableStore, topic: str, *, is_new: bool) -> dict[str, st
     if not is_new:
         return accepted(texts_of(read_settings(store.root, store._env).changed.get(topic, {})), topic).texts
     config = store.topic_config(topic)
+    names = {*_ALWAYS_SAID, *store.overridden_topic_config(topic)}
     said = {
         item.name: getattr(config, item.name)
         for item in fields(LogConfig)
-        if item.name in _ALWAYS_SAID or getattr(config, item.name) != getattr(_DEFAULTS, item.name)
+        if item.name in names or getattr(config, item.name) != getattr(_DEFAULTS, item.name)
     }
     return accepted({**texts_of(said), **internal_texts(topic)}, topic).texts
 

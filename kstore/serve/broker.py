@@ -143,6 +143,15 @@ class Broker:
             return self.writer.config
         return replace(self.store.config, **self._known_settings().defaults)
 
+    def overridden_config(self, topic: str) -> Mapping[str, object]:
+        """Return the settings that a topic was given itself, by the names of LogConfig.
+
+        Raises, Cost: as topic_config.
+        """
+        if self.writer is not None:
+            return self.writer.overridden_topic_config(topic)
+        return self._known_settings().file.given_to(topic)
+
     def texts_of_cluster(self, topic: str) -> Mapping[str, str]:
         """Return the settings that a cluster gave a topic, by Kafka's names, but for those that kstore changed.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -153,22 +153,29 @@ _WITHOUT_DEFAULT = frozenset(
 _BY_NAME = {definition.name: definition for definition in TOPIC_DEFINITIONS}
 
 
-def shown_settings(config: LogConfig, *, default: LogConfig, texts: Mapping[str, str] | None = None) -> list[Shown]:
+def shown_settings(
+    config: LogConfig, *, default: LogConfig, given: Container[str], texts: Mapping[str, str] | None = None
+) -> list[Shown]:
     """Return the settings of a topic, by their names.
 
-    Args: default: of the server; texts: settings by Kafka's names that count in place of those of config.
+    Args: default: of the server; given: the names of LogConfig of what is the topic's own also where it is the
+        default; texts: settings by Kafka's names that count in place of those of config.
     Source: Kafka ConfigHelper.createTopicConfigEntry.
     """
-    return [_shown(definition, config, default, texts or {}) for definition in TOPIC_DEFINITIONS]
+    shown = []
+    for definition in TOPIC_DEFINITIONS:
+        field = TOPIC_SETTINGS_BY_NAME.get(definition.name)
+        of_server, own = definition.default, (texts or {}).get(definition.name)
+        if field is not None:
+            of_server = setting_text(getattr(default, field))
+            of_topic = setting_text(getattr(config, field))
+            own = of_topic if own is None and (field in given or of_topic != of_server) else own
+        shown.append(_shown(definition, own, of_server))
+    return shown
 
 
-def _shown(definition: Definition, config: LogConfig, default: LogConfig, texts: Mapping[str, str]) -> Shown:
-    name, field = definition.name, TOPIC_SETTINGS_BY_NAME.get(definition.name)
-    of_server, own = definition.default, texts.get(name)
-    if field is not None:
-        of_server = setting_text(getattr(default, field))
-        of_topic = setting_text(getattr(config, field))
-        own = of_topic if own is None and of_topic != of_server else own
+def _shown(definition: Definition, own: str | None, of_server: str) -> Shown:
+    name = definition.name
     synonyms = [] if own is None else [Synonym(name, own, SettingSource.TOPIC)]
     synonyms += _of_server(definition, of_server)
     return _first_of(definition, of_server if own is None else own, synonyms)

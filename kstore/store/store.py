@@ -300,7 +300,7 @@ class WritableStore(RootLogs[WritableLog]):
         """Create the directories of a topic, each with an empty segment, and return the topic's id.
 
         Args: topic_id: its id in a cluster, random by default; config: what differs in it from the config of the store
-            is kept in the root, and holds for later openings too; a mapping has just that, by the names of LogConfig;
+            is kept in the root, and holds for later openings too; of a mapping by the names of LogConfig all is kept;
             exist_ok: leave a topic that exists as it is, and return its id (ZERO_UUID without one); validate_only:
             create nothing, just raise what a creation would raise before it writes.
         Raises: InvalidTopicError for a name that Kafka does not allow, alone or beside that of another topic;
@@ -355,14 +355,24 @@ class WritableStore(RootLogs[WritableLog]):
             self._check_open()
             return self._topics.config(topic)
 
+    def overridden_topic_config(self, topic: str) -> dict[str, object]:
+        """Return the settings that a topic was given itself, also those of the store, by the names of LogConfig.
+
+        Raises: LogNotFoundError if the topic does not exist.
+        Source: Kafka LogConfig.overriddenConfigs.
+        """
+        with self._mutex:
+            self._check_open()
+            return self._topics.overridden_config(topic)
+
     def change_topic_config(
         self, topic: str, changes: Mapping[str, object], *, reset: Iterable[str] = (), validate_only: bool = False
     ) -> LogConfig:
         """Change settings of a topic, take those named in `reset` back to the store's config, and return the new
         configuration.
 
-        The root keeps what differs from the store's config in kstore-topic-settings, which brokers ignore. Logs that
-        are open follow at once, see WritableLog.update_config.
+        The root keeps the changes in kstore-topic-settings, which brokers ignore, also where they are the store's
+        config. Logs that are open follow at once, see WritableLog.update_config.
         Args: changes: values by the names of LogConfig; validate_only: change nothing, return what would be.
         Raises: ValueError, TypeError for an unknown name or an impossible value, LogNotFoundError if the topic does not
             exist, with nothing changed; StorageError; CorruptCheckpointError if kstore-topic-settings is damaged:

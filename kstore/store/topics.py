@@ -121,6 +121,11 @@ class StoreTopics:
         self._check_exists(topic)
         return self._settings.of(topic)
 
+    def overridden_config(self, topic: str) -> dict[str, object]:
+        """Return the settings that a topic was given itself, by the names of LogConfig."""
+        self._check_exists(topic)
+        return self._settings.changed_of(topic)
+
     def change_config(
         self, topic: str, changes: Mapping[str, object], reset: Iterable[str], *, validate_only: bool
     ) -> LogConfig:

@@ -102,6 +102,15 @@ def test_a_new_topic_is_in_the_metadata(either):
     )
 
 
+def test_settings_that_a_topic_was_given_are_in_the_metadata_where_they_are_the_default(either):
+    with open_store(either, "a") as store:
+        keep_topics_in_metadata(store, never)
+        store.create_topic("new", config={"message_timestamp_type": "CreateTime"})
+        store.change_topic_config("t", {"segment_ms": 604_800_000})
+    assert settings_of(either, "new")["message.timestamp.type"] == "CreateTime"
+    assert settings_of(either, "t")["segment.ms"] == "604800000"
+
+
 def test_a_root_can_be_adopted_again_after_it(root):
     with open_store(root, "a") as store:
         keep_topics_in_metadata(store, never)

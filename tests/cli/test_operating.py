@@ -92,7 +92,7 @@ def test_a_topic_is_created_with_settings_and_an_id(kstore, root):
         assert store.topic_id("new") == uuid.UUID(int=301)
     assert (
         kstore("topics", root, "--json", "--topic", "new").objects()[0]["settings"]["cleanup.policy"]
-        == "compact,delete"
+        == "delete,compact"
     )
 
 
@@ -461,6 +461,7 @@ def test_the_settings_of_a_topic_move_with_its_partitions(kstore, root, other):
         }
         assert ("t" in read_settings(str(root), LOCAL).changed) == (number == 0)
     with open_store(other, "a") as store:
+        assert store.overridden_topic_config("t") == {"retention_ms": 7, "segment_bytes": 200}
         assert (store.topic_config("t").retention_ms, store.topic_config("t").segment_bytes) == (7, 200)
 
 

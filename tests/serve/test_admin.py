@@ -316,6 +316,46 @@ def test_a_topic_that_is_only_read_has_the_settings_that_its_root_says(served, t
     assert served.topic_config("t").segment_bytes == 5_000_000
 
 
+def own(client, name="t"):
+    return {key: one.value for key, one in describe(client, name)[1].items() if one.config_source == 1}
+
+
+GIVEN = {
+    "cleanup.policy": "delete",
+    "message.timestamp.type": "CreateTime",
+    "retention.ms": "-1",
+    "segment.bytes": "52428800",
+}
+
+
+def test_settings_that_a_client_gave_are_the_topics_own_where_they_are_the_default(client, served, tmp_path):
+    (made,) = create(client, new_topic(configs=GIVEN.items()))
+    assert {one.name: one.value for one in made.configs if one.config_source == 1} == GIVEN
+    assert own(client, "new") == GIVEN
+    with Server(tmp_path / "root", read_only=True, config=ServerConfig(port=0)) as server, RawClient(server) as reader:
+        assert own(reader, "new") == GIVEN
+
+
+def test_a_policy_that_a_client_did_not_give_is_not_the_topics_own(client, served, tmp_path):
+    create(client, new_topic(configs=[("retention.ms", "7200000")]))
+    assert own(client, "new") == {"retention.ms": "7200000"}
+    with Server(tmp_path / "root", read_only=True, config=ServerConfig(port=0)) as server, RawClient(server) as reader:
+        assert own(reader, "new") == {"retention.ms": "7200000"}
+
+
+def test_a_setting_that_is_set_to_the_default_is_the_topics_own_until_it_is_deleted(client):
+    assert change(client, "t", ("retention.ms", SET, "-1"), ("cleanup.policy", APPEND, "delete")) == 0
+    assert own(client) == {"retention.ms": "-1", "cleanup.policy": "delete"}
+    assert change(client, "t", ("cleanup.policy", SET, "delete,compact")) == 0
+    assert own(client)["cleanup.policy"] == "delete,compact"
+    assert change(client, "t", ("retention.ms", DELETE, None)) == 0
+    assert own(client) == {"cleanup.policy": "delete,compact"}
+    configs = [AlterConfigsRequest.AlterableConfig(name="segment.ms", value="604800000")]
+    asked = AlterConfigsRequest.AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=configs)
+    client.ask(AlterConfigsRequest(resources=[asked]), version=2)
+    assert own(client) == {"segment.ms": "604800000"}
+
+
 def test_a_topic_of_a_cluster_has_the_settings_that_the_cluster_gave_it(tmp_path):
     root, topic_id = tmp_path / "root", uuid.UUID(int=1)
     with kstore.open_store(root, "a") as store:
@@ -347,7 +387,7 @@ def change(client, topic, *changes, kind=TOPIC, validate_only=False, times=1):
 def test_settings_are_set_deleted_and_appended_to_and_open_logs_follow(client, served):
     log = served.log("t", 0)
     assert change(client, "t", ("segment.bytes", SET, "5000000"), ("cleanup.policy", APPEND, "compact")) == 0
-    assert (log.config.segment_bytes, log.config.cleanup_policy) == (5_000_000, "compact,delete")
+    assert (log.config.segment_bytes, log.config.cleanup_policy) == (5_000_000, "delete,compact")
     assert change(client, "t", ("cleanup.policy", SUBTRACT, "delete"), ("segment.ms", SET, "77")) == 0
     assert (log.config.cleanup_policy, log.config.segment_ms) == ("compact", 77)
     assert change(client, "t", ("segment.bytes", DELETE, None), ("no.such.setting", DELETE, None)) == 0

@@ -96,7 +96,9 @@ def _shown(broker: Broker, resource_type: int, name: str) -> list[Shown]:
     if resource_type == Resource.TOPIC:
         _check_topic(broker, name)
         config, texts = broker.topic_config(name), broker.texts_of_cluster(name)
-        return shown_settings(config, default=broker.default_config(), texts=texts)
+        return shown_settings(
+            config, default=broker.default_config(), given=broker.overridden_config(name), texts=texts
+        )
     if resource_type in (Resource.BROKER, Resource.BROKER_LOGGER):
         # Without a name it is about settings that all brokers were given while they run.
         if resource_type == Resource.BROKER and not name:
@@ -198,9 +200,8 @@ def _alter(broker: Broker, resource_type: int, topic: str, changes: list[_Change
         raise RefusedError(_INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
     writer = broker.changed_store()
     _check_topic(broker, topic)
-    current = {
-        one.definition.name: one.value for one in shown_settings(writer.topic_config(topic), default=writer.config)
-    }
+    shown = shown_settings(writer.topic_config(topic), default=writer.config, given=())
+    current = {one.definition.name: one.value for one in shown}
     texts = {one.name: _text(one, current) for one in changes if one.operation != Operation.DELETE}
     reset = [
         TOPIC_SETTINGS_BY_NAME[one.name]

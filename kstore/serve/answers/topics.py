@@ -80,7 +80,7 @@ def _created(
         CreateTopicsResponse.CreatableTopicConfigs(
             name=one.definition.name, value=one.value, read_only=False, config_source=one.source, is_sensitive=False
         )
-        for one in shown_settings(config, default=writer.config)
+        for one in shown_settings(config, default=writer.config, given=settings)
     ]
     return CreateTopicsResponse.CreatableTopicResult(
         name=asked.name, topic_id=topic_id, num_partitions=count, replication_factor=1, configs=configs

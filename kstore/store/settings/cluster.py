@@ -105,7 +105,7 @@ def _settings_of(texts: Mapping[str, str]) -> dict[str, Any]:
     if _RATIO in texts:
         settings[_named(_RATIO)] = _number(_RATIO, texts[_RATIO], float)
     if _POLICY in texts:
-        policies = sorted({policy.strip() for policy in texts[_POLICY].split(",")} - {""})
+        policies = dict.fromkeys(policy.strip() for policy in texts[_POLICY].split(",") if policy.strip())
         # Kafka 4.1 and newer allow none: nothing is compacted, or deleted because of its age or size.
         if not policies:
             settings |= {"retention_ms": -1, "retention_bytes": -1}

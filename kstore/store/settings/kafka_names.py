@@ -95,7 +95,7 @@ def parse_setting(name: str, text: str) -> tuple[str, Any]:
         kinds = {bool: "true or false", int: "a whole number", float: "a number"}
         raise ValueError(f"{name} must be {kinds[type(default)]}, got {text!r}") from None
     if field == "cleanup_policy":
-        return field, ",".join(sorted({policy.strip() for policy in stripped.split(",")} - {""}))
+        return field, ",".join(dict.fromkeys(policy.strip() for policy in stripped.split(",") if policy.strip()))
     return field, stripped
 
 

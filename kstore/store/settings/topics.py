@@ -21,7 +21,6 @@ from kstore.store.settings.file import SettingsFile, read_settings, write_settin
 from kstore.store.settings.known import KnownSettings
 
 _NAMES = frozenset(field.name for field in fields(LogConfig))
-_LIMITS = {"retention_ms", "retention_bytes"}
 _logger = logging.getLogger("kstore.log")
 
 
@@ -63,16 +62,16 @@ class TopicSettings:
         if given is not None:
             return given
         try:
-            return self._made(topic, self.changed_of(topic))
+            return self._made(topic, self._kept.changed.get(topic, {}))
         except (TypeError, ValueError) as error:
             raise TopicSettingsError(
                 f"{error}; the root keeps them in {join_path(self._root, TOPIC_SETTINGS)}"
             ) from error
 
     def changed_of(self, topic: str) -> dict[str, Any]:
-        """Return the settings of a topic that differ from the default, by name."""
+        """Return the settings that a topic was given itself, also where they are the default, by name."""
         given = self._given.get(topic)
-        return dict(self._kept.changed.get(topic, {})) if given is None else _difference(given, self._default_of(topic))
+        return self._kept.given_to(topic) if given is None else _difference(given, self._default_of(topic))
 
     def is_known(self, topic: str) -> bool:
         """Whether the settings of a topic could be read, or were given."""
@@ -81,15 +80,17 @@ class TopicSettings:
     def begin_creation(self, topic: str, config: LogConfig | Mapping[str, Any] | None) -> None:
         """Durably keep the settings of a topic that is about to be made, in place of any that an earlier one left.
 
-        Args: config: the configuration, or what differs in it from the default by the names of LogConfig.
+        Args: config: the configuration, of which what differs from the default is kept, or settings by the names of
+            LogConfig, which are all kept.
         Raises: ValueError, TypeError for an unknown name or impossible value, CorruptCheckpointError, StorageError,
             with nothing changed.
         """
         if config is None:
             if topic in self._kept.changed:
-                self._write_or_take_back(self._without(topic))
+                self._write_or_take_back(self._kept.without(topic))
             return
-        self._save(topic, _difference(self.of_new(topic, config), self._default_of(topic)))
+        made = self.of_new(topic, config)
+        self._save(topic, _difference(made, self._default_of(topic)) if isinstance(config, LogConfig) else config, made)
 
     def of_new(self, topic: str, config: LogConfig | Mapping[str, Any] | None) -> LogConfig:
         """Return the configuration that a topic is made with.  Args, Raises: as begin_creation, but for the files."""
@@ -104,7 +105,7 @@ class TopicSettings:
         """
         if topic not in self._kept.changed:
             return
-        left = self._without(topic)
+        left = self._kept.without(topic)
         try:
             self._write(left)
         except StorageError as error:
@@ -123,9 +124,12 @@ class TopicSettings:
         dropped = set(reset)
         merged = {**self.changed_of(topic), **_checked(changes)}
         _check_names(dropped)
-        config = self._made(topic, {name: value for name, value in merged.items() if name not in dropped})
+        left = {name: value for name, value in merged.items() if name not in dropped}
+        takes_policy = topic in self._given or "cleanup_policy" in dropped
+        kept = left if takes_policy else self._kept.kept_with(topic, left)
+        config = self._made(topic, kept)
         if not validate_only:
-            self._save(topic, _difference(config, self._default_of(topic)))
+            self._save(topic, left, config)
         return config
 
     def begin_deletion(self, topic: str) -> None:
@@ -146,13 +150,9 @@ class TopicSettings:
 
     def end_deletion(self, topic: str) -> None:
         """Durably forget a topic.  Raises: CorruptCheckpointError, StorageError."""
-        left = self._without(topic)
+        left = self._kept.without(topic)
         self._write(left._replace(deleting=tuple(name for name in left.deleting if name != topic)))
         self._given.pop(topic, None)
-
-    def _without(self, topic: str) -> SettingsFile:
-        changed = {name: settings for name, settings in self._kept.changed.items() if name != topic}
-        return self._kept._replace(changed=changed)
 
     def _may_hold(self, settings: SettingsFile) -> bool:
         """Whether a failed write may have replaced the file."""
@@ -172,10 +172,11 @@ class TopicSettings:
         except (TypeError, ValueError) as error:
             raise type(error)(f"settings of topic {topic!r}: {error}") from error
 
-    def _save(self, topic: str, changed: dict[str, Any]) -> None:
-        if changed or topic in self._kept.changed:
-            left = self._without(topic)
-            self._write_or_take_back(left._replace(changed={**left.changed, **({topic: changed} if changed else {})}))
+    def _save(self, topic: str, names: Iterable[str], config: LogConfig) -> None:
+        """Durably keep the named settings of a configuration as those that a topic was given."""
+        given = {name: getattr(config, name) for name in sorted(names)}
+        if given or topic in self._kept.changed:
+            self._write_or_take_back(self._kept.with_topic(topic, given, config.cleanup_policy))
         self._given.pop(topic, None)
 
     def _write_or_take_back(self, settings: SettingsFile) -> None:
@@ -207,8 +208,7 @@ def forget_settings(root: str, topic: str, env: Env) -> None:
     except CorruptCheckpointError:
         return
     if topic in kept.changed:
-        changed = {name: settings for name, settings in kept.changed.items() if name != topic}
-        write_settings(root, kept._replace(changed=changed), env)
+        write_settings(root, kept.without(topic), env)
 
 
 def _checked(settings: object) -> Mapping[str, Any]:
@@ -230,11 +230,5 @@ def _check_names(names: Iterable[object]) -> None:
 
 
 def _difference(config: LogConfig, default: LogConfig) -> dict[str, Any]:
-    """Return the settings of a configuration that differ from the default, by name.
-
-    A limit comes with the policy by which it counts: it must not delete anything by another policy later.
-    """
-    changed = {
-        name: getattr(config, name) for name in sorted(_NAMES) if getattr(config, name) != getattr(default, name)
-    }
-    return {**changed, "cleanup_policy": config.cleanup_policy} if changed.keys() & _LIMITS else changed
+    """Return the settings of a configuration that differ from the default, by name."""
+    return {name: getattr(config, name) for name in _NAMES if getattr(config, name) != getattr(default, name)}

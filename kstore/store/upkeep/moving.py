@@ -143,7 +143,9 @@ def _carry_settings(plan: PlannedMove, env: Env) -> None:
     wanted = settings_to_carry(plan.directory, plan.target_root, env)
     kept = read_settings(plan.target_root, env)
     if wanted and kept.changed.get(topic) != wanted:
-        write_settings(plan.target_root, kept._replace(changed={**kept.changed, topic: wanted}), env)
+        alone = kept.limits_alone | ({topic} & read_settings(plan.directory.root, env).limits_alone)
+        carried = kept._replace(changed={**kept.changed, topic: wanted}, limits_alone=alone)
+        write_settings(plan.target_root, carried, env)
 
 
 def _copy(plan: PlannedMove, env: Env) -> None:

@@ -13,7 +13,6 @@ NOT_OFFERED = {"error": "UNSUPPORTED_VERSION"}
 ONE_NODE = "one node without controllers: nothing to elect, to move or to register"
 NO_ELR = "one node keeps no eligible leader replicas, which set min.insync.replicas on a broker"
 NO_OTHER_RESOURCES = "only topics and the node have settings"
-LISTS = "a list is kept in an order of its own, and not as the topic's own where it is that of the server"
 MARKERS = "WriteTxnMarkers is the brokers' own request; `kstore transactions --abort` does it"
 
 
@@ -39,7 +38,6 @@ _FEATURES = {
     "supported metadata.version": "7 to 27",
     "supported transaction.version": "0 to 2",
 }
-_RETENTION = {"retention.ms": "7200000"}
 _INVALID_CONFIG, _INVALID_REQUEST = {"error": "INVALID_CONFIG"}, {"error": "INVALID_REQUEST"}
 _TOPICS = ["TOPIC a.b", "TOPIC assigned", "TOPIC configured", "TOPIC defaults", "TOPIC t1", "TOPIC twice"]
 KNOWN: dict[str, Difference] = {
@@ -82,10 +80,6 @@ KNOWN: dict[str, Difference] = {
         for what in ("client metrics", "a group", "loggers")
     },
     "configs: settings of all nodes": Difference("some", "none", NO_ELR),
-    "configs: APPEND in a list": Difference(
-        {"cleanup.policy": "delete,compact", **_RETENTION}, {"cleanup.policy": "compact,delete", **_RETENTION}, LISTS
-    ),
-    "configs: SUBTRACT in a list": Difference({"cleanup.policy": "delete", **_RETENTION}, _RETENTION, LISTS),
     "configs: set an empty list": Difference(
         {"cleanup.policy": "", "compression.type": "zstd"},
         _INVALID_CONFIG,
