@@ -1,7 +1,8 @@
 """Random histories of members and producers (tests/making/served_histories.py) on a broker that runs.
 
-Each is held against the same model as a server of kstore. Many go on at once, since most of a history is waiting for
-sessions to end; one that differs is run again, since a broker that is slow to answer lets time pass too.
+Each is held against the same model as a server of kstore. The broker's time is the test's (timed_broker.py): many
+histories go on at once, and time passes for all of them together when each wants it to. One that differs is run again,
+since a broker says nowhere when it has done what its timers are for.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import select
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,39 +18,69 @@ from typing import Any
 from kstore.store.store import open_store
 from kstore.wire.classes import Message
 from kstore.wire.messages import CreateTopicsRequest, DescribeGroupsRequest
-from tests.interop.broker import NODE_ID, Broker
+from tests.interop.broker import NODE_ID
 from tests.interop.store import CLUSTER_ID, Problems
+from tests.interop.timed_broker import TimedBroker, build
 from tests.interop.transacting import PATIENCE, PAUSE_S, TRIES, At, asked
-from tests.making.served_histories import PASS, History
+from tests.making.served_histories import History
 from tests.making.serving import RawClient
 
 HISTORIES = 200
-_AT_ONCE, _BUSY = 50, 4
+_AT_ONCE = 100
 _TAKEN_S = 0.05
+# How long threads of a broker need to see that its time has moved, and to do what is due.
+_SEEN_S = 0.6
 _TRIES = 3
-_HALF = 0.5
 SETTINGS = """
-transaction.abort.timed.out.transaction.cleanup.interval.ms=500
+transaction.abort.timed.out.transaction.cleanup.interval.ms=50
 """
 
 
+class Together:
+    """Lets the time of a broker pass when each of some histories that have not ended waits for that."""
+
+    def __init__(self, broker: TimedBroker, histories: int) -> None:
+        self._broker = broker
+        self._changed = threading.Condition()
+        self._left = histories
+        self._waiting = self._moves = 0
+
+    def pass_time(self, milliseconds: int) -> None:
+        with self._changed:
+            moves = self._moves
+            self._waiting += 1
+            self._move_if_all_wait(milliseconds)
+            while self._moves == moves:
+                self._changed.wait(1)
+
+    def end(self, milliseconds: int) -> None:
+        """One history has ended.  Args: as of pass_time."""
+        with self._changed:
+            self._left -= 1
+            self._move_if_all_wait(milliseconds)
+
+    def _move_if_all_wait(self, milliseconds: int) -> None:
+        if 0 < self._waiting == self._left:
+            self._broker.move(milliseconds)
+            time.sleep(_SEEN_S)
+            self._waiting = 0
+            self._moves += 1
+            self._changed.notify_all()
+
+
 class OfBroker:
-    """A broker as one history sees it; its time is the real one.
+    """A broker as one history sees it."""
 
-    Args: busy: held while a history takes steps, so that it does so in much less than a tick.
-    """
-
-    tick_ms = 6000
+    # Of less than 30 s: a broker gives new members that wait to join 300 s, and a rebalance takes 10 ticks.
+    tick_ms = 20_000
     forgets_groups = restarts = False
     is_real = True
 
-    def __init__(self, address: str, busy: threading.Semaphore) -> None:
+    def __init__(self, address: str, together: Together) -> None:
         self._address = At(address)
-        self._busy = busy
+        self._together = together
         self._clients: dict[str, RawClient] = {}
         self._asked: dict[str, tuple[Message, int]] = {}
-        self._halves = 0
-        self._began_s = self._ended_s = time.monotonic()
 
     def send(self, key: str, body: Message, *, version: int) -> None:
         if key not in self._clients:
@@ -94,17 +125,7 @@ class OfBroker:
             client.socket.close()
 
     def pass_time(self, ticks: float) -> None:
-        """Sleep until so much is over since time began to pass."""
-        if self._halves == 0:
-            self._busy.release()
-            # The requests before it were made between the end of the last pass and now.
-            self._began_s = (self._ended_s + time.monotonic()) / 2
-        self._halves += round(ticks / _HALF)
-        time.sleep(max(self._began_s + self._halves * _HALF * self.tick_ms / 1000 - time.monotonic(), 0))
-        if self._halves == PASS / _HALF:
-            self._halves = 0
-            self._ended_s = time.monotonic()
-            self._busy.acquire()
+        self._together.pass_time(int(ticks * self.tick_ms))
 
     def restart(self) -> None:
         raise NotImplementedError
@@ -132,7 +153,8 @@ def steps(work: Path, *, seed: int = 1, count: int = HISTORIES) -> Iterator[tupl
     root = work / "root"
     with open_store(root, "a", cluster_id=CLUSTER_ID, node_id=NODE_ID):
         pass
-    broker = Broker(root, work, SETTINGS)
+    build()
+    broker = TimedBroker(root, work, SETTINGS)
     broker.format(CLUSTER_ID)
     with asked(broker) as client:
         names = [f"t{number}-{again}" for number in range(count) for again in range(_TRIES)]
@@ -144,33 +166,34 @@ def steps(work: Path, *, seed: int = 1, count: int = HISTORIES) -> Iterator[tupl
                 for name in names[first : first + 50]
             ]
             client.ask(CreateTopicsRequest(topics=topics, timeout_ms=60_000), version=7)
+        broker.drive()
         yield f"a broker tells {count} histories what the model says", different(broker, seed=seed, count=count)
 
 
-def different(broker: Broker, *, seed: int, count: int) -> Problems:
-    busy = threading.Semaphore(_BUSY)
-
-    def problem(number: int) -> str | None:
+def different(broker: TimedBroker, *, seed: int, count: int) -> Problems:
+    for first in range(0, count, _AT_ONCE):
+        numbers = range(first, min(first + _AT_ONCE, count))
+        found: dict[int, str] = dict.fromkeys(numbers, "")
         for again in range(_TRIES):
-            found = one_history(broker, busy, f"{seed}-{number}", topic=f"t{number}-{again}")
-            if found is None:
-                break
-        return found
-
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for number, found in enumerate(pool.map(problem, range(count))):
-            if found is not None:
-                yield f"history {seed}-{number}: {found}"
+            found = at_once(broker, found, seed=seed, again=again)
+        yield from (f"history {seed}-{number}: {one}" for number, one in found.items())
 
 
-def one_history(broker: Broker, busy: threading.Semaphore, seed: str, *, topic: str) -> str | None:
-    server = OfBroker(f"127.0.0.1:{broker.port}", busy)
-    busy.acquire()
+def at_once(broker: TimedBroker, numbers: Collection[int], *, seed: int, again: int) -> dict[int, str]:
+    """Run histories at once; return what differs of those that differ."""
+    together = Together(broker, len(numbers))
+    with ThreadPoolExecutor(max(len(numbers), 1)) as pool:
+        found = pool.map(lambda one: one_history(broker, together, f"{seed}-{one}", topic=f"t{one}-{again}"), numbers)
+        return {number: problem for number, problem in zip(numbers, found, strict=True) if problem is not None}
+
+
+def one_history(broker: TimedBroker, together: Together, seed: str, *, topic: str) -> str | None:
+    server = OfBroker(broker.address, together)
     try:
         History(seed, server, topic=topic, prefix=f"{topic}-").run()
     except (AssertionError, OSError, KeyError) as error:
         return f"{error!r}"
     finally:
-        busy.release()
+        together.end(OfBroker.tick_ms // 2)
         server.close()
     return None

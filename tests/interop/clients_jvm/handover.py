@@ -17,6 +17,9 @@ from tests.interop.clients_jvm.java_clients import BROKEN_OFF, OF_BROKER, SETTIN
 from tests.interop.serving import Restartable, compared, new_broker
 from tests.interop.store import Problems
 
+# Longer than a loaded machine stops for, so that only members that went are put out.
+SESSION = "group.consumer.session.timeout.ms=20000\n"
+
 
 class InTurn:
     """Servers of one root at one address, of which the next one runs after each stop."""
@@ -41,8 +44,8 @@ class InTurn:
 def steps(work: Path) -> Iterator[tuple[str, Problems]]:
     for side in ("alone", "broker", "kstore"):
         (work / side).mkdir()
-    alone, broker = (new_broker(work / side, SETTINGS + OF_BROKER) for side in ("alone", "broker"))
-    served = Served(broker.root, work / "kstore", SETTINGS, port=broker.port)
+    alone, broker = (new_broker(work / side, SETTINGS + OF_BROKER + SESSION) for side in ("alone", "broker"))
+    served = Served(broker.root, work / "kstore", SETTINGS + SESSION, port=broker.port)
     with ThreadPoolExecutor(2) as pool:
         of_broker, of_both = pool.map(handed_over, (alone, InTurn(broker, served)))
     for found in (of_broker, of_both):

@@ -4,6 +4,7 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.TreeMap;
 import java.util.TreeSet;
+import java.util.concurrent.ExecutionException;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.CloseOptions.GroupMembershipOperation;
@@ -110,13 +111,25 @@ final class Handover {
         String group = "over-" + protocol;
         answers.ask(at + "described", () ->
                 Groups.shown(admin.describeConsumerGroups(List.of(group)).all().get().get(group)));
-        answers.ask(at + "offsets", () -> new TreeMap<>(admin.listConsumerGroupOffsets(group)
-                        .partitionsToOffsetAndMetadata()
-                        .get()
-                        .entrySet()
-                        .stream()
-                        .collect(java.util.stream.Collectors.toMap(
-                                one -> one.getKey().toString(), one -> one.getValue().offset()))));
+        // What a member got that went is committed by the one that gets it again, some time after it was counted.
+        answers.ask(at + "offsets", () -> {
+            long wanted = (turn + 1) * RECORDS;
+            Answers.await("all commits", () -> committed(admin, group).values().stream().mapToLong(one -> one).sum() >= wanted);
+            return committed(admin, group);
+        });
+    }
+
+    private static Map<String, Long> committed(Admin admin, String group) {
+        try {
+            Map<String, Long> found = new TreeMap<>();
+            admin.listConsumerGroupOffsets(group)
+                    .partitionsToOffsetAndMetadata()
+                    .get()
+                    .forEach((partition, offset) -> found.put(partition.toString(), offset.offset()));
+            return found;
+        } catch (InterruptedException | ExecutionException failure) {
+            throw new IllegalStateException(failure);
+        }
     }
 
     /** End the transaction that the server before began, as by turns, and begin one for the next. */
