@@ -169,6 +169,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         if self._lost.is_set():
             return
+        # First: close() waits for it, whatever goes wrong below.
+        self._lost.set()
         self._transport = None
         self._door.leave(self.client_host)
         self._connections.discard(self)
@@ -180,7 +182,6 @@ class Connection(asyncio.BufferedProtocol):
         self._budget.give_back(len(self._frame))
         self._frame = bytearray()
         self._budget.leave(self)
-        self._lost.set()
 
     def pause_writing(self) -> None:
         self._can_write.clear()

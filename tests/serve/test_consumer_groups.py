@@ -260,6 +260,18 @@ def test_offsets_are_committed_and_read_in_the_epoch_of_the_member(client):
     assert fetched("n", 1) == (25, [])
 
 
+def test_a_server_whose_disk_takes_no_end_of_a_member_answers_and_ends(served, monkeypatch):
+    with Server(served, config=config()) as server, RawClient(server) as client:
+        member = beat(client).member_id
+        monkeypatch.setattr(served.log("__consumer_offsets"), "append", refused)
+        assert server.expire_sessions("g", member) == 1
+        assert client.ask(ConsumerGroupDescribeRequest(group_ids=["g"]), version=1).groups[0].members
+
+
+def refused(*_, **__):
+    raise kstore.StorageError("no space")
+
+
 def test_requests_of_the_classic_protocol_find_no_member(client):
     beat(client)
     assert client.ask(HeartbeatRequest(group_id="g", member_id="m", generation_id=1), version=4).error_code == 25

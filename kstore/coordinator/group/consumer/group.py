@@ -55,6 +55,10 @@ class ConsumerGroupSettings:
     max_size: int = 2**31 - 1
 
 
+# How long after a removal that could not be appended it is tried again.
+_RETRY_MS = 500
+
+
 class _Write(NamedTuple):
     on_written: Callable[[int], Outcome]
     on_failure: Callable[[ErrorCode], Answer | None]
@@ -107,6 +111,8 @@ class ConsumerGroup:
         for member in facts.members.values():
             self._time_revocation(member, now_ms)
         self._write: _Write | None = None
+        # Before then no member is removed again whose removal could not be appended.
+        self._retry_ms = now_ms
 
     @property
     def group_id(self) -> str:
@@ -129,7 +135,8 @@ class ConsumerGroup:
         if self.waits_for_write:
             return None
         ends = (ends_ms for ends_ms, _ in self._revocation_ends_ms.values())
-        return min((*self._session_ends_ms.values(), *ends), default=None)
+        due_ms = min((*self._session_ends_ms.values(), *ends), default=None)
+        return None if due_ms is None else max(due_ms, self._retry_ms)
 
     @property
     def is_unused(self) -> bool:
@@ -221,8 +228,13 @@ class ConsumerGroup:
         return len(ended)
 
     def expire(self, now_ms: int) -> Outcome:
-        """Remove one member whose session or rebalance timeout has ended, if there is one."""
+        """Remove one member whose session or rebalance timeout has ended, if there is one.
+
+        Source: Kafka CoordinatorRuntime.EventBasedCoordinatorTimer, of the time until it is tried again.
+        """
         self._check_no_write()
+        if now_ms < self._retry_ms:
+            return Outcome(self.group_id)
         for member_id, ends_ms in self._session_ends_ms.items():
             if ends_ms <= now_ms:
                 return self._expel(member_id, now_ms)
@@ -248,9 +260,11 @@ class ConsumerGroup:
         """The records of the last outcome were appended."""
         return self._ended_write().on_written(now_ms)
 
-    def not_written(self, _now_ms: int, code: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> Outcome:
+    def not_written(self, now_ms: int, code: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> Outcome:
         """The records of the last outcome could not be appended; who sent the request gets the code."""
         answer = self._ended_write().on_failure(code)
+        if answer is None:
+            self._retry_ms = now_ms + _RETRY_MS
         return Outcome(self.group_id, answers=() if answer is None else (answer,))
 
     def described(self) -> ConsumerGroupDescribeResponse.DescribedGroup:

@@ -347,6 +347,22 @@ def test_members_whose_removal_can_not_be_appended_stay(server):
     assert server.beat("a", 1).error_code == 0
 
 
+def test_a_member_whose_end_can_not_be_appended_is_removed_later(server):
+    shared(server, "a", "b")
+    server.pass_time(SESSION_MS - 1)
+    server.fails = True
+    server.pass_time(1)
+    assert group(server).facts.members.keys() == {"a", "b"}
+    # Not at once, or whoever waits for next_ms would do nothing else.
+    assert server.coordinator.next_ms == server.now_ms + 500
+    assert server.coordinator.expire(server.now_ms + 499) == []
+    server.pass_time(499)
+    server.fails = False
+    assert group(server).facts.members.keys() == {"a", "b"}
+    server.pass_time(1)
+    assert group(server).state == "Empty"
+
+
 # Patterns.
 
 
