@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from typing import Any
+from uuid import uuid4
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -89,10 +90,12 @@ class Client:
     def join(self, group: str, topic: str) -> None:
         self._group, self._topic = group, topic
         self._assigned = 0
+        self._id = f"kcat-{uuid4()}"
         self._arrived: list[list[Any]] = []
         self._polled: list[list[Any]] = []
         self._news = threading.Condition()
-        command = (*self._kcat, *SESSION, "-X", "auto.offset.reset=earliest", "-u", "-f", FORMAT, "-G", group, topic)
+        own = ("-X", "auto.offset.reset=earliest", "-X", f"client.id={self._id}")
+        command = (*self._kcat, *SESSION, *own, "-u", "-f", FORMAT, "-G", group, topic)
         self._member = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for follow in (self._follow_records, self._follow_assignments):
             threading.Thread(target=follow, daemon=True).start()
@@ -136,8 +139,16 @@ class Client:
         raise Refusal(f"committed {found} in place of {positions}")
 
     def leave(self) -> None:
+        """Let kcat end, which does not wait for the answer to its leave, and wait until it has left."""
         self._member.send_signal(signal.SIGTERM)
         self._member.wait(SECONDS)
+        admin = AdminClient({"bootstrap.servers": self._address})
+        for _ in range(SECONDS * 10):
+            (future,) = admin.describe_consumer_groups([self._group]).values()
+            if self._id not in {one.client_id for one in future.result(SECONDS).members}:
+                return
+            time.sleep(0.1)
+        raise Refusal(f"{self._id} is still a member")
 
 
 def refusal(error: Refusal) -> list[Any]:

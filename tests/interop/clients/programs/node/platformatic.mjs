@@ -65,7 +65,9 @@ async function produce({ codec, idempotent, ...command }) {
 async function transact({ by, commits, offsets, ...command }) {
   let producer = transactional.get(by);
   if (producer === undefined) {
-    producer = new Producer({ ...common, idempotent: true, transactionalId: by, acks: ProduceAcks.ALL, retries: 3 });
+    // The client's time-out is the transaction's too, after which any broker aborts it: 5 s are little on a busy machine.
+    const patience = { retries: 3, timeout: PATIENCE_MS };
+    producer = new Producer({ ...common, idempotent: true, transactionalId: by, acks: ProduceAcks.ALL, ...patience });
     transactional.set(by, producer);
   }
   const transaction = await producer.beginTransaction();
