@@ -526,6 +526,36 @@ def test_many_partitions_are_created_by_several_threads_and_few_by_the_caller(
         assert [store.log("t", number).log_end_offset for number in range(partitions)] == [0] * partitions
 
 
+@pytest.mark.parametrize(("partitions", "is_shared"), [(1, False), (3, False), (4, True), (30, True)])
+def test_many_logs_are_closed_by_several_threads_and_few_by_the_caller(
+    tmp_path: Path, partitions: int, is_shared: bool
+) -> None:
+    env = ThreadsOfSyncs()
+    store = open_store(tmp_path / "root", "a", env=env)
+    store.create_topic("t", partitions)
+    for number in range(partitions):
+        put(store, TopicPartition("t", number), 1)
+    env.threads.clear()
+    store.close()
+    assert (env.threads != {threading.get_ident()}) == is_shared
+    with open_store(tmp_path / "root", "a") as again:
+        assert not again.recovery_reports
+        assert [again.log("t", number).log_end_offset for number in range(partitions)] == [1] * partitions
+
+
+def test_each_of_many_logs_is_closed_though_one_of_them_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise StorageError("the disk is gone")
+
+    store = open_store(tmp_path / "root", "a")
+    store.create_topic("t", 60)
+    logs = [store.log("t", number) for number in range(60)]
+    monkeypatch.setattr(logs[0], "close", fail)
+    with pytest.raises(StorageError, match="the disk is gone"):
+        store.close()
+    assert [log.is_closed for log in logs[1:]] == [True] * 59
+
+
 def test_each_change_of_a_topic_is_told_and_what_is_only_tried_is_not(tmp_path):
     told: list[str] = []
     with open_store(tmp_path / "root", "a") as store:
