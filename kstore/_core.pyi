@@ -279,7 +279,19 @@ class RecordMatcher:
         value_table: bytes | None = None,
         key_test: Callable[[bytes], object] | None = None,
         value_test: Callable[[bytes], object] | None = None,
+        producer_id: int | None = None,
     ) -> None: ...
+    def pass_over(
+        self,
+        chunk: Buffer,
+        at: int = 0,
+        *,
+        position: int,
+        end_position: int,
+        least_offset: int,
+        next_base_offset: int | None,
+        max_batch_bytes: int,
+    ) -> tuple[int, int]: ...
 
 def find_records(
     records: RecordIterator, matcher: RecordMatcher, *, most_records: int, most_bytes: int

@@ -402,7 +402,9 @@ class Log(Closing):
         Cost: one pass over the batches. The bytes that a match must have are looked for in whole batches, without the
             GIL; only in a batch that has them records are decoded, and only those that match become objects.
         """
-        batches = self.batches(start_offset, end_offset, isolation=isolation, on_error=on_error, on_skip=on_skip)
+        batches = self._batches_for(
+            search, start_offset, end_offset, isolation=isolation, on_error=on_error, on_skip=on_skip
+        )
         return search.found_in(
             batches,
             start_offset=self.log_start_offset if start_offset is None else start_offset,
@@ -663,6 +665,24 @@ class Log(Closing):
     def _lookups(self, on_error: OnError) -> Reads:
         """Return the reads for a call that returns no iterator, and reports no damage."""
         return self._reads(on_error, _ignore_skipped) if skips_damage(on_error) else self._strict
+
+    def _batches_for(
+        self,
+        search: RecordSearch,
+        start_offset: int | None,
+        end_offset: int | None,
+        *,
+        isolation: Isolation,
+        on_error: OnError,
+        on_skip: OnSkip | None,
+        on_pass: Callable[[int], object] = int,
+    ) -> Iterator[RecordBatch]:
+        """Iterate batches as batches() does, without most of those that cannot hold a match of a search.
+
+        Args: on_pass: called with the size in bytes of what is left out.
+        """
+        reads, passing = self._reads(on_error, on_skip), search.passing(on_pass)
+        return reads.batches(start_offset, end_offset, isolation=isolation, passing=passing)
 
     def _held_offsets(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from kstore._core import BatchHeader, check_crc
 from kstore.config import MAX_INT64
@@ -20,6 +20,9 @@ from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX
 from kstore.log.files.records import BatchPlace
 from kstore.log.segment.segment import ENTRIES_TRIED, LogSegment
 from kstore.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kstore.record.search import Passing
 
 DEFAULT_PLAN_BYTES = 128 * 1024 * 1024
 # Size of a range that one thread decodes ahead of the reader. Decompressed to a few times its size, it should still fit
@@ -426,14 +429,18 @@ def _walk_starts(segment: LogSegment, *, position: int, target: int, end_positio
     yield position
 
 
-def batches_of(parts: Iterable[Extent], *, checks_crc: bool, anchor: BatchPlace | None) -> Iterator[RawBatch]:
+def batches_of(
+    parts: Iterable[Extent], *, checks_crc: bool, anchor: BatchPlace | None, passing: Passing | None = None
+) -> Iterator[RawBatch]:
     """Iterate the batches of extents.
 
-    Args: anchor: the batch that must be in its file after each read.
+    Args: anchor, passing: as in SegmentRecords.read_batches.
     Raises: CorruptRecordError, UnsupportedMagicError; LogReplacedError; StorageError.
     """
     for segment, position, end_position, *_ in parts:
-        batches = segment.records.read_batches(position=position, end_position=end_position, anchor=anchor)
+        batches = segment.records.read_batches(
+            position=position, end_position=end_position, anchor=anchor, passing=passing
+        )
         for header, data in batches:
             if checks_crc:
                 check_crc(data, position=header.position, path=segment.path)

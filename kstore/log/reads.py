@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
 from kstore._core import Record, RecordIterator, iterate_records
 from kstore.compression import decompress
@@ -33,6 +33,9 @@ from kstore.types import (
     NO_TIMESTAMP,
     OffsetAndTimestamp,
 )
+
+if TYPE_CHECKING:
+    from kstore.record.search import Passing
 
 Item = TypeVar("Item")
 
@@ -158,10 +161,21 @@ class Reads:
     # Batches and records
 
     def batches(
-        self, start_offset: int | None, end_offset: int | None, *, isolation: Isolation, max_bytes: int | None = None
+        self,
+        start_offset: int | None,
+        end_offset: int | None,
+        *,
+        isolation: Isolation,
+        max_bytes: int | None = None,
+        passing: Passing | None = None,
     ) -> Iterator[RecordBatch]:
-        """Iterate the batches that hold offsets of [start_offset, end_offset), with checked CRC; see Log.batches."""
-        batches, part = self._watched(start_offset, end_offset, isolation, checks_crc=False, checks_control=True)
+        """Iterate the batches that hold offsets of [start_offset, end_offset), with checked CRC; see Log.batches.
+
+        Args: passing: as in SegmentRecords.read_batches.
+        """
+        batches, part = self._watched(
+            start_offset, end_offset, isolation, checks_crc=False, checks_control=True, passing=passing
+        )
         return self._record_batches(batches, part, max_bytes=max_bytes)
 
     def records(
@@ -212,11 +226,12 @@ class Reads:
         *,
         checks_crc: bool,
         checks_control: bool,
+        passing: Passing | None = None,
     ) -> tuple[Iterator[RawBatch], SourcePart]:
         watch = self.source.watch()
         part = SourcePart(self.source, lambda: self._part(start_offset, end_offset, isolation))
         batches = watch(
-            lambda: self._raw_batches(part, checks_crc=checks_crc, checks_control=checks_control),
+            lambda: self._raw_batches(part, checks_crc=checks_crc, checks_control=checks_control, passing=passing),
             part.start_offset,
             lambda raw: raw[1].last_offset,
         )
@@ -235,6 +250,7 @@ class Reads:
         *,
         checks_crc: bool,
         checks_control: bool,  # noqa: ARG002 - only damage makes a difference
+        passing: Passing | None,
     ) -> Iterator[RawBatch]:
         """Iterate the batches of the current segments.
 
@@ -250,7 +266,7 @@ class Reads:
                 log_end_offset=self.source.log_end_offset,
             )
 
-        return batches_of(self.source.answer(find), checks_crc=checks_crc, anchor=part.last_batch)
+        return batches_of(self.source.answer(find), checks_crc=checks_crc, anchor=part.last_batch, passing=passing)
 
     def _record_batches(
         self, batches: Iterator[RawBatch], part: SourcePart, *, max_bytes: int | None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kstore._core import BatchHeader, iterate_records, survey_records
 from kstore.compression import decompress
@@ -24,6 +24,9 @@ from kstore.log.segment.segment import LogSegment
 from kstore.log.source import LogSource, SettledLog, SourcePart
 from kstore.log.state.transactions import Transactions, settle_around_damage
 from kstore.types import MAGIC_V2, MAX_OFFSET, OffsetAndTimestamp
+
+if TYPE_CHECKING:
+    from kstore.record.search import Passing
 
 
 class KeptTransactions:
@@ -113,6 +116,7 @@ class ReadsAroundDamage(Reads):
         *,
         checks_crc: bool,  # noqa: ARG002 - what is sound has a right CRC
         checks_control: bool,
+        passing: Passing | None,  # noqa: ARG002 - the records of every batch are decoded, to leave out damaged ones
     ) -> Iterator[RawBatch]:
         def find() -> tuple[LogSegment, ...]:
             part.look()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kstore import _core
 from kstore.config import MIB
+from kstore.errors import checked_int
 from kstore.record.automaton import table_of
 from kstore.types import MAGIC_V2
 
@@ -29,6 +30,16 @@ _REPEAT = re.compile(r"\{(?:[0-9]+|[0-9]*,[0-9]*)\}")
 _ESCAPED_LITERALS = frozenset("\\.^$*+?{}[]|()-/ #&~\"'=:;,<>@!%`_")
 
 
+class Passing(NamedTuple):
+    """What a reader of a file passes over: batches that cannot hold a match of a search, by their bytes.
+
+    on_pass: called with the size in bytes of what was passed over.
+    """
+
+    matcher: _core.RecordMatcher
+    on_pass: Callable[[int], object]
+
+
 @dataclass(frozen=True, kw_only=True)
 class RecordSearch:
     """Conditions on a record, all of which it must meet.
@@ -37,7 +48,7 @@ class RecordSearch:
         or value, as bytes if the expression is ASCII, else as text (UTF-8); headers: keys of headers with their values,
         None for any value, or pairs of them; producer_id: of its batch, -1 for a batch without a producer. A null key
         or value matches no condition.
-    Raises: ValueError for an expression that is wrong.  Threads: safe to share.
+    Raises: ValueError for an expression that is wrong, or a producer_id out of int64.  Threads: safe to share.
     """
 
     key: bytes | None = None
@@ -55,8 +66,6 @@ class RecordSearch:
         Only records that match become objects, and a batch whose bytes cannot hold one is not decoded.
         Raises: as RecordBatch.records().
         """
-        if self.producer_id is not None and batch.producer_id != self.producer_id:
-            return
         if batch.magic < MAGIC_V2 and self.headers:
             return
         records = batch.records()
@@ -77,6 +86,10 @@ class RecordSearch:
                     if start_offset <= record.offset and (record.offset < end_offset or batch.last_offset < end_offset):
                         yield record
 
+    def passing(self, on_pass: Callable[[int], object] = int) -> Passing:
+        """Return what lets a reader pass over batches without a match.  Args: on_pass: as of Passing."""
+        return Passing(self._matcher, on_pass)
+
     @cached_property
     def _matcher(self) -> _core.RecordMatcher:
         pairs = self.headers.items() if isinstance(self.headers, Mapping) else self.headers
@@ -91,6 +104,7 @@ class RecordSearch:
             value_table=value_table,
             key_test=key_test,
             value_test=value_test,
+            producer_id=None if self.producer_id is None else checked_int("producer_id", self.producer_id, least=-1),
         )
 
 

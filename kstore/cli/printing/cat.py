@@ -216,9 +216,14 @@ def batches_of(
     )
     if start_offset >= end_offset:
         return
-    for batch in log.batches(start_offset, end_offset, isolation=isolation, on_error=on_error, on_skip=on_skip):
+
+    def on_read(size_in_bytes: int) -> None:
         if progress is not None:
-            progress.done_bytes += batch.size_in_bytes
+            progress.done_bytes += size_in_bytes
+
+    read = log.batches if wanted.search is None else partial(log._batches_for, wanted.search, on_pass=on_read)
+    for batch in read(start_offset, end_offset, isolation=isolation, on_error=on_error, on_skip=on_skip):
+        on_read(batch.size_in_bytes)
         if not batch.is_control or wanted.with_control:
             yield SelectedBatch(batch, start_offset, end_offset)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, HeaderScan, check_crc, iterate_records, read_header
 from kstore.compression import decompress
@@ -26,6 +26,9 @@ from kstore.errors import (
     UnsupportedMagicError,
 )
 from kstore.log.files.names import deleted_paths
+
+if TYPE_CHECKING:
+    from kstore.record.search import Passing
 
 # Size of one read. It fits the L2 cache, so that the comparison finds the data there that was just read.
 _ZEROS = bytes(256 * 1024)
@@ -548,11 +551,12 @@ class SegmentRecords:
         end_position: int,
         previous_last_offset: int = -1,
         anchor: BatchPlace | None = None,
+        passing: Passing | None = None,
     ) -> Iterator[tuple[BatchHeader, bytes]]:
         """Yield header and bytes of each batch in [position, end_position); both must be batch boundaries.
 
         Args: anchor: a later batch of the log, which must be in its file after each read; None if the file is not
-            rewritten, or the caller is notified of truncations.
+            rewritten, or the caller is notified of truncations; passing: passes over batches, whose CRC it checks.
         Raises: LogReplacedError if the log was truncated before that batch; CorruptRecordError for bad framing, for
             offsets that go back or leave the segment, and for a batch that does not end by end_position;
             InvalidRecordError for a last offset below the base offset in a batch with a valid CRC;
@@ -567,6 +571,20 @@ class SegmentRecords:
         least_offset = max(self.base_offset, previous_last_offset + 1)
         while position < end_position:
             at = reader.find(position, size=RECORD_BATCH_OVERHEAD)
+            if passing is not None:
+                passed_bytes, last_offset = passing.matcher.pass_over(
+                    reader.chunk,
+                    at,
+                    position=position,
+                    end_position=end_position,
+                    least_offset=least_offset,
+                    next_base_offset=self.next_base_offset,
+                    max_batch_bytes=self._config.max_batch_bytes,
+                )
+                if passed_bytes:
+                    passing.on_pass(passed_bytes)
+                    position, least_offset = position + passed_bytes, last_offset + 1
+                    continue
             header: BatchHeader = read_header(
                 reader.chunk,
                 at,
