@@ -400,7 +400,8 @@ class Log(Closing):
         Args: search: the conditions; the others as in read().
         Raises: as read().
         Cost: one pass over the batches. The bytes that a match must have are looked for in whole batches, without the
-            GIL; only in a batch that has them records are decoded, and only those that match become objects.
+            GIL; only in a batch that has them records are decoded, and only those that match become objects. With
+            on_error="skip" every batch is decoded, since one that cannot be is left out.
         """
         batches = self._batches_for(
             search, start_offset, end_offset, isolation=isolation, on_error=on_error, on_skip=on_skip
