@@ -33,6 +33,7 @@ from kstore.env.files import (
     NewFile,
     WriteFile,
     positioned,
+    send_parts,
     writers_limit,
 )
 from kstore.env.local import (
@@ -92,6 +93,7 @@ __all__ = [
     "path_list",
     "portable",
     "positioned",
+    "send_parts",
     "shown_path",
     "size_of_open",
     "split_path",

@@ -6,7 +6,7 @@ import errno
 import os
 import resource
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from operator import methodcaller
@@ -48,6 +48,14 @@ def writers_limit() -> int:
     """Return how many files for appending a store keeps open by default: half of RLIMIT_NOFILE."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST_WRITERS if limit == resource.RLIM_INFINITY else min(max(limit // 2, 1), _MOST_WRITERS)
+
+
+def send_parts(fd: int, parts: Sequence[Buffer]) -> int:
+    """Hand several buffers in their order to a socket that does not block; return how many bytes it takes at once.
+
+    Raises: OSError as the socket's own send(), BlockingIOError if it takes none.
+    """
+    return os.writev(fd, parts[:_MOST_PARTS])
 
 
 class LocalFile(PositionedFile, ReadFile):

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from kstore.config import MIB
+from kstore.env import send_parts
 from kstore.errors import AuthenticationError, InvalidRequestError, UnsupportedVersionError
 from kstore.serve.calls import NoAnswerError, Peer
 from kstore.serve.config import ConnectionLimits
@@ -237,6 +238,8 @@ class Connection(asyncio.BufferedProtocol):
             answer = None
             with self._closing_on_errors():
                 answer = self._respond(frame, self, self.session)
+            if isinstance(answer, list):
+                answer = self._not_taken(answer)
             if self._is_sent_at_once(answer):
                 self._budget.give_back(len(frame))
             else:
@@ -255,10 +258,28 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.writelines(cast("list[bytes]", answer))
         return True
 
+    def _not_taken(self, answer: list[Part]) -> list[Part]:
+        """Hand the socket an answer as it is, and return the parts that it does not take at once.
+
+        Before Python 3.12 a transport joins parts, which copies them. In a call for each, the first wakes the client,
+        which reads while the server writes: that takes longer than both in turn.
+        """
+        transport = self._transport
+        if transport is None or transport is not self._socket or transport.is_closing():
+            return answer
+        if transport.get_write_buffer_size():
+            return answer
+        try:
+            sent = send_parts(transport.get_extra_info("socket").fileno(), answer)
+        except OSError:
+            # It takes nothing now; or the transport meets the same error, and ends the connection.
+            return answer
+        return _after(answer, sent)
+
     async def _answer_later(self, answer: Answer | Awaitable[Answer], request_bytes: int) -> None:
         try:
             with self._closing_on_errors():
-                parts = answer if answer is None or isinstance(answer, list) else await answer
+                parts = answer if answer is None or isinstance(answer, list) else self._not_taken(await answer or [])
                 for part in parts or ():
                     await self._write(memoryview(cast("bytes", part)))
                 if self.session is not None and self.session.is_over:
@@ -368,3 +389,13 @@ class Connection(asyncio.BufferedProtocol):
         dropped = sum(map(len, self._frames))
         self._frames.clear()
         self._budget.give_back(dropped)
+
+
+def _after(parts: list[Part], size: int) -> list[Part]:
+    """Return what follows the first bytes of parts."""
+    found: list[Part] = []
+    for part in parts:
+        if len(part) > size:
+            found.append(memoryview(part)[size:] if size else part)
+        size = max(size - len(part), 0)
+    return found

@@ -25,6 +25,9 @@ class Socket:
     def setsockopt(self, *_):
         pass
 
+    def fileno(self):
+        return -1
+
 
 class Transport:
     """A transport that says how much of what was written is not sent, and closes by itself when a write fails."""
