@@ -12,6 +12,8 @@ GIB = 1024 * MIB
 MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
 DAY_MS = 24 * 60 * 60 * 1000
+# The default of a broker's transaction.max.timeout.ms.
+MAX_TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
 
 # The labels of kstore.compression.CompressionType.
 CodecName: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]

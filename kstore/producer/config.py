@@ -11,8 +11,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from kstore.compression import CompressionType, level_of
-from kstore.config import MAX_INT32, MAX_INT64, MIB, CodecName, unknown_setting
-from kstore.coordinator.transaction.state import MAX_TRANSACTION_TIMEOUT_MS
+from kstore.config import MAX_INT32, MAX_INT64, MAX_TRANSACTION_TIMEOUT_MS, MIB, CodecName, unknown_setting
 from kstore.errors import SerializationError, checked_int
 from kstore.serializers import serializer as serializer_named
 from kstore.types import SinkAck

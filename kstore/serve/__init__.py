@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 from kstore._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from kstore.coordinator.group.classic import GroupSettings as GroupSettings
-    from kstore.coordinator.group.consumer.group import ConsumerGroupSettings as ConsumerGroupSettings
+    from kstore.coordinator.group.settings import ConsumerGroupSettings as ConsumerGroupSettings
+    from kstore.coordinator.group.settings import GroupSettings as GroupSettings
     from kstore.serve.config import ConnectionLimits as ConnectionLimits
     from kstore.serve.config import SecurityConfig as SecurityConfig
     from kstore.serve.config import ServerConfig as ServerConfig
     from kstore.serve.server import Server as Server
 
 _MODULES = {
-    "kstore.coordinator.group.classic": ("GroupSettings",),
-    "kstore.coordinator.group.consumer.group": ("ConsumerGroupSettings",),
+    "kstore.coordinator.group.settings": ("ConsumerGroupSettings", "GroupSettings"),
     "kstore.serve.config": ("ConnectionLimits", "SecurityConfig", "ServerConfig"),
     "kstore.serve.server": ("Server",),
 }

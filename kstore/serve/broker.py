@@ -7,11 +7,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from typing import TypeAlias
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
-from kstore.adoption.changes import keep_topics_in_metadata
 from kstore.config import LogConfig
 from kstore.env import join_path
 from kstore.errors import CorruptCheckpointError, CorruptionError, LogNotFoundError, UnknownTopicOrPartitionError
@@ -19,8 +18,6 @@ from kstore.log.files.names import LEADER_EPOCH_CHECKPOINT, PartitionDirectory
 from kstore.log.log import Log
 from kstore.log.state.leader_epochs import EpochEndOffset, LeaderEpochCache
 from kstore.serve.config import ServerConfig
-from kstore.serve.coordination.groups import Groups
-from kstore.serve.coordination.transactions import Transactions
 from kstore.serve.faults import Faults
 from kstore.serve.metrics import ServerMetrics
 from kstore.serve.news import News
@@ -32,6 +29,10 @@ from kstore.store.store import Store, WritableStore
 from kstore.types import ZERO_UUID, TopicPartition
 from kstore.wire.codes import ErrorCode
 
+if TYPE_CHECKING:
+    from kstore.serve.coordination.groups import Groups
+    from kstore.serve.coordination.transactions import Transactions
+
 ServedStore: TypeAlias = Store | WritableStore
 _DEFAULT_NODE_ID = 1
 _logger = logging.getLogger("kstore.serve")
@@ -41,9 +42,9 @@ class Broker:
     """The one node of a cluster, which leads all partitions of a store.
 
     Attributes: store, config, news, node_id, cluster_id; writer: the store if it is open for writing, else None;
-        groups; transactions: None without a writer; may_change_topics: not in a root of a cluster, where a broker would
+        may_change_topics: not in a root of a cluster, where a broker would
         not know them and set them aside; faults: those that a test wants; metrics.
-    Threads: the loop's, and threads that work for it.
+    Threads: the loop's, and threads that work for it once the loop has asked for groups and transactions.
     """
 
     def __init__(self, store: ServedStore, config: ServerConfig, news: News, faults: Faults) -> None:
@@ -58,29 +59,42 @@ class Broker:
         self.node_id = _DEFAULT_NODE_ID if node_id is None else node_id
         self.cluster_id = None if properties is None else properties.cluster_id
         self._env = store._env
-        is_known = config.changes_topics_of_clusters or owning_cluster(store.root, self._env) is None
-        self.may_change_topics = self.writer is not None and is_known
-        if self.writer is not None:
+        is_own = owning_cluster(store.root, self._env) is None
+        self.may_change_topics = self.writer is not None and (is_own or config.changes_topics_of_clusters)
+        if self.writer is not None and not is_own:
+            from kstore.adoption.changes import keep_topics_in_metadata
+
             # Topics of coordinators come without being asked for.
             warn = "a broker sets topics aside (-stray) that are created in %s now: %s"
             keep_topics_in_metadata(self.writer, partial(_logger.warning, warn, store.root))
-        self.transactions = (
-            None
-            if self.writer is None
-            else Transactions(
-                self.writer,
-                ack=config.ack_of_all,
-                expiration_ms=config.transactional_id_expiration_ms,
-                max_timeout_ms=config.max_transaction_timeout_ms,
-            )
-        )
         self._told_damage: dict[TopicPartition, str] = {}
         # Of each topic, its first partition's directory and its id.
         self._ids: dict[str, tuple[PartitionDirectory | None, UUID]] = {}
         self._names: dict[UUID | None, str] = {}
         # Of a root that is only read: of each partition, its directory and the epoch that clients were told.
         self._epochs: dict[TopicPartition, tuple[PartitionDirectory | None, int]] = {}
-        self.groups = Groups(store, config.groups, consumer_settings=config.consumer_groups, topic_id=self.topic_id)
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The groups of the store."""
+        from kstore.serve.coordination.groups import Groups
+
+        config = self.config
+        return Groups(self.store, config.groups, consumer_settings=config.consumer_groups, topic_id=self.topic_id)
+
+    @cached_property
+    def transactions(self) -> Transactions | None:
+        """The transactions of the store, None if it is only read."""
+        from kstore.serve.coordination.transactions import Transactions
+
+        if self.writer is None:
+            return None
+        return Transactions(
+            self.writer,
+            ack=self.config.ack_of_all,
+            expiration_ms=self.config.transactional_id_expiration_ms,
+            max_timeout_ms=self.config.max_transaction_timeout_ms,
+        )
 
     def topics(self) -> dict[str, list[int]]:
         """Return the numbers of the partitions of each topic."""

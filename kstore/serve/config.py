@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kstore.config import MIB
-from kstore.coordinator.group.classic import GroupSettings
-from kstore.coordinator.group.consumer.group import ConsumerGroupSettings
-from kstore.coordinator.transaction.state import MAX_TRANSACTION_TIMEOUT_MS
+from kstore.config import MAX_TRANSACTION_TIMEOUT_MS, MIB
+from kstore.coordinator.group.settings import ConsumerGroupSettings, GroupSettings
 from kstore.env import StrPath
 from kstore.errors import SecurityError
 from kstore.types import Ack

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kstore.config import KIB
 from kstore.env import Closing, StrPath
 from kstore.env.process import SYSTEM_CLOCK
-from kstore.serve.apis import respond
 from kstore.serve.broker import Broker, ServedStore
 from kstore.serve.calls import Peer
 from kstore.serve.config import ServerConfig
@@ -25,6 +24,9 @@ from kstore.store.upkeep.maintenance import MaintenanceIntervals
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from kstore.serve.connection import Answer
+    from kstore.serve.security.sasl import Session
 
 _RECEIVED_BYTES = 64 * KIB
 # How long a closed connection may take to send what was answered.
@@ -59,9 +61,7 @@ class ServerLoop:
 
         def made() -> Connection:
             return Connection(
-                lambda frame, own, session: respond(
-                    broker, frame, self._advertised(own), client_host=own.client_host, session=session
-                ),
+                self._answer,
                 door=door,
                 limits=self._config.limits,
                 received=received,
@@ -72,10 +72,25 @@ class ServerLoop:
 
         self._server = await loop.create_server(made, self._config.host, self._config.port, backlog=_BACKLOG)
         self._checking = asyncio.ensure_future(self._check_again_and_again())
-        if broker.transactions is not None:
-            broker.transactions.start()
         host, port, *_ = self._server.sockets[0].getsockname()
         return Peer(host, port)
+
+    def get_ready(self) -> None:
+        """Load and begin what answers requests; called after start().
+
+        In a fresh process that takes longer than all that is needed to listen: clients are told the address and connect
+        meanwhile. A request that comes before has loaded what it needs itself.
+        """
+        import kstore.serve.apis  # noqa: F401
+
+        _ = self._broker.groups
+        if self._broker.transactions is not None:
+            self._broker.transactions.start()
+
+    def _answer(self, frame: bytearray, own: Connection, session: Session) -> Answer | Awaitable[Answer]:
+        from kstore.serve.apis import respond
+
+        return respond(self._broker, frame, self._advertised(own), client_host=own.client_host, session=session)
 
     async def _check_again_and_again(self) -> None:
         while True:
@@ -221,6 +236,7 @@ class _Running:
         try:
             self._thread.start()
             self.peer = self.in_loop(self._server.start())
+            self._loop.call_soon_threadsafe(self._server.get_ready)
         except BaseException:
             self._end()
             raise

@@ -11,11 +11,12 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kstore.config import MAX_TRANSACTION_TIMEOUT_MS
 from kstore.coordinator.places import KAFKAS_PARTITION_COUNT
 from kstore.coordinator.store import ClusterFacts
 from kstore.coordinator.transaction.coordinator import coordinator_of
 from kstore.coordinator.transaction.log import states_in
-from kstore.coordinator.transaction.state import MAX_TRANSACTION_TIMEOUT_MS, TransactionState, TransactionStatus
+from kstore.coordinator.transaction.state import TransactionState, TransactionStatus
 from kstore.env import DEFAULT_ENV, Env, StrPath, join_path
 from kstore.errors import KStoreError, TransactionStateError
 from kstore.log.files.checkpoints import read_leader_epoch_checkpoint

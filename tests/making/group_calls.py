@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import count
 from uuid import UUID
 
-from kstore.coordinator.group.classic import Client, GroupSettings
-from kstore.coordinator.group.consumer.group import ConsumerGroupSettings
+from kstore.coordinator.group.classic import Client
 from kstore.coordinator.group.consumer.topics import Topic, TopicsImage
 from kstore.coordinator.group.coordinator import GroupCoordinator
 from kstore.coordinator.group.membership import Call
 from kstore.coordinator.group.records import GroupRecord
+from kstore.coordinator.group.settings import ConsumerGroupSettings, GroupSettings
 from kstore.record.schemas.topics import decode_group_record
 from kstore.wire.messages import (
     ConsumerGroupHeartbeatRequest,

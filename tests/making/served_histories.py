@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from kstore.coordinator.group.classic import GroupSettings
+from kstore.coordinator.group.settings import GroupSettings
 from kstore.coordinator.producer_ids import ProducerIdAndEpoch
 from kstore.coordinator.transaction.coordinator import TransactionCoordinator
 from kstore.serve.apis import respond

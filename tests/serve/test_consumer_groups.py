@@ -8,7 +8,7 @@ import time
 import pytest
 
 import kstore
-from kstore.coordinator.group.consumer.group import ConsumerGroupSettings
+from kstore.coordinator.group.settings import ConsumerGroupSettings
 from kstore.serve.config import ServerConfig
 from kstore.serve.server import Server
 from kstore.wire.messages import (

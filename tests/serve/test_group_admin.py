@@ -9,8 +9,8 @@ import pytest
 
 import kstore
 from kstore import OffsetAndMetadata, TopicPartition
-from kstore.coordinator.group.classic import GroupSettings
 from kstore.coordinator.group.offsets import GroupOffsets
+from kstore.coordinator.group.settings import GroupSettings
 from kstore.serve.config import ServerConfig
 from kstore.serve.coordination.groups import Groups
 from kstore.serve.server import Server

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kstore.config import MAX_INT32
-from kstore.coordinator.group.classic import GroupSettings
-from kstore.coordinator.group.consumer.group import ConsumerGroupSettings
+from kstore.coordinator.group.settings import ConsumerGroupSettings, GroupSettings
 from kstore.log.files.root_files import parse_properties
 from kstore.serve.config import ConnectionLimits, SecurityConfig, ServerConfig
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from kstore.config import DAY_MS
 from kstore.coordinator.group.membership import Call, ClassicMember, KeyValue, Membership, Protocols, protocols_of
+from kstore.coordinator.group.settings import GroupSettings
 from kstore.errors import InvalidRecordError
 from kstore.record.schemas.topics import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from kstore.types import OffsetAndMetadata
@@ -47,24 +46,6 @@ class GroupState(str, Enum):
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
     DEAD = "Dead"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSettings:
-    """The settings of a coordinator of classic groups; Kafka's defaults but for the first.
-
-    initial_rebalance_delay_ms: how long an empty group waits for more members after the first, again while they come;
-        Kafka's default is 3000. min_session_timeout_ms, max_session_timeout_ms: what members may ask for. max_size: of
-        members in a group. offsets_retention_ms: how long committed offsets are kept that no member uses;
-        offsets_retention_check_interval_ms: how often it is looked for those to remove.
-    """
-
-    initial_rebalance_delay_ms: int = 0
-    min_session_timeout_ms: int = 6000
-    max_session_timeout_ms: int = 1_800_000
-    max_size: int = 2**31 - 1
-    offsets_retention_ms: int = 7 * DAY_MS
-    offsets_retention_check_interval_ms: int = 600_000
 
 
 class Client(NamedTuple):

@@ -12,7 +12,6 @@ from kstore.coordinator.group.classic import (
     Answer,
     ClassicGroup,
     Client,
-    GroupSettings,
     GroupState,
     Outcome,
     leave_answer,
@@ -20,12 +19,13 @@ from kstore.coordinator.group.classic import (
     refused_join,
 )
 from kstore.coordinator.group.consumer.facts import KEY_TYPES, ConsumerFacts
-from kstore.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupSettings, check_request, refusal
+from kstore.coordinator.group.consumer.group import ConsumerGroup, check_request, refusal
 from kstore.coordinator.group.consumer.members import RefusedError
 from kstore.coordinator.group.consumer.topics import TopicsImage
 from kstore.coordinator.group.membership import Call, KeyValue, Membership, restored_membership
 from kstore.coordinator.group.offsets import MAX_METADATA_BYTES
 from kstore.coordinator.group.records import GroupRecord
+from kstore.coordinator.group.settings import ConsumerGroupSettings, GroupSettings
 from kstore.record.schemas.topics import (
     OFFSET_COMMIT_TYPES,
     DecodedMessage,

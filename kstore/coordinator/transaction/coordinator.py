@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from weakref import WeakValueDictionary
 
+from kstore.config import MAX_TRANSACTION_TIMEOUT_MS
 from kstore.coordinator.group.offsets import GroupOffsets
 from kstore.coordinator.producer_ids import NO_PRODUCER, ProducerIdAndEpoch, random_producer_id
 from kstore.coordinator.store import CoordinatorLog, CoordinatorStore
 from kstore.coordinator.transaction.log import TransactionLog, states_in
 from kstore.coordinator.transaction.state import (
     EPOCH_BUMP_VERSION,
-    MAX_TRANSACTION_TIMEOUT_MS,
     TransactionState,
     TransactionStatus,
     fenced_error,

@@ -32,9 +32,6 @@ from kstore.record.schemas.topics import DecodedMessage, decode_transaction_reco
 from kstore.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, ControlRecordType, TopicPartition
 from kstore.wire.schema import TAGGED_FIELDS
 
-# The default of a broker's transaction.max.timeout.ms.
-MAX_TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
-
 
 class TransactionStatus(IntEnum):
     """States of a transaction, by their numbers in its record (Kafka: TransactionState)."""

@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from uuid import UUID
 
-from kstore.coordinator.group.classic import Client, GroupSettings, Outcome
-from kstore.coordinator.group.consumer.group import ConsumerGroupSettings
+from kstore.coordinator.group.classic import Client, Outcome
 from kstore.coordinator.group.coordinator import FetchedOffset, GroupCoordinator, fetched_offset
 from kstore.coordinator.group.membership import Call as GroupCall
 from kstore.coordinator.group.offsets import CommittedOffsets, GroupOffsets, MemoryOffsets
 from kstore.coordinator.group.records import GroupRecords
+from kstore.coordinator.group.settings import ConsumerGroupSettings, GroupSettings
 from kstore.env.process import SYSTEM_CLOCK, Clock
 from kstore.errors import KStoreError
 from kstore.record.schemas.topics import OFFSET_COMMIT_TYPES, is_of_type

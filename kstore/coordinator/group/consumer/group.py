@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -22,6 +22,7 @@ from kstore.coordinator.group.consumer.patterns import Pattern, PatternError
 from kstore.coordinator.group.consumer.topics import TopicsImage
 from kstore.coordinator.group.membership import Call, KeyValue
 from kstore.coordinator.group.metadata import ASSIGNING, EMPTY, RECONCILING, STABLE
+from kstore.coordinator.group.settings import ConsumerGroupSettings
 from kstore.types import OffsetAndMetadata
 from kstore.wire.codes import ErrorCode
 from kstore.wire.messages import (
@@ -40,21 +41,6 @@ _NOT_GIVEN = -1
 _CONSUMER_MEMBER = 1
 # The type of the protocol, and of the group.
 _CONSUMER = "consumer"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupSettings:
-    """The settings of a coordinator of groups of KIP-848; Kafka's names and defaults (group.consumer.*).
-
-    session_timeout_ms: after which a member that says nothing is out; heartbeat_interval_ms: how often it is told to
-    say something; max_size: of members in a group.
-    """
-
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5000
-    max_size: int = 2**31 - 1
-
-
 # How long after a removal that could not be appended it is tried again.
 _RETRY_MS = 500
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from kstore import OffsetAndMetadata, TopicPartition
-from kstore.coordinator.group.consumer.group import ConsumerGroupSettings
+from kstore.coordinator.group.settings import ConsumerGroupSettings
 from kstore.record.schemas.topics import decode_group_record, encode_group_record
 from kstore.types import GROUP_OFFSETS_TOPIC
 from kstore.wire.codes import ErrorCode
