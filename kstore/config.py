@@ -208,3 +208,13 @@ def unknown_setting(who: str, name: str, known: Iterable[str], *, advice: Mappin
     else:
         instead = f": did you mean {nearest[0]!r}?" if nearest else f"; {where} lists them"
     return TypeError(f"{who} has no setting {name!r}{instead}")
+
+
+def check_rate(max_bytes_per_second: float | None) -> None:
+    """Raise ValueError, TypeError for a rate that is not above 0, or None for none."""
+    if max_bytes_per_second is None:
+        return
+    if isinstance(max_bytes_per_second, bool) or not isinstance(max_bytes_per_second, int | float):
+        raise TypeError(f"max_bytes_per_second must be a number or None, got {max_bytes_per_second!r}")
+    if not max_bytes_per_second > 0:
+        raise ValueError(f"max_bytes_per_second must be above 0, got {max_bytes_per_second}")

@@ -81,6 +81,7 @@ class ServerLoop:
         In a fresh process that takes longer than all that is needed to listen: clients are told the address and connect
         meanwhile. A request that comes before has loaded what it needs itself.
         """
+        import kstore.log.write.writable_log
         import kstore.serve.apis  # noqa: F401
 
         _ = self._broker.groups

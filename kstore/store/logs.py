@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kstore.env import Env
 from kstore.errors import CorruptCheckpointError, CorruptLogError, KStoreError, StorageError, TopicSettingsError
@@ -22,16 +23,18 @@ from kstore.log.files.root_files import (
     write_clean_shutdown,
     write_partition_metadata,
 )
-from kstore.log.recovery.context import RecoveryReport
 from kstore.log.recovery.modes import RecoveryMode
 from kstore.log.write.open_writers import OpenWriters
-from kstore.log.write.writable_log import WritableLog
 from kstore.store.root import OpenLogs
 from kstore.store.settings.topics import TopicSettings
 from kstore.store.upkeep.metrics import StoreMetrics
 from kstore.store.upkeep.topic_ids import TopicIds
 from kstore.types import TopicPartition
 from kstore.waiting import results_in_threads
+
+if TYPE_CHECKING:
+    from kstore.log.recovery.context import RecoveryReport
+    from kstore.log.write.writable_log import WritableLog
 
 _THREADS = "kstore-recovery"
 # A new partition waits for six syncs, a log that is closed for five, and a disk makes those of several at once in about
@@ -42,7 +45,7 @@ _FEW_PARTITIONS = 4
 _logger = logging.getLogger("kstore.log")
 
 
-class WriterLogs(OpenLogs[WritableLog]):
+class WriterLogs(OpenLogs["WritableLog"]):
     """The partitions of a root with its only writer, except those of __cluster_metadata, and their logs.
 
     Args: recovery, trusts_recovery_point: of the logs that were not closed; threads: how many logs are recovered, or
@@ -105,6 +108,8 @@ class WriterLogs(OpenLogs[WritableLog]):
                 self.logs[topic_partition] = log
 
     def open(self, directory: PartitionDirectory) -> WritableLog:
+        from kstore.log.write.writable_log import WritableLog
+
         topic_partition = directory.topic_partition
         self._lock.check_held()
         earlier = self.logs.get(topic_partition)

@@ -13,7 +13,7 @@ import uuid
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 from kstore.config import LogConfig, config_or_default
 from kstore.coordinator.store import Dependent
@@ -39,7 +39,6 @@ from kstore.log.files.root_files import (
 )
 from kstore.log.log import Log
 from kstore.log.recovery.modes import RecoveryMode, check_recovery
-from kstore.log.write.writable_log import WritableLog
 from kstore.store.logs import WriterLogs
 from kstore.store.opening import check_no_tier, tiered_env
 from kstore.store.root import OpenLogs, RootLogs
@@ -53,6 +52,9 @@ from kstore.store.upkeep.removal import removed
 from kstore.store.upkeep.root_listing import RootListing
 from kstore.types import MAX_PARTITION, ZERO_UUID, Time, TopicPartition, time_ms
 from kstore.waiting import checked_timeout
+
+if TYPE_CHECKING:
+    from kstore.log.write.writable_log import WritableLog
 
 _DEFAULT_NODE_ID = 1
 _MOST_THREADS = 256
@@ -227,7 +229,7 @@ class Store(RootLogs[Log]):
         return None if self._env.is_high_latency else self._env.stat(self.root)
 
 
-class WritableStore(RootLogs[WritableLog]):
+class WritableStore(RootLogs["WritableLog"]):
     """A log.dirs root with its only writer. A log is opened when it is first requested.
 
     Any number of logs can be open: those beyond max_open_files that take no appends give their descriptor up until they

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
-from kstore.config import LogConfig
+from kstore.config import LogConfig, check_rate
 from kstore.env import ENOENT, Env
 from kstore.errors import CorruptIndexError, LogReplacedError, StorageError
 from kstore.log.cleaning.cleanable import CleanableLog, LogBounds, find_cleanable, first_dirty_offset
@@ -52,16 +52,6 @@ class CompactionReport(NamedTuple):
     records_kept: int
     replaced_segments: int
     is_stopped: bool
-
-
-def check_rate(max_bytes_per_second: float | None) -> None:
-    """Raise ValueError, TypeError for a rate that is not above 0, or None for none."""
-    if max_bytes_per_second is None:
-        return
-    if isinstance(max_bytes_per_second, bool) or not isinstance(max_bytes_per_second, int | float):
-        raise TypeError(f"max_bytes_per_second must be a number or None, got {max_bytes_per_second!r}")
-    if not max_bytes_per_second > 0:
-        raise ValueError(f"max_bytes_per_second must be above 0, got {max_bytes_per_second}")
 
 
 class Throttle:

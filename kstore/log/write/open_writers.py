@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from kstore._core import TriedLock
 from kstore.errors import KStoreError
 from kstore.log.files.lock import disown_in_child
-from kstore.log.write.ownership import WriteGate
 
 if TYPE_CHECKING:
     from kstore.log.write.local_log import LocalLog
+    from kstore.log.write.ownership import WriteGate
 
 _logger = logging.getLogger("kstore.log")
 # So many slots of closed logs may stay beside those of open ones, until they are looked for.

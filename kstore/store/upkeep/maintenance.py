@@ -11,8 +11,9 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from kstore.config import check_rate
 from kstore.env import Env
 from kstore.errors import (
     CorruptCheckpointError,
@@ -23,12 +24,14 @@ from kstore.errors import (
     UnsupportedError,
 )
 from kstore.log.cleaning.cleanable import CleanableLog
-from kstore.log.cleaning.retention import DueSegment
 from kstore.log.files.lock import disown_in_child
-from kstore.log.write.compaction import CompactionReport, check_rate
-from kstore.log.write.writable_log import WritableLog
 from kstore.types import TopicPartition
 from kstore.waiting import Latch
+
+if TYPE_CHECKING:
+    from kstore.log.cleaning.retention import DueSegment
+    from kstore.log.write.compaction import CompactionReport
+    from kstore.log.write.writable_log import WritableLog
 
 _logger = logging.getLogger("kstore.log")
 

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from kstore.env import Env
-from kstore.log.write.writable_log import LogCounts, WritableLog
 from kstore.store.upkeep.maintenance import Maintenance
 from kstore.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kstore.log.write.writable_log import LogCounts, WritableLog
 
 # A figure of the store, or one for each partition that is open.
 Metric: TypeAlias = float | Mapping[TopicPartition, float]
 
-_NO_COUNTS = LogCounts(0, 0, 0, 0, 0)
 
+def added(counts: Iterable[LogCounts]) -> LogCounts:
+    """Return the counts of logs together."""
+    from kstore.log.write.writable_log import LogCounts
 
-def added(first: LogCounts, second: LogCounts) -> LogCounts:
-    """Return the counts of two logs together."""
-    return LogCounts(
-        first.offsets_in + second.offsets_in,
-        first.bytes_in + second.bytes_in,
-        first.flushes + second.flushes,
-        first.flush_total_ms + second.flush_total_ms,
-        max(first.flush_max_ms, second.flush_max_ms),
-    )
+    total = LogCounts(0, 0, 0, 0, 0)
+    for one in counts:
+        total = LogCounts(
+            total.offsets_in + one.offsets_in,
+            total.bytes_in + one.bytes_in,
+            total.flushes + one.flushes,
+            total.flush_total_ms + one.flush_total_ms,
+            max(total.flush_max_ms, one.flush_max_ms),
+        )
+    return total
 
 
 class StoreMetrics:
@@ -37,11 +42,11 @@ class StoreMetrics:
         self._env = env
         self._started_ms = env.monotonic_ms()
         # Of logs that were closed, and opened again or deleted since.
-        self._earlier = _NO_COUNTS
+        self._earlier: LogCounts | None = None
 
     def keep(self, log: WritableLog) -> None:
         """Count what happened to a log that the store lets go."""
-        self._earlier = added(self._earlier, log.counts)
+        self._earlier = log.counts if self._earlier is None else added((self._earlier, log.counts))
 
     def taken(
         self,
@@ -54,9 +59,8 @@ class StoreMetrics:
     ) -> dict[str, Metric]:
         """Return the figures now, of the partitions that exist and the logs that were opened."""
         live = [log for log in logs if not log.is_closed]
-        total = self._earlier
-        for log in logs:
-            total = added(total, log.counts)
+        earlier = () if self._earlier is None else (self._earlier,)
+        total = added((*earlier, *(log.counts for log in logs)))
         now_ms = self._env.monotonic_ms()
         seconds = max(now_ms - self._started_ms, 1) / 1000
         stats = maintenance.stats
