@@ -13,7 +13,6 @@ from kstore.errors import KStoreError
 from kstore.serve.calls import NoAnswerError
 from kstore.wire.classes import Message, attribute
 from kstore.wire.codes import ErrorCode
-from kstore.wire.frames import apis
 from kstore.wire.messages import message_named
 from kstore.wire.schema import STRUCT, Field
 
@@ -62,6 +61,8 @@ class Faults:
 
         Raises: ValueError for another name.
         """
+        from kstore.wire.frames import apis
+
         key = next((key for key, known in apis().items() if known.name.lower() == api.lower()), None)
         if key is None:
             raise ValueError(
@@ -130,6 +131,8 @@ def _unknown_leaders(answer: Any, code: int) -> Message:
 
 def failed_answer(request: Message, *, api_key: int, version: int, code: int) -> Message:
     """Return an answer that says one error of all that a request asks for."""
+    from kstore.wire.frames import apis
+
     kind = message_named(apis()[api_key].name + "Response")
     answer = _failed(kind, request, version=version, code=code)
     if api_key == _FETCH:

@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Iterable, Mapping
 
 from kstore.config import LogConfig
-from kstore.coordinator.group.offsets import forget_offsets
 from kstore.coordinator.store import CoordinatorStore
 from kstore.env import Env, Listeners, join_path
 from kstore.errors import CorruptCheckpointError, InvalidTopicError, KStoreError, TopicExistsError, checked_int
@@ -175,6 +174,8 @@ class StoreTopics:
 
     def _finish_deletion(self, topic: str, store: CoordinatorStore) -> None:
         """Carry out what begin_deletion noted, after _withdraw."""
+        from kstore.coordinator.group.offsets import forget_offsets
+
         self._take_directories(topic)
         forget_offsets(store, topic, clock=self._env)
         self._settings.end_deletion(topic)

@@ -9,15 +9,13 @@ import typer
 
 from kstore.cli.app import command
 from kstore.cli.arguments import WrongUseError
-from kstore.cli.commands.options import Directory, Json, Partitions, Reverse, Topics, selection_of
+from kstore.cli.commands.options import Directory, Force, Json, Partitions, Reverse, Root, Topics, selection_of
 from kstore.cli.output import Output
 from kstore.config import MAX_INT32
 
 TopicName = Annotated[str, typer.Option("--topic", metavar="TOPIC", help="The topic.")]
-Root = Annotated[str, typer.Argument(metavar="DIR", help="A log.dirs root.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, report what would be done.")]
 IfExists = Annotated[bool, typer.Option("--if-exists", help="Do nothing if there is no such topic.")]
-Force = Annotated[bool, typer.Option("--force", help="Also in a root whose topics a cluster has its own account of.")]
 
 
 @command("metadata")

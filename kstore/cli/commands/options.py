@@ -32,6 +32,8 @@ Directory = Annotated[str, typer.Argument(metavar="DIR", help="A partition direc
 Directories = Annotated[
     list[str], typer.Argument(metavar="DIR...", help="Partition directories or log.dirs roots, as of one broker.")
 ]
+Root = Annotated[str, typer.Argument(metavar="DIR", help="A log.dirs root.")]
+Force = Annotated[bool, typer.Option("--force", help="Also in a root whose topics a cluster has its own account of.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 RecordFormatName = Annotated[
     str | None,

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from kstore.cli.app import command
-from kstore.cli.commands.operating import Force, Root
-from kstore.cli.commands.options import Json
+from kstore.cli.commands.options import Force, Json, Root
 from kstore.cli.output import Output
 
 
