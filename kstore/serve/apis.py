@@ -55,7 +55,7 @@ from kstore.serve.calls import Call, Peer
 from kstore.serve.security.guards import Asked, Verdict, guarded
 from kstore.serve.security.operations import tell_operations
 from kstore.serve.security.sasl import Session
-from kstore.wire.frames import decode_request, encode_response
+from kstore.wire.frames import apis, decode_request, encode_response
 
 if TYPE_CHECKING:
     from kstore.serve.connection import Answer
@@ -156,6 +156,7 @@ def respond(
             else encode_response(body, version=request.version, correlation_id=request.correlation_id)
         )
         broker.metrics.note(
+            apis()[request.api_key].name,
             request,
             client_host,
             seconds=asyncio.get_running_loop().time() - started_s,

@@ -15,7 +15,6 @@ from kstore.config import LogConfig
 from kstore.env import join_path
 from kstore.errors import CorruptCheckpointError, CorruptionError, LogNotFoundError, UnknownTopicOrPartitionError
 from kstore.log.files.names import LEADER_EPOCH_CHECKPOINT, PartitionDirectory
-from kstore.log.log import Log
 from kstore.log.state.leader_epochs import EpochEndOffset, LeaderEpochCache
 from kstore.serve.config import ServerConfig
 from kstore.serve.faults import Faults
@@ -30,6 +29,7 @@ from kstore.types import ZERO_UUID, TopicPartition
 from kstore.wire.codes import ErrorCode
 
 if TYPE_CHECKING:
+    from kstore.log.log import Log
     from kstore.serve.coordination.groups import Groups
     from kstore.serve.coordination.transactions import Transactions
 

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kstore.wire.frames import Request, apis
-
 if TYPE_CHECKING:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    from kstore.wire.frames import Request
 
 _access = logging.getLogger("kstore.serve.access")
 _COUNTED = {
@@ -42,19 +42,20 @@ class ServerMetrics:
         self.by_api: dict[str, RequestMetrics] = {}
         self.open_connections: Collection[object] = ()
 
-    def note(self, request: Request, client: str, *, seconds: float, request_bytes: int, response_bytes: int) -> None:
-        """Count a request that was answered, and log it if the logger kstore.serve.access is on for INFO."""
-        name = apis()[request.api_key].name
-        counts = self.by_api.get(name)
+    def note(
+        self, api: str, request: Request, client: str, *, seconds: float, request_bytes: int, response_bytes: int
+    ) -> None:
+        """Count a request to an api that was answered, and log it if the logger kstore.serve.access is on for INFO."""
+        counts = self.by_api.get(api)
         if counts is None:
-            counts = self.by_api[name] = RequestMetrics()
+            counts = self.by_api[api] = RequestMetrics()
         counts.requests += 1
         counts.request_seconds += seconds
         counts.request_bytes += request_bytes
         counts.response_bytes += response_bytes
         if _access.isEnabledFor(logging.INFO):
             fields = {
-                "api": name,
+                "api": api,
                 "version": request.version,
                 "client_id": request.client_id,
                 "client": client,

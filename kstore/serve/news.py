@@ -6,9 +6,12 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
-from kstore.log.log import Log
 from kstore.store.store import Store, WritableStore
+
+if TYPE_CHECKING:
+    from kstore.log.log import Log
 
 
 class News:

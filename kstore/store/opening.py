@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Literal, TypeVar, overload
 from kstore.config import LogConfig, config_or_default
 from kstore.env import Env, StrPath
 from kstore.errors import KStoreError
-from kstore.log.directory_source import DirectorySource
 from kstore.log.files.lock import PartitionLock
 from kstore.log.files.names import PartitionDirectory, find_partition
-from kstore.log.log import Log
 from kstore.log.recovery.modes import RecoveryMode, check_recovery
 from kstore.types import MAX_OFFSET
 from kstore.waiting import checked_timeout, results_in_threads
 
 if TYPE_CHECKING:
+    from kstore.log.log import Log
     from kstore.log.write.writable_log import WritableLog
 
 _Found = TypeVar("_Found")
@@ -141,6 +140,9 @@ def open_found(directory: PartitionDirectory, config: LogConfig | None = None) -
     Raises: LogNotFoundError if it is gone, or is no partition directory; otherwise as open_log.
     Cost: as open_log, with one listing less.
     """
+    from kstore.log.directory_source import DirectorySource
+    from kstore.log.log import Log
+
     source = DirectorySource(directory, config=config_or_default(config))
     if not source.segments:
         find_partition(directory.path, directory.env)

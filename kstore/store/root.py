@@ -7,30 +7,32 @@ import uuid
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kstore._core import Record
 from kstore._deprecated import with_old_names
 from kstore._html import table_html
-from kstore.config import LogConfig
+from kstore.config import MIB, LogConfig
 from kstore.coordinator.store import ClusterFacts
 from kstore.env import ENOENT, Arrivals, Closing, Env, Listeners, join_path
 from kstore.errors import KStoreError, LogClosedError, LogNotFoundError, checked_index
 from kstore.log.files.names import PartitionDirectory, partitions_of_root
 from kstore.log.files.root_files import MetaProperties, read_meta_properties, read_partition_metadata
-from kstore.log.following.follower import Feed, Follower, records_of
-from kstore.log.following.partitions import FromOffset, ManyLogs
-from kstore.log.following.tail import AutoOffsetReset, EndOffsets, FollowOptions, LogTail
-from kstore.log.log import Log
-from kstore.log.reads import Isolation
-from kstore.record.decoding import deserializer_of
-from kstore.serializers import Deserializer, Serializer
 from kstore.store.settings.cluster import read_cluster_facts
-from kstore.store.table import DEFAULT_TABLE_BYTES, Table, TopicLogs
 from kstore.types import TopicPartition
 from kstore.waiting import checked_timeout
 
-_SomeLog = TypeVar("_SomeLog", bound=Log)
+if TYPE_CHECKING:
+    from kstore.log.following.follower import Follower
+    from kstore.log.following.partitions import FromOffset
+    from kstore.log.following.tail import AutoOffsetReset, EndOffsets, LogTail
+    from kstore.log.log import Log
+    from kstore.log.reads import Isolation
+    from kstore.serializers import Deserializer, Serializer
+    from kstore.store.table import Table
+
+_DEFAULT_TABLE_BYTES = 256 * MIB
+_SomeLog = TypeVar("_SomeLog", bound="Log")
 
 
 class OpenLogs(ABC, Generic[_SomeLog]):
@@ -228,6 +230,11 @@ class RootLogs(Closing, Generic[_SomeLog]):
         Cost: all that is followed is opened. Nothing while nothing comes, if the system can watch so many directories;
             those beyond that are looked at from time to time.
         """
+        from kstore.log.following.follower import Feed, Follower, records_of
+        from kstore.log.following.partitions import ManyLogs
+        from kstore.log.following.tail import FollowOptions
+        from kstore.record.decoding import deserializer_of
+
         options = FollowOptions(isolation, end_offsets, auto_offset_reset)
         options.check()
         timeout_s = checked_timeout(timeout)
@@ -265,7 +272,7 @@ class RootLogs(Closing, Generic[_SomeLog]):
         value_deserializer: Deserializer | str | None = None,
         key_serializer: Serializer | str | None = None,
         isolation_level: Isolation = "read_committed",
-        max_bytes: int = DEFAULT_TABLE_BYTES,
+        max_bytes: int = _DEFAULT_TABLE_BYTES,
     ) -> Table:
         """Return the newest value of each key of a topic as a read-only mapping, which follows the topic; see
         kstore.Table. The topic need not be compacted.
@@ -278,6 +285,7 @@ class RootLogs(Closing, Generic[_SomeLog]):
             TypeError for other arguments; as Log.read.
         Cost: a compiled pass over the topic; no object for a record.
         """
+        from kstore.store.table import Table, TopicLogs
 
         def find() -> dict[TopicPartition, PartitionDirectory]:
             self._look_at_root()

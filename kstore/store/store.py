@@ -23,7 +23,6 @@ from kstore.errors import (
     KStoreError,
     checked_int,
 )
-from kstore.log.directory_source import DirectorySource
 from kstore.log.files.lock import PartitionLock, disown_in_child
 from kstore.log.files.names import (
     PartitionDirectory,
@@ -37,7 +36,6 @@ from kstore.log.files.root_files import (
     read_meta_properties,
     write_meta_properties,
 )
-from kstore.log.log import Log
 from kstore.log.recovery.modes import RecoveryMode, check_recovery
 from kstore.store.logs import WriterLogs
 from kstore.store.opening import check_no_tier, tiered_env
@@ -54,6 +52,7 @@ from kstore.types import MAX_PARTITION, ZERO_UUID, Time, TopicPartition, time_ms
 from kstore.waiting import checked_timeout
 
 if TYPE_CHECKING:
+    from kstore.log.log import Log
     from kstore.log.write.writable_log import WritableLog
 
 _DEFAULT_NODE_ID = 1
@@ -165,7 +164,7 @@ def open_store(
         raise
 
 
-class _ReadLogs(OpenLogs[Log]):
+class _ReadLogs(OpenLogs["Log"]):
     """The partitions of a root that is read, and their logs."""
 
     def __init__(self, root: str, config: LogConfig, topic_configs: Mapping[str, LogConfig], *, env: Env) -> None:
@@ -174,11 +173,14 @@ class _ReadLogs(OpenLogs[Log]):
         self._topic_configs = dict(topic_configs)
 
     def open(self, directory: PartitionDirectory) -> Log:
+        from kstore.log.directory_source import DirectorySource
+        from kstore.log.log import Log
+
         config = self._topic_configs.get(directory.topic_partition.topic, self._config)
         return Log(DirectorySource(directory, config=config))
 
 
-class Store(RootLogs[Log]):
+class Store(RootLogs["Log"]):
     """A log.dirs root, read without a lock as it was at the last look_again(), and each log as at its last refresh().
 
     follow(), table() and a Consumer see by themselves what comes later.

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from kstore._core import OffsetMap, Record, count_keys
 from kstore._html import fields_html
-from kstore.config import MIB
 from kstore.env import ENOENT, Closing, Env, LiveArrivals, join_path
 from kstore.env.process import random_bytes
 from kstore.errors import (
@@ -30,7 +29,6 @@ from kstore.record.decoding import decode, decoded_records, deserializer_of
 from kstore.serializers import Deserializer, Serializer, serializer
 from kstore.types import TopicPartition
 
-DEFAULT_TABLE_BYTES = 256 * MIB
 _SECRET_BYTES = 16
 # After this, a change that a state did not show, since it was in the tick of a clock, shows.
 _SETTLED_MS = 1000
