@@ -23,7 +23,7 @@ from kstore.env.base import (
     split_path,
 )
 from kstore.env.choosing import Location, is_http, is_local, locate, portable, shown_path
-from kstore.env.env import Env, EnvMaker
+from kstore.env.env import Env, EnvMaker, is_settled
 from kstore.env.files import (
     OPEN_FILES_LIMIT,
     REWRITTEN_FILES,
@@ -85,6 +85,7 @@ __all__ = [
     "is_http",
     "is_local",
     "is_same_file",
+    "is_settled",
     "join_path",
     "lines_of",
     "locate",

@@ -13,6 +13,9 @@ from kstore.env.process import LockHolder, SystemClock
 from kstore.env.watching import DirectoryWatch, PollInterval
 from kstore.errors import StorageError
 
+# If a file was last written this long before it was listed, any later write changes its modification time.
+_SETTLED_NS = 10**9
+
 
 class EnvMaker(Protocol):
     """Makes an Env in another process. Can be pickled; what it holds may be secret."""
@@ -188,3 +191,8 @@ class Env(SystemClock, ABC):
 def too_large(path: str, *, max_bytes: int) -> StorageError:
     """Return the error for a file that is larger than the `max_bytes` of a read."""
     return StorageError(f"{path} is larger than the limit of {max_bytes} bytes", path=path)
+
+
+def is_settled(status: FileStatus, env: Env) -> bool:
+    """Whether a file was last written so long ago that a write from now on changes its modification time."""
+    return status.identity[2] < env.wall_clock_ms() * 10**6 - _SETTLED_NS

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from kstore._core import BatchHeader, read_header
 from kstore.config import MAX_INT64, LogConfig
-from kstore.env import ENOENT, Arrivals, FileStatus, Listeners, OpenFiles, is_same_file, join_path
+from kstore.env import ENOENT, Arrivals, FileStatus, Listeners, OpenFiles, is_same_file, is_settled, join_path
 from kstore.errors import (
     CorruptCheckpointError,
     CorruptionError,
@@ -34,7 +34,7 @@ from kstore.log.files.names import (
 from kstore.log.files.records import BatchPlace
 from kstore.log.following.history import DirectoryHistory
 from kstore.log.segment.listing import changes_too_often, open_segments
-from kstore.log.segment.replaced import ERRORS_OF_A_CHANGE, MOST_LOOKS, change_that_caused, is_settled
+from kstore.log.segment.replaced import ERRORS_OF_A_CHANGE, MOST_LOOKS, change_that_caused
 from kstore.log.segment.segment import LogContext, LogSegment
 from kstore.log.source import CommittedLog, Followed, Found, SettledLog, Watch, closed_error, last_batch
 from kstore.log.state.transactions import NOTHING_SETTLED, settle_transactions

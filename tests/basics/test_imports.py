@@ -54,6 +54,25 @@ def test_a_store_imports_no_producer_and_nothing_of_urls(root):
     assert imported_by(code) & {*HEAVY, "kstore.producer"} == set()
 
 
+def test_a_store_that_is_opened_imports_nothing_of_its_logs(root):
+    code = f"import kstore\nstore = kstore.open_store({str(root)!r}, 'a')\nimport atexit\natexit.register(store.close)"
+    of_logs = {"kstore.log.log", "kstore.log.write.writable_log", "kstore.log.segment.segment", "kstore.store.table"}
+    assert imported_by(code) & of_logs == set()
+
+
+def test_a_server_listens_before_it_imports_what_answers_requests(root):
+    code = f"""
+import atexit
+from kstore.serve.config import ServerConfig
+from kstore.serve.server import Server, ServerLoop
+ServerLoop.get_ready = lambda _: None
+server = Server({str(root)!r}, config=ServerConfig(port=0)).start()
+atexit.register(server.close)
+"""
+    answering = {"kstore.serve.apis", "kstore.wire.frames", "kstore.coordinator.group.coordinator", "kstore.log.log"}
+    assert imported_by(code) & answering == set()
+
+
 @pytest.mark.parametrize("package", [kstore, record], ids=lambda package: package.__name__)
 def test_names_of_a_package_are_those_of_its_modules(package):
     assert set(package.__all__) <= set(dir(package))

@@ -14,8 +14,10 @@ import kstore
 from kstore.record import with_records
 from kstore.serve import Server, ServerConfig
 from kstore.serve.answers import writing
+from kstore.serve.coordination.transactions import Transactions
 from kstore.serve.faults import Faults
 from kstore.serve.server import ServerLoop
+from kstore.types import TRANSACTION_STATE_TOPIC
 from kstore.wire.messages import ApiVersionsRequest, FetchRequest, ProduceRequest
 from tests.fakes.waiting import wait_until
 from tests.making.serving import RawClient, once_it_waits
@@ -38,6 +40,21 @@ def test_a_server_listens_between_start_and_close_and_again_on_the_same_port(tmp
         with pytest.raises(kstore.LogLockedError):
             kstore.open_store(tmp_path / "root", "a")
     kstore.open_store(tmp_path / "root", "a").close()
+
+
+def test_a_server_gets_ready_without_a_request(tmp_path, monkeypatch):
+    ready = []
+    monkeypatch.setattr(Transactions, "look_after", lambda _: ready.append(True))
+    with kstore.open_store(tmp_path / "root", "a") as store:
+        store.create_topic(TRANSACTION_STATE_TOPIC)
+        with Server(store, config=ServerConfig(port=0)):
+            wait_until(lambda: ready)
+
+
+def test_a_request_is_answered_by_a_server_that_is_not_ready_yet(tmp_path, monkeypatch):
+    monkeypatch.setattr(ServerLoop, "get_ready", lambda _: None)
+    with Server(tmp_path / "root", config=ServerConfig(port=0)) as server, RawClient(server) as client:
+        assert client.ask(ApiVersionsRequest(), version=0).error_code == 0
 
 
 def test_a_server_that_cannot_listen_leaves_no_lock(tmp_path):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from itertools import zip_longest
 
-from kstore.env import Env, FileStatus, join_path
+from kstore.env import Env, FileStatus, is_settled, join_path
 from kstore.errors import LogReplacedError
 from kstore.log.files.names import LOG_SUFFIX, SWAP_STATE, parse_segment_name
 from kstore.log.files.records import status_of_segment
-from kstore.log.segment.replaced import MOST_LOOKS, ListedFile, is_settled
+from kstore.log.segment.replaced import MOST_LOOKS, ListedFile
 from kstore.log.segment.segment import LogContext, LogSegment
 
 # The longest pause between two looks at a directory that changes.

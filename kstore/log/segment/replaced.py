@@ -33,8 +33,6 @@ from kstore.types import TopicPartition
 ERRORS_OF_A_CHANGE = (CorruptionError, UnsupportedError, StorageError, LogReplacedError)
 # How many times a log is listed for one answer, each time because its files changed since the time before.
 MOST_LOOKS = 100
-# If a file was last written this long before it was listed, any later write changes its modification time.
-_SETTLED_NS = 10**9
 _MOST_WALKS = 3
 
 _NO_PARTITION = TopicPartition("", 0)
@@ -60,11 +58,6 @@ def is_change(error: KStoreError) -> bool:
     if isinstance(error, LogReplacedError):
         return True
     return isinstance(error, StorageError) and error.errno == ENOENT and not isinstance(error, LogNotFoundError)
-
-
-def is_settled(status: FileStatus, env: Env) -> bool:
-    """Whether a file was last written so long ago that a write from now on changes its modification time."""
-    return status.identity[2] < env.wall_clock_ms() * 10**6 - _SETTLED_NS
 
 
 def change_that_caused(

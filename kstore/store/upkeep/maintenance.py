@@ -23,12 +23,12 @@ from kstore.errors import (
     LogClosedError,
     UnsupportedError,
 )
-from kstore.log.cleaning.cleanable import CleanableLog
 from kstore.log.files.lock import disown_in_child
 from kstore.types import TopicPartition
 from kstore.waiting import Latch
 
 if TYPE_CHECKING:
+    from kstore.log.cleaning.cleanable import CleanableLog
     from kstore.log.cleaning.retention import DueSegment
     from kstore.log.write.compaction import CompactionReport
     from kstore.log.write.writable_log import WritableLog

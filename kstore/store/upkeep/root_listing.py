@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kstore.env import Env, FileStatus, Identity, is_same_file
+from kstore.env import Env, FileStatus, Identity, is_same_file, is_settled
 from kstore.log.files.names import PartitionDirectory, partitions_of_root
-from kstore.log.segment.replaced import is_settled
 from kstore.types import TopicPartition
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kstore.config import LogConfig
-from kstore.env import FileStatus, LocalEnv
+from kstore.env import FileStatus, LocalEnv, is_settled
 from kstore.errors import (
     CorruptionError,
     CorruptRecordError,
@@ -23,7 +23,7 @@ from kstore.errors import (
     UnsupportedCompressionTypeError,
     UnsupportedMagicError,
 )
-from kstore.log.segment.replaced import ListedFile, change_that_caused, is_settled
+from kstore.log.segment.replaced import ListedFile, change_that_caused
 from kstore.store.opening import open_log
 from tests.fakes.counting import CountingEnv
 from tests.making.batches import batch, batches, flip_bit, with_fields, write_partition
