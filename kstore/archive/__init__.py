@@ -50,6 +50,7 @@ def export(
     progress: Progress = ...,
     tier: StrPath | None = ...,
     tier_keys: Mapping[str, StrPath] | None = ...,
+    tier_epoch: int | None = ...,
     config: LogConfig | None = ...,
     env: Env | None = ...,
     **options: Unpack[ExportArguments],
@@ -70,6 +71,7 @@ def export(
     progress: Progress = ...,
     tier: StrPath | None = ...,
     tier_keys: Mapping[str, StrPath] | None = ...,
+    tier_epoch: int | None = ...,
     config: LogConfig | None = ...,
     env: Env | None = ...,
     **options: Unpack[ExportArguments],
@@ -89,6 +91,7 @@ def export(
     progress: Progress = False,
     tier: StrPath | None = None,
     tier_keys: Mapping[str, StrPath] | None = None,
+    tier_epoch: int | None = None,
     config: LogConfig | None = None,
     env: Env | None = None,
     **options: Unpack[ExportArguments],
@@ -102,7 +105,7 @@ def export(
     cases _kstore_manifest.json, which is written last, lists the finished files (docs/export.md).
     The same call resumes a run that ended early. Files of earlier runs are joined up to file_bytes.
     Args: options: see kstore.archive.ExportArguments; threads: how many parts are exported at a time; progress: as
-        of kstore.verify, begun again for each table; tier, tier_keys: of the source, as of kstore.open_store;
+        of kstore.verify, begun again for each table; tier, tier_keys, tier_epoch: of the source, as of kstore.open_log;
         fail_on_data_loss: False to go on where the source has deleted records before they were exported; the manifest
         lists their offsets as missing.
         storage_options: of a target that is a URL (s3, gs, abfs): credentials, region, endpoint_url and so on, as
@@ -129,7 +132,7 @@ def export(
             "threads": threads,
             "fail_on_data_loss": fail_on_data_loss,
             "config": config,
-            "env": tiered_env([source], tier, keys=tier_keys, config=config, env=env),
+            "env": tiered_env([source], tier, keys=tier_keys, epoch=tier_epoch, config=config, env=env),
             "on_plan": bar.begin,
             "on_bytes": bar.add,
         }

@@ -321,6 +321,7 @@ def scan(
     flatten: bool = False,
     tier: StrPath | None = None,
     tier_keys: Mapping[str, StrPath] | None = None,
+    tier_epoch: int | None = None,
 ) -> Scan:
     """Scan partition directories, log.dirs roots, a list of these, or planned ranges, as an Arrow stream.
 
@@ -336,7 +337,8 @@ def scan(
         ValueFormat or the name of one, by which they become columns (docs/values.md); None = bytes. schema, schemas: as
         of ValueFormat, for formats given by name; schema is that of values. mode: "FAILFAST" raises an error for what
         cannot be decoded, "PERMISSIVE" gives null, "DROPMALFORMED" leaves the row out. flatten: make columns of the
-        fields of a record. tier, tier_keys: as of open_store. Planned ranges are read as they are but for since, until.
+        fields of a record. tier, tier_keys, tier_epoch: as of open_log. Planned ranges are read as they are but for
+        since, until.
     Raises: ValueError for an invalid argument, for a topic or partition that is not found, or for offsets, partitions
         or isolation with planned ranges; LogNotFoundError, StorageError; CorruptRecordError, UnsupportedMagicError for
         damage that a bound has to be looked up in; while reading, the errors of record_batches.
@@ -344,7 +346,9 @@ def scan(
     """
     since_ms, until_ms = time_ms("since", since), time_ms("until", until)
     part = Selection.of(topics=topics, partitions=partitions, start_offset=start_offset, end_offset=end_offset)
-    wanted = _Part(selection=part, since_ms=since_ms, isolation=isolation, tier=tier, tier_keys=tier_keys)
+    wanted = _Part(
+        selection=part, since_ms=since_ms, isolation=isolation, tier=tier, tier_keys=tier_keys, tier_epoch=tier_epoch
+    )
     is_typed = not value is key is schema is schemas is None
     formats = formats_of(value=value, key=key, schema=schema, schemas=schemas) if is_typed else {}
     planned = _planned(source, wanted, threads=threads, config=config, on_error=on_error)
@@ -414,8 +418,8 @@ def _planned(
     if ranges and wanted.tier is not None:
         raise ValueError("planned ranges say themselves what is in the tier: expected paths with tier")
     env = None
-    if wanted.tier is not None or wanted.tier_keys:
-        env = tiered_env(paths, wanted.tier, keys=wanted.tier_keys, config=config)
+    if wanted.tier is not None or wanted.tier_keys or wanted.tier_epoch is not None:
+        env = tiered_env(paths, wanted.tier, keys=wanted.tier_keys, epoch=wanted.tier_epoch, config=config)
     directories = wanted.selection.find(paths, env) if paths else []
     planned = _ranges_of(directories, wanted, threads=threads, config=config, on_error=on_error)
     return _Planned([*ranges, *planned], directories, not ranges, on_error, env)
@@ -430,6 +434,7 @@ class _Part:
     isolation: Isolation
     tier: StrPath | None
     tier_keys: Mapping[str, StrPath] | None
+    tier_epoch: int | None
 
     def __post_init__(self) -> None:
         if self.isolation not in ("read_uncommitted", "read_committed"):

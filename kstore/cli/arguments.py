@@ -48,7 +48,8 @@ class PartitionSelection:
     """The partitions to work on: those of DIR, narrowed by topic names and partition numbers (empty: all).
 
     topics: names, or shell patterns with `*`, `?` or `[`. others: more DIRs, as log.dirs has several. tier: where their
-    older segments are, None for nowhere; tier_keys: (key id, path of a private key) each.
+    older segments are, None for nowhere; tier_keys: (key id, path of a private key) each; tier_epoch: as of
+    kstore.open_log.
     """
 
     directory: str
@@ -57,6 +58,7 @@ class PartitionSelection:
     others: tuple[str, ...] = ()
     tier: str | None = None
     tier_keys: tuple[tuple[str, str], ...] = ()
+    tier_epoch: int | None = None
 
     @property
     def directories(self) -> tuple[str, ...]:
@@ -88,15 +90,17 @@ class PartitionSelection:
     def env(self) -> Env | None:
         """The Env that shows DIR with its tier, as it is now; None without a tier.
 
-        Raises: WrongUseError for keys without a tier.
+        Raises: WrongUseError for keys or an epoch without a tier.
         """
         if self.tier is None:
             if self.tier_keys:
                 raise WrongUseError("--tier-key is of no use without --tier, where the encrypted segments are")
+            if self.tier_epoch is not None:
+                raise WrongUseError("--tier-epoch is of no use without --tier, where the segments are")
             return None
         from kstore.store.opening import tiered_env
 
-        return tiered_env(self.directories, self.tier, keys=dict(self.tier_keys))
+        return tiered_env(self.directories, self.tier, keys=dict(self.tier_keys), epoch=self.tier_epoch)
 
     def narrowed_to(self, directories: list[str]) -> PartitionSelection:
         """Return the selection of some of the DIRs, at least one."""

@@ -46,6 +46,7 @@ _READ_NAMES = _CLIENT_NAMES | {
     "pushFilters",
     "rows",
     "tier",
+    "tierEpoch",
 }
 _WRITE_NAMES = _CLIENT_NAMES | {"path", "topic", "createTopics", "txnAppId", "txnVersion", "includeHeaders"}
 # All names of each use, as they are documented. checkpointLocation and queryName come from Spark itself.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 from kstore.config import MAX_INT32, MAX_INT64, MIB
 from kstore.env import Env, portable
 from kstore.env.process import set_default_variable
-from kstore.errors import StorageError
+from kstore.errors import StorageError, checked_int
 from kstore.log.damage import OnError
 from kstore.log.reads import Isolation
 from kstore.spark.option_names import ISOLATION_LEVEL, TIER_KEY, VALUE_NAMES, check_names
@@ -128,7 +128,7 @@ class ReadOptions:
     """All options of a read, validated. gives_damage: the rows are the damaged ranges, not the records.
 
     values: None for keys and values as bytes. A stream has no ending offsets. tier: the path or URL of tiered storage,
-    None without; tier_keys: (key id in lower case, path of a private key) each.
+    None without; tier_keys: (key id in lower case, path of a private key) each; tier_epoch: as of kstore.open_log.
     """
 
     paths: tuple[str, ...]
@@ -148,11 +148,14 @@ class ReadOptions:
     values: ValueOptions | None = None
     tier: str | None = None
     tier_keys: tuple[tuple[str, str], ...] = ()
+    tier_epoch: int | None = None
 
     @property
     def env(self) -> Env | None:
         """The Env of the paths with their tier, as it is now; None without a tier."""
-        return None if self.tier is None else tiered_env(self.paths, self.tier, keys=dict(self.tier_keys))
+        if self.tier is None:
+            return None
+        return tiered_env(self.paths, self.tier, keys=dict(self.tier_keys), epoch=self.tier_epoch)
 
     @property
     def on_error(self) -> OnError:
@@ -237,6 +240,7 @@ def parse_read_options(options: Mapping[str, str], *, is_stream: bool = False) -
         values=_value_options(reader),
         tier=_tier(reader),
         tier_keys=_tier_keys(reader),
+        tier_epoch=_tier_epoch(reader),
     )
 
 
@@ -252,6 +256,15 @@ def _tier_keys(reader: OptionReader) -> tuple[tuple[str, str], ...]:
     if keys and reader.text("tier") is None:
         raise ValueError(f"{TIER_KEY}{keys[0][0]} is of no use without tier, the path or URL of tiered storage")
     return tuple(sorted((key_id, checked_path(path)) for key_id, path in keys))
+
+
+def _tier_epoch(reader: OptionReader) -> int | None:
+    epoch = reader.integer("tierEpoch")
+    if epoch is None:
+        return None
+    if reader.text("tier") is None:
+        raise ValueError("tierEpoch is of no use without tier, the path or URL of tiered storage")
+    return checked_int("tierEpoch", epoch, least=0, greatest=MAX_INT32)
 
 
 def _paths(reader: OptionReader) -> tuple[str, ...]:

@@ -87,6 +87,7 @@ def verify(
     progress: Progress = False,
     tier: StrPath | None = None,
     tier_keys: Mapping[str, StrPath] | None = None,
+    tier_epoch: int | None = None,
     config: LogConfig | None = None,
     env: Env | None = None,
 ) -> VerificationReport:
@@ -96,15 +97,15 @@ def verify(
     the root; if deep, also every record, transaction index and producer snapshot. See `kstore verify` in docs/cli.md.
     Args: path: a partition directory or a log.dirs root, also one that a broker writes; topics: only this topic or
         these; progress: True to show a bar of tqdm (in a notebook a widget), or a function that is called with
-        the numbers of bytes that are done and in total, and whose errors end the call; tier, tier_keys: as of open_log,
-        to check the records of the segments there as well; config: the limits for reading.
+        the numbers of bytes that are done and in total, and whose errors end the call; tier, tier_keys, tier_epoch: as
+        of open_log, to check the records of the segments there as well; config: the limits for reading.
     Raises: LogNotFoundError if there is no log at the path; ValueError for a topic that is not there; StorageError;
         LogReplacedError if a log is replaced while it is read. A log that is deleted during the call is left out.
         ModuleNotFoundError for a bar without tqdm.
     Cost: reads everything once, a damaged segment twice, or five times while another process writes the log.
     """
     settings = config_or_default(config)
-    env = tiered_env([path], tier, keys=tier_keys, config=settings, env=env)
+    env = tiered_env([path], tier, keys=tier_keys, epoch=tier_epoch, config=settings, env=env)
     directories = _selected(path, topics, env)
     with ProgressBar(progress, "verify") as bar:
         if bar.is_wanted:

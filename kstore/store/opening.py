@@ -30,6 +30,7 @@ def open_log(
     *,
     tier: StrPath | None = None,
     tier_keys: Mapping[str, StrPath] | None = None,
+    tier_epoch: int | None = None,
     env: Env | None = None,
 ) -> Log: ...
 
@@ -59,6 +60,7 @@ def open_log(
     timeout: float | None = 0.0,
     tier: StrPath | None = None,
     tier_keys: Mapping[str, StrPath] | None = None,
+    tier_epoch: int | None = None,
     env: Env | None = None,
 ) -> Log:
     """Open the log in one directory, for reading as it is now ("r"; refresh() sees more) or as its only writer ("a").
@@ -74,7 +76,8 @@ def open_log(
         once; lock: this partition's lock, held by the caller and released by close(); None to acquire it; timeout: how
         long to wait for that while another log, store or process has it, in seconds, None without limit; tier: path or
         URL of the tiered storage that has the older segments, or of a tier alone as the parent of `path`
-        (docs/tiers.md), for mode "r"; tier_keys: the paths of its private keys, by key id.
+        (docs/tiers.md), for mode "r"; tier_keys: the paths of its private keys, by key id; tier_epoch: the leader epoch
+        of the lineage that is read where only the tier says any, None for that of its newest segment.
     Raises: LogNotFoundError if there is no partition directory at the path, and in mode "a" none can be created;
         LogReplacedError if the directory changes during each of many looks, as while a cleaner that replaces segments
         does not go on; StorageError; SegmentTooLargeError for a .log above 2147483647 bytes; ValueError for an unknown
@@ -87,7 +90,7 @@ def open_log(
     check_recovery(recovery, trusts_recovery_point=trusts_recovery_point)
     timeout_s = checked_timeout(timeout)
     if mode == "r":
-        env = tiered_env([path], tier, keys=tier_keys, config=settings, env=env)
+        env = tiered_env([path], tier, keys=tier_keys, epoch=tier_epoch, config=settings, env=env)
         return open_found(find_partition(path, env), settings)
     if mode != "a":
         raise ValueError(f'mode must be "r" or "a", got {mode!r}')
@@ -110,21 +113,24 @@ def tiered_env(
     tier: StrPath | None,
     *,
     keys: Mapping[str, StrPath] | None = None,
+    epoch: int | None = None,
     config: LogConfig | None = None,
     env: Env | None = None,
 ) -> Env | None:
     """Return the Env that shows paths with the segments of their tier, or `env` if there is no tier.
 
     Args: as of open_tier.
-    Raises: ValueError for keys without a tier; as open_tier.
+    Raises: ValueError for keys or an epoch without a tier; as open_tier.
     """
     if tier is None:
         if keys:
             raise ValueError("tier_keys are of no use without tier, the path or URL of tiered storage")
+        if epoch is not None:
+            raise ValueError("tier_epoch is of no use without tier, the path or URL of tiered storage")
         return env
     from kstore.tier.opening import open_tier
 
-    return open_tier(paths, tier, keys=keys, config=config, env=env).env
+    return open_tier(paths, tier, keys=keys, epoch=epoch, config=config, env=env).env
 
 
 def check_no_tier(tier: StrPath | None, env: Env | None) -> Env | None:

@@ -71,6 +71,7 @@ def open_store(
     topic_configs: Mapping[str, LogConfig] | None = None,
     tier: StrPath | None = None,
     tier_keys: Mapping[str, StrPath] | None = None,
+    tier_epoch: int | None = None,
     env: Env | None = None,
 ) -> Store: ...
 
@@ -108,6 +109,7 @@ def open_store(
     timeout: float | None = 0.0,
     tier: StrPath | None = None,
     tier_keys: Mapping[str, StrPath] | None = None,
+    tier_epoch: int | None = None,
     env: Env | None = None,
 ) -> Store | WritableStore:
     """Open a log.dirs root, for reading as it is now ("r"; look_again() sees more) or as its only writer ("a").
@@ -123,7 +125,7 @@ def open_store(
         created at once); cluster_id, node_id: for a root without meta.properties, default random and 1; for one with it
         they must match; timeout: how long to wait for the lock of the root while another store or process has it, in
         seconds, None without limit. tier: path or URL of the tiered storage with the older segments, or that of `root`
-        to read a tier alone (docs/tiers.md), for mode "r"; tier_keys: the paths of its private keys, by key id.
+        to read a tier alone (docs/tiers.md), for mode "r"; tier_keys, tier_epoch: as of open_log.
     Raises: LogNotFoundError if there is no directory; LogLockedError, with the process that holds the lock;
         StorageError; CorruptCheckpointError for a malformed meta.properties; ValueError, TypeError for an unknown mode,
         an impossible timeout, a root of another cluster or node.
@@ -133,7 +135,7 @@ def open_store(
     check_recovery(recovery, trusts_recovery_point=trusts_recovery_point)
     settings, by_topic = config_or_default(config), topic_configs or {}
     if mode == "r":
-        env, path = locate(root, tiered_env([root], tier, keys=tier_keys, config=settings, env=env))
+        env, path = locate(root, tiered_env([root], tier, keys=tier_keys, epoch=tier_epoch, config=settings, env=env))
         return Store(path, settings, by_topic, env=env)
     env, path = locate(root, check_no_tier(tier, env))
     threads = checked_int("recovery_threads", recovery_threads, least=1, greatest=_MOST_THREADS)

@@ -32,7 +32,7 @@ from kstore.log.files.names import (
 from kstore.log.files.root_files import id_text, read_partition_metadata
 from kstore.tier.events import REMOTE_LOG_METADATA_TOPIC, PartitionEvents, replay_events
 from kstore.tier.keys import KeyRing
-from kstore.tier.lineage import Piece, RemoteSegment, choose_pieces, heads_of
+from kstore.tier.lineage import Piece, RemoteSegment, as_of_epoch, choose_pieces, epochs_beside, heads_of
 from kstore.tier.listing import StoredSegment, TieredPartition, TierListing, list_tier
 from kstore.tier.objects import AbsentView, TextView
 from kstore.tier.stored import SegmentReader, UnreadableSegment, log_view, side_file_view
@@ -66,13 +66,22 @@ class TierFiles:
     """The ShownFiles of a tier.
 
     Args: base: of the roots whose partitions have more segments in the tier, None for the tier alone; tier: where the
-        tier is in `remote`; roots: with partitions of `__remote_log_metadata`, as paths of base.
+        tier is in `remote`; roots: with partitions of `__remote_log_metadata`, as paths of base; epoch: the leader
+        epoch of the lineage to read where no root says one, None for that of the newest segment.
     Attributes: env (shows these files), keys.
     Threads: thread-safe.
     """
 
     def __init__(
-        self, base: Env | None, remote: Env, *, tier: str, roots: Sequence[str], keys: KeyRing, config: LogConfig
+        self,
+        base: Env | None,
+        remote: Env,
+        *,
+        tier: str,
+        roots: Sequence[str],
+        keys: KeyRing,
+        config: LogConfig,
+        epoch: int | None = None,
     ) -> None:
         self.env = TieredEnv(base, remote, self)
         self._base = base
@@ -81,6 +90,7 @@ class TierFiles:
         self._roots = tuple(roots)
         self.keys = keys
         self._config = config
+        self._epoch = epoch
         self._lock = threading.RLock()
         self._listing: TierListing | None = None
         self._events: Mapping[TieredPartition, PartitionEvents] = {}
@@ -249,8 +259,13 @@ class TierFiles:
             lineage = read_leader_epoch_checkpoint(join_path(path, LEADER_EPOCH_CHECKPOINT), base) or ()
             start = read_checkpoint(split_path(path)[0], LOG_START_OFFSET_CHECKPOINT, base).get(name, 0)
             local_start = first_local_offset(path, base)
+        if lineage and self._epoch is not None:
+            raise ValueError(
+                f"tier_epoch is for partitions whose leader epochs nothing says: {path} has them in its "
+                f"{LEADER_EPOCH_CHECKPOINT}"
+            )
         if not lineage:
-            lineage = _lineage_by_heads(segments, {one.segment_id: one for one in stored}, reader)
+            lineage = _lineage_by_objects(segments, stored, reader, epoch=self._epoch, path=path)
         first = lineage[0].start_offset if lineage else 0
         return lineage, max(start, first), local_start
 
@@ -287,8 +302,43 @@ def with_unreadable(resolved: Resolved) -> list[Piece]:
     return pieces
 
 
+def _lineage_by_objects(
+    segments: Sequence[RemoteSegment],
+    stored: Sequence[StoredSegment],
+    reader: SegmentReader,
+    *,
+    epoch: int | None,
+    path: str,
+) -> list[EpochEntry]:
+    """Return the lineage up to a leader epoch, None for that of the head of a tier, by what was uploaded; if there are
+    others beside that of the head, say so.
+
+    Raises: ValueError if no segment has records of the epoch; as _lineage_by_heads.
+    """
+    by_id = {one.segment_id: one for one in stored}
+    if epoch is not None:
+        of_epoch = as_of_epoch(segments, epoch)
+        if not of_epoch:
+            known = sorted({entry.epoch for segment in segments for entry in segment.epochs})
+            raise ValueError(
+                f"tier_epoch {epoch}: no segment of {path} has records of this leader epoch, expected one of "
+                f"{', '.join(map(str, known)) or 'none'}"
+            )
+        return [entry for entry in _lineage_by_heads(of_epoch, by_id, reader) if entry.epoch <= epoch]
+    lineage = _lineage_by_heads(segments, by_id, reader)
+    beside = epochs_beside(segments, lineage)
+    if beside:
+        _logger.warning(
+            "%s: the tier has several lineages; that of leader epoch %d is read, and with tier_epoch that of %s",
+            path,
+            lineage[-1].epoch if lineage else -1,
+            " or ".join(map(str, beside)),
+        )
+    return lineage
+
+
 def _lineage_by_heads(
-    segments: Sequence[RemoteSegment], stored: Mapping[str, StoredSegment], reader: SegmentReader
+    heads: Sequence[RemoteSegment], stored: Mapping[str, StoredSegment], reader: SegmentReader
 ) -> list[EpochEntry]:
     """Return the lineage that was uploaded with the head of a tier; if that is damaged, with the next best one, and
     what the better ones say of themselves.
@@ -297,7 +347,7 @@ def _lineage_by_heads(
     """
     later: list[EpochEntry] = []
     fault: CorruptionError | None = None
-    for segment in heads_of(segment for segment in segments if segment.segment_id in stored):
+    for segment in heads_of(segment for segment in heads if segment.segment_id in stored):
         try:
             lineage = reader.lineage(stored[segment.segment_id])
         except CorruptionError as error:

@@ -124,6 +124,30 @@ def heads_of(segments: Iterable[RemoteSegment]) -> list[RemoteSegment]:
     return sorted(with_epochs, key=lambda segment: (segment.epochs[-1].epoch, segment.end_offset), reverse=True)
 
 
+def as_of_epoch(segments: Iterable[RemoteSegment], epoch: int) -> list[RemoteSegment]:
+    """Return the segments with records of a leader epoch, as far as they go before the next epoch."""
+    return [
+        segment._replace(
+            epochs=tuple(entry for entry in segment.epochs if entry.epoch <= epoch),
+            end_offset=min((entry.start_offset - 1 for entry in segment.epochs if entry.epoch > epoch), default=end),
+        )
+        for segment in segments
+        for end in (segment.end_offset,)
+        if any(entry.epoch == epoch for entry in segment.epochs)
+    ]
+
+
+def epochs_beside(segments: Iterable[RemoteSegment], lineage: Sequence[EpochEntry]) -> list[int]:
+    """Return the last epochs of segments that end on another lineage, above the start of this one; in order."""
+    start = lineage[0].start_offset if lineage else 0
+    found = set()
+    for segment in segments:
+        parts = valid_parts(segment, lineage)
+        if segment.epochs and segment.end_offset >= start and (not parts or parts[-1][1] < segment.end_offset):
+            found.add(segment.epochs[-1].epoch)
+    return sorted(found)
+
+
 def _with_ends(segment: RemoteSegment) -> Iterable[tuple[EpochEntry, int]]:
     ends = [*(following.start_offset - 1 for following in segment.epochs[1:]), segment.end_offset]
     return zip(segment.epochs, ends, strict=False)

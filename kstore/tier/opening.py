@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kstore.config import LogConfig, config_or_default
+from kstore.config import MAX_INT32, LogConfig, config_or_default
 from kstore.env import Env, Location, StrPath, join_path, locate, split_path
+from kstore.errors import checked_int
 from kstore.log.files.checkpoints import read_checkpoint, read_leader_epoch_checkpoint
 from kstore.log.files.names import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, PartitionDirectory
 from kstore.tier.events import REMOTE_LOG_METADATA_TOPIC
@@ -22,6 +23,7 @@ def open_tier(
     tier: StrPath,
     *,
     keys: Mapping[str, StrPath] | None = None,
+    epoch: int | None = None,
     config: LogConfig | None = None,
     env: Env | None = None,
 ) -> TierFiles:
@@ -29,8 +31,8 @@ def open_tier(
 
     Args: paths: of one or several log.dirs of one broker, or of partitions in them, for which one Env is enough; the
         tier itself, or partitions in it as if it were a root, to read it alone. keys: the paths of private keys by key
-        id; env: reads the paths, None for that of the first one.
-    Raises: StorageError for a path or URL that cannot be located.
+        id; epoch: as of TierFiles; env: reads the paths, None for that of the first one.
+    Raises: StorageError for a path or URL that cannot be located; ValueError, TypeError for an impossible epoch.
     Cost: no request.
     """
     remote, path = locate(tier)
@@ -43,6 +45,7 @@ def open_tier(
         roots=sorted({root for one in located for root in _roots_of(one)}),
         keys=KeyRing.of(keys),
         config=config_or_default(config),
+        epoch=None if epoch is None else checked_int("tier_epoch", epoch, least=0, greatest=MAX_INT32),
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from kstore import open_log
 from tests.cli.runner import Runner, runner
-from tests.making.batches import batches, flip_bit, write_root
+from tests.making.batches import batch, batches, flip_bit, write_root
 from tests.making.tiers import FINISHED, STARTED, Tier, key, write_events
 
 SEGMENTS = [batches(start, 5, records_per_batch=2, value_bytes=60) for start in range(0, 30, 10)]
@@ -95,3 +95,27 @@ def test_keys_are_named_by_their_ids(given: Given, kstore: Runner) -> None:
     assert "'key1'" in run.err
     assert kstore("cat", given.root, *tier, "--tier-key", "key1").status == 2
     assert kstore("cat", given.root, *given.options[2:]).status == 2
+
+
+def test_a_tier_alone_with_several_lineages_is_read_by_the_epoch_that_is_given(kstore: Runner, tmp_path: Path) -> None:
+    tier = Tier(path=tmp_path / "tier")
+    for epoch, values in ((1, 4), (2, 2)):
+        segment = [batch(offset, 1, partition_leader_epoch=epoch) for offset in range(values)]
+        tier.upload(segment, ((epoch, 0),))
+    given = (tier.path, "--topic", "t", "--tier", tier.path)
+    run = kstore("ls", *given, "--json")
+    assert [shown["log_end_offset"] for shown in run.objects()] == [2]
+    assert "several lineages; that of leader epoch 2 is read, and with tier_epoch that of 1" in run.err
+    run = kstore("ls", *given, "--json", "--tier-epoch", 1)
+    assert [shown["log_end_offset"] for shown in run.objects()] == [4]
+    assert "lineage" not in run.err
+    for command in (("cat",), ("stat",), ("offsets", "--time", "latest"), ("verify",)):
+        assert kstore(command[0], *given, *command[1:], "--tier-epoch", 1).status == 0
+    assert (
+        kstore("export", tier.path, tmp_path / "out", "--format", "kstore", *given[3:], "--tier-epoch", 1).status == 0
+    )
+    assert len(kstore("cat", tmp_path / "out", "--json").objects()) == 4
+    run = kstore("cat", *given, "--tier-epoch", 7)
+    assert run.status != 0
+    assert "tier_epoch 7" in run.err
+    assert kstore("cat", tier.path, "--tier-epoch", 1).status == 2

@@ -206,6 +206,39 @@ def test_a_tier_alone_serves_the_branch_that_no_uploaded_segment_contradicts() -
         ]
 
 
+@over("topic, first, end", [("te-div", 33, 63), ("te-div0", 30, 62)], by=lambda case: case[0])
+def test_a_branch_that_was_abandoned_is_read_by_its_leader_epoch(topic: str, first: int, end: int) -> None:
+    """The one segment of epoch 0 that is left has what it had while broker 1 was alone."""
+    path = tier_set(EPOCHS)
+    before = path / "tier-at-divergence"
+    with open_store(before, tier=before) as store:
+        expected = [as_consumed(record) for record in store.log(topic).read(first, end)]
+    with open_store(path / "tier", tier=path / "tier", tier_epoch=0) as store:
+        log = store.log(topic)
+        assert (log.log_start_offset, log.log_end_offset) == (first, end)
+        assert [as_consumed(record) for record in log] == expected
+    rows = scan(path / "tier", topics=topic, tier=path / "tier", tier_epoch=0).to_table()
+    assert [digest_of(value) for value in rows.column("value").to_pylist()] == [
+        record["value_sha256"] for record in expected
+    ]
+
+
+def test_a_tier_alone_with_several_lineages_says_by_which_it_is_read(caplog: pytest.LogCaptureFixture) -> None:
+    said = "the tier has several lineages; that of leader epoch 3 is read, and with tier_epoch that of 0"
+    path = tier_set(EPOCHS)
+    for topic, is_said in (("te-div", True), ("te-div0", True), ("te-clean", False)):
+        caplog.clear()
+        with Tier(EPOCHS, None).open() as store:
+            assert store.log(topic).log_end_offset
+        assert (said in caplog.text) == is_said
+    caplog.clear()
+    for root, options in (("broker1", {}), ("tier-at-divergence", {}), ("tier", {"tier_epoch": 0})):
+        tier = path / "tier" if root == "broker1" else path / root
+        with open_store(path / root, tier=tier, **options) as store:
+            assert store.log("te-div").log_end_offset
+    assert "lineage" not in caplog.text
+
+
 def test_a_segment_whose_upload_was_killed_is_left_out() -> None:
     for broker, tier in (("killed-broker", "killed-tier"), (None, "killed-tier")):
         path = tier_set(AIVEN)

@@ -522,5 +522,10 @@ def test_a_tier_and_its_keys_are_paths() -> None:
     assert parse().env is None
     with pytest.raises(ValueError, match="without tier"):
         parse(tierKey__key1="/keys/one.pem")
+    assert parse(tier="/tier", tierEpoch="3").tier_epoch == 3
+    with pytest.raises(ValueError, match="tierEpoch is of no use without tier"):
+        parse(tierEpoch="3")
+    with pytest.raises(ValueError, match="tierEpoch must be from 0"):
+        parse(tier="/tier", tierEpoch="-1")
     with pytest.raises(ValueError, match="unknown option"):
         parse(tier="/tier", tierKey__="/keys/one.pem")

@@ -13,7 +13,7 @@ from kstore.config import MIB
 from kstore.spark.options import parse_read_options
 from kstore.spark.planning import plan_partitions
 from kstore.spark.pushdown import Constraint
-from tests.golden.test_tiers import AIVEN, consumed, digest_of, keys_of, tier_set
+from tests.golden.test_tiers import AIVEN, EPOCHS, consumed, digest_of, keys_of, tier_set
 
 pytestmark = pytest.mark.spark
 
@@ -47,3 +47,12 @@ def test_spark_reads_a_root_with_its_tier(spark: SparkSession) -> None:
         for record in records
     }
     assert found == expected
+
+
+def test_a_tier_alone_is_read_by_the_epoch_that_is_given() -> None:
+    tier = str(tier_set(EPOCHS) / "tier")
+    for epoch, expected in (({}, range(58, 66)), ({"tierEpoch": "0"}, range(33, 63))):
+        options = parse_read_options({"path": tier, "tier": tier, "subscribe": "te-div", **epoch})
+        data = pickle.dumps(plan_partitions(options, Constraint(), max_partition_bytes=MIB))
+        ranges = [found for task in pickle.loads(data) for found in task.ranges]
+        assert sorted(scan(ranges).to_table().column("offset").to_pylist())[: len(expected)] == list(expected)

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from kstore.log.files.checkpoints import EpochEntry
 from kstore.log.state.leader_epochs import epoch_of_offset
-from kstore.tier.lineage import Piece, RemoteSegment, choose_pieces, epochs_within, heads_of, valid_parts
+from kstore.tier.lineage import (
+    Piece,
+    RemoteSegment,
+    as_of_epoch,
+    choose_pieces,
+    epochs_beside,
+    epochs_within,
+    heads_of,
+    valid_parts,
+)
 
 Epochs = Sequence[tuple[int, int]]
 
@@ -161,3 +170,23 @@ def test_each_offset_is_served_by_a_segment_that_has_it_in_its_epoch(
         for offset in offsets:
             assert epoch_of_offset(own, offset) == epoch_of_offset(lineage, offset)
     assert found == wanted
+
+
+def test_segments_as_of_an_epoch_end_where_the_next_one_begins() -> None:
+    both, later = segment(33, 61, [(0, 33), (2, 58)]), segment(62, 70, [(2, 62)])
+    (cut,) = as_of_epoch([both, later], 0)
+    assert (cut.epochs, cut.start_offset, cut.end_offset) == ((EpochEntry(0, 33),), 33, 57)
+    assert as_of_epoch([both, later], 2) == [both, later]
+    assert as_of_epoch([both, later], 1) == []
+
+
+def test_epochs_beside_a_lineage_are_those_of_segments_that_go_on_without_it() -> None:
+    lineage = entries([(0, 0), (2, 58)])
+    abandoned, right = segment(33, 62, [(0, 33)]), segment(33, 61, [(0, 33), (2, 58)])
+    assert epochs_beside([segment(0, 32), right], lineage) == []
+    assert epochs_beside([segment(0, 32), abandoned, right], lineage) == [0]
+    assert epochs_beside([right, segment(60, 80, [(1, 60)]), abandoned], lineage) == [0, 1]
+
+
+def test_segments_below_the_start_of_a_lineage_are_not_beside_it() -> None:
+    assert epochs_beside([segment(0, 57), segment(58, 61, [(2, 58)])], entries([(2, 58)])) == []

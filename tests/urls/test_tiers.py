@@ -9,7 +9,7 @@ import pytest
 
 from kstore import open_log, open_store, scan
 from tests.fakes.s3 import S3Server
-from tests.golden.test_tiers import AIVEN, as_consumed, consumed, keys_of, tier_set
+from tests.golden.test_tiers import AIVEN, EPOCHS, as_consumed, consumed, keys_of, tier_set
 
 NAME = "ta-mixed-1"
 
@@ -50,3 +50,14 @@ def test_a_segment_takes_one_manifest_and_the_chunks_that_are_read(tier: str, se
     read = [request for request in server.requests if request.kind == "GET"]
     assert sum(request.key.endswith(".rsm-manifest") for request in read) == 1
     assert {request.key.rpartition(".")[2] for request in read} <= {"rsm-manifest", "log", "indexes"}
+
+
+def test_a_bucket_alone_is_read_by_the_leader_epoch_that_is_given(server: S3Server) -> None:
+    (directory,) = (tier_set(EPOCHS) / "tier").rglob("te-div-0-*")
+    server.upload(directory, f"tiered/{directory.name}")
+    url = server.url("tiered")
+    for epoch, expected in ((None, 58), (0, 33)):
+        with open_store(url, tier=url, tier_epoch=epoch) as store:
+            log = store.log("te-div")
+            assert log.log_start_offset == expected
+            assert [record.offset for record in log] == list(range(expected, log.log_end_offset))

@@ -14,6 +14,7 @@ from kstore.cli.commands.options import (
     Directory,
     Json,
     Partitions,
+    TierEpoch,
     TierKeys,
     TierPlace,
     Topics,
@@ -42,13 +43,17 @@ def verify_partitions(
     ] = True,
     tier: TierPlace = None,
     tier_key: TierKeys = None,
+    tier_epoch: TierEpoch = None,
     json: Json = False,
 ) -> int:
     """Check every batch and index entry and list damaged ranges."""
     from kstore.cli import verify
 
     return verify.run(
-        selection_of(directory, topic, partition, tier=tier, tier_keys=tier_key), out, is_json=json, is_deep=deep
+        selection_of(directory, topic, partition, tier=tier, tier_keys=tier_key, tier_epoch=tier_epoch),
+        out,
+        is_json=json,
+        is_deep=deep,
     )
 
 

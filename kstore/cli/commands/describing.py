@@ -13,6 +13,7 @@ from kstore.cli.commands.options import (
     Json,
     Partitions,
     Reverse,
+    TierEpoch,
     TierKeys,
     TierPlace,
     Topics,
@@ -80,6 +81,7 @@ def show_statistics(
     watch: Watch = None,
     tier: TierPlace = None,
     tier_key: TierKeys = None,
+    tier_epoch: TierEpoch = None,
     json: Json = False,
 ) -> int:
     """Show sizes, rates, largest keys, what compaction saves."""
@@ -89,7 +91,7 @@ def show_statistics(
     wanted = stat.StatOptions(
         decodes=deep, top=top, shows_rates=rates, map_bytes=map_bytes, order=Order.of(sort, is_reversed=reverse)
     )
-    selection = selection_of(directory, topic, partition, tier=tier, tier_keys=tier_key)
+    selection = selection_of(directory, topic, partition, tier=tier, tier_keys=tier_key, tier_epoch=tier_epoch)
     return watched(lambda: stat.run(selection, wanted, out, is_json=json), out, interval_s=watch, is_json=json)
 
 

@@ -23,6 +23,7 @@ from kstore.cli.commands.options import (
     SchemasPlace,
     Since,
     SkipDamaged,
+    TierEpoch,
     TierKeys,
     TierPlace,
     Topics,
@@ -202,6 +203,7 @@ def export_records(
     ] = False,
     tier: TierPlace = None,
     tier_key: TierKeys = None,
+    tier_epoch: TierEpoch = None,
     json: Json = False,
 ) -> int:
     """Export what is new to Parquet, Arrow, segments or a table."""
@@ -214,7 +216,7 @@ def export_records(
     given = exporting.TypedOptions(
         *what, row_group_rows, file_bytes, *verbatim, skip_damaged, formats, mode.value, flatten
     )
-    env = selection_of(directory, None, None, tier=tier, tier_keys=tier_key).env
+    env = selection_of(directory, None, None, tier=tier, tier_keys=tier_key, tier_epoch=tier_epoch).env
     wanted = exporting.ExportWanted(directory, target, to_table, partition_by, given, threads, skip_lost, env)
     return exporting.run(wanted, out, is_json=json)
 

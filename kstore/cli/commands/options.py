@@ -125,6 +125,11 @@ TierKeys = Annotated[
     typer.Option("--tier-key", metavar="ID=FILE", help="A private key (PEM) of encrypted segments; repeatable."),
 ]
 
+TierEpoch = Annotated[
+    int | None,
+    typer.Option("--tier-epoch", metavar="N", min=0, help="The leader epoch to read a tier alone by."),
+]
+
 
 def selection_of(
     directory: str | list[str],
@@ -133,6 +138,7 @@ def selection_of(
     *,
     tier: str | None = None,
     tier_keys: list[str] | None = None,
+    tier_epoch: int | None = None,
 ) -> PartitionSelection:
     """Return the partitions that one or more DIRs, --topic and --partition select, with their --tier.
 
@@ -146,6 +152,7 @@ def selection_of(
         others=tuple(others),
         tier=tier,
         tier_keys=tuple(map(parse_tier_key, tier_keys or ())),
+        tier_epoch=tier_epoch,
     )
 
 

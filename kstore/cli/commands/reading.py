@@ -29,6 +29,7 @@ from kstore.cli.commands.options import (
     SchemasPlace,
     Since,
     SkipDamaged,
+    TierEpoch,
     TierKeys,
     TierPlace,
     Topics,
@@ -73,6 +74,7 @@ def list_partitions(
     watch: Watch = None,
     tier: TierPlace = None,
     tier_key: TierKeys = None,
+    tier_epoch: TierEpoch = None,
     json: Json = False,
 ) -> int:
     """List partitions: offsets, size, times, codecs."""
@@ -87,7 +89,7 @@ def list_partitions(
         sort=None if sort is None else sort.value,
         is_reversed=reverse,
     )
-    selection = selection_of(directory, topic, partition, tier=tier, tier_keys=tier_key)
+    selection = selection_of(directory, topic, partition, tier=tier, tier_keys=tier_key, tier_epoch=tier_epoch)
     return watched(lambda: ls.run(selection, wanted, out), out, interval_s=watch, is_json=json)
 
 
@@ -125,6 +127,7 @@ def print_records(
     record_format: RecordFormatName = None,
     tier: TierPlace = None,
     tier_key: TierKeys = None,
+    tier_epoch: TierEpoch = None,
     json: Json = False,
 ) -> int:
     """Print records, one partition after another, or find some."""
@@ -145,7 +148,7 @@ def print_records(
         search=search_of(key_equals, key_regex, value_regex, header, producer_id),
     )
     shown_as = format_of(record_format, is_json=json, with_control=control, is_decoded=wanted.decoding is not None)
-    selection = selection_of(directory, topic, partition, tier=tier, tier_keys=tier_key)
+    selection = selection_of(directory, topic, partition, tier=tier, tier_keys=tier_key, tier_epoch=tier_epoch)
     if not follow:
         return cat.run(selection, wanted, shown_as, out)
     from kstore.cli.printing import follow as following
@@ -231,6 +234,7 @@ def list_offsets(
     ] = Isolation.READ_UNCOMMITTED,
     tier: TierPlace = None,
     tier_key: TierKeys = None,
+    tier_epoch: TierEpoch = None,
     json: Json = False,
 ) -> int:
     """Show the first offset at or after a time."""
@@ -238,5 +242,8 @@ def list_offsets(
 
     wanted = offsets.OffsetQuery(offsets.parse_time(time), only_committed=isolation is Isolation.READ_COMMITTED)
     return offsets.run(
-        selection_of(directory, topic, partition, tier=tier, tier_keys=tier_key), wanted, out, is_json=json
+        selection_of(directory, topic, partition, tier=tier, tier_keys=tier_key, tier_epoch=tier_epoch),
+        wanted,
+        out,
+        is_json=json,
     )
