@@ -100,6 +100,7 @@ if TYPE_CHECKING:
     from kstore.errors import SerializationError as SerializationError
     from kstore.errors import SinkResponseError as SinkResponseError
     from kstore.errors import StorageError as StorageError
+    from kstore.errors import TierEpochError as TierEpochError
     from kstore.errors import TierKeyError as TierKeyError
     from kstore.errors import TopicExistsError as TopicExistsError
     from kstore.errors import TopicSettingsError as TopicSettingsError
@@ -265,6 +266,7 @@ _ROOMS = {
         "SerializationError",
         "SinkResponseError",
         "StorageError",
+        "TierEpochError",
         "TierKeyError",
         "TopicExistsError",
         "TopicSettingsError",

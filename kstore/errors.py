@@ -201,6 +201,19 @@ class TierKeyError(KStoreError):
         self.key_id = key_id
 
 
+class TierEpochError(KStoreError, ValueError):
+    """A tier cannot be read by a leader epoch: no segment of the partition has records of it, or its root says itself
+    which epochs the log has.
+
+    Attributes: epoch; known (those that the segments have).
+    """
+
+    def __init__(self, message: str, *, path: str | None = None, epoch: int = 0, known: tuple[int, ...] = ()) -> None:
+        super().__init__(message, path=path)
+        self.epoch = epoch
+        self.known = known
+
+
 class ExportError(KStoreError):
     """An export cannot start or continue. What it finished before is kept."""
 

@@ -11,7 +11,7 @@ from kstore._core import RECORD_BATCH_OVERHEAD
 from kstore.config import LogConfig
 from kstore.env import Env, FileStatus, join_path, split_path
 from kstore.env.tiered import ShownDirectory, TieredEnv, View
-from kstore.errors import CorruptionError, LogNotFoundError
+from kstore.errors import CorruptionError, LogNotFoundError, TierEpochError
 from kstore.log.files.checkpoints import (
     CHECKPOINT_VERSION,
     EpochEntry,
@@ -260,9 +260,12 @@ class TierFiles:
             start = read_checkpoint(split_path(path)[0], LOG_START_OFFSET_CHECKPOINT, base).get(name, 0)
             local_start = first_local_offset(path, base)
         if lineage and self._epoch is not None:
-            raise ValueError(
+            raise TierEpochError(
                 f"tier_epoch is for partitions whose leader epochs nothing says: {path} has them in its "
-                f"{LEADER_EPOCH_CHECKPOINT}"
+                f"{LEADER_EPOCH_CHECKPOINT}",
+                path=path,
+                epoch=self._epoch,
+                known=tuple(entry.epoch for entry in lineage),
             )
         if not lineage:
             lineage = _lineage_by_objects(segments, stored, reader, epoch=self._epoch, path=path)
@@ -313,16 +316,19 @@ def _lineage_by_objects(
     """Return the lineage up to a leader epoch, None for that of the head of a tier, by what was uploaded; if there are
     others beside that of the head, say so.
 
-    Raises: ValueError if no segment has records of the epoch; as _lineage_by_heads.
+    Raises: TierEpochError if no segment has records of the epoch; as _lineage_by_heads.
     """
     by_id = {one.segment_id: one for one in stored}
     if epoch is not None:
         of_epoch = as_of_epoch(segments, epoch)
         if not of_epoch:
             known = sorted({entry.epoch for segment in segments for entry in segment.epochs})
-            raise ValueError(
+            raise TierEpochError(
                 f"tier_epoch {epoch}: no segment of {path} has records of this leader epoch, expected one of "
-                f"{', '.join(map(str, known)) or 'none'}"
+                f"{', '.join(map(str, known)) or 'none'}",
+                path=path,
+                epoch=epoch,
+                known=tuple(known),
             )
         return [entry for entry in _lineage_by_heads(of_epoch, by_id, reader) if entry.epoch <= epoch]
     lineage = _lineage_by_heads(segments, by_id, reader)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import kstore
-from kstore import open_log, open_store, scan
+from kstore import TierEpochError, open_log, open_store, scan
 from tests.making.batches import batch, batches, flip_bit, write_root
 from tests.making.tiers import Tier, Uploaded, write_epochs
 
@@ -100,7 +100,7 @@ def test_a_root_that_says_its_leader_epochs_takes_none(diverged: Diverged, tmp_p
     write_root(root, {"t-0": [of_epoch((22,), 3)]}, log_start_offsets={"t-0": 0})
     write_epochs(root / "t-0", ((0, 0), (2, 16), (3, 20)))
     said = r"tier_epoch is for partitions whose leader epochs nothing says"
-    with open_store(root, tier=diverged.path, tier_epoch=1) as store, pytest.raises(ValueError, match=said):
+    with open_store(root, tier=diverged.path, tier_epoch=1) as store, pytest.raises(TierEpochError, match=said):
         store.log("t")
     with open_store(root, tier=diverged.path) as store:
         assert [found.partition_leader_epoch for found in store.log("t").batches()] == [0] * 8 + [2] * 2 + [3] * 2
