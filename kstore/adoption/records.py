@@ -24,11 +24,14 @@ _NO_BROKER = -1
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionOfTopic:
-    """A partition as its record has it: its number, the epoch of its leader, and the id of the directory it lies in."""
+    """A partition as its record has it: its number, the epoch of its leader, the id of the directory it lies in, and
+    how often the record was changed.
+    """
 
     number: int
     leader_epoch: int
     directory_id: UUID
+    partition_epoch: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +101,7 @@ def partition_values(topic: TopicToWrite, node_id: int) -> Iterator[bytes]:
             "addingReplicas": [],
             "leader": node_id,
             "leaderEpoch": partition.leader_epoch,
-            "partitionEpoch": 0,
+            "partitionEpoch": partition.partition_epoch,
             "directories": [partition.directory_id],
         }
         yield encode_metadata_record("PartitionRecord", fields, version=1)

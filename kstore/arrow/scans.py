@@ -327,18 +327,16 @@ def scan(
 
     Polars, DuckDB and pyarrow read the result directly; see Scan for pandas and for queries that read only a part.
     Each partition is a snapshot of its files at this call: records that are appended later need another scan.
-    Args: topics: a topic name or names; None = all but internal topics, which are included only if source is a single
-        partition. partitions: a partition number or numbers; None = all. start_offset, end_offset: only records with
-        start_offset <= offset < end_offset, for all partitions or by TopicPartition (those not named have no bound);
-        what the log does not hold of it is left out. since, until: only records with since <= timestamp < until, in ms
-        since the epoch or as a datetime with a time zone; a null timestamp counts as -1 ms. isolation: "read_committed"
-        leaves out aborted transactions and ends at the last stable offset. columns, binary, strings, batch_bytes,
-        threads, on_error, on_skip: see record_batches; each iteration tells on_skip what it leaves out. value, key: a
-        ValueFormat or the name of one, by which they become columns (docs/values.md); None = bytes. schema, schemas: as
-        of ValueFormat, for formats given by name; schema is that of values. mode: "FAILFAST" raises an error for what
-        cannot be decoded, "PERMISSIVE" gives null, "DROPMALFORMED" leaves the row out. flatten: make columns of the
-        fields of a record. tier, tier_keys, tier_epoch: as of open_log. Planned ranges are read as they are but for
-        since, until.
+    Args: topics: a topic name or names; None = all but internal topics, unless source is a single partition.
+        partitions: a number or numbers; None = all. start_offset, end_offset: only records with start_offset <= offset
+        < end_offset, for all partitions or by TopicPartition (those not named have no bound); what the log does not
+        hold is left out. since, until: only records with since <= timestamp < until, in ms since the epoch or as a
+        datetime with a time zone; a null timestamp counts as -1 ms. isolation: "read_committed" leaves out aborted
+        transactions and ends at the last stable offset. columns, binary, strings, batch_bytes, threads, on_error,
+        on_skip: see record_batches; each iteration tells on_skip. value, key: a ValueFormat or the name of one, for
+        columns of it (docs/values.md); None = bytes. schema, schemas: as of ValueFormat, for formats given by name.
+        mode: "FAILFAST" raises an error for what cannot be decoded, "PERMISSIVE" gives null, "DROPMALFORMED" leaves the
+        row out. flatten: make columns of the fields of a record. tier, tier_keys, tier_epoch: as of open_log.
     Raises: ValueError for an invalid argument, for a topic or partition that is not found, or for offsets, partitions
         or isolation with planned ranges; LogNotFoundError, StorageError; CorruptRecordError, UnsupportedMagicError for
         damage that a bound has to be looked up in; while reading, the errors of record_batches.
@@ -346,9 +344,7 @@ def scan(
     """
     since_ms, until_ms = time_ms("since", since), time_ms("until", until)
     part = Selection.of(topics=topics, partitions=partitions, start_offset=start_offset, end_offset=end_offset)
-    wanted = _Part(
-        selection=part, since_ms=since_ms, isolation=isolation, tier=tier, tier_keys=tier_keys, tier_epoch=tier_epoch
-    )
+    wanted = _Part(selection=part, since_ms=since_ms, isolation=isolation, tier=_Tier(tier, tier_keys, tier_epoch))
     is_typed = not value is key is schema is schemas is None
     formats = formats_of(value=value, key=key, schema=schema, schemas=schemas) if is_typed else {}
     planned = _planned(source, wanted, threads=threads, config=config, on_error=on_error)
@@ -415,14 +411,21 @@ def _planned(
     paths = [item for item in items if not isinstance(item, ScanRange)]
     if ranges and (wanted.is_bounded or wanted.selection.partitions is not None):
         raise ValueError("planned ranges have their offsets and isolation: expected paths with these arguments")
-    if ranges and wanted.tier is not None:
+    place, keys, epoch = wanted.tier
+    if ranges and place is not None:
         raise ValueError("planned ranges say themselves what is in the tier: expected paths with tier")
-    env = None
-    if wanted.tier is not None or wanted.tier_keys or wanted.tier_epoch is not None:
-        env = tiered_env(paths, wanted.tier, keys=wanted.tier_keys, epoch=wanted.tier_epoch, config=config)
+    env = tiered_env(paths, place, keys=keys, epoch=epoch, config=config)
     directories = wanted.selection.find(paths, env) if paths else []
     planned = _ranges_of(directories, wanted, threads=threads, config=config, on_error=on_error)
     return _Planned([*ranges, *planned], directories, not ranges, on_error, env)
+
+
+class _Tier(NamedTuple):
+    """Where the older segments are, and how they are read; as of open_log."""
+
+    place: StrPath | None
+    keys: Mapping[str, StrPath] | None
+    epoch: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -432,9 +435,7 @@ class _Part:
     selection: Selection
     since_ms: int | None
     isolation: Isolation
-    tier: StrPath | None
-    tier_keys: Mapping[str, StrPath] | None
-    tier_epoch: int | None
+    tier: _Tier
 
     def __post_init__(self) -> None:
         if self.isolation not in ("read_uncommitted", "read_committed"):

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
@@ -65,8 +65,7 @@ class Broker:
             from kstore.adoption.changes import keep_topics_in_metadata
 
             # Topics of coordinators come without being asked for.
-            warn = "a broker sets topics aside (-stray) that are created in %s now: %s"
-            keep_topics_in_metadata(self.writer, partial(_logger.warning, warn, store.root))
+            keep_topics_in_metadata(self.writer)
         self._told_damage: dict[TopicPartition, str] = {}
         # Of each topic, its first partition's directory and its id.
         self._ids: dict[str, tuple[PartitionDirectory | None, UUID]] = {}

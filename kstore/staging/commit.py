@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -67,10 +66,7 @@ def _opened(root: StrPath, *, max_block_ms: int, env: Env) -> Iterator[WritableS
         env=env,
     )
     try:
-        warn = partial(
-            _logger.warning, "a broker sets topics aside (-stray) that are created in %s now: %s", store.root
-        )
-        keep_topics_in_metadata(store, warn)
+        keep_topics_in_metadata(store)
         yield store
     finally:
         with _errors_logged(f"closing {root}"):

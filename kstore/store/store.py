@@ -124,8 +124,7 @@ def open_store(
         num.recovery.threads.per.data.dir; they mostly wait for syncs; of 4 and more new partitions at least 8 are
         created at once); cluster_id, node_id: for a root without meta.properties, default random and 1; for one with it
         they must match; timeout: how long to wait for the lock of the root while another store or process has it, in
-        seconds, None without limit. tier: path or URL of the tiered storage with the older segments, or that of `root`
-        to read a tier alone (docs/tiers.md), for mode "r"; tier_keys, tier_epoch: as of open_log.
+        seconds, None without limit. tier, tier_keys, tier_epoch: as of open_log; `root` again reads a tier alone.
     Raises: LogNotFoundError if there is no directory; LogLockedError, with the process that holds the lock;
         StorageError; CorruptCheckpointError for a malformed meta.properties; ValueError, TypeError for an unknown mode,
         an impossible timeout, a root of another cluster or node.
@@ -240,12 +239,13 @@ class WritableStore(RootLogs["WritableLog"]):
     are used again.
     Attributes: root, meta_properties, recovery_reports (of the logs that were recovered when the root was opened),
         refused (the error with which strict recovery refused a log; log() raises it), on_topic_change (called with the
-        name of a topic that was created, changed or deleted, before the call that did it returns; None for nothing).
+        name of a topic that was created, changed or deleted, and the settings that were changed, by the names of
+        LogConfig, None for those that were taken back; before the call that did it returns; None for nothing).
     Threads: thread-safe.  Source: Kafka LogManager.
     """
 
     meta_properties: MetaProperties
-    on_topic_change: Callable[[str], None] | None = None
+    on_topic_change: Callable[[str, Mapping[str, object]], None] | None = None
     _logs: WriterLogs
 
     def __init__(
@@ -325,7 +325,7 @@ class WritableStore(RootLogs["WritableLog"]):
                 self._topics.check_creation(name, config)
             else:
                 self._topics.create(name, partitions, made_id, config=config, store=self)
-                self._tell_change(name)
+                self.tell_topic_change(name)
         return made_id
 
     def create_partitions(self, topic: str, partitions: int) -> None:
@@ -336,7 +336,7 @@ class WritableStore(RootLogs["WritableLog"]):
         with self._mutex:
             self._check_writable()
             self._topics.grow(topic, partitions, self.topic_id(topic))
-            self._tell_change(topic)
+            self.tell_topic_change(topic)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with its records, settings and the offsets that groups committed for it. Its logs are closed,
@@ -353,7 +353,7 @@ class WritableStore(RootLogs["WritableLog"]):
         with self._mutex:
             self._check_writable()
             self._topics.delete(name, self)
-            self._tell_change(name)
+            self.tell_topic_change(name)
 
     def topic_config(self, topic: str) -> LogConfig:
         """Return the configuration of a topic.  Raises: LogNotFoundError if the topic does not exist."""
@@ -386,10 +386,22 @@ class WritableStore(RootLogs["WritableLog"]):
         """
         with self._mutex:
             self._check_writable()
-            config = self._topics.change_config(topic, changes, reset, validate_only=validate_only)
-            if not validate_only:
-                self._tell_change(topic)
-            return config
+            dropped = tuple(reset)
+            config = self._topics.change_config(topic, changes, dropped, validate_only=validate_only)
+            if validate_only or self.on_topic_change is None:
+                return config
+            changed = {name: getattr(config, name) for name in changes}
+            self.tell_topic_change(topic, {**changed, **dict.fromkeys(dropped)})
+            # The metadata of a cluster may say something else now.
+            return self._topics.reread_config(topic)
+
+    def tell_topic_change(self, topic: str, settings: Mapping[str, object] | None = None) -> None:
+        """Call on_topic_change, if there is any, for what changes otherwise than by a method of the store: the leader
+        epochs of a log that is filled.
+        """
+        with self._mutex:
+            if self.on_topic_change is not None:
+                self.on_topic_change(topic, settings or {})
 
     def settings_damage(self, topic: str) -> CorruptCheckpointError | None:
         """Return why the settings of a topic are unknown, None if they are known."""
@@ -560,10 +572,6 @@ class WritableStore(RootLogs["WritableLog"]):
     def _root_state(self) -> object:
         self._check_open()
         return self._logs.version
-
-    def _tell_change(self, topic: str) -> None:
-        if self.on_topic_change is not None:
-            self.on_topic_change(topic)
 
     def _check_writable(self) -> None:
         self._check_open()

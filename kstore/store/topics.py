@@ -131,17 +131,28 @@ class StoreTopics:
         """Change settings of a topic and of its open logs, and return its configuration."""
         self._check_exists(topic)
         config = self._settings.change(topic, changes, reset, validate_only=validate_only)
-        if validate_only:
-            return config
-        for topic_partition, log in self._logs.logs.items():
-            if topic_partition.topic == topic and not log.is_closed and not log.has_failed:
-                log.update_config(config)
-                self._maintenance.uncleanable.pop(topic_partition, None)
+        if not validate_only:
+            self._update_logs(topic, config)
+        return config
+
+    def reread_config(self, topic: str) -> LogConfig:
+        """Look again at what the metadata of a cluster says of a topic, have its open logs follow, and return its
+        configuration.
+        """
+        self._settings.forget_cluster()
+        config = self._settings.of(topic)
+        self._update_logs(topic, config)
         return config
 
     def settings_damage(self, topic: str) -> CorruptCheckpointError | None:
         """Return why the settings of a topic are unknown, None if they are known."""
         return None if self._settings.is_known(topic) else self._settings.damage
+
+    def _update_logs(self, topic: str, config: LogConfig) -> None:
+        for topic_partition, log in self._logs.logs.items():
+            if topic_partition.topic == topic and not log.is_closed and not log.has_failed:
+                log.update_config(config)
+                self._maintenance.uncleanable.pop(topic_partition, None)
 
     def _check_exists(self, topic: str) -> None:
         if topic not in self._logs.topics:

@@ -197,8 +197,8 @@ def test_the_epoch_of_a_leader_is_above_those_of_its_batches(root):
     assert epochs_of(kstore.adopt(root)) == [0, 1, 8]
 
 
-def batch_of_leader(epoch):
-    builder = MemoryRecordsBuilder(partition_leader_epoch=epoch)
+def batch_of_leader(epoch, *, base_offset=0):
+    builder = MemoryRecordsBuilder(base_offset=base_offset, partition_leader_epoch=epoch)
     builder.append(timestamp_ms=1, value=b"x")
     return builder.build()
 

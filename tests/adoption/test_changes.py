@@ -256,6 +256,64 @@ def test_damaged_metadata_is_said_and_not_written(used_root):
     assert log.read_bytes() == data
 
 
+def test_a_setting_that_is_taken_back_is_the_default_of_the_root_in_the_metadata(either):
+    """A broker's own default of retention would delete the records."""
+    with open_store(either, "a") as store:
+        keep_topics_in_metadata(store, never)
+        store.change_topic_config("t", {"retention_ms": 55, "max_message_bytes": 77, "cleanup_policy": "compact"})
+        assert settings_of(either, "t")["max.message.bytes"] == "77"
+        config = store.change_topic_config("t", {}, reset=["retention_ms", "max_message_bytes", "cleanup_policy"])
+        assert (config.retention_ms, config.cleanup_policy) == (-1, "delete")
+        assert store.topic_config("t") == config == store.config
+    assert settings_of(either, "t") == {"cleanup.policy": "delete", "retention.ms": "-1"}
+
+
+def test_a_setting_that_only_the_metadata_has_can_be_taken_back(tmp_path):
+    root = tmp_path / "root"
+    with open_store(root, "a") as store:
+        store.create_topic("t")
+    others = {"max.message.bytes": "88", "unclean.leader.election.enable": "true"}
+    kstore.adopt(root, settings={"t": {"retention.ms": "99", **others}})
+    with open_store(root, "a") as store:
+        keep_topics_in_metadata(store, never)
+        assert store.topic_config("t").retention_ms == 99
+        assert store.change_topic_config("t", {}, reset=["retention_ms", "max_message_bytes"]).retention_ms == -1
+    assert settings_of(root, "t") == {
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "unclean.leader.election.enable": "true",
+    }
+    with open_store(root, "a") as store:
+        assert store.topic_config("t").retention_ms == -1
+
+
+def test_settings_of_a_brokers_own_topic_are_taken_back_to_the_brokers(either):
+    with open_store(either, "a") as store:
+        keep_topics_in_metadata(store, never)
+        with kstore.Consumer(store, group="g") as consumer:
+            consumer.commit({TopicPartition("t", 0): OffsetAndMetadata(1)})
+        store.change_topic_config("__consumer_offsets", {"cleanup_policy": "delete"})
+        assert settings_of(either, "__consumer_offsets")["cleanup.policy"] == "delete"
+        store.change_topic_config("__consumer_offsets", {}, reset=["cleanup_policy"])
+    assert settings_of(either, "__consumer_offsets")["cleanup.policy"] == "compact"
+
+
+def test_a_store_goes_by_the_metadata_after_a_change_of_it(either):
+    """The setting goes back to what the metadata said when the store was opened."""
+    with open_store(either, "a") as store:
+        keep_topics_in_metadata(store, never)
+        store.change_topic_config("t", {"retention_ms": 55})
+    with open_store(either, "a") as store:
+        keep_topics_in_metadata(store, never)
+        log = store.log("t", 0)
+        for value in (66, 55):
+            store.change_topic_config("t", {"retention_ms": value})
+            assert settings_of(either, "t")["retention.ms"] == str(value)
+            assert store.topic_config("t").retention_ms == log.config.retention_ms == value
+    with open_store(either, "a") as store:
+        assert store.topic_config("t").retention_ms == 55
+
+
 def test_metadata_that_went_away_meanwhile_is_an_error(root):
     with open_store(root, "a") as store:
         keep_topics_in_metadata(store, never)
@@ -281,6 +339,8 @@ def test_the_command_writes_what_it_changes_into_the_metadata(root, monkeypatch,
     assert partitions_of(root, "new") == [0, 1, 2]
     assert run("configs", root, "--topic", "new", "--set", "retention.ms=6", "--force").status == 0
     assert settings_of(root, "new")["retention.ms"] == "6"
+    assert run("configs", root, "--topic", "new", "--unset", "retention.ms", "--force").status == 0
+    assert settings_of(root, "new")["retention.ms"] == "-1"
     assert run("delete-topic", root, "--topic", "new", "--force").status == 0
     assert "new" not in image_of(root).topics_by_name()
 
@@ -303,11 +363,81 @@ def test_sparks_sink_writes_the_topics_that_it_makes_into_the_metadata(either):
     assert partitions_of(either, "__kstore_sink") == [0]
 
 
+@pytest.fixture
+def source(tmp_path):
+    """A root whose logs have the leader epochs 0 and 5."""
+    path = tmp_path / "source"
+    with open_store(path, "a") as store:
+        store.create_topic("t", 2)
+        append(store.log("t", 0))
+        store.log("t", 0).append_as_follower(batch_of_leader(5, base_offset=store.log("t", 0).log_end_offset))
+        store.create_topic("new", 3, config={"retention_ms": 44})
+        store.log("new", 1).append_as_follower(batch_of_leader(5))
+    return path
+
+
+def epochs_of(root: Path, topic: str) -> list[int]:
+    partitions = image_of(root).topics_by_name()[topic].partitions
+    return [partitions[number].leader_epoch for number in sorted(partitions)]
+
+
+def test_a_restore_writes_its_topics_into_the_metadata_with_the_epochs_of_their_records(either, source):
+    assert kstore.restore(source, either, topics=["new"]).is_complete
+    new = image_of(either).topics_by_name()["new"]
+    with open_store(either) as store:
+        assert new.topic_id == store.topic_id("new")
+    assert epochs_of(either, "new") == [0, 6, 0]
+    assert settings_of(either, "new")["retention.ms"] == "44"
+
+
+def test_an_adoption_has_nothing_to_add_to_what_was_restored(root, source):
+    assert kstore.restore(source, root, topics=["new", "t"]).is_complete
+    before = image_of(root)
+    kstore.adopt(root)
+    assert (image_of(root).topics, image_of(root).configs) == (before.topics, before.configs)
+
+
+def test_a_restore_that_goes_on_in_a_topic_raises_its_epoch_in_the_metadata(either, source):
+    before = image_of(either).topics_by_name()["t"].partitions
+    assert kstore.restore(source, either, topics=["t"]).is_complete
+    assert epochs_of(either, "t") == [6, before[1].leader_epoch]
+    after = image_of(either).topics_by_name()["t"].partitions
+    # A broker has seen the record before, if any has started.
+    has_started = (either / METADATA / "quorum-state").exists()
+    assert [after[number].partition_epoch for number in (0, 1)] == [int(has_started), 0]
+
+
+def test_a_restore_into_a_root_of_several_nodes_says_which_topics_a_broker_sets_aside(root, source, caplog):
+    (root / METADATA / next((root / METADATA).iterdir()).name).unlink()
+    write_metadata(root, [metadata(12, name="metadata.version", featureLevel=21)])
+    (root / METADATA / "quorum-state").write_text(
+        '{"leaderId":4,"leaderEpoch":9,"currentVoters":[{"voterId":4},{"voterId":5}]}'
+    )
+    with caplog.at_level(logging.WARNING, "kstore.log"):
+        assert kstore.restore(source, root, topics=["new"]).is_complete
+    assert "sets topics aside (-stray)" in caplog.text
+    assert "its cluster has other nodes: 5" in caplog.text
+
+
+def test_an_import_writes_its_topics_into_the_metadata(either, tmp_path, monkeypatch, capsysbinary):
+    line = '{"topic":"new","partition":1,"timestamp":1,"key":null,"value":"eA==","headers":[]}'
+    (tmp_path / "in.json").write_text(line)
+    assert runner(monkeypatch, capsysbinary)("import", tmp_path / "in.json", either).status == 0
+    assert partitions_of(either, "new") == [0, 1]
+    with open_store(either) as store:
+        assert image_of(either).topics_by_name()["new"].topic_id == store.topic_id("new")
+
+
+def test_an_import_of_another_root_writes_its_topics_into_the_metadata(either, source, monkeypatch, capsysbinary):
+    assert runner(monkeypatch, capsysbinary)("import", source / "new-1", either, "--topic", "new").status == 0
+    assert epochs_of(either, "new") == [0, 6]
+
+
 def test_sparks_sink_says_which_topics_a_broker_sets_aside(tmp_path, caplog):
     with open_store(tmp_path / "root", "a"):
         pass
     (tmp_path / "root" / "kstore-topic-settings").unlink()
     write_meta_properties(str(tmp_path / "root"), MetaProperties(1, "Z29sZGVuLWtzdG9yZS0wMQ", 1, ID))
-    with caplog.at_level(logging.WARNING, "kstore.staging"):
+    with caplog.at_level(logging.WARNING, "kstore.log"):
         prepare_root(tmp_path / "root", new_topics=[("new", 2)])
     assert "sets topics aside (-stray)" in caplog.text

@@ -22,6 +22,7 @@ NOT_RUN = {
     ("docs/urls.md", 'import kstore\n\nurl = "s3://'): "there is no such bucket",
     ("docs/urls.md", "kstore ls 's3://"): "there is no such bucket",
     ("docs/tiers.md", 'import kstore\n\ntier = "s3://'): "there is no such bucket; tests/golden/test_tiers.py",
+    ("docs/tiers.md", 'import kstore\n\nbucket = "s3://'): "as above; tests/tier/test_tier_epoch.py",
     ("docs/tiers.md", 'options = {"tier"'): "as above; tests/spark/test_tiers.py",
     ("docs/tiers.md", "kstore cat /var/lib/kafka --topic orders"): "as above; tests/cli/test_tiers.py",
     ("docs/cli.md", "kstore ls /var/lib/kafka --tier"): "there is no such bucket; tests/cli/test_tiers.py",

@@ -558,8 +558,14 @@ def test_each_of_many_logs_is_closed_though_one_of_them_fails(tmp_path: Path, mo
 
 def test_each_change_of_a_topic_is_told_and_what_is_only_tried_is_not(tmp_path):
     told: list[str] = []
+    settings: list[object] = []
+
+    def note(topic: str, changed: object) -> None:
+        told.append(topic)
+        settings.append(changed)
+
     with open_store(tmp_path / "root", "a") as store:
-        store.on_topic_change = told.append
+        store.on_topic_change = note
         store.create_topic("a", validate_only=True)
         store.create_topic("a")
         store.create_topic("a", exist_ok=True)
@@ -569,4 +575,7 @@ def test_each_change_of_a_topic_is_told_and_what_is_only_tried_is_not(tmp_path):
         store.change_topic_config("a", {"retention_ms": 5})
         store.create_topic("b")
         store.delete_topic("a")
-    assert told == ["a", "a", "a", "b", "a"]
+        store.change_topic_config("b", {"retention_bytes": 7}, reset=["retention_ms"])
+        store.tell_topic_change("b")
+    assert told == ["a", "a", "a", "b", "a", "b", "b"]
+    assert settings == [{}, {}, {"retention_ms": 5}, {}, {}, {"retention_bytes": 7, "retention_ms": None}, {}]

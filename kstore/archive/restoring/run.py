@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from kstore._core import BatchHeader, crc32c, next_header
 from kstore._progress import Progress, ProgressBar
+from kstore.adoption.changes import keep_topics_in_metadata
 from kstore.archive.restoring.plan import (
     OpenTransactions,
     PartitionPlan,
@@ -318,6 +319,7 @@ class _Restore:
         store = open_store(self._root, "a", env=self._env)
         try:
             with store:
+                keep_topics_in_metadata(store)
                 begun = {plan.target: self._continuation(store, plan) for plan in self._plans}
                 self._make_topics(store)
                 for plan in self._plans:
@@ -368,7 +370,7 @@ class _Restore:
 
     def _copy(self, store: WritableStore, plan: PartitionPlan, begun: int | None) -> None:
         log, facts = store.log(*plan.target), _Facts()
-        epochs = log.leader_epochs.entries
+        epochs, epoch = log.leader_epochs.entries, log.leader_epochs.latest_epoch
         try:
             if begun is None:
                 self._begin(log, plan)
@@ -388,6 +390,8 @@ class _Restore:
             self._complete_epochs(log, plan, epochs)
             log.flush()
         finally:
+            if log.leader_epochs.latest_epoch > max(epoch, 0):
+                store.tell_topic_change(plan.target.topic)
             start, end = log.log_start_offset, log.log_end_offset
             self._done.append(_described(plan, facts, start=start, end=end, begun=begun))
             self._read.append(facts)

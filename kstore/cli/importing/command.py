@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from kstore.adoption.changes import keep_topics_in_metadata
 from kstore.cli import EXIT_FINE
 from kstore.cli.arguments import WrongUseError
 from kstore.cli.importing.rows import AS_IT_IS, STANDARD_INPUT, Row, TextOptions, read_rows
@@ -172,6 +173,7 @@ def _open_target(wanted: ImportOptions, stack: ExitStack) -> Target:
         find_partition(wanted.directory)
     except LogNotFoundError:
         store = stack.enter_context(open_store(wanted.directory, "a"))
+        keep_topics_in_metadata(store)
         return lambda topic, partition: _made_log(store, topic, partition)
     log = stack.enter_context(open_log(wanted.directory, "a"))
     return lambda _topic, _partition: log

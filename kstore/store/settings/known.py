@@ -74,7 +74,7 @@ class KnownSettings:
     """The settings of the topics of one root, as far as the root says them.
 
     Attributes: file (the root's own settings, empty if they are damaged); file_damage (the error of that file).
-    Threads: not safe.  Cost: `__cluster_metadata` is read when it is first needed, and not again.
+    Threads: not safe.  Cost: `__cluster_metadata` is read when it is first needed, and after forget_cluster.
     """
 
     def __init__(self, root: str, env: Env) -> None:
@@ -90,6 +90,10 @@ class KnownSettings:
             self.file = read_settings(root, env)
         except CorruptCheckpointError as error:
             self.file_damage = error
+
+    def forget_cluster(self) -> None:
+        """Read `__cluster_metadata` again when it is needed next."""
+        self._cluster, self._cluster_damage, self._has_read_cluster = None, None, False
 
     @property
     def damage(self) -> CorruptCheckpointError | None:

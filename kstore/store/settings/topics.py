@@ -132,6 +132,10 @@ class TopicSettings:
             self._save(topic, left, config)
         return config
 
+    def forget_cluster(self) -> None:
+        """Read the metadata of a cluster again when it is needed next."""
+        self._known.forget_cluster()
+
     def begin_deletion(self, topic: str) -> None:
         """Durably note that a topic is being deleted.
 
