@@ -40,6 +40,7 @@ LZ4_STORED_BIT = 1 << 31
 LZ4_END_MARK = bytes(4)
 _ZSTD_MAGIC = bytes((0x28, 0xB5, 0x2F, 0xFD))
 _ZSTD_MAX_WINDOW_BYTES = 1 << 27
+_FRAME_READ_BYTES = 1 << 20
 
 
 class CompressionType(IntEnum):
@@ -150,6 +151,37 @@ def decompress(codec_id: int, payload: Payload, limit: int, *, magic: int = 2) -
 def decompress_frame(frame: Payload, limit: int) -> bytes:
     """Return the content of the zstd frame that a chunk of tiered storage is; raises as decompress."""
     return bytes(_decompress_zstd(frame, limit))
+
+
+class FrameReader:
+    """The content of a zstd frame in parts, for a chunk of tiered storage that is too large for decompress_frame.
+
+    Args: read: returns the next bytes of the frame, at most as many as it is asked for, none at its end.
+    Memory: the frame's window, at most 128 MiB; a part.  Threads: not safe; the GIL is released.
+    """
+
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        import zstandard
+
+        decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
+        self._reader = decompressor.stream_reader(_Source(read), read_size=_FRAME_READ_BYTES)
+
+    def read(self, size: int) -> bytes:
+        """Return the next `size` bytes of the content, fewer at its end or where the frame is cut.
+
+        Raises: DecompressionError, also for bytes after the frame that are no other one; as the source.
+        """
+        try:
+            content: bytes = self._reader.read(size)
+        except _packages.zstd_error as error:
+            raise _damaged("zstd", error) from error
+        return content
+
+
+class _Source(NamedTuple):
+    """A file to zstandard."""
+
+    read: Callable[[int], bytes]
 
 
 def _unsupported(codec_id: int) -> UnsupportedCompressionTypeError:

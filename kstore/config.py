@@ -28,6 +28,7 @@ _LIMITS = {
     "read_chunk_bytes": (4 * KIB, MAX_INT32 // 2),
     "max_batch_bytes": (61, MAX_INT32 // 2),
     "max_decompressed_bytes": (1, MAX_INT32 // 2),
+    "max_decrypted_bytes": (1, MAX_INT32),
     "time_index_proof_bytes": (0, MAX_INT32 // 2),
     "segment_bytes": (14, MAX_INT32),
     "segment_ms": (1, MAX_INT64),
@@ -75,6 +76,8 @@ class LogConfig:
             Kafka's socket.request.max.bytes, because a broker cannot have received a larger batch.
         max_decompressed_bytes: the largest decompressed payload of one batch, and the limit of the Python objects for
             the headers of one record (1024 headers are always allowed).
+        max_decrypted_bytes: the largest chunk of an encrypted segment in tiered storage that is read; its tag covers it
+            as a whole, so that it takes this memory twice.
         time_index_proof_bytes: a lookup by timestamp walks the headers of up to this much of a segment to verify its
             time index.
     For writing, as the topic settings of the same names (segment.bytes and so on):
@@ -100,6 +103,7 @@ class LogConfig:
     read_chunk_bytes: int = MIB
     max_batch_bytes: int = 100 * MIB
     max_decompressed_bytes: int = 64 * MIB
+    max_decrypted_bytes: int = 256 * MIB
     time_index_proof_bytes: int = 8 * MIB
 
     segment_bytes: int = GIB

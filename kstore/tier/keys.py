@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from kstore.config import LogConfig, config_or_default
 from kstore.env import DEFAULT_ENV, StrPath
 from kstore.errors import KStoreError, TierKeyError
 
@@ -36,16 +37,19 @@ class DataKey(NamedTuple):
 
 
 class KeyRing(NamedTuple):
-    """The private keys of a tier: (key id, path of a PEM file) each.  Threads: immutable; can be pickled."""
+    """The private keys of a tier: (key id, path of a PEM file) each; max_bytes: the most that is decrypted at once.
+
+    Threads: immutable; can be pickled.
+    """
 
     paths: tuple[tuple[str, str], ...] = ()
+    max_bytes: int = LogConfig().max_decrypted_bytes
 
     @classmethod
-    def of(cls, keys: Mapping[str, StrPath] | None) -> KeyRing:
+    def of(cls, keys: Mapping[str, StrPath] | None, config: LogConfig | None = None) -> KeyRing:
         """Return a ring of paths by key id."""
-        return cls(
-            tuple(sorted((str(key_id), DEFAULT_ENV.absolute_path(path)) for key_id, path in (keys or {}).items()))
-        )
+        paths = sorted((str(key_id), DEFAULT_ENV.absolute_path(path)) for key_id, path in (keys or {}).items())
+        return cls(tuple(paths), config_or_default(config).max_decrypted_bytes)
 
     def open(self, key: DataKey, *, path: str) -> bytes:
         """Return a segment's AES key.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from io import BytesIO
 from typing import NamedTuple
 
 from kstore.compression import decompress_frame
@@ -26,18 +27,20 @@ from kstore.log.files.names import LOG_SUFFIX, PRODUCER_SNAPSHOT_SUFFIX
 from kstore.tier.chunks import Chunk, ChunkIndex, plain_chunks
 from kstore.tier.keys import ENCRYPTION_BYTES, KeyRing, Sealed
 from kstore.tier.manifest import MAX_MANIFEST_BYTES, Manifest, Slice, parse_manifest
+from kstore.tier.streaming import ChunkStreams, blocks_of
 
 MANIFEST_SUFFIX = ".rsm-manifest"
 INDEXES_SUFFIX = ".indexes"
-# A chunk is decoded as a whole, since its tag covers it; a manifest may claim any size.
-MAX_CHUNK_BYTES = 256 * 1024 * 1024
-# What all open segments keep of decoded chunks.
+# What all open segments keep of decoded chunks; a compressed one that is larger is read in blocks.
 CHUNKS_LIMIT = 64 * 1024 * 1024
 MAX_SIDE_FILE_BYTES = 1 << 30
 # In place of bytes that cannot be had: a length of -1, which no batch has.
 _NO_BYTE = b"\xff"
 
-_CHUNKS: SharedCache[bytes] = SharedCache(limit=CHUNKS_LIMIT, weigh=len, drop=lambda _: None)
+# Of those that cannot be read in blocks, as encrypted ones, a larger one is kept as long as it is the only one.
+_CHUNKS: SharedCache[bytes] = SharedCache(
+    limit=CHUNKS_LIMIT, weigh=lambda content: min(len(content), CHUNKS_LIMIT), drop=lambda _: None
+)
 
 
 class SegmentPlace(NamedTuple):
@@ -131,6 +134,7 @@ class LogView(View):
                 identity=identity,
                 is_compressed=manifest.is_compressed,
                 sealed=sealed,
+                max_decrypted_bytes=self.place.keys.max_bytes,
             )
         if file.size() == self.size_in_bytes:
             return FileWindow(file, path=path, identity=identity, start=0, end=self.size_in_bytes)
@@ -261,11 +265,12 @@ class BytesFile(ViewFile):
 class ChunkedFile(ViewFile):
     """A log whose object has transformed chunks: compressed frames, encrypted, or both.
 
-    Bytes come only from chunks that are whole: their tag is right, and so is the size of what they decompress to.
-    Raises: CorruptRecordError with the position of a damaged chunk in the log; MemoryLimitError for one above
-        MAX_CHUNK_BYTES; StorageError.
-    Memory: one chunk as stored and one decoded for each read; up to CHUNKS_LIMIT bytes of decoded ones stay
-        for all files.
+    Bytes come only from chunks that are whole: their tag is right, and so is the size of what they decompress to. Of a
+    compressed chunk above CHUNKS_LIMIT they come from blocks, as ChunkStreams gives them.
+    Raises: CorruptRecordError with the position of a damaged chunk, or of the first damaged block, in the log;
+        MemoryLimitError for an encrypted chunk above max_decrypted_bytes; StorageError.
+    Memory: for each read one chunk as stored and one decoded, or what ChunkStreams takes; up to CHUNKS_LIMIT bytes of
+        decoded ones stay for all files.
     Threads: as ReadFile.  Cost: each chunk is requested and decoded once while it is kept.
     """
 
@@ -278,12 +283,15 @@ class ChunkedFile(ViewFile):
         identity: Identity,
         is_compressed: bool,
         sealed: Sealed | None,
+        max_decrypted_bytes: int = 0,
     ) -> None:
         super().__init__(path, identity)
         self._file = file
         self._chunks = chunks
         self._is_compressed = is_compressed
         self._sealed = sealed
+        self._max_decrypted_bytes = max_decrypted_bytes
+        self._streams = ChunkStreams(self._opened_frame)
 
     def size(self) -> int:
         return self._chunks.file_bytes
@@ -308,15 +316,12 @@ class ChunkedFile(ViewFile):
             )
 
     def around_damage(self) -> ReadFile:
-        return _FilledChunks(self, self._chunks)
+        return _FilledChunks(self)
 
     def why_missing(self, position: int, *, end_position: int) -> str | None:
-        end = min(end_position, self._chunks.file_bytes)
-        if position >= end:
-            return None
-        for number in self._chunks.numbers(position=position, end_position=end):
+        for block in self.blocks(position=position, end_position=end_position):
             try:
-                self.chunk(number)
+                self.content(block)
             except CorruptRecordError as error:
                 return error.reason
         return None
@@ -324,70 +329,110 @@ class ChunkedFile(ViewFile):
     def close(self) -> None:
         # A finalizer of a log may call this.
         _CHUNKS.release_soon(self)
+        self._streams.close()
         self._file.close()
 
-    def chunk(self, number: int) -> bytes:
-        """Return the plain bytes of a chunk, kept or decoded.  Raises: as the class."""
-        with _CHUNKS.borrow(self, str(number), lambda: self._decoded(self._chunks.chunk(number))) as content:
-            return content
-
-    def _parts(self, size: int, *, position: int) -> Iterator[memoryview]:
-        end = min(position + size, self._chunks.file_bytes)
+    def blocks(self, *, position: int, end_position: int) -> Iterator[_Block]:
+        """Yield what has bytes of [position, end_position), which may go beyond the end, in order."""
+        end = min(end_position, self._chunks.file_bytes)
         if position >= end:
             return
         for number in self._chunks.numbers(position=position, end_position=end):
-            start = number * self._chunks.chunk_bytes
-            content = memoryview(self.chunk(number))
-            yield content[max(position - start, 0) : min(end - start, len(content))]
+            chunk = self._chunks.chunk(number)
+            if self._is_compressed and max(chunk.plain_bytes, chunk.stored_bytes) > CHUNKS_LIMIT:
+                for at, start, size in blocks_of(chunk, position=position, end_position=end):
+                    yield _Block(chunk, at, start, size)
+            else:
+                yield _Block(chunk, None, chunk.position, chunk.plain_bytes)
 
-    def _decoded(self, chunk: Chunk) -> bytes:
-        largest = max(chunk.plain_bytes, chunk.stored_bytes)
-        if largest > MAX_CHUNK_BYTES:
-            raise MemoryLimitError(
-                f"chunk {chunk.number} of {self._file.path} has {largest} bytes: at most {MAX_CHUNK_BYTES} are decoded",
-                path=self.path,
-                position=chunk.position,
-                limit=MAX_CHUNK_BYTES,
-                found=largest,
-            )
-        data = self._file.pread(chunk.stored_bytes, position=chunk.stored_position)
+    def content(self, block: _Block) -> bytes:
+        """Return the plain bytes of a block, kept or decoded.  Raises: as the class."""
+        with _CHUNKS.borrow(self, f"{block.chunk.number} {block.number}", lambda: self._decoded(block)) as content:
+            return content
+
+    def _parts(self, size: int, *, position: int) -> Iterator[memoryview]:
+        end = position + size
+        for block in self.blocks(position=position, end_position=end):
+            start = block.position
+            yield memoryview(self.content(block))[max(position - start, 0) : min(end - start, block.plain_bytes)]
+
+    def _decoded(self, block: _Block) -> bytes:
+        chunk = block.chunk
+        self._check_memory(chunk)
         try:
-            if len(data) < chunk.stored_bytes:
-                raise ValueError(f"expected {chunk.stored_bytes} bytes, found {len(data)}")
-            if self._sealed is not None:
-                data = self._sealed.open(data)
+            if block.number is not None:
+                return self._streams.block(chunk, block.number)
+            data = self._decrypted(chunk)
             if self._is_compressed:
                 data = decompress_frame(data, chunk.plain_bytes)
             if len(data) != chunk.plain_bytes:
                 raise ValueError(f"expected {chunk.plain_bytes} plain bytes, found {len(data)}")
         except (ValueError, DecompressionError, MemoryLimitError) as error:
             reason = f"chunk {chunk.number} of {self._file.path} is damaged: {error}"
-            message = f"damage at position {chunk.position} of {self.path}: {reason}"
-            raise CorruptRecordError(message, path=self.path, position=chunk.position, reason=reason) from error
+            message = f"damage at position {block.position} of {self.path}: {reason}"
+            raise CorruptRecordError(message, path=self.path, position=block.position, reason=reason) from error
         return data
+
+    def _check_memory(self, chunk: Chunk) -> None:
+        largest = chunk.stored_bytes if self._is_compressed else max(chunk.plain_bytes, chunk.stored_bytes)
+        if self._sealed is not None and largest > self._max_decrypted_bytes:
+            raise MemoryLimitError(
+                f"chunk {chunk.number} of {self._file.path} is encrypted as a whole and has {largest} bytes: at most "
+                f"{self._max_decrypted_bytes} are decrypted (max_decrypted_bytes of LogConfig)",
+                path=self.path,
+                position=chunk.position,
+                option="max_decrypted_bytes",
+                limit=self._max_decrypted_bytes,
+                found=largest,
+            )
+
+    def _decrypted(self, chunk: Chunk) -> bytes:
+        data = self._file.pread(chunk.stored_bytes, position=chunk.stored_position)
+        if len(data) < chunk.stored_bytes:
+            raise ValueError(f"expected {chunk.stored_bytes} bytes, found {len(data)}")
+        return data if self._sealed is None else self._sealed.open(data)
+
+    def _opened_frame(self, chunk: Chunk) -> Callable[[int], bytes]:
+        """Return what reads the frame that a chunk is, from its start on."""
+        if self._sealed is not None:
+            return BytesIO(self._decrypted(chunk)).read
+        position, end = chunk.stored_position, chunk.stored_position + chunk.stored_bytes
+
+        def read(size: int) -> bytes:
+            nonlocal position
+            data = self._file.pread(min(size, end - position), position=position)
+            position += len(data)
+            return data
+
+        return read
+
+
+class _Block(NamedTuple):
+    """A chunk, or a block of one that is read in blocks: its number there, and which bytes of the log it has."""
+
+    chunk: Chunk
+    number: int | None
+    position: int
+    plain_bytes: int
 
 
 class _FilledChunks(ViewFile):
     """A ChunkedFile whose damaged chunks have a byte of which no batch can be made."""
 
-    def __init__(self, file: ChunkedFile, chunks: ChunkIndex) -> None:
+    def __init__(self, file: ChunkedFile) -> None:
         super().__init__(file.path, file.identity())
         self._file = file
-        self._chunks = chunks
 
     def size(self) -> int:
         return self._file.size()
 
     def pread_into(self, buffer: bytearray | memoryview, *, position: int) -> int:
         view = memoryview(buffer).cast("B")
-        end = min(position + len(view), self.size())
-        done = 0
-        while position + done < end:
-            start = position + done
-            chunk = self._chunks.chunk(start // self._chunks.chunk_bytes)
-            stop = min(end, chunk.position + chunk.plain_bytes)
+        end, done = position + len(view), 0
+        for block in self._file.blocks(position=position, end_position=end):
+            start, stop = max(position, block.position), min(end, block.position + block.plain_bytes)
             try:
-                part = self._file.pread(stop - start, position=start)
+                part = self._file.content(block)[start - block.position : stop - block.position]
             except CorruptRecordError:
                 part = _NO_BYTE * (stop - start)
             view[done : done + len(part)] = part

@@ -43,7 +43,7 @@ def open_tier(
         remote,
         tier=path,
         roots=sorted({root for one in located for root in _roots_of(one)}),
-        keys=KeyRing.of(keys),
+        keys=KeyRing.of(keys, config),
         config=config_or_default(config),
         epoch=None if epoch is None else checked_int("tier_epoch", epoch, least=0, greatest=MAX_INT32),
     )

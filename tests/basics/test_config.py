@@ -30,6 +30,7 @@ BOUNDS = [
     ("read_chunk_bytes", 4096, 2**30 - 1),
     ("max_batch_bytes", 61, 2**30 - 1),
     ("max_decompressed_bytes", 1, 2**30 - 1),
+    ("max_decrypted_bytes", 1, 2**31 - 1),
     ("time_index_proof_bytes", 0, 2**30 - 1),
     ("segment_bytes", 14, 2**31 - 1),
     ("segment_ms", 1, 2**63 - 1),

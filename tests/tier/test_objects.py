@@ -12,7 +12,14 @@ from typing import Any
 
 import pytest
 
-from kstore import CorruptIndexError, CorruptRecordError, MemoryLimitError, RemoteSegmentError, TierKeyError
+from kstore import (
+    CorruptIndexError,
+    CorruptRecordError,
+    LogConfig,
+    MemoryLimitError,
+    RemoteSegmentError,
+    TierKeyError,
+)
 from kstore.env import DEFAULT_ENV, LocalEnv, ReadFile
 from kstore.env.tiered import ShownDirectory, TieredEnv
 from kstore.errors import StorageError
@@ -214,7 +221,8 @@ def test_a_chunk_that_claims_a_gigabyte_is_refused_before_it_is_made(keys: KeyRi
     view = LogView(place_of(made, tier, keys), size, made.start, made.end)
     with view.open(env_over(), "5.log") as file, pytest.raises(MemoryLimitError) as caught:
         file.pread(1, position=0)
-    assert (caught.value.limit, caught.value.found) == (objects.MAX_CHUNK_BYTES, size)
+    assert (caught.value.limit, caught.value.found) == (LogConfig().max_decrypted_bytes, size)
+    assert caught.value.option == "max_decrypted_bytes"
 
 
 def test_a_frame_that_holds_more_than_its_chunk_is_damage(keys: KeyRing, tmp_path: Path) -> None:
