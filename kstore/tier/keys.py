@@ -25,6 +25,7 @@ ENCRYPTION_BYTES = IV_BYTES + TAG_BYTES
 _KEY_BYTES = 32
 _MOST_PEM_BYTES = 1 << 20
 _MOST_MODULUS_BITS = 16384
+_OF_ANOTHER_KEY = "its padding is not that of this key"
 _HASH_BYTES = hashlib.sha3_512().digest_size
 
 
@@ -117,8 +118,10 @@ def _unwrapped(pem: str, wrapped: bytes) -> bytes:
     modulus = numbers.public_numbers.n
     size = (modulus.bit_length() + 7) // 8
     cipher = int.from_bytes(wrapped, "big")
-    if len(wrapped) != size or cipher >= modulus:
+    if len(wrapped) != size:
         raise _UnwrapError(f"expected {size} bytes, found {len(wrapped)}")
+    if cipher >= modulus:
+        raise _UnwrapError(_OF_ANOTHER_KEY)
     first, second = pow(cipher, numbers.dmp1, numbers.p), pow(cipher, numbers.dmq1, numbers.q)
     block = second + numbers.q * ((first - second) * numbers.iqmp % numbers.p)
     key = _without_padding(block.to_bytes(size, "big"))
@@ -141,7 +144,7 @@ def _without_padding(block: bytes) -> bytes:
     message = rest.lstrip(b"\0")
     is_right = hmac.compare_digest(label, hashlib.sha3_512().digest())
     if block[0] or not is_right or not message.startswith(b"\x01"):
-        raise _UnwrapError("its padding is not that of this key")
+        raise _UnwrapError(_OF_ANOTHER_KEY)
     return message[1:]
 
 

@@ -79,7 +79,9 @@ WINGS = {
         "cluster, store < partitioner < batches < interceptors, metrics, sink < append_columns < config < transactions"
         " < sending < producer"
     ),
-    "tier": "chunks, keys, lineage < manifest, streaming < objects < listing < events, stored < files < opening, verify",
+    "tier": (
+        "chunks, keys, lineage < manifest, streaming < objects < listing < events, stored < files < opening, verify"
+    ),
     "store": (
         "metadata < settings < upkeep, table < writer < opening, root < logs < topics < store < checks, transactions"
     ),

@@ -52,6 +52,12 @@ def test_another_key_under_the_id_is_refused(tmp_path: Path) -> None:
     assert "its padding is not that of this key" in str(caught.value)
 
 
+def test_a_data_key_above_the_modulus_of_a_key_is_of_another_one(tmp_path: Path) -> None:
+    ring = KeyRing.of({"key1": key("key1").write(tmp_path)})
+    with pytest.raises(TierKeyError, match="its padding is not that of this key"):
+        ring.open(wrapped()._replace(wrapped=b"\xff" * 256), path="the manifest")
+
+
 @pytest.mark.parametrize(
     "change",
     [
