@@ -33,8 +33,8 @@ class Env(SystemClock, ABC):
         parallel_requests (how many logs to open at the same time; more than 1 if requests have a high latency),
         is_mutable (whether files can change in place), is_high_latency (whether each request is so slow that readers
         skip those that only save them work), poll_interval (between two checks for changes that are not notified),
-        has_views (whether files are shown that lie elsewhere; else carried, is_known_partition and first_offset have
-        nothing to say).
+        has_views (whether files are shown that lie elsewhere; else carried, carried_directories, is_known_partition and
+        first_offset have nothing to say).
     Raises: StorageError, which keeps the errno, from every method.
     Threads: thread-safe.
     """
@@ -114,6 +114,12 @@ class Env(SystemClock, ABC):
 
     def carried(self, paths: Iterable[str]) -> EnvMaker | None:  # noqa: ARG002
         """Return what makes an Env that opens these files in another process; None where `url` does."""
+        return None
+
+    def carried_directories(self, paths: Iterable[str]) -> EnvMaker | None:  # noqa: ARG002
+        """Return what makes an Env that shows what these directories show, looked at again in another process; None
+        where `url` does.
+        """
         return None
 
     def is_known_partition(self, path: str) -> bool:  # noqa: ARG002

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kstore._core import RECORD_BATCH_OVERHEAD
 from kstore.config import LogConfig
 from kstore.env import Env, FileStatus, join_path, split_path
-from kstore.env.tiered import ShownDirectory, TieredEnv, View
+from kstore.env.tiered import ShownDirectory, TieredEnv, View, env_of
 from kstore.errors import CorruptionError, LogNotFoundError, TierEpochError
 from kstore.log.files.checkpoints import (
     CHECKPOINT_VERSION,
@@ -33,7 +33,7 @@ from kstore.log.files.root_files import id_text, read_partition_metadata
 from kstore.tier.events import REMOTE_LOG_METADATA_TOPIC, PartitionEvents, replay_events
 from kstore.tier.keys import KeyRing
 from kstore.tier.lineage import Piece, RemoteSegment, as_of_epoch, choose_pieces, epochs_beside, heads_of
-from kstore.tier.listing import StoredSegment, TieredPartition, TierListing, list_tier
+from kstore.tier.listing import StoredSegment, TieredPartition, TierListing, list_directories, list_tier
 from kstore.tier.objects import AbsentView, TextView
 from kstore.tier.stored import SegmentReader, UnreadableSegment, log_view, side_file_view
 from kstore.types import MAX_OFFSET, TopicPartition, parse_partition_directory_name
@@ -67,7 +67,8 @@ class TierFiles:
 
     Args: base: of the roots whose partitions have more segments in the tier, None for the tier alone; tier: where the
         tier is in `remote`; roots: with partitions of `__remote_log_metadata`, as paths of base; epoch: the leader
-        epoch of the lineage to read where no root says one, None for that of the newest segment.
+        epoch of the lineage to read where no root says one, None for that of the newest segment; carried: what another
+        process has found out of the partitions that are shown.
     Attributes: env (shows these files), keys.
     Threads: thread-safe.
     """
@@ -82,6 +83,7 @@ class TierFiles:
         keys: KeyRing,
         config: LogConfig,
         epoch: int | None = None,
+        carried: CarriedTier | None = None,
     ) -> None:
         self.env = TieredEnv(base, remote, self)
         self._base = base
@@ -93,9 +95,10 @@ class TierFiles:
         self._epoch = epoch
         self._lock = threading.RLock()
         self._listing: TierListing | None = None
-        self._events: Mapping[TieredPartition, PartitionEvents] = {}
+        self._carried = carried
+        self._events: Mapping[TieredPartition, PartitionEvents] = {} if carried is None else carried.events
         self._event_files: tuple[object, ...] | None = None
-        self._is_events_checked = False
+        self._is_events_checked = carried is not None
         self._directories: dict[str, ShownDirectory | None] = {}
 
     def directories(self, path: str) -> Collection[str]:
@@ -133,6 +136,29 @@ class TierFiles:
                 self._remote.invalidate_listing(self._tier)
             self._is_events_checked = False
 
+    def carried(self, paths: Iterable[str]) -> CarriedTier:
+        partitions = [partition for path in paths for partition in self._partitions_at(path)]
+        events = {partition: self.events()[partition] for partition in partitions if partition in self.events()}
+        segment_ids = {segment.segment_id for found in events.values() for segment in found.finished}
+        return CarriedTier(
+            None if self._base is None else self._base.url,
+            self._remote.url,
+            self._tier,
+            self._roots,
+            self.keys,
+            self._config,
+            self._epoch,
+            tuple(sorted(set().union(*map(self.listing().directories_of, partitions)))),
+            self.listing().iceberg_ids & segment_ids,
+            events,
+            is_alone=self._base is None,
+        )
+
+    def _partitions_at(self, path: str) -> list[TieredPartition]:
+        name = parse_partition_directory_name(split_path(path)[1])
+        partition = None if name is None else self._partition_of(path, name)
+        return [] if partition is None else [partition]
+
     def listing(self) -> TierListing:
         """Return the objects of the tier, listed once until forget().
 
@@ -140,16 +166,21 @@ class TierFiles:
         """
         with self._lock:
             if self._listing is None:
-                listing = list_tier(self._remote, self._tier)
-                if not listing and self._base is None:
-                    raise LogNotFoundError(
-                        f"{self._tier} holds no tiered segments: expected objects named <topic>-<topic id>/<partition>/"
-                        "<offset>-<segment id>.log (Aiven's plugin) or <topic>-<partition>-<topic id>/<offset>-"
-                        "<segment id>.log (LocalTieredStorage), found none",
-                        path=self._tier,
-                    )
-                self._listing = listing
+                self._listing = self._listed()
             return self._listing
+
+    def _listed(self) -> TierListing:
+        if self._carried is not None:
+            return list_directories(self._remote, self._carried.directories, self._carried.iceberg_ids)
+        listing = list_tier(self._remote, self._tier)
+        if not listing and self._base is None:
+            raise LogNotFoundError(
+                f"{self._tier} holds no tiered segments: expected objects named <topic>-<topic id>/<partition>/"
+                "<offset>-<segment id>.log (Aiven's plugin) or <topic>-<partition>-<topic id>/<offset>-"
+                "<segment id>.log (LocalTieredStorage), found none",
+                path=self._tier,
+            )
+        return listing
 
     def events(self) -> Mapping[TieredPartition, PartitionEvents]:
         """Return what the metadata topic in the roots says, replayed again after forget() if it has grown.
@@ -284,6 +315,41 @@ class TierFiles:
             metadata = f"version: 0\ntopic_id: {id_text(resolved.partition.topic_id)}"
             views[PARTITION_METADATA] = TextView(metadata.encode())
         return ShownDirectory(views, all_pieces[0].first if all_pieces else 0)
+
+
+class CarriedTier(NamedTuple):
+    """What another process needs to show partitions of a tier: where the roots and the tier are, as URLs with their
+    options, which may be secret, None for local files; the paths of keys; and what was found out already, where the
+    objects of these partitions are and the events of the metadata topic.
+    """
+
+    base: str | None
+    remote: str | None
+    tier: str
+    roots: tuple[str, ...]
+    keys: KeyRing
+    config: LogConfig
+    epoch: int | None
+    directories: tuple[str, ...]
+    iceberg_ids: frozenset[str]
+    events: Mapping[TieredPartition, PartitionEvents]
+    is_alone: bool
+
+    def env(self) -> Env:
+        """Return an Env that shows these partitions."""
+        return TierFiles(
+            None if self.is_alone else env_of(self.base),
+            env_of(self.remote),
+            tier=self.tier,
+            roots=self.roots,
+            keys=self.keys,
+            config=self.config,
+            epoch=self.epoch,
+            carried=self,
+        ).env
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.directories)} directories)"
 
 
 def with_unreadable(resolved: Resolved) -> list[Piece]:

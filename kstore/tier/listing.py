@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from functools import cached_property
 from typing import NamedTuple
@@ -126,6 +126,10 @@ class TierListing:
         """Return the segments of a partition, finished or not, by start offset."""
         return self._segments.get(partition, [])
 
+    def directories_of(self, partition: TieredPartition) -> set[str]:
+        """Return where the objects of a partition are."""
+        return {split_path(found.stem)[0] for found in self.of(partition)}
+
     @cached_property
     def names(self) -> frozenset[str]:
         """The names of the partitions, as those of directories."""
@@ -167,6 +171,25 @@ class TierListing:
             name = TopicPartition(self.topics[partition.topic_id], partition.partition)
             names.setdefault(name, []).append(partition)
         return names
+
+
+def list_directories(env: Env, directories: Iterable[str], iceberg_ids: frozenset[str]) -> TierListing:
+    """Return the segments in directories that were found before; of one that is gone none.
+
+    Args: iceberg_ids: as of TierListing, which other directories have.
+    Raises: StorageError.  Cost: one listing for each.
+    """
+    segments: dict[TieredPartition, list[StoredSegment]] = {}
+    topics: dict[uuid.UUID, str] = {}
+    for directory in directories:
+        if env.is_directory(directory):
+            listing = list_tier(env, directory)
+            topics.update(listing.topics)
+            for partition in listing.partitions:
+                segments.setdefault(partition, []).extend(listing.of(partition))
+    for found in segments.values():
+        found.sort(key=_start)
+    return TierListing(segments, topics, iceberg_ids, other_names=())
 
 
 def list_tier(env: Env, path: str) -> TierListing:

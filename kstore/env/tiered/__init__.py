@@ -3,7 +3,7 @@
 It knows no layout and no rule of choice: kstore.tier gives it the views.
 """
 
-from kstore.env.tiered.env import ShownDirectory, ShownFiles, TieredEnv
+from kstore.env.tiered.env import ShownDirectory, ShownFiles, TieredEnv, env_of
 from kstore.env.tiered.views import SeesObjects, View
 
-__all__ = ["SeesObjects", "ShownDirectory", "ShownFiles", "TieredEnv", "View"]
+__all__ = ["SeesObjects", "ShownDirectory", "ShownFiles", "TieredEnv", "View", "env_of"]

@@ -46,6 +46,10 @@ class ShownFiles(Protocol):
         """Drop what is known of a directory, of everything below it and of what it was found by."""
         ...
 
+    def carried(self, paths: Iterable[str]) -> EnvMaker:
+        """Return what makes a TieredEnv that shows what these directories show, in another process."""
+        ...
+
 
 class TieredEnv(Env):
     """The directories of `base`, which show views of files of `remote` among their own files. A file of its own hides
@@ -97,6 +101,16 @@ class TieredEnv(Env):
         views = {path: view for path in paths for view in (self._view(path),) if view is not None}
         base = None if self._base is None else self._base.url
         return CarriedFiles(base, self.remote.url, tuple(views.items()), is_alone=self._base is None)
+
+    def carried_directories(self, paths: Iterable[str]) -> EnvMaker:
+        return self.shown.carried(paths)
+
+    def without_recursive_listing(self) -> Env:
+        if self._base is None:
+            return self
+        env = TieredEnv(self._base.without_recursive_listing(), self.remote, self.shown)
+        env.kept = self.kept
+        return env
 
     def process_id(self) -> int:
         return DEFAULT_ENV.process_id()
@@ -199,6 +213,9 @@ class _Views:
     def forget(self, path: str) -> None:
         """Does nothing."""
 
+    def carried(self, paths: Iterable[str]) -> EnvMaker:
+        raise StorageError(f"files that another process was given are not given on: {', '.join(paths)}")
+
 
 class CarriedFiles(NamedTuple):
     """Files of a TieredEnv for another process: the URLs of its Envs, None for local files, and the views by path.
@@ -213,8 +230,8 @@ class CarriedFiles(NamedTuple):
 
     def env(self) -> Env:
         """Return an Env that shows these files."""
-        base = None if self.is_alone else _env_of(self.base)
-        return TieredEnv(base, _env_of(self.remote), _Views(self.views))
+        base = None if self.is_alone else env_of(self.base)
+        return TieredEnv(base, env_of(self.remote), _Views(self.views))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self.views)} files)"
@@ -237,7 +254,8 @@ def _drop(_: Kept) -> None:
     """Does nothing: what views keep is memory."""
 
 
-def _env_of(url: str | None) -> Env:
+def env_of(url: str | None) -> Env:
+    """Return the Env of a URL that an Env has, that of local files for None."""
     return DEFAULT_ENV if url is None else locate(url).env
 
 

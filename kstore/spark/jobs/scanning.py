@@ -10,11 +10,11 @@ import pickle
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.types import StructField, StructType
 
-from kstore.env import StrPath, locate, path_list
+from kstore.env import EnvMaker, StrPath, locate, path_list
 from kstore.log.files.names import PartitionDirectory, name_partitions
 from kstore.spark.jobs.selecting import Condition, constraint_where, projected
 from kstore.spark.offsets import check_partitions_listed
@@ -49,7 +49,7 @@ def scan(
     the driver gets the compressed plans, about 60 bytes for each segment, and hands each task its own. Unlike with
     load(), the plan is made by this call, and its errors are those of a Spark job. All actions on the DataFrame read
     the same offsets.
-    Args: schema: a projection, as for load(); options: as for load(), without minPartitions, pushFilters, rows, tier.
+    Args: schema: a projection, as for load(); options: as for load(), without minPartitions, pushFilters, rows.
         columns: names of columns in place of a schema; "value.NAME" gives a struct that has this field of a value with
         a format, and only such fields are decoded. where: conditions such as ("offset", ">=", 100), of which all have
         to be met, of topic, partition, offset and timestamp; a datetime without a zone is UTC. Only the segments that
@@ -57,7 +57,8 @@ def scan(
     Raises: ValueError, LogNotFoundError, StorageError before the job; pyspark's errors for a task that cannot plan,
         whose message has the error of kstore.
     Cost: a listing of the root's names; in tasks one recursive listing of each partition, and per task 4 requests for
-        the root's checkpoint.
+        the root's checkpoint. With a tier the driver also lists that, reads the metadata topic, and of each partition
+        the id of its topic; tasks list the objects of their partitions and read manifests. They get paths of keys.
     """
     paths = [str(item) for item in path_list(path)]
     texts = {name: str(value) for name, value in options.items()}
@@ -81,10 +82,13 @@ def scan(
                     partition = replace(planned, values=with_all.values)
                     yield from read_rows(partition, read_options, user_schema, constraint)
 
-    rows = spark.createDataFrame(plans)
-    # One row for each task, whatever the plan's size: Spark sends a task no other rows.
-    frame = rows.repartitionById(max(plans.num_rows, 1), "number").select("plan").mapInArrow(read, shown)
+    frame = _one_task_each(spark, plans).select("plan").mapInArrow(read, shown)
     return frame if shown.names == names else frame.select(*names)
+
+
+def _one_task_each(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """Return rows, by their column `number`, of which each task gets one, whatever their size, and no others."""
+    return spark.createDataFrame(rows).repartitionById(max(rows.num_rows, 1), "number")
 
 
 def _planned(
@@ -94,13 +98,13 @@ def _planned(
     import pyarrow as pa
 
     selected = [directory for directory in _selected(options) if constraint.admits(directory.topic_partition)]
-    parts = _parts(selected)
+    parts = [pickle.dumps(part) for part in _parts(selected)]
 
     def plan(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle_worker()
         for batch in batches:
-            for number in batch.column("id").to_pylist():
-                tasks = _plan_part(parts[number], options, constraint, max_partition_bytes=max_partition_bytes)
+            for number, part in zip(batch.column("number").to_pylist(), batch.column("part").to_pylist(), strict=True):
+                tasks = _plan_part(pickle.loads(part), options, constraint, max_partition_bytes=max_partition_bytes)
                 sizes = [sum(scan.size_in_bytes for scan in task.ranges) for task in tasks]
                 plans = [zlib.compress(pickle.dumps(task), 1) for task in tasks]
                 columns = pa.array([number] * len(tasks), pa.int64()), pa.array(sizes, pa.int64())
@@ -108,7 +112,8 @@ def _planned(
                     [*columns, pa.array(plans, pa.binary())], names=["number", "size", "plan"]
                 )
 
-    planned = spark.range(0, len(parts), 1, max(len(parts), 1)).mapInArrow(plan, _PLAN_COLUMNS).toArrow()
+    rows = pa.table({"number": pa.array(range(len(parts)), pa.int32()), "part": pa.array(parts, pa.binary())})
+    planned = _one_task_each(spark, rows).mapInArrow(plan, _PLAN_COLUMNS).toArrow()
     # Stable, so that the tasks of a part stay in order.
     planned = planned.sort_by("number")
     plans, sizes = planned.column("plan"), planned.column("size").to_pylist()
@@ -124,7 +129,6 @@ def _check_plannable_apart(options: ReadOptions) -> None:
         "minPartitions": options.min_partitions is not None,
         "pushFilters": options.push_filters,
         "rows": options.gives_damage,
-        "tier": options.tier is not None,
     }
     for name, is_given in refused.items():
         if is_given:
@@ -159,31 +163,50 @@ def _struct_type(schema: StructType | str) -> StructType:
 def _selected(options: ReadOptions) -> list[PartitionDirectory]:
     """Return the partitions that the options select, from the names in the roots alone."""
     assigned = options.topics.partitions if isinstance(options.topics, Assign) else None
-    named = name_partitions(options.paths, among=assigned or None, lists_partitions=False)
+    named = name_partitions(options.paths, options.env, among=assigned or None, lists_partitions=False)
     selected = select_partitions(named, options.topics, [locate(path).path for path in options.paths])
     check_partitions_listed(options, {directory.topic_partition for directory in selected})
     return selected
 
 
-# Topic, partition, path and the URL of the root, which leads there from another process.
-_Part = list[tuple[TopicPartition, str, str]]
+class _Part(NamedTuple):
+    """What one task plans: topic, partition, path and root of each, and what makes their Env, None for that of the
+    root, which is a URL then.
+    """
+
+    partitions: list[tuple[TopicPartition, str, str]]
+    made: EnvMaker | None
 
 
 def _parts(directories: Sequence[PartitionDirectory]) -> list[_Part]:
-    named = [
-        (directory.topic_partition, directory.path, directory.env.url_of(directory.root)) for directory in directories
-    ]
-    size = min(PARTITIONS_PER_TASK, -(-len(named) // PACK_ABOVE)) or 1
-    return [named[at : at + size] for at in range(0, len(named), size)]
+    size = min(PARTITIONS_PER_TASK, -(-len(directories) // PACK_ABOVE)) or 1
+    return [_part(directories[at : at + size]) for at in range(0, len(directories), size)]
+
+
+def _part(directories: Sequence[PartitionDirectory]) -> _Part:
+    # With a tier all of them have the same Env, else that of their root.
+    made = directories[0].env.carried_directories([directory.path for directory in directories])
+    return _Part(
+        [
+            (
+                directory.topic_partition,
+                directory.path,
+                directory.env.url_of(directory.root) if made is None else directory.root,
+            )
+            for directory in directories
+        ],
+        made,
+    )
 
 
 def _plan_part(
     part: _Part, options: ReadOptions, constraint: Constraint, *, max_partition_bytes: int
 ) -> list[ScanPartition]:
     """List some partitions, each by itself, and return the tasks that read them."""
-    located = {url: locate(url) for _, _, url in part}
+    env_of_all = None if part.made is None else part.made.env()
+    located = {root: locate(root, env_of_all) for _, _, root in part.partitions}
     directories = []
-    for topic_partition, path, url in part:
+    for topic_partition, path, url in part.partitions:
         env, root = located[url]
         # First, so that its listing answers all later questions about the directory.
         env.listdir(path)
