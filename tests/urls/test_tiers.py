@@ -3,11 +3,13 @@ Method: a topic of a golden tier uploaded to the S3 server on loopback, read wit
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 
 import pytest
 
 from kstore import open_log, open_store, scan
+from kstore.tier.opening import open_tier
 from tests.fakes.s3 import S3Server
 from tests.golden.test_tiers import AIVEN, EPOCHS, as_consumed, consumed, keys_of, tier_set
 
@@ -61,3 +63,16 @@ def test_a_bucket_alone_is_read_by_the_leader_epoch_that_is_given(server: S3Serv
             log = store.log("te-div")
             assert log.log_start_offset == expected
             assert [record.offset for record in log] == list(range(expected, log.log_end_offset))
+
+
+def test_another_process_lists_the_objects_of_its_partitions_once(tier: str, server: S3Server) -> None:
+    env = open_tier([tier_set(AIVEN) / "broker"], tier, keys=keys_of(AIVEN)).env
+    path = str(tier_set(AIVEN) / "broker" / NAME)
+    maker = env.carried_directories([path])
+    assert Counter(request.kind for request in server.requests) == {"LIST": 1}
+    server.requests.clear()
+    assert maker is not None
+    other = pickle.loads(pickle.dumps(maker)).env()
+    with open_log(path, env=other) as log:
+        assert len(log.segments) == 3
+    assert Counter(request.kind for request in server.requests) == {"LIST": 1}
