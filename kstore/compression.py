@@ -163,7 +163,7 @@ class FrameReader:
     def __init__(self, read: Callable[[int], bytes]) -> None:
         import zstandard
 
-        decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
+        decompressor: Any = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
         self._reader = decompressor.stream_reader(_Source(read), read_size=_FRAME_READ_BYTES)
 
     def read(self, size: int) -> bytes:

@@ -414,7 +414,9 @@ def _planned(
     place, keys, epoch = wanted.tier
     if ranges and place is not None:
         raise ValueError("planned ranges say themselves what is in the tier: expected paths with tier")
-    env = tiered_env(paths, place, keys=keys, epoch=epoch, config=config)
+    env = None
+    if place is not None or keys or epoch is not None:
+        env = tiered_env(paths, place, keys=keys, epoch=epoch, config=config)
     directories = wanted.selection.find(paths, env) if paths else []
     planned = _ranges_of(directories, wanted, threads=threads, config=config, on_error=on_error)
     return _Planned([*ranges, *planned], directories, not ranges, on_error, env)
