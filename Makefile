@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test words bench bench-rivals bench-spark bench-serve bench-prepare bench-report bench-micro build lint interop planted fuzz fuzz-asan crash crash-serve powercut soak report-browser long debug coverage clean require-java
+.PHONY: help demo docs test words bench bench-rivals bench-spark bench-serve bench-prepare bench-report bench-micro build lint interop planted fuzz fuzz-asan crash crash-serve powercut soak report-browser site-browser long debug coverage clean require-java
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -31,8 +31,8 @@ demo: require-java build  ## run Spark on examples/flights and check the result 
 test: require-java build  ## run all tests except those marked long
 	@$(BIN)/python -m pytest -n $(WORKERS)
 
-docs: build  ## write the API reference to build/docs; a broken link or a public name without a line fails
-	@$(BIN)/python -m tests.repo.api_reference build/docs
+docs: build  ## write the site to build/docs; a warning, a broken link or a public name without a line fails
+	@$(BIN)/python -m tests.repo.site build/docs
 
 bench: require-java build  ## run every benchmark, with its rivals, once
 	@$(BIN)/python -m bench
@@ -84,6 +84,9 @@ crash-serve: build  ## kill kstore serve KILLS=200 times under four clients of l
 
 report-browser: build  ## look at a report's page in Chromium with axe; ends with 77 where these are missing
 	@$(BIN)/python -m tests.browser
+
+site-browser: docs  ## look at pages of the site in Chromium with axe; ends with 77 where these are missing
+	@$(BIN)/python -m tests.browser.site build/docs
 
 powercut: build  ## cut the power of ext4 and XFS on loop images 200 times; needs root; ends with 77 where that can't be done
 	@$(BIN)/python -m tests.crash ext4 ext4-writeback ext4-nodelalloc xfs --seed $(or $(SEED),1)
