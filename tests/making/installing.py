@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 # What a page tells its readers to install besides an extra of kstore.
-BESIDES = {"arrow": ("polars", "duckdb", "pandas", "deltalake")}
+BESIDES = {"arrow": ("polars", "duckdb", "pandas", "deltalake"), "arrow,cli,spark": ("polars",)}
 # A compilation is "-c SOURCE -o OBJECT" among other arguments; all else goes to the compiler as it is.
 COMPILE_ONCE = """#!/bin/bash
 object= rest=()

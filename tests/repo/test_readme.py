@@ -176,3 +176,12 @@ def test_make_targets_that_a_page_names_exist() -> None:
 def test_picture_is_what_the_command_shows() -> None:
     """Where this fails, run `python examples/make_terminal_picture.py`."""
     assert make_terminal_picture.PICTURE.read_text() == make_terminal_picture.drawn()
+
+
+def test_recording_is_what_the_command_shows_and_ends_in_time() -> None:
+    """Where this fails, run `python examples/make_terminal_picture.py`."""
+    recording = make_terminal_picture.RECORDING.read_text()
+    assert recording == make_terminal_picture.recorded()
+    begins = [float(found) for found in re.findall(r"@keyframes row\d+\{0%,([\d.]+)%", recording)]
+    assert begins == sorted(begins)
+    assert begins[-1] < 100

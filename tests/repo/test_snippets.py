@@ -1,7 +1,8 @@
 """Goal: what README.md and docs tell people to type works once they installed what the page says, and prints what is
 shown.
 Method: install the wheel, once for each extra, into an empty environment that is not activated; there, on a copy of
-examples, run each snippet of README.md by itself and those of another page in their order; compare the outputs."""
+examples, run each snippet of README.md by itself and those of another page in their order; compare the outputs. The
+first page of the site is run in an empty directory."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,8 @@ from tests.repo.snippets import (
 pytestmark = [pytest.mark.build, pytest.mark.timeout(900)]
 
 SNIPPETS = [snippet for path in PAGES for snippet in snippets_of(path)]
+# The first page of the site is typed from top to bottom, commands and Python, with what its first lines install.
+FIRST_PAGE, FIRST_PAGE_EXTRAS = "docs/index.md", "arrow,cli,spark"
 MOST_CHARACTERS = 3000
 # What saves time and does not change what a snippet prints.
 SPARK_SETTINGS = """
@@ -82,13 +86,32 @@ def groups_of(extra: str) -> list[list[Snippet]]:
     rank = ["none", "arrow", "spark"]
     pages: dict[str, list[Snippet]] = {}
     for snippet in SNIPPETS:
-        if snippet.kind != "shell" and snippet.why_not_run is None:
+        if snippet.kind != "shell" and snippet.why_not_run is None and snippet.page != FIRST_PAGE:
             pages.setdefault(snippet.place if snippet.page == "README.md" else snippet.page, []).append(snippet)
     groups = [group for group in pages.values() if max(rank.index(found.extra) for found in group) == rank.index(extra)]
     return [[snippet for group in groups for snippet in group]] if extra == "spark" else groups
 
 
-@pytest.mark.parametrize("page", sorted({snippet.page for snippet in SNIPPETS if snippet.kind == "shell"}))
+@pytest.mark.spark
+def test_first_page_works_from_top_to_bottom_in_an_empty_directory(
+    environments: Environments, tmp_path: Path, variables: dict[str, str]
+) -> None:
+    python = environments.python(FIRST_PAGE_EXTRAS)
+    environment = {**variables, "PATH": f"{python.parent}{os.pathsep}{variables['PATH']}"}
+    snippets = [snippet for snippet in SNIPPETS if snippet.page == FIRST_PAGE]
+    assert {snippet.kind for snippet in snippets} == {"shell", "python"}
+    wrong = []
+    for kind, group in groupby(snippets, key=lambda snippet: snippet.kind):
+        if kind == "shell":
+            wrong += run_commands(list(group), cwd=tmp_path, environment=environment)
+        else:
+            wrong += run_python(python, list(group), cwd=tmp_path, environment=environment)
+    assert not wrong, told(wrong)
+
+
+@pytest.mark.parametrize(
+    "page", sorted({snippet.page for snippet in SNIPPETS if snippet.kind == "shell"} - {FIRST_PAGE})
+)
 def test_commands_print_what_the_page_shows(
     environments: Environments, reader: Path, variables: dict[str, str], page: str
 ) -> None:

@@ -17,7 +17,9 @@ DOCS = ROOT / "docs"
 PROJECT = "https://github.com/kstore-project/kstore"
 _LINK = re.compile(r"(\[[^\]]*\]\()(?!https?://|#)([^)\s]+)\)")
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
-# Files from outside of docs/, and how they are called in the site. README.md has the same four parts as index.md.
+# The first page has its width to itself.
+_WIDE = "---\nhide: [navigation, toc]\n---\n\n"
+# Files from outside of docs/, and how they are called in the site. A link to README.md leads to the first page.
 ELSEWHERE = {
     "README.md": "index.md",
     "bench/README.md": "figures.md",
@@ -64,6 +66,7 @@ def write_pages(target: Path) -> None:
     for path in pages:
         place = target / str(place_of(path))
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(with_links_of_the_site(path.read_text(), path))
+        text = with_links_of_the_site(path.read_text(), path)
+        place.write_text(f"{_WIDE}{text}" if path == DOCS / "index.md" else text)
     shutil.copytree(DOCS / "pictures", target / "pictures")
     shutil.copy(DOCS / "kstore.1", target)
