@@ -83,7 +83,8 @@ def drawn() -> str:
 
 def recorded() -> str:
     """Return the recording."""
-    screen, moment = Text(), 0.5
+    # The first command has run when the recording begins.
+    screen, moment = Text(), -SECONDS_A_CHARACTER * len(RECORDED[0])
     # For each row, when it begins to be seen, when it is whole, and in how many steps.
     rows: list[tuple[float, float, int]] = []
     with tempfile.TemporaryDirectory() as directory:
@@ -98,7 +99,7 @@ def recorded() -> str:
             screen.append_text(shown).append("\n\n")
     picture = _as_svg(screen)
     width = re.findall(r'<clipPath id="terminal-line-0">\s*<rect [^>]*width="([\d.]+)"', picture)[0]
-    rules = [_rule(row, *times, width=width) for row, times in enumerate(rows)]
+    rules = [_rule(row, *times, width=width) for row, times in enumerate(rows) if times[1] > 0]
     style = f"<style>@media (prefers-reduced-motion: no-preference) {{\n{''.join(rules)}}}</style>"
     return picture.replace("<defs>", f"{style}<defs>", 1)
 
