@@ -143,6 +143,7 @@ class LogSegment:
         self._lock = threading.Lock()
         self._tail: SegmentTail | None = None
         self._reached: BatchHeader | None = None
+        self._walked_to: BatchHeader | None = None
         self._scan_end_position: int | None = None
         self._largest_timestamp_ms: int | None = None
         self._walked_timestamp_ms: int | None = None
@@ -409,8 +410,22 @@ class LogSegment:
         batch = (self._lookup or self._made_lookup()).batch_of_offset(offset)
         if batch is not None:
             return batch
-        start = self._floor_batch(offset, end_position=self.scan_end_position)
-        return self.records.stopped_at(self._walk_from(start, stop_offset=offset))
+        start = self._walked_before(offset) or self._floor_batch(offset, end_position=self.scan_end_position)
+        self._walked_to = batch = self.records.stopped_at(self._walk_from(start, stop_offset=offset))
+        return batch
+
+    def _walked_before(self, offset: int) -> BatchHeader | None:
+        """Return the batch that the last walk for an offset found, if at most one index entry lies between both.
+
+        A reader of large batches goes on so without the proof of an entry, which reads the batch it points to.
+        """
+        batch = self._walked_to
+        if batch is None or batch.base_offset > offset:
+            return None
+        index = self._index_of_large()
+        if index is not None and index.slot_of_offset(offset) - index.slot_of_position(batch.position) > 1:
+            return None
+        return batch
 
     def sound_batch(self, offset: int) -> tuple[BatchHeader, bytes] | None:
         """Return header and bytes of the batch that translate_offset returns, which have a right CRC; None where an

@@ -13,6 +13,7 @@ from kstore import _core
 from kstore.config import LogConfig
 from kstore.env import LocalFile
 from kstore.errors import CorruptRecordError, InvalidRecordError, LogClosedError
+from kstore.log.files.records import HEADER_CHUNK_BYTES
 from kstore.log.log import Log
 from kstore.log.segment.segment import LogSegment
 from kstore.store.opening import open_log
@@ -103,6 +104,48 @@ def test_proven_entry_costs_the_read_of_one_header(tmp_path: Path, reads: list[i
         first.translate_offset(23)
         first.translate_offset(22)
         assert reads == [len(LARGE[3]) + 61, 61]
+
+
+HUGE = batches(0, 8, records_per_batch=2, value_bytes=150_000)
+
+
+def test_a_reader_of_large_batches_goes_on_without_the_proof_of_an_entry(tmp_path: Path, reads: list[int]) -> None:
+    headers = [Header.unpack(data) for data in HUGE]
+    with opened(tmp_path, HUGE, Layout(index_interval_bytes=1000)) as log:
+        first = first_segment(log, reads)
+        first.translate_offset(headers[1].base_offset)
+        reads.clear()
+        for header in headers[1:]:
+            found = first.translate_offset(header.base_offset)
+            assert found is not None
+            assert (found.base_offset, found.crc) == (header.base_offset, header.crc)
+        assert sum(reads) <= len(HUGE) * 2 * HEADER_CHUNK_BYTES
+        assert max(reads) <= HEADER_CHUNK_BYTES
+
+
+@pytest.mark.parametrize("layout", [Layout(index_interval_bytes=1000), Layout(index_interval_bytes=10**9)])
+def test_large_batches_are_found_in_any_order(tmp_path: Path, layout: Layout) -> None:
+    headers = [Header.unpack(data) for data in HUGE]
+    with opened(tmp_path, HUGE, layout) as log:
+        for step in (1, 3, 5, 7):
+            for number in range(2 * len(headers)):
+                header = headers[number * step % len(headers)]
+                for offset in (header.last_offset, header.base_offset):
+                    found = log.segments[0].translate_offset(offset)
+                    assert found is not None
+                    assert (found.base_offset, found.crc) == (header.base_offset, header.crc)
+        assert log.segments[0].translate_offset(headers[-1].last_offset + 1) is None
+
+
+def test_a_jump_over_large_batches_starts_at_an_index_entry(tmp_path: Path, reads: list[int]) -> None:
+    with opened(tmp_path, HUGE, Layout(index_interval_bytes=1000)) as log:
+        first = first_segment(log, reads)
+        first.translate_offset(Header.unpack(HUGE[0]).base_offset)
+        reads.clear()
+        first.translate_offset(Header.unpack(HUGE[6]).base_offset)
+        # The batch of the entry, and no walk over those before it.
+        assert max(reads) > HEADER_CHUNK_BYTES
+        assert len(reads) <= 6
 
 
 def lookup_in(content: bytes, *, pread: Callable[..., bytes], end_position: int = 1000) -> _core.SegmentLookup:
