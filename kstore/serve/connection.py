@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from kstore.config import MIB
+from kstore.config import KIB, MIB
 from kstore.env import send_parts
 from kstore.errors import AuthenticationError, InvalidRequestError, UnsupportedVersionError
 from kstore.serve.calls import NoAnswerError, Peer
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # What one write hands to the transport: before Python 3.12 it copies what it can't send at once.
 _MOST_WRITE_BYTES = MIB
+# What is received of a connection at a time, unless it sends a large request.
+_FEW_BYTES = 64 * KIB
 _SIZE = struct.Struct(">i")
 _logger = logging.getLogger("kstore.serve")
 
@@ -191,7 +193,9 @@ class Connection(asyncio.BufferedProtocol):
         self._can_write.set()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        return self._received
+        # More at a time of a large request, as long as there is memory for it.
+        is_large = self._size > _FEW_BYTES and not self._budget.is_spent
+        return self._received if is_large else self._received[:_FEW_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._has_moved = True

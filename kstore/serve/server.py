@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kstore.serve.connection import Answer
     from kstore.serve.security.sasl import Session
 
-_RECEIVED_BYTES = 64 * KIB
+_RECEIVED_BYTES = 256 * KIB
 # How long a closed connection may take to send what was answered.
 _GRACE_S = 1.0
 # How many may wait to be let in; clients of one that started again come all at once.

@@ -73,10 +73,10 @@ class Transport:
 class Client:
     """A connection with its transport."""
 
-    def __init__(self, *, budget=None, security=None, respond=lambda *_: None):
+    def __init__(self, *, budget=None, security=None, respond=lambda *_: None, received_bytes=1000):
         self.transport = Transport()
         self.made = set()
-        self.received = bytearray(1000)
+        self.received = bytearray(received_bytes)
         self.connection = Connection(
             respond,
             door=Door(security or SecurityConfig(), LIMITS),
@@ -146,6 +146,17 @@ def test_the_time_of_a_request_begins_with_it():
     assert not client.is_closed_at(5000)
     client.send(b"x" + struct.pack(">i", 1))
     assert [client.is_closed_at(now_ms) for now_ms in (5150, 5300)] == [False, False]
+
+
+def test_more_is_received_at_a_time_of_a_large_request_while_there_is_memory():
+    budget = Budget(100)
+    client = Client(budget=budget, received_bytes=256 << 10)
+    sizes = [len(client.connection.get_buffer(-1))]
+    client.send(struct.pack(">i", 1 << 20))
+    sizes.append(len(client.connection.get_buffer(-1)))
+    budget.take(100)
+    sizes.append(len(client.connection.get_buffer(-1)))
+    assert sizes == [64 << 10, 256 << 10, 64 << 10]
 
 
 def test_nothing_is_written_to_a_connection_that_is_lost():
