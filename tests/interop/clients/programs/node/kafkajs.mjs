@@ -125,9 +125,20 @@ async function groups() {
 }
 
 async function join({ group, topic }) {
+  member = { group, topic, arrivals: new Arrivals(), positions: new Map(), assigned: 0 };
+  await enter(member);
+}
+
+/** Join a group, and again when the consumer ends by itself because the broker was away. */
+async function enter(joined) {
+  const { group, topic } = joined;
   const consumer = kafka.consumer({ groupId: group, ...SESSION });
-  const joined = { consumer, topic, arrivals: new Arrivals(), positions: new Map(), assigned: 0 };
-  member = joined;
+  joined.consumer = consumer;
+  const again = () => setTimeout(() => enter(joined).catch(again), 500);
+  consumer.on(consumer.events.CRASH, ({ payload }) => {
+    joined.assigned = 0;
+    if (!payload.restart) again();
+  });
   consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {
     joined.positions.clear();
     joined.assigned = (payload.memberAssignment[topic] ?? []).length;

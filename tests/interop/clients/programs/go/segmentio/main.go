@@ -88,10 +88,11 @@ func (c *client) produce(command asking.Command) (any, error) {
 		}
 		records = append(records, record)
 	}
-	answer, err := c.kafka.Produce(context.Background(), &kafka.ProduceRequest{
-		Topic: command.Topic, Partition: int(command.Partition), RequiredAcks: kafka.RequireAll,
-		Compression: codecs[command.Codec], Records: kafka.NewRecordReader(records...),
-	})
+	answer, err := c.send(command, records)
+	// A connection of the pool that a stop of the broker has closed: the client tells of it, and opens another one.
+	for tries := 0; errors.Is(err, io.ErrUnexpectedEOF) && tries < 3; tries++ {
+		answer, err = c.send(command, records)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -103,6 +104,13 @@ func (c *client) produce(command asking.Command) (any, error) {
 		offsets = append(offsets, answer.BaseOffset+int64(number))
 	}
 	return offsets, nil
+}
+
+func (c *client) send(command asking.Command, records []kafka.Record) (*kafka.ProduceResponse, error) {
+	return c.kafka.Produce(context.Background(), &kafka.ProduceRequest{
+		Topic: command.Topic, Partition: int(command.Partition), RequiredAcks: kafka.RequireAll,
+		Compression: codecs[command.Codec], Records: kafka.NewRecordReader(records...),
+	})
 }
 
 func (c *client) read(command asking.Command) (any, error) {
