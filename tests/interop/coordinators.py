@@ -17,7 +17,7 @@ from typing import Any
 
 from kstore.store.store import open_store
 from kstore.wire.classes import Message
-from kstore.wire.messages import CreateTopicsRequest, DescribeGroupsRequest
+from kstore.wire.messages import CreateTopicsRequest, DescribeGroupsRequest, DescribeTransactionsRequest
 from tests.interop.broker import NODE_ID
 from tests.interop.store import CLUSTER_ID, Problems
 from tests.interop.timed_broker import TimedBroker, build
@@ -117,6 +117,16 @@ class OfBroker:
         assert found == (state, members), f"the group is {found} in place of {(state, members)}"
         # What does not show: a member that is there has joined again.
         time.sleep(_TAKEN_S)
+
+    def wait_for_markers(self, transactional_id: str) -> None:
+        """Wait until a transaction has ended that a broker has only decided to end when it answers."""
+        for _ in range(TRIES):
+            self.send("control", DescribeTransactionsRequest(transactional_ids=[transactional_id]), version=0)
+            (state,) = self.receive("control").transaction_states
+            if not state.transaction_state.startswith("Prepare"):
+                return
+            time.sleep(PAUSE_S)
+        raise AssertionError(f"{transactional_id}: {state.transaction_state} for too long")
 
     def has_answer(self, key: str) -> bool:
         return bool(select.select([self._clients[key].socket], [], [], 0)[0])

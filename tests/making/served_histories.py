@@ -82,6 +82,7 @@ class Served(Protocol):
     def receive(self, key: str) -> Any: ...
     def has_answer(self, key: str) -> bool: ...
     def wait_until(self, group_id: str, state: str, members: int) -> None: ...
+    def wait_for_markers(self, transactional_id: str) -> None: ...
     def drop(self, key: str) -> None: ...
     def pass_time(self, ticks: float) -> None: ...
     def restart(self) -> None: ...
@@ -532,6 +533,7 @@ class History:
         assert answer.error_code == wanted.code, f"end: {answer.error_code} in place of {wanted.code}"
         if wanted.code:
             return
+        self.server.wait_for_markers(self.prefix + writer.name)
         self.values += values
         if was_open:
             held = self.held.pop(writer.name, (-1, -1))
@@ -649,6 +651,9 @@ class BrokerInProcess:
         group = self.broker.groups.coordinator.groups[group_id]
         found = group.state.value, len(group.membership.members)
         assert found == (state, members), f"the group is {found} in place of {(state, members)}"
+
+    def wait_for_markers(self, transactional_id: str) -> None:
+        """They are written before a transaction's end is answered."""
 
     def drop(self, key: str) -> None:
         if key in self._calls:

@@ -19,7 +19,10 @@ var codecs = map[string]kafka.Compression{
 	"gzip": kafka.Gzip, "snappy": kafka.Snappy, "lz4": kafka.Lz4, "zstd": kafka.Zstd,
 }
 
-const patience = time.Minute
+const (
+	patience = time.Minute
+	pause    = 100 * time.Millisecond
+)
 
 type client struct {
 	address string
@@ -89,15 +92,12 @@ func (c *client) produce(command asking.Command) (any, error) {
 		records = append(records, record)
 	}
 	answer, err := c.send(command, records)
-	// A connection of the pool that a stop of the broker has closed: the client tells of it, and opens another one.
-	for tries := 0; errors.Is(err, io.ErrUnexpectedEOF) && tries < 3; tries++ {
+	for until := time.Now().Add(patience); isPassing(err) && time.Now().Before(until); {
+		time.Sleep(pause)
 		answer, err = c.send(command, records)
 	}
 	if err != nil {
 		return nil, err
-	}
-	if answer.Error != nil {
-		return nil, answer.Error
 	}
 	offsets := []int64{}
 	for number := range records {
@@ -107,10 +107,20 @@ func (c *client) produce(command asking.Command) (any, error) {
 }
 
 func (c *client) send(command asking.Command, records []kafka.Record) (*kafka.ProduceResponse, error) {
-	return c.kafka.Produce(context.Background(), &kafka.ProduceRequest{
+	answer, err := c.kafka.Produce(context.Background(), &kafka.ProduceRequest{
 		Topic: command.Topic, Partition: int(command.Partition), RequiredAcks: kafka.RequireAll,
 		Compression: codecs[command.Codec], Records: kafka.NewRecordReader(records...),
 	})
+	if err == nil {
+		err = answer.Error
+	}
+	return answer, err
+}
+
+// A broker was stopped, and closed the connections of the pool, or it has just started. This client asks once only.
+func isPassing(err error) bool {
+	var told kafka.Error
+	return errors.Is(err, io.ErrUnexpectedEOF) || (errors.As(err, &told) && told.Temporary())
 }
 
 func (c *client) read(command asking.Command) (any, error) {
