@@ -6,6 +6,7 @@ import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.concurrent.ExecutionException;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.ConsumerGroupDescription;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.CloseOptions.GroupMembershipOperation;
 import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
@@ -13,6 +14,7 @@ import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.GroupState;
 import org.apache.kafka.common.TopicPartition;
 
 /**
@@ -109,14 +111,25 @@ final class Handover {
         });
         answers.ask(at + "errors", () -> members.stream().map(one -> String.valueOf(one.error)).toList());
         String group = "over-" + protocol;
-        answers.ask(at + "described", () ->
-                Groups.shown(admin.describeConsumerGroups(List.of(group)).all().get().get(group)));
+        answers.ask(at + "described", () -> {
+            // Who heard too late of the server that took over has joined again.
+            Answers.await("a stable group", () -> described(admin, group).groupState() == GroupState.STABLE);
+            return Groups.shown(described(admin, group));
+        });
         // What a member got that went is committed by the one that gets it again, some time after it was counted.
         answers.ask(at + "offsets", () -> {
             long wanted = (turn + 1) * RECORDS;
             Answers.await("all commits", () -> committed(admin, group).values().stream().mapToLong(one -> one).sum() >= wanted);
             return committed(admin, group);
         });
+    }
+
+    private static ConsumerGroupDescription described(Admin admin, String group) {
+        try {
+            return admin.describeConsumerGroups(List.of(group)).all().get().get(group);
+        } catch (InterruptedException | ExecutionException failure) {
+            throw new IllegalStateException(failure);
+        }
     }
 
     private static Map<String, Long> committed(Admin admin, String group) {

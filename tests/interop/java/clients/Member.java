@@ -32,6 +32,7 @@ final class Member implements Runnable, ConsumerRebalanceListener {
     private final CountDownLatch ended = new CountDownLatch(1);
     private final CloseOptions.GroupMembershipOperation leaves;
     private volatile boolean isToEnd;
+    private boolean isOwing;
     volatile Set<TopicPartition> assigned = Set.of();
     volatile String error;
     final ConcurrentLinkedQueue<String> records = new ConcurrentLinkedQueue<>();
@@ -103,13 +104,15 @@ final class Member implements Runnable, ConsumerRebalanceListener {
     }
 
     /** Commit what was polled; while the group rebalances, or without this member, that is refused, and another one may
-     * get these records again. */
+     * get these records again, or this one commits them with its next poll. */
     private void commit(ConsumerRecords<byte[], byte[]> polled) {
         try {
-            if (!polled.isEmpty()) {
+            if (!polled.isEmpty() || isOwing) {
                 consumer.commitSync();
+                isOwing = false;
             }
         } catch (CommitFailedException | RebalanceInProgressException refusal) {
+            isOwing = true;
             refusals.incrementAndGet();
         }
     }
