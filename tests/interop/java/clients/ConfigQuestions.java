@@ -2,6 +2,8 @@ import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.AlterConfigOp.OpType;
@@ -16,6 +18,8 @@ import org.apache.kafka.common.config.ConfigResource.Type;
 /** Settings: shown, changed, refused. */
 final class ConfigQuestions {
     private static final String TOPIC = "configured";
+    private static final String MARKER = "__last-change";
+    private static final AtomicInteger LAST = new AtomicInteger(1_000_000);
 
     private ConfigQuestions() {}
 
@@ -23,6 +27,7 @@ final class ConfigQuestions {
         admin.createTopics(List.of(new NewTopic(TOPIC, 1, (short) 1).configs(Map.of("retention.ms", "7200000"))))
                 .all()
                 .get();
+        admin.createTopics(List.of(new NewTopic(MARKER, 1, (short) 1))).all().get();
         String node = admin.describeCluster().nodes().get().iterator().next().idString();
         describing(admin, answers, node);
         for (OpType type : OpType.values()) {
@@ -146,7 +151,24 @@ final class ConfigQuestions {
                 Map.of(new ConfigResource(Type.TOPIC, topic), List.of(new AlterConfigOp(entry, type)));
         answers.ask(question, () -> {
             admin.incrementalAlterConfigs(changes, options).all().get();
+            heard(admin);
             return topic.equals(TOPIC) ? changed(topic(admin)) : null;
+        });
+    }
+
+    /** Wait until the broker has heard of all changes, which only its controller has taken: of a last one, of a topic of
+     * its own. */
+    private static void heard(Admin admin) throws Exception {
+        ConfigResource marker = new ConfigResource(Type.TOPIC, MARKER);
+        ConfigEntry last = new ConfigEntry("segment.ms", String.valueOf(LAST.incrementAndGet()));
+        admin.incrementalAlterConfigs(Map.of(marker, List.of(new AlterConfigOp(last, OpType.SET)))).all().get();
+        Answers.await("the last change", () -> {
+            try {
+                Config found = admin.describeConfigs(List.of(marker)).all().get().get(marker);
+                return found.get(last.name()).value().equals(last.value());
+            } catch (InterruptedException | ExecutionException failure) {
+                throw new IllegalStateException(failure);
+            }
         });
     }
 

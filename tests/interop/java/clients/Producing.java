@@ -46,6 +46,8 @@ final class Producing {
             for (String acks : List.of("0", "1", "all")) {
                 String topic = "records-" + codec + "-" + acks;
                 admin.createTopics(List.of(new NewTopic(topic, 3, (short) 1))).all().get();
+                // Which waits until the broker has the partitions: without an answer, records would be lost before.
+                ends(admin, topic);
                 write(servers, answers, topic, codec, acks);
                 // Without an answer, records may come after the producer was closed.
                 Answers.await("all records", () -> ends(admin, topic) == RECORDS);

@@ -15,6 +15,7 @@ import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 
 /** Transactions: committed, aborted, fenced, timed out, with offsets of groups, and as the admin client sees them. */
@@ -104,7 +105,7 @@ final class Transactions {
             found.add(Answers.fields(
                             "epoch", one.producerEpoch(),
                             "sequence", one.lastSequence(),
-                            "coordinator_epoch", one.coordinatorEpoch().orElse(-1),
+                            "has_coordinator_epoch", one.coordinatorEpoch().orElse(-1) >= 0,
                             "start", one.currentTransactionStartOffset().orElse(-1))
                     .toString());
         }
@@ -318,8 +319,13 @@ final class Transactions {
                 return "sent";
             });
             answers.ask("wrong: commit after an error", () -> {
-                producer.commitTransaction();
-                return "committed";
+                try {
+                    producer.commitTransaction();
+                    return "committed";
+                } catch (KafkaException failure) {
+                    // The error of the record itself, or one that says that there was one, if the client knows it by then.
+                    return "refused";
+                }
             });
             answers.ask("wrong: abort after an error", () -> {
                 producer.abortTransaction();
