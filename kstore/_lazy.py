@@ -1,10 +1,14 @@
-"""Public names of a package that are imported when they are first used (PEP 562)."""
+"""What is imported when it is first used: public names of a package (PEP 562), and the module logging."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from logging import Logger
 
 
 def lazy_names(
@@ -25,3 +29,18 @@ def lazy_names(
 
     names = sorted(module_of)
     return member, lambda: sorted({*vars(sys.modules[package]), *names}), names
+
+
+class _LazyLogger:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        from logging import getLogger
+
+        return getattr(getLogger(self._name), name)
+
+
+def lazy_logger(name: str) -> Logger:
+    """Return a logger of the module logging, which a program that only reads then does not import."""
+    return cast("Logger", _LazyLogger(name))

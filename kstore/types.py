@@ -6,10 +6,12 @@ import re
 from datetime import datetime, timedelta, timezone
 from enum import IntEnum
 from functools import lru_cache
-from typing import Final, Literal, NamedTuple, TypeAlias, overload
-from uuid import UUID
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, overload
 
 from kstore.errors import LEAST_INT64, checked_int
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
@@ -27,7 +29,6 @@ EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
-ZERO_UUID = UUID(int=0)
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 

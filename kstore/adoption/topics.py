@@ -37,9 +37,9 @@ from kstore.types import (
     GROUP_OFFSETS_TOPIC,
     NO_PARTITION_LEADER_EPOCH,
     TRANSACTION_STATE_TOPIC,
-    ZERO_UUID,
     TopicPartition,
 )
+from kstore.wire.protocol import ZERO_UUID
 
 # A broker hands out so many ids at once.
 _PRODUCER_ID_BLOCK = 1000

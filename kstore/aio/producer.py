@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 # Futures that one callback of the loop sets, so that other tasks run in between: about half a millisecond.
 _MOST_SET_AT_ONCE = 256
+# Within which a sender that is called looks, at most: linger_ms.
+_MOST_WAIT_OF_FULL_BATCH_MS = 5
 
 
 _Fields: TypeAlias = tuple[Any, Any, Any, Any, Any, Any, Any]
@@ -59,12 +61,22 @@ class _LoopProducer(BlockingProducer[Key, Value]):
         pool = self._accumulator.pool
         size = max(self.config.batch_size, self._estimated_size(key, value, record.headers))
         if not self._metadata.has(record.topic, record.partition) or pool.available_memory < min(size, pool.memory):
+            self._sender.wakeup()
             raise _WouldBlockError
         try:
             return super()._append(record, key, value, on_delivery)
         except BufferExhaustedError as error:
             # A batch has grown in the meantime.
+            self._sender.wakeup()
             raise _WouldBlockError from error
+
+    @property
+    def _on_full_batch(self) -> Callable[[], None]:
+        """Let the sender look soon. One that is woken would take the interpreter's lock in each turn of the loop, and
+        send a few batches each time.
+        """
+        is_soon = self.config.linger_ms <= _MOST_WAIT_OF_FULL_BATCH_MS
+        return self._sender.call if is_soon else self._sender.wakeup
 
     @property
     def _max_block_ms(self) -> int:

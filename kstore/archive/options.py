@@ -15,7 +15,8 @@ from kstore.log.damage import OnError, skips_damage
 from kstore.log.files.root_files import id_text, parse_id
 from kstore.log.files.selection import Offsets, Selection
 from kstore.log.reads import Isolation
-from kstore.types import ZERO_UUID, Time, TopicPartition, time_ms
+from kstore.types import Time, TopicPartition, time_ms
+from kstore.wire.protocol import ZERO_UUID
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -4,6 +4,10 @@ Column names and types are those of Spark's Kafka source, plus columns for the f
 Importing this package requires pyarrow.
 """
 
+from typing import TYPE_CHECKING
+
+from kstore._lazy import lazy_names
+
 try:
     import pyarrow  # noqa: F401
 except ModuleNotFoundError as error:
@@ -21,10 +25,12 @@ from kstore.arrow.scans import Scan, scan
 from kstore.log.files.selection import Offsets
 from kstore.log.plan import THREAD_RANGE_BYTES
 from kstore.types import Time
-from kstore.values.formats import ValueFormat
-from kstore.values.providers import SchemaSource
-from kstore.values.registry import SchemaRegistry
-from kstore.values.typed import ValueMode
+
+if TYPE_CHECKING:
+    from kstore.values.formats import ValueFormat
+    from kstore.values.providers import SchemaSource
+    from kstore.values.registry import SchemaRegistry
+    from kstore.values.typed import ValueMode
 
 __all__ = [
     "DEFAULT_BATCH_BYTES",
@@ -47,3 +53,14 @@ __all__ = [
     "schema",
     "to_record_batches",
 ]
+
+# What a scan of bytes does not need.
+__getattr__, __dir__, _ = lazy_names(
+    __name__,
+    {
+        "kstore.values.formats": ("ValueFormat",),
+        "kstore.values.providers": ("SchemaSource",),
+        "kstore.values.registry": ("SchemaRegistry",),
+        "kstore.values.typed": ("ValueMode",),
+    },
+)

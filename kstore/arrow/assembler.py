@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,7 +29,6 @@ _PER_BATCH: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "isControl": ("attributes", lambda attributes: attributes & CONTROL_BIT != 0),
     "position": ("position", lambda position: position),
 }
-_CODEC_NAMES = pa.array([codec.label for codec in CompressionType])
 
 
 class Projection:
@@ -114,22 +114,48 @@ class Assembler:
     def _per_batch(self, name: str, columns: Any) -> _Exported:
         table = np.frombuffer(memoryview(columns.batches), np.int64).reshape(-1, len(BATCH_ROW_FIELDS))
         if name == "sequence":
-            return _exported(pa.array(_sequences(columns, table), TYPES[name]))
+            return _exported(_numbers(_sequences(columns, table), TYPES[name]))
         if name == "codec":
-            return _exported(_CODEC_NAMES.take(pa.array(_spread(table, table[:, _FIELD["attributes"]] & CODEC_BITS))))
+            codecs = _spread(table, table[:, _FIELD["attributes"]] & CODEC_BITS)
+            return _exported(_strings([codec.label for codec in CompressionType]).take(_numbers(codecs, pa.int64())))
         source, of = _PER_BATCH[name]
         per_batch = of(table[:, _FIELD[source]])
         if len(per_batch) and (per_batch == per_batch[0]).all():
             return self._constant(name, per_batch[0].item(), columns.row_count)
-        return _exported(pa.array(_spread(table, per_batch), TYPES[name]))
+        return _exported(_numbers(_spread(table, per_batch), TYPES[name]))
 
     def _constant(self, name: str, value: object, rows: int) -> _Exported:
         kept_value, kept = self._repeated.get(name, (None, None))
         if kept is None or kept_value != value or kept[0] < rows:
-            kept = _exported(pa.repeat(pa.scalar(value, TYPES[name]), rows))
+            repeated = pa.repeat(_one(value, TYPES[name])[0], rows)
+            kept = rows, repeated.null_count, repeated.buffers(), ()
             self._repeated[name] = value, kept
         _, null_count, buffers, children = kept
         return rows, rows if null_count else 0, buffers, children
+
+
+# pa.array and pa.scalar import pandas where it is installed, which takes longer than a short scan.
+
+
+@lru_cache(maxsize=256)
+def _one(value: Any, arrow_type: pa.DataType) -> pa.Array:
+    """Return an array of one value: None, a string, a number or a bool."""
+    if value is None:
+        return pa.nulls(1, arrow_type)
+    return _strings([value]) if isinstance(value, str) else _numbers(np.array([value]), arrow_type)
+
+
+def _strings(values: Sequence[str]) -> pa.Array:
+    encoded = [value.encode() for value in values]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    return pa.StringArray.from_buffers(len(values), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
+
+
+def _numbers(values: Any, arrow_type: pa.DataType) -> pa.Array:
+    """Return an array of numbers, or of bools, without nulls."""
+    is_bits = pa.types.is_boolean(arrow_type)
+    data = np.packbits(values, bitorder="little") if is_bits else values.astype(arrow_type.to_pandas_dtype())
+    return pa.Array.from_buffers(arrow_type, len(values), [None, pa.py_buffer(data)])
 
 
 def _spread(table: Any, per_batch: Any) -> Any:

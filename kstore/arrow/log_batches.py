@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -15,10 +15,12 @@ from kstore.env import StrPath
 from kstore.log.damage import OnError
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.plan import ScanRange
-from kstore.values.formats import Partitions, ValueFormat, formats_of, text_columns
-from kstore.values.providers import SchemaSource
-from kstore.values.registry import SchemaRegistry
-from kstore.values.typed import ValueMode, typed_rows
+
+if TYPE_CHECKING:
+    from kstore.values.formats import ValueFormat
+    from kstore.values.providers import SchemaSource
+    from kstore.values.registry import SchemaRegistry
+    from kstore.values.typed import ValueMode
 
 _Decode: TypeAlias = Callable[[Iterable[ScanRange]], Iterator[pa.RecordBatch]]
 
@@ -42,8 +44,13 @@ def decoder_of_log(
     Args: value, key, schema, schemas, mode, flatten: as of kstore.scan; the others: as of record_batches.
     Raises: as kstore.scan for these.
     """
-    formats = formats_of(value=value, key=key, schema=schema, schemas=schemas)
     decode = partial(record_batches, config=config, on_error=on_error, **options)
+    if value is key is schema is schemas is None:
+        return partial(decode, columns=columns)
+    from kstore.values.formats import Partitions, formats_of, text_columns
+    from kstore.values.typed import typed_rows
+
+    formats = formats_of(value=value, key=key, schema=schema, schemas=schemas)
     if not formats:
         return partial(decode, columns=columns)
     partitions = Partitions.of([directory], on_error=on_error)

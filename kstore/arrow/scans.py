@@ -26,16 +26,17 @@ from kstore.log.plan import DEFAULT_PLAN_BYTES, THREAD_RANGE_BYTES, ScanRange
 from kstore.log.reads import Isolation
 from kstore.store.opening import look_into, open_found, open_log, tiered_env
 from kstore.types import MAX_OFFSET, Time, TopicPartition, time_ms
-from kstore.values.decoded import Origin
-from kstore.values.formats import Partitions, ValueFormat, formats_of, text_columns
-from kstore.values.providers import SchemaSource
-from kstore.values.registry import SchemaRegistry
-from kstore.values.typed import TypedRows, ValueMode, typed_rows
 
 if TYPE_CHECKING:
     import duckdb
     import pandas as pd
     import polars as pl
+
+    from kstore.values.decoded import Origin
+    from kstore.values.formats import ValueFormat
+    from kstore.values.providers import SchemaSource
+    from kstore.values.registry import SchemaRegistry
+    from kstore.values.typed import TypedRows, ValueMode
 
 _SHOWN_PARTITIONS = 5
 
@@ -345,8 +346,12 @@ def scan(
     since_ms, until_ms = time_ms("since", since), time_ms("until", until)
     part = Selection.of(topics=topics, partitions=partitions, start_offset=start_offset, end_offset=end_offset)
     wanted = _Part(selection=part, since_ms=since_ms, isolation=isolation, tier=_Tier(tier, tier_keys, tier_epoch))
-    is_typed = not value is key is schema is schemas is None
-    formats = formats_of(value=value, key=key, schema=schema, schemas=schemas) if is_typed else {}
+    formats: Mapping[Origin, ValueFormat] = {}
+    if not value is key is schema is schemas is None:
+        from kstore.values.formats import formats_of, text_columns
+
+        formats = formats_of(value=value, key=key, schema=schema, schemas=schemas)
+        strings = text_columns(formats, strings) if formats else strings
     planned = _planned(source, wanted, threads=threads, config=config, on_error=on_error)
     return Scan(
         planned.ranges,
@@ -355,7 +360,7 @@ def scan(
         isolation=isolation if planned.from_paths else None,
         columns=columns,
         binary=binary,
-        strings=text_columns(formats, strings) if formats else strings,
+        strings=strings,
         batch_bytes=batch_bytes,
         threads=threads,
         config=config,
@@ -387,6 +392,9 @@ class _Planned(NamedTuple):
         flatten: bool,
     ) -> TypedRows:
         """Return what makes columns of keys and values.  Args, Raises: as of typed_rows."""
+        from kstore.values.formats import Partitions
+        from kstore.values.typed import typed_rows
+
         directories = self.directories or [_directory_of(scan_range) for scan_range in self.ranges]
         partitions = Partitions.of(directories, on_error=self.on_error)
         return typed_rows(formats, partitions, names=names, default=DEFAULT_COLUMNS, mode=mode, flatten=flatten)

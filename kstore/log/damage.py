@@ -4,17 +4,17 @@ left out; SuspectedLoss: records that are gone.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
+from kstore._lazy import lazy_logger
 from kstore.env import ENOENT, Env
 from kstore.errors import CorruptionError, StorageError
 from kstore.types import MAX_OFFSET, TopicPartition
 
 _Error = TypeVar("_Error", bound=CorruptionError)
 
-_logger = logging.getLogger("kstore.log")
+_logger = lazy_logger("kstore.log")
 
 
 class Damage(NamedTuple):

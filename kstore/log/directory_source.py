@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from kstore._core import BatchHeader, read_header
+from kstore._lazy import lazy_logger
 from kstore.config import MAX_INT64, LogConfig
 from kstore.env import ENOENT, Arrivals, FileStatus, Listeners, OpenFiles, is_same_file, is_settled, join_path
 from kstore.errors import (
@@ -39,7 +39,7 @@ from kstore.log.segment.segment import LogContext, LogSegment
 from kstore.log.source import CommittedLog, Followed, Found, SettledLog, Watch, closed_error, last_batch
 from kstore.log.state.transactions import NOTHING_SETTLED, settle_transactions
 
-_logger = logging.getLogger("kstore.log")
+_logger = lazy_logger("kstore.log")
 
 
 class _Listing:

@@ -23,8 +23,6 @@ from kstore.log.damage import OnError, OnSkip, SkippedRange, SkipReport, skips_d
 from kstore.log.files.durable_point import DurablePointFile
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.files.records import BatchPlace
-from kstore.log.following.follower import Feed, Follower, records_of
-from kstore.log.following.partitions import OneLog
 from kstore.log.following.tail import AutoOffsetReset, EndOffsets, FollowOptions, LogTail, ReadRound
 from kstore.log.plan import DEFAULT_PLAN_BYTES, THREAD_RANGE_BYTES, ScanRange, carrying
 from kstore.log.reads import Isolation, LogEnd, Reads
@@ -34,8 +32,6 @@ from kstore.log.source import CommittedLog, FetchData, FetchRange, LogSource, la
 from kstore.log.state.transactions import AbortedTransaction, OpenTransaction, Transactions, open_transactions
 from kstore.record.batches import RecordBatch
 from kstore.record.decoding import decoded_records, deserializer_of
-from kstore.record.search import RecordSearch
-from kstore.serializers import Key, Value
 from kstore.types import (
     MAX_OFFSET,
     OffsetAndTimestamp,
@@ -49,6 +45,9 @@ if TYPE_CHECKING:
     import pyarrow
 
     from kstore.arrow import SchemaRegistry, SchemaSource, ValueFormat, ValueMode
+    from kstore.log.following.follower import Follower
+    from kstore.record.search import RecordSearch
+    from kstore.serializers import Key, Value
 
 FetchIsolation: TypeAlias = Literal["read_uncommitted", "high_watermark", "read_committed"]
 _FETCH_ISOLATIONS = get_args(FetchIsolation)
@@ -281,6 +280,9 @@ class Log(Closing):
         Raises: OffsetOutOfRangeError at once; LogReplacedError if the directory was removed or replaced.
         Lifetime: until this log is closed; its own snapshot does not change.  Cost: a listing; nothing while it waits.
         """
+        from kstore.log.following.follower import Feed, Follower, records_of
+        from kstore.log.following.partitions import OneLog
+
         options = FollowOptions(isolation, end_offsets, auto_offset_reset)
         timeout_s = checked_timeout(timeout)
         convert = records_of(deserializer_of(key_deserializer), deserializer_of(value_deserializer))
@@ -477,8 +479,12 @@ class Log(Closing):
         if segments and offset < segments[0].base_offset:
             raise reads.below_segments(offset, first_base_offset=segments[0].base_offset)
         # Read after the segments were listed, which so have nothing from this end on.
-        if limit is not None and limit >= self.log_end_offset:
+        log_end_offset = self.log_end_offset
+        if limit is not None and limit >= log_end_offset:
             limit = None
+        # Of files that another process writes, the read below also finds that they are damaged or were replaced.
+        if offset >= log_end_offset and self._source.context.is_live:
+            segments = ()
         found: FoundRecords | None = None
         aborted: tuple[AbortedTransaction, ...] = ()
         base_offset = None

@@ -200,23 +200,19 @@ class Reads:
         if source.is_closed:
             raise closed_error(source.context)
         settled = None if isolation == "read_uncommitted" else self.settled(isolation)
-        end = source.log_end_offset if settled is None else settled.transactions.last_stable_offset
+        if settled is None:
+            end, last, is_left_out = source.log_end_offset, source.last_batch(), None
+        else:
+            end, last = settled.transactions.last_stable_offset, settled.last_batch
+            is_left_out = settled.transactions.aborted_filter()
         if not source.log_start_offset <= offset < end:
             return None
-        last = source.last_batch() if settled is None else settled.last_batch
         segments = source.segments
-        segment = segments[max(bisect_right(segments, offset, key=_base_offset) - 1, 0)]
-        batch = segment.sound_batch(offset)
-        if batch is None:
-            return _UNPROVEN
-        header, data = batch
-        if last is not None:
-            segment.records.check_anchor(last)
-        if header.is_control:
-            return None
-        if settled is not None and settled.transactions.aborted_filter()(header):
-            return None
-        return self._records_of((segment, header, data), checks_crc=True, least_offset=segment.base_offset).find(offset)
+        segment = segments[-1]
+        if offset < segment.base_offset:
+            segment = segments[max(bisect_right(segments, offset, key=_base_offset) - 1, 0)]
+        check = None if last is None else partial(segment.records.check_anchor, last)
+        return segment.record_of_offset(offset, _UNPROVEN, check, is_left_out)
 
     def _watched(
         self,

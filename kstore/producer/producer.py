@@ -221,7 +221,7 @@ class Producer(ProducerCore, Generic[Key, Value]):
         super().__init__(
             parts.accumulator,
             serialize=serialized,
-            wake_sender=parts.sender.wakeup,
+            wake_sender=self._on_full_batch,
             call_sender=parts.sender.call,
             send_slowly=self._send_slowly,
             send_serialized=self._send_serialized,
@@ -349,11 +349,16 @@ class Producer(ProducerCore, Generic[Key, Value]):
         if self._transactions is not None and self._transactions.is_transactional:
             self._transactions.maybe_add_partition(TopicPartition(record.topic, result.partition))
         if result.batch_is_full:
-            self._sender.wakeup()
+            self._on_full_batch()
         elif result.new_batch_created:
             self._sender.call()
         future: FutureRecordMetadata = result.future
         return future
+
+    @property
+    def _on_full_batch(self) -> Callable[[], None]:
+        """What is called when a batch takes no more records."""
+        return self._sender.wakeup
 
     def _append(
         self, record: ProducerRecord, key: bytes | None, value: bytes | None, on_delivery: DeliveryCallback | None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kstore._core import Record, with_content
 from kstore.errors import RecordDeserializationError
-from kstore.serializers import Deserializer, deserializer
 from kstore.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kstore.serializers import Deserializer
 
 
 def deserializer_of(given: Deserializer | str | None) -> Deserializer | None:
@@ -17,6 +19,8 @@ def deserializer_of(given: Deserializer | str | None) -> Deserializer | None:
     Raises: ValueError for an unknown name; TypeError for anything that is not callable.
     """
     if isinstance(given, str):
+        from kstore.serializers import deserializer
+
         return deserializer(given)
     if given is not None and not callable(given):
         raise TypeError(f"a deserializer must be a name or a callable, got {given!r}")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 from uuid import UUID
 
-from kstore.types import ZERO_UUID, ControlRecordType
-from kstore.wire.protocol import ProtocolReader, ProtocolWriter, TaggedField
+from kstore.types import ControlRecordType
+from kstore.wire.protocol import ZERO_UUID, ProtocolReader, ProtocolWriter, TaggedField
 
 _VERSION = 0
 

@@ -25,8 +25,9 @@ from kstore.store.settings.kafka_names import TOPIC_SETTINGS_BY_NAME
 from kstore.store.settings.known import KnownSettings
 from kstore.store.settings.owner import owning_cluster
 from kstore.store.store import Store, WritableStore
-from kstore.types import ZERO_UUID, TopicPartition
+from kstore.types import TopicPartition
 from kstore.wire.codes import ErrorCode
+from kstore.wire.protocol import ZERO_UUID
 
 if TYPE_CHECKING:
     from kstore.log.log import Log

@@ -48,8 +48,9 @@ from kstore.store.upkeep.maintenance import Maintenance, MaintenanceIntervals, M
 from kstore.store.upkeep.metrics import Metric, StoreMetrics
 from kstore.store.upkeep.removal import removed
 from kstore.store.upkeep.root_listing import RootListing
-from kstore.types import MAX_PARTITION, ZERO_UUID, Time, TopicPartition, time_ms
+from kstore.types import MAX_PARTITION, Time, TopicPartition, time_ms
 from kstore.waiting import checked_timeout
+from kstore.wire.protocol import ZERO_UUID
 
 if TYPE_CHECKING:
     from kstore.log.log import Log

@@ -16,6 +16,7 @@ INT32 = struct.Struct(">i")
 INT64 = struct.Struct(">q")
 UINT16 = struct.Struct(">H")
 UUID_SIZE = 16
+ZERO_UUID = UUID(int=0)
 MOST_STRING_BYTES = 2**15 - 1  # in the flexible encoding too, as in Kafka
 MAX_UNSIGNED_VARINT = 2**32 - 1
 _MAX_VARINT_SHIFT = 28

@@ -203,6 +203,40 @@ def test_a_loop_runs_while_the_partitions_are_looked_up(store, monkeypatch):
     assert threading.current_thread() not in threads
 
 
+def test_a_full_batch_is_sent_soon_however_long_batches_linger(store):
+    """Nobody waits for a record: that would let its batch go."""
+
+    async def main(linger_ms):
+        producer = aio.Producer(store, batch_size=512, linger_ms=linger_ms)
+        await producer.partitions_for("t")
+        sent = [producer.send_nowait("t", bytes(200)) for _ in range(10)]
+        while not sent[0].done():
+            await asyncio.sleep(0)
+        await producer.aclose()
+
+    for linger_ms in (0, 5, 100 * PATIENCE_S * 1000):
+        run(main(linger_ms))
+    assert len(values(store)) == 30
+
+
+def test_a_full_batch_of_a_loop_wakes_no_sender_that_looks_soon(store):
+    """A sender that is awake takes the interpreter's lock whenever the loop waits, for a batch or two each time."""
+
+    async def main():
+        async with aio.Producer(store, batch_size=512, linger_ms=5) as producer:
+            await producer.send("t", b"first")
+            sender = producer._producer._sender
+            rung = []
+            wakeup, sender.wakeup = sender.wakeup, lambda: rung.append(1)
+            for _ in range(50):
+                producer.send_nowait("t", bytes(200))
+            sender.wakeup = wakeup
+            return rung
+
+    assert run(main()) == []
+    assert len(values(store)) == 51
+
+
 def test_an_error_is_raised_where_its_record_is_awaited(store):
     async def main():
         async with aio.Producer(store) as producer:

@@ -18,6 +18,7 @@ from kstore import LogConfig, Record, WritableLog
 from kstore.errors import LogClosedError, LogReplacedError, OffsetOutOfRangeError
 from kstore.log.source import FetchRange
 from kstore.record.builder import with_records, with_transactional_records
+from tests.fakes.counting import CountingEnv
 
 CONFIG = LogConfig(
     segment_bytes=4000,
@@ -28,6 +29,23 @@ CONFIG = LogConfig(
     file_delete_delay_ms=0,
 )
 ISOLATIONS = ("read_uncommitted", "high_watermark", "read_committed")
+
+
+def test_a_fetch_at_the_end_of_a_log_that_is_written_reads_no_file(tmp_path: Path) -> None:
+    env = CountingEnv()
+    with kstore.open_log(tmp_path / "t-0", "a", config=CONFIG, env=env) as log:
+        for end in range(100):
+            before = env.log_bytes
+            for isolation in ISOLATIONS:
+                found = log.fetch(end, 10**6, isolation=isolation)
+                assert found == (b"", end, 0, end, None, end, ())
+            assert env.log_bytes == before
+            log.append(Record(timestamp_ms=1, key=b"k", value=b"v" * 90))
+            assert len(log.fetch(end, 10**6).records) > 90
+        log.truncate_to(40)
+        assert log.fetch(40, 10**6).records == b""
+        with pytest.raises(OffsetOutOfRangeError):
+            log.fetch(41, 10**6)
 
 
 @pytest.fixture

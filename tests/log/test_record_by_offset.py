@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from kstore.store.opening import open_log
 from tests.fakes.changing_files import ChangingEnv, history, log_file
 from tests.fakes.counting import CountingEnv
 from tests.log.test_rewritten_files import LARGE, append_the_same_sizes, append_to_every_segment
-from tests.making.batches import Layout, batch, batches, fix_crc, flip_bit, record, write_partition
+from tests.making.batches import Layout, batch, batches, fix_crc, flip_bit, patch_header, record, write_partition
 from tests.reference.codec import write_batch
 
 # Batches per index entry: one, several (so that a batch begins where an entry's interval ends), and no entry at all.
@@ -134,6 +135,32 @@ def test_a_record_before_the_wanted_one_that_is_no_record_is_an_error(tmp_path: 
         with pytest.raises(InvalidRecordError):
             log.get(2)
         assert log.get(3) is not None
+
+
+def test_what_follows_the_last_record_of_a_batch_is_an_error_of_the_offsets_from_that_record_on(tmp_path: Path) -> None:
+    """The batch ends with offsets whose records compaction has removed."""
+    data = bytearray(patch_header(batch(0, 3, value_bytes=20), last_offset_delta=5) + b"\0")
+    data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    fix_crc(data)
+    directory = write_partition(tmp_path, [[bytes(data), batch(6)]], layout=Layout(index_interval_bytes=1))
+    with open_log(directory) as log:
+        assert [log[offset].offset for offset in (0, 1, 6)] == [0, 1, 6]
+        for offset in (2, 3, 5):
+            with pytest.raises(InvalidRecordError, match="bytes left after the last record"):
+                log.get(offset)
+            with pytest.raises(InvalidRecordError, match="bytes left after the last record"):
+                next(log.read(offset))
+
+
+@pytest.mark.parametrize("options", [{}, {"headers": [(b"h", b"1")]}, {"timestamp_ms": 1 << 40}, {"key": None}])
+def test_a_record_is_found_after_records_of_each_shape(tmp_path: Path, options: dict[str, Any]) -> None:
+    fields = {"timestamp_ms": 5, "key": b"k"} | options
+    written = [
+        write_batch([record(offset, b"v" * offset, **fields) for offset in range(30)]),
+        write_batch([record(offset, b"%d" % offset) for offset in (30, 33, 39)]),
+    ]
+    with open_log(write_partition(tmp_path, [written], layout=Layout(index_interval_bytes=1))) as log:
+        check_each_offset(log)
 
 
 @pytest.mark.parametrize("mode", ["r", "a"])

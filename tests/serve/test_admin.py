@@ -10,7 +10,7 @@ import pytest
 import kstore
 from kstore.serve.config import ServerConfig
 from kstore.serve.server import Server
-from kstore.types import ZERO_UUID, TopicPartition
+from kstore.types import TopicPartition
 from kstore.wire.messages import (
     AlterConfigsRequest,
     CreatePartitionsRequest,
@@ -23,6 +23,7 @@ from kstore.wire.messages import (
     ListConfigResourcesRequest,
     MetadataRequest,
 )
+from kstore.wire.protocol import ZERO_UUID
 from tests.making.cluster import config as config_record
 from tests.making.cluster import topic as topic_record
 from tests.making.cluster import write_metadata

@@ -14,7 +14,6 @@ from kstore.log.write.writable_log import WritableLog
 from kstore.record import with_records
 from kstore.serve.config import ServerConfig
 from kstore.serve.server import Server
-from kstore.types import ZERO_UUID
 from kstore.wire.messages import (
     CreateTopicsRequest,
     FetchRequest,
@@ -23,6 +22,7 @@ from kstore.wire.messages import (
     MetadataRequest,
     ProduceRequest,
 )
+from kstore.wire.protocol import ZERO_UUID
 from tests.making.cluster import topic as topic_record
 from tests.making.cluster import write_metadata
 from tests.making.serving import RawClient, once_it_waits

@@ -30,7 +30,8 @@ from kstore.log.files.root_files import random_id
 from kstore.record import Record
 from kstore.store.settings.file import SettingsFile, write_settings
 from kstore.store.store import WritableStore, open_store
-from kstore.types import ZERO_UUID, TopicPartition
+from kstore.types import TopicPartition
+from kstore.wire.protocol import ZERO_UUID
 from tests.fakes.faults import Fault, FaultKind, FaultyEnv, calls_of_a_deletion
 
 SETTINGS = "kstore-topic-settings"

@@ -22,11 +22,11 @@ from kstore.types import (
     GROUP_OFFSETS_TOPIC,
     NO_PARTITION_LEADER_EPOCH,
     NO_TIMESTAMP,
-    ZERO_UUID,
     ControlRecordType,
     OffsetAndMetadata,
     TopicPartition,
 )
+from kstore.wire.protocol import ZERO_UUID
 
 # The types of keys of committed offsets.
 _OFFSET_KEYS = (0, 1)

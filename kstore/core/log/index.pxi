@@ -1,6 +1,6 @@
 # Offset and time index. Binary search over entries of .index (8 bytes) and .timeindex (12 bytes) files, in a buffer or
-# a mapped file; the entries of an index under construction (IndexEntries); and lookups of a batch by offset or a record
-# by timestamp that take one read each (SegmentLookup), once the log has proven the index entries.
+# a mapped file; the entries of an index under construction (IndexEntries); and the reads that show a batch by its offset
+# or a record by its timestamp, once the log has proven the index entries.
 
 cdef enum:
     WARM_BYTES = 8192
@@ -677,48 +677,60 @@ cdef class OffsetIndexSearch:
             return None
         return self.proven_batch(read_at(pread, plan.size, plan.position), offset, &plan, segment)
 
-    # Returns: (header, bytes) of the batch that batch_for finds; the end of the bytes may be missing.
-    cdef tuple read_batch(self, int64_t offset, pread, const Readable* segment):
-        cdef ReadPlan plan
+    # Reads by a plan, which it makes. Returns: (header of the batch that batch_for finds, the bytes from plan.position
+    # on), or None; the end of the batch may be missing.
+    cdef tuple read_chunk(self, int64_t offset, pread, const Readable* segment, ReadPlan* plan):
         cdef bytes chunk
         cdef BatchHeader header
-        cdef int64_t at
-        if not self.plan_read(offset, segment.end_position, &plan):
+        if not self.plan_read(offset, segment.end_position, plan):
             return None
         if plan.size <= BATCH_HEADER_SIZE:
             plan.size = self.position_of(plan.slot + 1, segment.end_position) - plan.position
             if not 0 < plan.size <= MAX_INTERVAL_BYTES:
                 return None
         chunk = read_at(pread, plan.size, plan.position)
-        header = self.proven_batch(chunk, offset, &plan, segment)
-        if header is None:
+        header = self.proven_batch(chunk, offset, plan, segment)
+        return None if header is None else (header, chunk)
+
+    # Returns: (header, bytes) of the batch that batch_for finds; the end of the bytes may be missing.
+    cdef tuple read_batch(self, int64_t offset, pread, const Readable* segment):
+        cdef ReadPlan plan
+        cdef BatchHeader header
+        cdef bytes chunk
+        cdef int64_t at
+        cdef tuple found = self.read_chunk(offset, pread, segment, &plan)
+        if found is None:
             return None
+        header, chunk = found
         at = header.position - plan.position
         return header, chunk[at:at + header.h.size]
 
-    # Returns: (header, bytes) of the batch that batch_for finds, whole and with a right CRC, if its magic is 2.
+    # Returns: (header, bytes, where in them it starts) of the batch that batch_for finds, whole and with a right CRC, if
+    # its magic is 2. Copies no bytes.
     cdef tuple read_sound_batch(self, int64_t offset, pread, const Readable* segment):
         cdef Problem problem
         cdef Status status
+        cdef ReadPlan plan
         cdef bytes data, start
         cdef const uint8_t* first
-        cdef int64_t size
+        cdef int64_t at, size
         cdef BatchHeader header
-        cdef tuple found = self.read_batch(offset, pread, segment)
+        cdef tuple found = self.read_chunk(offset, pread, segment, &plan)
         if found is None:
             return None
         header, data = found
         if header.h.magic != MAGIC_V2:
             return None
-        if PyBytes_GET_SIZE(data) < header.h.size:
-            start, data = data, read_at(pread, header.h.size, header.position)
+        at, size = header.position - plan.position, header.h.size
+        if PyBytes_GET_SIZE(data) - at < size:
+            start, data, at = data[at:], read_at(pread, size, header.position), 0
             if not data.startswith(start):
                 return None
         start_problem(&problem, header.position)
-        first, size = <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)
+        first, size = <const uint8_t*>PyBytes_AS_STRING(data) + at, min(size, PyBytes_GET_SIZE(data) - at)
         with nogil:
             status = check_whole_batch(first, size, &problem)
-        return (header, data) if status == OK else None
+        return (header, data, at) if status == OK else None
 
     # Returns: the first record at or after both bounds, if a checked time entry leads to a batch with an index interval
     # of its own; else None. Reads only as much of the batch as the record should need, judging by two entries of the
@@ -753,127 +765,3 @@ cdef class OffsetIndexSearch:
                         segment.max_batch_bytes, &found):
             return made_answer(&found)
         return None
-
-
-# Lookups in one segment without a Python frame except for the read.
-
-cdef enum:
-    # Lookups between two that are reported to the caches.
-    USES_UNTOLD = 256
-
-
-@cython.final
-cdef class SegmentLookup:
-    """Lookups in a segment through its indexes and its file, one read each.
-
-    Methods return None when one read cannot prove the answer; the caller then walks headers. Every other result is the
-    one that a walk over the headers gives.
-    Args: fetch_offsets, fetch_times: return an OffsetIndexSearch and a TimeIndexSearch, or None if there is no index;
-        fetch_pread: returns a pread(size, position=position) of the .log that raises LogClosedError after its file was
-        closed. All three are called again at intervals, so that caches see what is in use.
-    Raises: what these raise.
-    Lifetime: keeps no index alive.  Threads: safe.
-    """
-
-    cdef object fetch_offsets
-    cdef object fetch_times
-    cdef object fetch_pread
-    cdef object offsets
-    cdef object steps
-    cdef object pread
-    cdef int64_t uses
-    cdef Readable segment
-
-    def __cinit__(self, fetch_offsets, fetch_times, fetch_pread, *, int64_t end_position, next_base_offset=None,
-                  int64_t max_batch_bytes=INT32_MAX):
-        self.fetch_offsets, self.fetch_times, self.fetch_pread = fetch_offsets, fetch_times, fetch_pread
-        self.segment.end_position = end_position
-        self.segment.next_base_offset = INT64_MAX if next_base_offset is None else next_base_offset
-        self.segment.max_batch_bytes = max_batch_bytes
-
-    cdef OffsetIndexSearch offsets_at_hand(self):
-        cdef object found = None if self.offsets is None else self.offsets()
-        self.uses += 1
-        if found is None or self.uses % USES_UNTOLD == 0:
-            found = self.fetch_offsets()
-            self.offsets = None if found is None else PyWeakref_NewRef(found, None)
-            if self.pread is not None:
-                self.pread = self.fetch_pread()
-        return found
-
-    cdef TimeIndexSearch steps_at_hand(self):
-        cdef object found = None if self.steps is None else self.steps()
-        if found is None or self.uses % USES_UNTOLD == 0:
-            found = self.fetch_times()
-            self.steps = None if found is None else PyWeakref_NewRef(found, None)
-        return found
-
-    cdef object pread_at_hand(self):
-        if self.pread is None:
-            self.pread = self.fetch_pread()
-        return self.pread
-
-    def batch_of_offset(self, int64_t offset):
-        """Return the BatchHeader of the first batch with last offset >= offset, or None."""
-        cdef OffsetIndexSearch offsets = self.offsets_at_hand()
-        if offsets is None:
-            return None
-        try:
-            return offsets.batch_for(offset, self.pread_at_hand(), &self.segment)
-        except LogClosedError:
-            self.pread = None
-            return offsets.batch_for(offset, self.pread_at_hand(), &self.segment)
-
-    def sound_batch_of_offset(self, int64_t offset):
-        """Return the BatchHeader of batch_of_offset and the bytes of the batch, which have a right CRC, or None; None
-        also for magic 0 and 1.
-        """
-        cdef OffsetIndexSearch offsets = self.offsets_at_hand()
-        if offsets is None:
-            return None
-        try:
-            return offsets.read_sound_batch(offset, self.pread_at_hand(), &self.segment)
-        except LogClosedError:
-            self.pread = None
-            return offsets.read_sound_batch(offset, self.pread_at_hand(), &self.segment)
-
-    def record_of_timestamp(self, int64_t timestamp_ms, *, int64_t start_offset):
-        """Return the OffsetAndTimestamp of the first record at or after both bounds, after note_checked; else None."""
-        cdef OffsetIndexSearch offsets = self.offsets_at_hand()
-        cdef TimeIndexSearch steps = self.steps_at_hand()
-        if offsets is None or steps is None:
-            return None
-        try:
-            return offsets.find_record(steps, timestamp_ms, start_offset, self.pread_at_hand(), &self.segment)
-        except LogClosedError:
-            self.pread = None
-            return offsets.find_record(steps, timestamp_ms, start_offset, self.pread_at_hand(), &self.segment)
-
-    def batch_of_timestamp(self, int64_t timestamp_ms, *, int64_t start_offset):
-        """Find the batch with the first record at or after both bounds, if a confirmed time entry leads to it.
-
-        Returns: (slot of the entry, BatchHeader, bytes of the batch, whose end may be missing), or None.
-        """
-        cdef OffsetIndexSearch offsets = self.offsets_at_hand()
-        cdef TimeIndexSearch steps = self.steps_at_hand()
-        cdef int64_t slot
-        cdef tuple found
-        if offsets is None or steps is None or timestamp_ms == INT64_MIN:
-            return None
-        slot = floor_slot(steps.start, TIME_ENTRY_SIZE, steps.entry_count, timestamp_ms - 1)
-        if slot < 0 or steps.state_of(slot)[0] == UNCONFIRMED or steps.offset_at(slot) < start_offset - 1:
-            return None
-        try:
-            found = offsets.read_batch(steps.offset_at(slot) + 1, self.pread_at_hand(), &self.segment)
-        except LogClosedError:
-            self.pread = None
-            found = offsets.read_batch(steps.offset_at(slot) + 1, self.pread_at_hand(), &self.segment)
-        if found is None or (<BatchHeader>found[0]).h.max_timestamp < timestamp_ms:
-            return None
-        return slot, found[0], found[1]
-
-    def note_checked(self, int64_t slot):
-        """Record that the batch from batch_of_timestamp was read whole and has a right CRC, magic 2 and no codec."""
-        cdef TimeIndexSearch steps = self.steps_at_hand()
-        if steps is not None:
-            steps.state_of(slot)[0] = CHECKED

@@ -632,6 +632,15 @@ cdef class RecordIterator:
         return 0
 
 
+# Returns: an iterator with the defaults of iterate_records, to be opened on a batch.
+cdef RecordIterator new_iterator(decompress, int64_t max_decompressed_bytes, path, topic_partition):
+    cdef RecordIterator it = RecordIterator.__new__(RecordIterator)
+    it.decompress, it.max_decompressed_bytes = decompress, max_decompressed_bytes
+    it.path, it.topic_partition = path, topic_partition
+    it.verify_crc = it.checks_offsets = it.makes_headers = True
+    return it
+
+
 def iterate_records(const uint8_t[::1] buffer, *, int64_t position, decompress, int64_t max_decompressed_bytes,
                     path=None, topic_partition=None, bint verify_crc=True, bint checks_offsets=True,
                     int64_t least_offset=0, bint headers=True, bint allows_low_last_offset=False):
@@ -649,9 +658,7 @@ def iterate_records(const uint8_t[::1] buffer, *, int64_t position, decompress, 
         takes that record's place.
     Lifetime: holds the buffer; the Records hold copies.  Threads: not safe.
     """
-    cdef RecordIterator it = RecordIterator.__new__(RecordIterator)
-    it.decompress, it.max_decompressed_bytes = decompress, max_decompressed_bytes
-    it.path, it.topic_partition = path, topic_partition
+    cdef RecordIterator it = new_iterator(decompress, max_decompressed_bytes, path, topic_partition)
     it.verify_crc, it.checks_offsets, it.least_delta = verify_crc, checks_offsets, least_offset
     it.makes_headers, it.allows_low_last_offset = headers, allows_low_last_offset
     it.open(buffer, position)

@@ -78,6 +78,21 @@ cdef int32_t survey_plain_records(const uint8_t** at, const uint8_t* end, const 
     return i
 
 
+# Passes plain records of a batch with offsets below `offset`, which iteration would accept. The last record is left to
+# it, since it also checks what follows that. Requires: the iterator is at the first record of a batch of magic 2.
+cdef int pass_plain_records(RecordIterator it, int64_t offset) except -1:
+    cdef Header h = it.h
+    cdef RecordSurvey unused
+    cdef const uint8_t* start = start_of(it.payload)
+    cdef const uint8_t* at = start
+    memset(&unused, 0, sizeof(unused))
+    h.record_count = <int32_t>max(min(offset - h.base_offset, h.record_count - 1), 0)
+    it.done = survey_plain_records(&at, start + it.payload.shape[0], &h, &unused)
+    it.least_delta = it.done
+    it.at = at - start
+    return 0
+
+
 # Requires: at <= end, the header checked, an empty survey. Returns: OK if the records of [at, end) are valid; they are
 # then in the survey.
 cdef Status survey_batch(const uint8_t* at, const uint8_t* end, const Header* h, RecordSurvey* s,

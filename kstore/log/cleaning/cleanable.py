@@ -4,17 +4,17 @@ its segments are grouped (group_segments).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from kstore._lazy import lazy_logger
 from kstore.config import MAX_INT32, MAX_INT64, LogConfig
 from kstore.env import Env
 from kstore.log.files.names import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_path
 from kstore.log.segment.segment import LogSegment
 from kstore.types import NO_TIMESTAMP
 
-_logger = logging.getLogger("kstore.log")
+_logger = lazy_logger("kstore.log")
 
 
 class LogBounds(NamedTuple):

@@ -6,10 +6,10 @@ of its batch headers, each with a right CRC before the segment is removed.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from kstore._lazy import lazy_logger
 from kstore.config import LogConfig
 from kstore.env import Env
 from kstore.errors import CorruptionError, UnsupportedError
@@ -17,7 +17,7 @@ from kstore.log.recovery.walk import walk_segment
 from kstore.log.segment.segment import LogSegment
 from kstore.types import NO_TIMESTAMP
 
-_logger = logging.getLogger("kstore.log")
+_logger = lazy_logger("kstore.log")
 
 
 class DueSegment(NamedTuple):

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, ColumnDecoder, HeaderScan, check_crc, read_header
 from kstore.config import LogConfig
 from kstore.env import Env, ReadFile
 from kstore.errors import CorruptionError, CorruptRecordError, KStoreError, StorageError, UnsupportedError
 from kstore.log.damage import Damage, SkippedRange
-from kstore.log.damaged.framing import LEAST_ZEROS, PAGE_BYTES, find_whole_batches
-from kstore.log.damaged.order import WholeBatch, slots_in_order
-from kstore.log.files.columns import ChunkReader, ColumnSelection, column_decoder, full_tables
 from kstore.log.files.indexes import MAX_INDEX_BYTES, OffsetIndex
 from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX
 from kstore.log.files.records import fault_of_zeros, holds_only_zeros, scan_headers
 from kstore.record.batches import SIZE_UP_TO_MAGIC
 from kstore.types import MAX_OFFSET, TopicPartition
+
+if TYPE_CHECKING:
+    from kstore.log.damaged.order import WholeBatch
 
 
 class FileRange(NamedTuple):
@@ -150,6 +150,9 @@ def find_sound_batches(
     Args: index: the offset index, None if there is none.
     Raises: StorageError.  Cost: as find_whole_batches.
     """
+    from kstore.log.damaged.framing import find_whole_batches
+    from kstore.log.damaged.order import slots_in_order
+
     whole, damage = find_whole_batches(
         file.around_damage(),
         base_offset=part.base_offset,
@@ -281,6 +284,8 @@ class _Parts:
         They may be in a value of an append that was cut short, or is not finished. But that ends where a page does, and
         hardly anywhere else where a batch of a value ends.
         """
+        from kstore.log.damaged.framing import PAGE_BYTES
+
         return self._part.end_position % PAGE_BYTES != 0 and any(
             damaged.position > position and self._walk(damaged.position, next_offset=next_offset).status == "end"
             for damaged in self._found.damage
@@ -300,6 +305,8 @@ class _Parts:
 
     def _is_half_written(self, position: int) -> bool:
         """Whether a batch in preallocated space ends in zeros, and nothing but zeros follows it."""
+        from kstore.log.damaged.framing import LEAST_ZEROS
+
         head = self._file.around_damage().pread(RECORD_BATCH_OVERHEAD, position=position)
         try:
             header = read_header(
@@ -335,6 +342,8 @@ def _end_of_sound(file: ReadFile, part: FileRange, config: LogConfig) -> tuple[i
     """
     # Every batch is below the start offset of this decoder, which therefore checks frames, CRCs and offsets as that of
     # a scan does, and gives no row.
+    from kstore.log.files.columns import ChunkReader, ColumnSelection, column_decoder, full_tables
+
     decoder = column_decoder(ColumnSelection(), batch_bytes=1, config=config, start_offset=MAX_OFFSET)
     part.start(decoder)
     read_chunk = partial(ChunkReader(file, chunk_bytes=config.read_chunk_bytes).read, end_position=part.end_position)

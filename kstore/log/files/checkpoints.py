@@ -7,7 +7,6 @@ CorruptCheckpointError; the caller decides whether to continue without it. Files
 
 from __future__ import annotations
 
-import logging
 import re
 import threading
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
@@ -15,6 +14,7 @@ from contextlib import suppress
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from kstore._lazy import lazy_logger
 from kstore.config import MAX_INT32
 from kstore.env import DEFAULT_ENV, ENOENT, Env, FileStatus, join_path, split_path
 from kstore.errors import CorruptCheckpointError, StorageError
@@ -247,7 +247,7 @@ def _parse_number(text: str, *, limit: int, path: str, line_number: int) -> int:
     return int(text)
 
 
-_logger = logging.getLogger("kstore.log")
+_logger = lazy_logger("kstore.log")
 # The checkpoint lock: two logs of a root must not read, change and write a checkpoint at the same time.
 _mutex = threading.Lock()
 

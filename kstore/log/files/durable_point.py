@@ -11,11 +11,11 @@ sync of its own: what is read after a power cut may be older than the truth, but
 
 from __future__ import annotations
 
-import logging
 import struct
 from typing import NamedTuple
 
 from kstore._core import crc32c
+from kstore._lazy import lazy_logger
 from kstore.config import MAX_INT32
 from kstore.env import DEFAULT_ENV, ENOENT, REWRITTEN_FILES, Closing, Env, WriteFile, join_path
 from kstore.errors import StorageError
@@ -25,7 +25,7 @@ from kstore.types import MAX_OFFSET
 SLOT_BYTES = 32
 SLOT_COUNT = 2
 
-_logger = logging.getLogger("kstore.log")
+_logger = lazy_logger("kstore.log")
 
 _FIELDS = struct.Struct(">qqqi")
 _CRC = struct.Struct(">I")

@@ -6,7 +6,6 @@ in steps and is neither sparse nor mapped, so that a full disk raises an error t
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import closing
@@ -25,6 +24,7 @@ from kstore._core import (
     offset_index_entry,
     time_index_entry,
 )
+from kstore._lazy import lazy_logger
 from kstore.env import DEFAULT_ENV, ENOENT, Env, StrPath, WriteFile
 from kstore.env.cache import SharedCache
 from kstore.errors import CorruptIndexError, LogClosedError, StorageError
@@ -41,7 +41,7 @@ INDEX_CACHE_BYTES = 32 * 1024 * 1024
 _ENTRY_WEIGHT = 512
 
 _Index = TypeVar("_Index", "OffsetIndex", "TimeIndex")
-_logger = logging.getLogger("kstore.log")
+_logger = lazy_logger("kstore.log")
 
 
 class OffsetIndex:

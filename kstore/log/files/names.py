@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import errno
 import re
-import uuid
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kstore.env import DEFAULT_ENV, Env, Location, StrPath, join_path, locate, path_list, split_path
 from kstore.errors import LogLockedError, LogNotFoundError, StorageError
 from kstore.types import MAX_OFFSET, TopicPartition, parse_partition_directory_name
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
@@ -167,7 +169,7 @@ def has_future_logs(root: str, env: Env) -> bool:
 _MOST_NAME_BYTES = 255
 
 
-def deleted_directory_name(topic_partition: TopicPartition, unique: uuid.UUID) -> str:
+def deleted_directory_name(topic_partition: TopicPartition, unique: UUID) -> str:
     """Return the name that a partition's directory gets when it is deleted.
 
     Source: Kafka UnifiedLog.logDeleteDirName.
@@ -175,7 +177,7 @@ def deleted_directory_name(topic_partition: TopicPartition, unique: uuid.UUID) -
     return _retired_name(topic_partition, unique, "delete")
 
 
-def future_directory_name(topic_partition: TopicPartition, unique: uuid.UUID) -> str:
+def future_directory_name(topic_partition: TopicPartition, unique: UUID) -> str:
     """Return the name that a copy of a partition has in another log directory until it takes its place.
 
     Source: Kafka UnifiedLog.logFutureDirName.
@@ -185,11 +187,15 @@ def future_directory_name(topic_partition: TopicPartition, unique: uuid.UUID) ->
 
 def is_future_of(name: str, topic_partition: TopicPartition) -> bool:
     """Whether a directory has the name of an unfinished copy of a partition."""
+    if retired_state(name) != "future":
+        return False
+    import uuid
+
     unique = name.removesuffix("-future").rpartition(".")[2]
-    return retired_state(name) == "future" and name == future_directory_name(topic_partition, uuid.UUID(unique))
+    return name == future_directory_name(topic_partition, uuid.UUID(unique))
 
 
-def _retired_name(topic_partition: TopicPartition, unique: uuid.UUID, state: str) -> str:
+def _retired_name(topic_partition: TopicPartition, unique: UUID, state: str) -> str:
     suffix = f"-{topic_partition.partition}.{unique.hex}-{state}"
     return topic_partition.topic[: _MOST_NAME_BYTES - len(suffix)] + suffix
 

@@ -19,7 +19,7 @@ from kstore.env import DEFAULT_ENV, Env, join_path, split_path
 from kstore.errors import CorruptCheckpointError
 from kstore.log.files.checkpoints import malformed, read_text, replace_file
 from kstore.log.files.names import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA
-from kstore.types import ZERO_UUID
+from kstore.wire.protocol import ZERO_UUID
 
 MAX_ROOT_FILE_BYTES = 64 * 1024
 NO_BROKER_EPOCH = -1

@@ -17,12 +17,13 @@ from kstore.errors import KStoreError
 from kstore.log.following.tail import PendingBatch
 from kstore.record.batches import RecordBatch
 from kstore.record.decoding import decoded_records
-from kstore.serializers import Deserializer
 from kstore.types import TopicPartition
 from kstore.waiting import Call, ended
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from kstore.serializers import Deserializer
 
 Item = TypeVar("Item", covariant=True)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from errno import ENOENT, ENOTDIR
 from typing import TypeAlias
 
+from kstore._lazy import lazy_logger
 from kstore.env import Arrivals
 from kstore.errors import LogClosedError, LogReplacedError, StorageError
 from kstore.log.files.names import PartitionDirectory
@@ -17,7 +17,7 @@ FromOffset: TypeAlias = int | Mapping[TopicPartition, int] | None
 
 _DELETED = "%s was deleted, and perhaps created again: what was there is followed no longer, its position was %d"
 
-_logger = logging.getLogger("kstore.log")
+_logger = lazy_logger("kstore.log")
 
 
 class OneLog:

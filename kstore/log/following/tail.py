@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple, TypeAlias
 
+from kstore._lazy import lazy_logger
 from kstore.env import ENOENT
 from kstore.errors import (
     CorruptionError,
@@ -32,7 +32,7 @@ _PATIENCE_MS = (1, 10, 50, 100, 250, 500)
 _PAUSES_MS = (1, 10, 50)
 _MOST_CHANGES = 1000
 
-_logger = logging.getLogger("kstore.log")
+_logger = lazy_logger("kstore.log")
 
 
 class FollowOptions(NamedTuple):

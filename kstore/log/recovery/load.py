@@ -7,12 +7,12 @@ Source: Kafka LogLoader.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
+from kstore._lazy import lazy_logger
 from kstore.config import LogConfig
 from kstore.env import DEFAULT_ENV, Env
 from kstore.log.damage import Damage, SuspectedLoss, size_of_file
@@ -47,10 +47,10 @@ from kstore.log.state.leader_epochs import LeaderEpochCache
 from kstore.log.state.producer_append import ProducerStateBatch
 from kstore.log.state.producer_state import ProducerStateManager, SegmentReplay
 
-_logger = logging.getLogger("kstore.log")
+_logger = lazy_logger("kstore.log")
 # Of damage that is in the RecoveryReport too, so that a caller that shows the report can leave these messages out.
 DAMAGE_LOGGER = "kstore.log.damage"
-_damage_logger = logging.getLogger(DAMAGE_LOGGER)
+_damage_logger = lazy_logger(DAMAGE_LOGGER)
 
 
 def load_log(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from itertools import pairwise
 
+from kstore._lazy import lazy_logger
 from kstore.errors import CorruptCheckpointError, CorruptSnapshotError
 from kstore.log.files.checkpoints import EpochEntry, read_leader_epoch_checkpoint
 from kstore.log.files.names import (
@@ -20,7 +20,7 @@ from kstore.log.recovery.plan import RecoveryPlan, SegmentPlan
 from kstore.log.state.leader_epochs import LeaderEpochCache, epoch_of_offset, rises
 from kstore.types import NO_PARTITION_LEADER_EPOCH
 
-_logger = logging.getLogger("kstore.log")
+_logger = lazy_logger("kstore.log")
 
 
 def recovered_epochs(

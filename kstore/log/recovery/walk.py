@@ -6,7 +6,6 @@ A walk stops before the first bad batch and says why; nothing after that is read
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
@@ -20,6 +19,7 @@ from kstore._core import (
     check_crc,
     read_header,
 )
+from kstore._lazy import lazy_logger
 from kstore.config import MAX_INT32, LogConfig
 from kstore.env import Env, ReadFile
 from kstore.errors import (
@@ -187,7 +187,7 @@ WALK_CHUNK_BYTES = 1024 * 1024
 _RECORD_COUNT_AT = RECORD_BATCH_OVERHEAD - 4
 _ONE_RECORD = (1).to_bytes(4, "big")
 
-_logger = logging.getLogger("kstore.log")
+_logger = lazy_logger("kstore.log")
 
 
 class SegmentWalk(NamedTuple):

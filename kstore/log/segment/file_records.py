@@ -6,13 +6,13 @@ checked here, neither CRCs nor the order of offsets. Format: docs/format.md.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, Record, next_header
+from kstore._lazy import lazy_logger
 from kstore.config import MAX_INT32, LogConfig, config_or_default
 from kstore.env import (
     DEFAULT_ENV,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-_logger = logging.getLogger("kstore.log")
+_logger = lazy_logger("kstore.log")
 
 
 class BinaryFile(Protocol):

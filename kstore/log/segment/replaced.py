@@ -23,7 +23,6 @@ from kstore.errors import (
     UnsupportedError,
     UnsupportedMagicError,
 )
-from kstore.log.damaged.check import SegmentCheck
 from kstore.log.damaged.sound import read_offset_index
 from kstore.log.files.names import LOG_SUFFIX, segment_path
 from kstore.log.files.records import SegmentRecords
@@ -130,6 +129,8 @@ def _is_sound_at(position: int, listed: ListedFile, *, size_in_bytes: int, confi
             config=config,
             identity=listed.identity,
         )
+        from kstore.log.damaged.check import SegmentCheck
+
         check = SegmentCheck(
             records,
             find_index=partial(read_offset_index, listed.path, base_offset=listed.base_offset, env=env),

@@ -16,6 +16,7 @@ from kstore._core import (
     BatchHeader,
     HeaderScan,
     OffsetIndexEntries,
+    Record,
     RecoveryWalk,
     SegmentLookup,
     TimeIndexEntries,
@@ -427,14 +428,22 @@ class LogSegment:
             return None
         return batch
 
-    def sound_batch(self, offset: int) -> tuple[BatchHeader, bytes] | None:
-        """Return header and bytes of the batch that translate_offset returns, which have a right CRC; None where an
-        index entry and at most two reads do not prove it, and for magic 0 and 1.
+    def record_of_offset(
+        self,
+        offset: int,
+        unproven: Record,
+        check: Callable[[], object] | None = None,
+        is_left_out: Callable[[BatchHeader], bool] | None = None,
+    ) -> Record | None:
+        """Return the record at an offset, from the batch that translate_offset returns; None if that has none, is a
+        control batch or left out.
 
-        Raises: StorageError, LogReplacedError, LogClosedError.
-        Cost: O(log entries), a read of the batch and its CRC.
+        Args: unproven: what is returned where an index entry and at most two reads do not prove the batch, and for
+            magic 0 and 1; check: called after the read, and before its bytes are used.
+        Raises: StorageError, LogReplacedError, LogClosedError; what is wrong with a record up to this one.
+        Cost: O(log entries), a read of the batch, its CRC and a check of the records before.
         """
-        return (self._lookup or self._made_lookup()).sound_batch_of_offset(offset)
+        return (self._lookup or self._made_lookup()).record_of_offset(offset, unproven, check, is_left_out)
 
     def search_timestamp(self, timestamp_ms: int, *, start_offset: int) -> OffsetAndTimestamp | None:
         """Return the first record with timestamp >= timestamp_ms and offset >= start_offset, or None.
@@ -519,6 +528,10 @@ class LogSegment:
             end_position=self.scan_end_position,
             next_base_offset=self.next_base_offset,
             max_batch_bytes=self._context.config.max_batch_bytes,
+            decompress=decompress,
+            max_decompressed_bytes=self._context.config.max_decompressed_bytes,
+            path=self.path,
+            topic_partition=self._context.topic_partition,
         )
         return lookup
 

@@ -5,7 +5,6 @@ The records are authoritative: an index that cannot be written slows lookups dow
 
 from __future__ import annotations
 
-import logging
 import struct
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, TypeVar
@@ -17,6 +16,7 @@ from kstore._core import (
     AppendSurvey,
     SegmentAppender,
 )
+from kstore._lazy import lazy_logger
 from kstore.config import LogConfig
 from kstore.env import Env
 from kstore.errors import CorruptIndexError, StorageError
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 NO_TIMESTAMP_OFFSET = TimestampOffset(NO_TIMESTAMP, -1)
 _MAX_TIMESTAMP = struct.Struct(">q")
-_logger = logging.getLogger("kstore.log")
+_logger = lazy_logger("kstore.log")
 _Index = TypeVar("_Index", OffsetIndexFile, TimeIndexFile)
 
 

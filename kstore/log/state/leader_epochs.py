@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_right
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+from kstore._lazy import lazy_logger
 from kstore.env import DEFAULT_ENV, Env
 from kstore.log.files.checkpoints import EpochEntry, read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
 from kstore.types import NO_PARTITION_LEADER_EPOCH
@@ -17,7 +17,7 @@ UNDEFINED_OFFSET = -1
 
 _EPOCH = attrgetter("epoch")
 _START_OFFSET = attrgetter("start_offset")
-_logger = logging.getLogger("kstore.log")
+_logger = lazy_logger("kstore.log")
 
 
 class EpochEndOffset(NamedTuple):

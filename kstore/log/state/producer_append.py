@@ -6,12 +6,12 @@ once the batches are written.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from kstore._core import BATCHES_KEPT as BATCHES_KEPT
 from kstore._core import BatchHeader, ProducerStateEntryCore, increment_sequence, read_header
+from kstore._lazy import lazy_logger
 from kstore.config import LogConfig
 from kstore.errors import (
     InvalidProducerEpochError,
@@ -37,7 +37,7 @@ _ENTRY_FIELDS = (
 
 # An enum member lookup would cost as much as the check that needs it.
 _CLIENT = AppendOrigin.CLIENT
-_logger = logging.getLogger("kstore.log")
+_logger = lazy_logger("kstore.log")
 
 
 class VerificationGuard:

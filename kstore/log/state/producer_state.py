@@ -5,7 +5,6 @@ A missing or damaged snapshot costs the time of a replay from an older one, but 
 
 from __future__ import annotations
 
-import logging
 from bisect import insort
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -13,6 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from kstore._core import ProducerTable
+from kstore._lazy import lazy_logger
 from kstore.config import LogConfig
 from kstore.env import DEFAULT_ENV, Env
 from kstore.errors import (
@@ -43,7 +43,7 @@ from kstore.types import NO_OFFSET, NO_PRODUCER_ID, TopicPartition
 
 LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
 
-_logger = logging.getLogger("kstore.log")
+_logger = lazy_logger("kstore.log")
 
 
 class PreparedAppend:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kstore._core import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader, HeaderScan
 from kstore.config import LogConfig
@@ -18,8 +18,10 @@ from kstore.log.damage import SkippedRange
 from kstore.log.damaged.sound import DamagedPart, skipped_batch
 from kstore.log.segment.segment import LogSegment
 from kstore.record.batches import RecordBatch
-from kstore.record.control import EndTransactionMarker, control_record_type, control_record_value
 from kstore.types import MAX_OFFSET, NO_PRODUCER_ID, ControlRecordType, TopicPartition
+
+if TYPE_CHECKING:
+    from kstore.record.control import EndTransactionMarker
 
 
 class AbortedTransaction(NamedTuple):
@@ -452,6 +454,8 @@ def end_marker(segment: LogSegment, header: BatchHeader, config: LogConfig) -> C
 
     Raises: InvalidRecordError for a marker that cannot be decoded.  Cost: a read of the batch.
     """
+    from kstore.record.control import control_record_type
+
     ends = (ControlRecordType.ABORT, ControlRecordType.COMMIT)
     batch = _batch_of(segment, header, config)
     kinds = (control_record_type(record, batch) for record in batch.records(headers=False))
@@ -459,6 +463,8 @@ def end_marker(segment: LogSegment, header: BatchHeader, config: LogConfig) -> C
 
 
 def _end_markers(segment: LogSegment, header: BatchHeader, config: LogConfig) -> Iterator[EndTransactionMarker]:
+    from kstore.record.control import EndTransactionMarker, control_record_value
+
     batch = _batch_of(segment, header, config)
     values = (control_record_value(record, batch) for record in batch.records(headers=False))
     return (value for value in values if isinstance(value, EndTransactionMarker))

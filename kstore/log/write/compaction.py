@@ -5,12 +5,12 @@ The cleaner works without a lock on sealed segments, which appends do not change
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
+from kstore._lazy import lazy_logger
 from kstore.config import LogConfig, check_rate
 from kstore.env import ENOENT, Env
 from kstore.errors import CorruptIndexError, LogReplacedError, StorageError
@@ -25,7 +25,7 @@ from kstore.log.write.live_source import LiveSource
 from kstore.log.write.local_log import LocalLog
 from kstore.log.write.ownership import WriteGate, WriterFiles
 
-_logger = logging.getLogger("kstore.log")
+_logger = lazy_logger("kstore.log")
 # How long a throttled compaction sleeps at most before it asks whether it should stop.
 _LONGEST_SLEEP_MS = 100
 

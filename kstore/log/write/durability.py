@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-import logging
 import threading
 from collections.abc import Callable, Sequence
 
+from kstore._lazy import lazy_logger
 from kstore.config import MAX_INT64, LogConfig
 from kstore.env import Env
 from kstore.errors import KStoreError, StorageError
@@ -17,7 +17,7 @@ from kstore.log.write.local_log import LocalLog
 from kstore.log.write.ownership import WriteGate, WriterFiles
 from kstore.types import Ack
 
-_logger = logging.getLogger("kstore.log")
+_logger = lazy_logger("kstore.log")
 # How long a flush is delayed at most, so that threads that waited for the previous flush can join it.
 GATHER_SECONDS = 0.001
 

@@ -6,13 +6,13 @@ that took no appends since the last look give theirs up; the next append, flush 
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING
 
 from kstore._core import TriedLock
+from kstore._lazy import lazy_logger
 from kstore.errors import KStoreError
 from kstore.log.files.lock import disown_in_child
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kstore.log.write.local_log import LocalLog
     from kstore.log.write.ownership import WriteGate
 
-_logger = logging.getLogger("kstore.log")
+_logger = lazy_logger("kstore.log")
 # So many slots of closed logs may stay beside those of open ones, until they are looked for.
 _MOST_GONE = 16
 

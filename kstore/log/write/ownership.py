@@ -7,11 +7,11 @@ Store, the Store does.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from kstore._lazy import lazy_logger
 from kstore.config import LogConfig
 from kstore.env import Env, split_path
 from kstore.errors import LogClosedError, LogFailedError, StorageError
@@ -33,7 +33,7 @@ from kstore.log.segment.file_records import FileRecords
 from kstore.log.write.local_log import LocalLog
 from kstore.types import TopicPartition, parse_partition_directory_name
 
-_logger = logging.getLogger("kstore.log")
+_logger = lazy_logger("kstore.log")
 
 
 class WriteGate:

@@ -5,10 +5,10 @@ Which segments retention removes is decided in cleaning/retention.py, without a 
 
 from __future__ import annotations
 
-import logging
 from itertools import count
 from typing import TYPE_CHECKING
 
+from kstore._lazy import lazy_logger
 from kstore.config import MAX_INT64, LogConfig
 from kstore.env import Env
 from kstore.env.process import Clock
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # How much further than the monotonic clock the wall clock may go, because it was adjusted, before it counts as wrong.
 CLOCK_TOLERANCE_MS = 60 * 60 * 1000
 
-_logger = logging.getLogger("kstore.log")
+_logger = lazy_logger("kstore.log")
 _numbers = count()
 
 

@@ -17,7 +17,7 @@ from kstore.serve.broker import Broker
 from kstore.serve.calls import Call
 from kstore.serve.config import GROUP_VERSION, METADATA_VERSION
 from kstore.serve.refusals import code_of
-from kstore.types import INTERNAL_TOPICS, ZERO_UUID, is_topic_name
+from kstore.types import INTERNAL_TOPICS, is_topic_name
 from kstore.wire.codes import ErrorCode
 from kstore.wire.frames import apis
 from kstore.wire.messages import (
@@ -28,6 +28,7 @@ from kstore.wire.messages import (
     MetadataRequest,
     MetadataResponse,
 )
+from kstore.wire.protocol import ZERO_UUID
 
 _NO_OPERATIONS = -(2**31)
 _NO_NODE = -1

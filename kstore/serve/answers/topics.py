@@ -13,7 +13,7 @@ from kstore.serve.broker import Broker
 from kstore.serve.calls import Call
 from kstore.serve.refusals import REFUSALS, RefusedError, code_of, refusal
 from kstore.serve.settings import parsed_settings, shown_settings
-from kstore.types import INTERNAL_TOPICS, ZERO_UUID
+from kstore.types import INTERNAL_TOPICS
 from kstore.wire.codes import ErrorCode
 from kstore.wire.messages import (
     CreatePartitionsRequest,
@@ -25,6 +25,7 @@ from kstore.wire.messages import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
+from kstore.wire.protocol import ZERO_UUID
 
 _Answer = TypeVar("_Answer")
 _INVALID_REQUEST = code_of(InvalidRequestError)

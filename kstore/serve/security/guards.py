@@ -14,11 +14,11 @@ from uuid import UUID
 
 from kstore.errors import AuthenticationError
 from kstore.serve.security.rules import Access, Operation, Resource
-from kstore.types import ZERO_UUID
 from kstore.wire.classes import Message, attribute
 from kstore.wire.codes import ErrorCode
 from kstore.wire.frames import apis
 from kstore.wire.messages import message_named
+from kstore.wire.protocol import ZERO_UUID
 
 CODES = {
     Resource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,

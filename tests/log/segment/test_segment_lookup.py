@@ -21,6 +21,8 @@ from tests.making.batches import FIRST_TIMESTAMP_MS, Layout, batch, batches, pat
 from tests.reference.codec import Header, Record, read_records, write_batch
 
 CONFIG = LogConfig(time_index_proof_bytes=4096)
+# What a lookup of a record returns that cannot prove where it is.
+UNPROVEN = kstore.Record(value=None)
 LARGE = batches(0, 12, records_per_batch=5, value_bytes=400)
 SMALL = batches(0, 60, records_per_batch=3, value_bytes=20)
 SEGMENTS = [
@@ -177,14 +179,14 @@ def test_batch_that_no_longer_fits_its_place_is_not_believed(data: bytes) -> Non
 def test_batch_that_takes_two_reads_is_the_same_in_both() -> None:
     data, other = b"".join(LARGE[:2]), LARGE[0] + patch_header(LARGE[1], partition_leader_epoch=7)
     content = (4).to_bytes(4, "big") + bytes(4) + (9).to_bytes(4, "big") + len(LARGE[0]).to_bytes(4, "big")
-    for later, expected in ((data, LARGE[1]), (other, None), (data[:-1], None)):
+    for later, is_same in ((data, True), (other, False), (data[:-1], False)):
         files = [data, later]
 
         def pread(size: int, *, position: int, files: list[bytes] = files) -> bytes:
             return files.pop(0)[position : position + size]
 
-        found = lookup_in(content, pread=pread, end_position=len(data)).sound_batch_of_offset(7)
-        assert (found and found[1]) == expected
+        found = lookup_in(content, pread=pread, end_position=len(data)).record_of_offset(7, UNPROVEN)
+        assert (found is not UNPROVEN, found.offset) == ((True, 7) if is_same else (False, UNPROVEN.offset))
         assert not files
 
 
@@ -226,8 +228,7 @@ def test_file_that_the_cache_closed_is_opened_anew() -> None:
     assert (found is not None, len(opened)) == (True, 2)
     opened.clear()
     lookup = _core.SegmentLookup(lambda: search, lambda: None, fetch_pread, end_position=len(LARGE[0]))
-    sound = lookup.sound_batch_of_offset(4)
-    assert (sound and sound[1], len(opened)) == (LARGE[0], 2)
+    assert (lookup.record_of_offset(4, UNPROVEN).offset, len(opened)) == (4, 2)
 
 
 def test_log_closed_meanwhile_is_said(tmp_path: Path) -> None:
@@ -237,7 +238,7 @@ def test_log_closed_meanwhile_is_said(tmp_path: Path) -> None:
         segment.search_timestamp(FIRST_TIMESTAMP_MS + 43, start_offset=0)
     for call in (
         lambda: segment.translate_offset(23),
-        lambda: segment.sound_batch(23),
+        lambda: segment.record_of_offset(23, UNPROVEN),
         lambda: segment.search_timestamp(FIRST_TIMESTAMP_MS + 43, start_offset=0),
     ):
         with pytest.raises(LogClosedError):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kstore.coordinator.group.consumer.hashing import xxh3_64
-from kstore.types import ZERO_UUID
+from kstore.wire.protocol import ZERO_UUID
 
 _HASH_VERSION = 0
 

@@ -9,7 +9,7 @@ import pytest
 
 from kstore.coordinator.group.consumer.hashing import xxh3_64
 from kstore.coordinator.group.consumer.topics import Topic, TopicsImage
-from kstore.types import ZERO_UUID
+from kstore.wire.protocol import ZERO_UUID
 
 # By the size of the input.
 HASHES = {
