@@ -346,12 +346,7 @@ def scan(
     since_ms, until_ms = time_ms("since", since), time_ms("until", until)
     part = Selection.of(topics=topics, partitions=partitions, start_offset=start_offset, end_offset=end_offset)
     wanted = _Part(selection=part, since_ms=since_ms, isolation=isolation, tier=_Tier(tier, tier_keys, tier_epoch))
-    formats: Mapping[Origin, ValueFormat] = {}
-    if not value is key is schema is schemas is None:
-        from kstore.values.formats import formats_of, text_columns
-
-        formats = formats_of(value=value, key=key, schema=schema, schemas=schemas)
-        strings = text_columns(formats, strings) if formats else strings
+    formats, strings = _formats_of(strings, value=value, key=key, schema=schema, schemas=schemas)
     planned = _planned(source, wanted, threads=threads, config=config, on_error=on_error)
     return Scan(
         planned.ranges,
@@ -369,6 +364,23 @@ def scan(
         on_skip=on_skip,
         typed=planned.typed(formats, columns, mode=mode, flatten=flatten) if formats else None,
     )
+
+
+def _formats_of(
+    strings: Iterable[str],
+    *,
+    value: ValueFormat | str | None,
+    key: ValueFormat | str | None,
+    schema: SchemaSource | None,
+    schemas: StrPath | SchemaRegistry | None,
+) -> tuple[Mapping[Origin, ValueFormat], Iterable[str]]:
+    """Return the formats of values and keys, and the columns that are read as text with them."""
+    if value is key is schema is schemas is None:
+        return {}, strings
+    from kstore.values.formats import formats_of, text_columns
+
+    formats = formats_of(value=value, key=key, schema=schema, schemas=schemas)
+    return formats, text_columns(formats, strings) if formats else strings
 
 
 class _Planned(NamedTuple):
