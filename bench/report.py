@@ -1,7 +1,8 @@
 """Writes what README.md and bench/README.md show of bench/results: `python -m bench report`.
 
-README.md gets one chart, in docs/pictures, and how many targets are missed; bench/README.md gets all figures and all
-targets. Each ratio is shown with its spread and, if it has a target, with the target and whether it is met.
+README.md gets one chart, in docs/pictures, and how many targets are missed; bench/README.md gets it too, a second one
+by codec, all figures and all targets. Each ratio is shown with its spread and, if it has a target, with the target and
+whether it is met.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from bench.common import BENCH_DIRECTORY, Bound
 
 RESULTS = BENCH_DIRECTORY / "results"
 README, BENCH_README = BENCH_DIRECTORY.parent / "README.md", BENCH_DIRECTORY / "README.md"
-CHART = BENCH_DIRECTORY.parent / "docs" / "pictures" / "speed.svg"
+PICTURES = BENCH_DIRECTORY.parent / "docs" / "pictures"
+CHART, CODECS_CHART = PICTURES / "speed.svg", PICTURES / "codecs.svg"
 BEGIN, END = "<!-- benchmark figures: begin -->", "<!-- benchmark figures: end -->"
 NOT_MEASURED = "not measured"
 MISSED = "MISSED"
@@ -472,19 +474,21 @@ CHARTED = {
     f"{RUST}, file copies": "Rust, krabka-protocol",
     "aiokafka from the file": "aiokafka",
 }
-CHARTED_FILES = [(size, f"written in steps of 16 KiB, {size}-byte values") for size in (100, 1000)]
+# The groups of a chart: how it names them, and the case of each.
+CHARTED_FILES = [(f"values of {size} bytes", f"written in steps of 16 KiB, {size}-byte values") for size in (100, 1000)]
+CHARTED_CODECS = [(codec, f"written in steps of 16 KiB, 100-byte values, {codec}:") for codec in CODECS]
 
 
-def chart(results: Results) -> str:
-    """Return the SVG of README.md."""
+def chart(results: Results, cases: Sequence[tuple[str, str]] = CHARTED_FILES) -> str:
+    """Return the SVG of README.md, or one of other groups."""
     groups = []
-    for size, title in CHARTED_FILES:
+    for heading, title in cases:
         bars = []
         for contestant, name in CHARTED.items():
             found = [rate / 1e9 for rate in results.rates("scan", title, contestant)]
             if found:
                 bars.append(Bar(name, median(found), min(found), max(found), is_own=name == "kstore"))
-        groups.append(Group(f"values of {size} bytes", bars))
+        groups.append(Group(heading, bars))
     return drawn(groups, title=TITLE, unit="GB/s")
 
 
@@ -506,8 +510,12 @@ def figures(results: Results) -> str:
     """Return the tables of bench/README.md."""
     parts = [
         ABOUT.format(machine=of_machine(results.workloads.values())),
+        f"![{TITLE}](../docs/pictures/{CHART.name})",
+        "",
         *lines_of(SCAN, results),
         *rates(results),
+        f"![The same by codec, values of 100 bytes](../docs/pictures/{CODECS_CHART.name})",
+        "",
         *lines_of(COMPRESSED, results),
         *lines_of(MEMORY, results),
         scan_memory(results),
@@ -561,12 +569,13 @@ def with_section(text: str, section: str) -> str:
 
 
 def rendered(directory: Path = RESULTS) -> dict[Path, str]:
-    """Return the new content of the three files."""
+    """Return the new content of the four files."""
     results = Results(directory)
     return {
         README: with_section(README.read_text(), summary(results)),
         BENCH_README: with_section(BENCH_README.read_text(), f"{figures(results)}\n{targets(results)}"),
         CHART: chart(results),
+        CODECS_CHART: chart(results, CHARTED_CODECS),
     }
 
 

@@ -13,6 +13,8 @@ from playwright.sync_api import Page, sync_playwright
 
 WIDTHS = {"desktop": 1200, "phone": 390}
 THEMES = ("light", "dark")
+# On a machine with other work.
+LONGEST_WAIT_MS = 180_000
 
 
 class Look(NamedTuple):
@@ -50,6 +52,7 @@ def look_at(
     for theme in THEMES:
         for name, width in widths.items():
             page: Page = opened.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
+            page.set_default_timeout(LONGEST_WAIT_MS)
             errors: list[str] = []
             requests: list[str] = []
             page.on("console", lambda message, to=errors: to.append(message.text) if message.type == "error" else None)

@@ -1,5 +1,5 @@
-# Goal: README, its chart and bench/README show the figures of bench/results, each target beside its figure, of a known
-# commit, and every missed target is said to be missed.
+# Goal: README, bench/README and their charts show the figures of bench/results, each target beside its figure, of a
+# known commit, and every missed target is said to be missed.
 # Method: the files against what is made of the results; made-up results and a made-up repository for the rest.
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from bench.common import Case, DirtyTreeError, Samples, Settings, write_results
 
 
 @pytest.mark.parametrize(
-    "path", [report.README, report.BENCH_README, report.CHART], ids=["README", "bench/README", "chart"]
+    "path",
+    [report.README, report.BENCH_README, report.CHART, report.CODECS_CHART],
+    ids=["README", "bench/README", "chart", "codecs"],
 )
 def test_figures_are_those_of_the_results(path: Path) -> None:
     """Where this fails, run `python -m bench report`."""
