@@ -17,7 +17,8 @@ from kstore.log.files.checkpoints import EpochEntry
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.files.root_files import id_text
 from kstore.log.log import Log
-from kstore.record.schemas.topics import DecodedMessage, decode_remote_log_record
+from kstore.record import Record
+from kstore.record.schemas.topics import RemoteLogObject, UndecodedMessage, decode_remote_log_object
 from kstore.tier.lineage import RemoteSegment
 from kstore.tier.listing import TieredPartition
 from kstore.types import MAX_OFFSET
@@ -69,18 +70,19 @@ class PartitionEvents:
         """Return the state of a segment, None if there is none of this id, or its deletion has finished."""
         return self._states.get(segment_id)
 
-    def note(self, event: DecodedMessage) -> str | None:
+    def note(self, event: RemoteLogObject) -> str | None:
         """Take up an event; return what is wrong with it, None for nothing. A wrong one changes nothing."""
-        segment_id = id_text(event.fields["remoteLogSegmentId"]["id"])
+        message = event.message
+        segment_id = id_text(message.remote_log_segment_id.id)
         try:
-            state = SegmentState(event.fields["remoteLogSegmentState"])
+            state = SegmentState(message.remote_log_segment_state)
         except ValueError:
-            return f"segment {segment_id}: no state {event.fields['remoteLogSegmentState']} is known"
+            return f"segment {segment_id}: no state {message.remote_log_segment_state} is known"
         before = self._states.get(segment_id)
         if event.type_id == _SEGMENT:
             if before is not None or state is not SegmentState.COPY_SEGMENT_STARTED:
                 return f"segment {segment_id}: {state.name} does not start it, which is {_name(before)}"
-            segment = _segment_of(event.fields, segment_id)
+            segment = _segment_of(message, segment_id)
             if isinstance(segment, str):
                 return segment
             self._segments[segment_id] = segment
@@ -90,7 +92,7 @@ class PartitionEvents:
             del self._segments[segment_id], self._states[segment_id]
         else:
             self._states[segment_id] = state
-            custom = event.fields["customMetadata"]
+            custom = message.custom_metadata
             if custom is not None:
                 self._segments[segment_id] = self._segments[segment_id]._replace(custom_metadata=custom)
         return None
@@ -109,37 +111,41 @@ def replay_events(
     for directory in directories:
         with Log(DirectorySource(directory, config=config)) as log:
             for record in log.read():
-                where = f"{directory.path}, offset {record.offset}"
-                event = _decoded(record.value, where)
+                event = _decoded(record, directory)
                 if event is None:
                     continue
-                named = event.fields["remoteLogSegmentId"]["topicIdPartition"]
-                partition = TieredPartition(named["id"], named["partition"])
+                named = event.message.remote_log_segment_id.topic_id_partition
+                partition = TieredPartition(named.id, named.partition)
                 problem = found.setdefault(partition, PartitionEvents()).note(event)
                 if problem is not None:
-                    _logger.warning("%s: an event is left out: %s", where, problem)
+                    _logger.warning("%s: an event is left out: %s", _place(record, directory), problem)
     return found
 
 
-def _decoded(value: bytes | None, where: str) -> DecodedMessage | None:
+def _decoded(record: Record, directory: PartitionDirectory) -> RemoteLogObject | None:
     """Return the event of a segment in a record, None for another record."""
     try:
-        event = decode_remote_log_record(value)
+        event = decode_remote_log_object(record.value)
     except InvalidRecordError as error:
-        raise CorruptionError(f"{where}: {error}", path=error.path, reason=error.reason) from error
-    if not isinstance(event, DecodedMessage):
-        _logger.warning("%s: a record is left out: %s", where, event.reason)
+        message = f"{_place(record, directory)}: {error}"
+        raise CorruptionError(message, path=error.path, reason=error.reason) from error
+    if isinstance(event, UndecodedMessage):
+        _logger.warning("%s: a record is left out: %s", _place(record, directory), event.reason)
         return None
     return event if event.type_id in (_SEGMENT, _UPDATE) else None
 
 
-def _segment_of(fields: Mapping[str, Any], segment_id: str) -> RemoteSegment | str:
+def _place(record: Record, directory: PartitionDirectory) -> str:
+    return f"{directory.path}, offset {record.offset}"
+
+
+def _segment_of(first: Any, segment_id: str) -> RemoteSegment | str:
     """Return the segment of its first event, or what is wrong with that."""
-    start, end, size = fields["startOffset"], fields["endOffset"], fields["segmentSizeInBytes"]
-    epochs = tuple(sorted(EpochEntry(one["leaderEpoch"], one["offset"]) for one in fields["segmentLeaderEpochs"]))
+    start, end, size = first.start_offset, first.end_offset, first.segment_size_in_bytes
+    epochs = tuple(sorted(EpochEntry(one.leader_epoch, one.offset) for one in first.segment_leader_epochs))
     if not 0 <= start <= end < MAX_OFFSET or size < 0 or not epochs or any(min(entry) < 0 for entry in epochs):
         return f"segment {segment_id}: offsets {start} to {end}, {size} bytes and epochs {epochs} are not those of one"
-    return RemoteSegment(segment_id, start, end, epochs, size, fields["maxTimestampMs"])
+    return RemoteSegment(segment_id, start, end, epochs, size, first.max_timestamp_ms)
 
 
 def _name(state: SegmentState | None) -> str:

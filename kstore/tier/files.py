@@ -34,8 +34,8 @@ from kstore.tier.events import REMOTE_LOG_METADATA_TOPIC, PartitionEvents, repla
 from kstore.tier.keys import KeyRing
 from kstore.tier.lineage import Piece, RemoteSegment, as_of_epoch, choose_pieces, epochs_beside, heads_of
 from kstore.tier.listing import StoredSegment, TieredPartition, TierListing, list_directories, list_tier
-from kstore.tier.objects import AbsentView, TextView
-from kstore.tier.stored import SegmentReader, UnreadableSegment, log_view, side_file_view
+from kstore.tier.objects import AbsentView, LogView, SideFileView, TextView
+from kstore.tier.stored import SegmentReader, UnreadableSegment, log_view
 from kstore.types import MAX_OFFSET, TopicPartition, parse_partition_directory_name
 from kstore.waiting import results_in_threads
 
@@ -113,12 +113,11 @@ class TierFiles:
         return name in self.directories(directory)
 
     def directory(self, path: str) -> ShownDirectory | None:
-        name = parse_partition_directory_name(split_path(path)[1])
-        if name is None:
-            return None
         with self._lock:
             if path in self._directories:
                 return self._directories[path]
+        if parse_partition_directory_name(split_path(path)[1]) is None:
+            return None
         resolved = self.resolve(path)
         shown = None if resolved is None else self._shown(path, resolved)
         with self._lock:
@@ -470,16 +469,17 @@ class PieceViews:
             return _absent(error.reason, piece, size_in_bytes=segment.size_in_bytes)
 
     def _whole(self, stored: StoredSegment, segment: RemoteSegment) -> dict[str, View]:
-        start = segment.start_offset
-        names = [(base_offset_file_name(start, suffix=suffix), suffix) for suffix in SEGMENT_INDEX_SUFFIXES]
+        place = stored.place(self._keys)
+        start = base_offset_file_name(segment.start_offset, suffix="")
         # Taken at the segment's end, though the object has the name of its start.
-        end_name = base_offset_file_name(segment.end_offset + 1, suffix=PRODUCER_SNAPSHOT_SUFFIX)
+        end = base_offset_file_name(segment.end_offset + 1, suffix=PRODUCER_SNAPSHOT_SUFFIX)
+        names = [(start + suffix, suffix) for suffix in SEGMENT_INDEX_SUFFIXES]
         views: dict[str, View] = {
-            name: side_file_view(stored, suffix, self._keys)
-            for name, suffix in (*names, (end_name, PRODUCER_SNAPSHOT_SUFFIX))
+            name: SideFileView(place, suffix, stored.object_suffix(suffix))
+            for name, suffix in (*names, (end, PRODUCER_SNAPSHOT_SUFFIX))
             if stored.has_side_file(suffix)
         }
-        views[base_offset_file_name(start, suffix=LOG_SUFFIX)] = log_view(stored, segment, self._keys)
+        views[start + LOG_SUFFIX] = LogView(place, segment.size_in_bytes, segment.start_offset, segment.end_offset)
         return views
 
     def _part(self, stored: StoredSegment, segment: RemoteSegment, piece: Piece, *, is_first: bool) -> dict[str, View]:

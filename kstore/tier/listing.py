@@ -198,54 +198,58 @@ def list_tier(env: Env, path: str) -> TierListing:
     Raises: LogNotFoundError if nothing is there; StorageError.
     Cost: one recursive listing of a store, or one listing for each local directory.
     """
-    stems: dict[str, tuple[re.Match[str], set[str]]] = {}
+    segments: dict[TieredPartition, list[StoredSegment]] = {}
+    topics: dict[uuid.UUID, str] = {}
     iceberg_ids, others = set(), []
     try:
-        for directory, name in _objects(env, path, levels=_MOST_LEVELS):
-            match = _OBJECT.fullmatch(name)
-            if match is not None and int(match[1]) < MAX_OFFSET:
-                stem = join_path(directory, f"{match[1]}-{match[2]}")
-                stems.setdefault(stem, (match, set()))[1].add(match[3])
-            elif (iceberg := _ICEBERG_MANIFEST.fullmatch(name)) is not None:
-                iceberg_ids.add(iceberg[1])
+        for directory, objects, names in _directories(env, path, levels=_MOST_LEVELS):
+            place = _partition_of(directory) if objects else None
+            if place is not None:
+                layout, topic, partition = place
+                topics[partition.topic_id] = topic
+                segments.setdefault(partition, []).extend(_stored(layout, directory, objects))
             else:
-                others.append(join_path(directory, name))
+                names += [match[0] for match in objects]
+            for name in names:
+                iceberg = _ICEBERG_MANIFEST.fullmatch(name)
+                if iceberg is None:
+                    others.append(join_path(directory, name))
+                else:
+                    iceberg_ids.add(iceberg[1])
     except StorageError as error:
         if error.errno != ENOENT:
             raise
         raise LogNotFoundError(f"there is no tier at {path}: nothing is there", path=path, errno=ENOENT) from error
-    segments: dict[TieredPartition, list[StoredSegment]] = {}
-    topics: dict[uuid.UUID, str] = {}
-    places: dict[str, tuple[Layout, str, TieredPartition] | None] = {}
-    for stem, (match, suffixes) in sorted(stems.items()):
-        directory = split_path(stem)[0]
-        if directory not in places:
-            places[directory] = _partition_of(directory)
-        place = places[directory]
-        if place is None:
-            others += [stem + suffix for suffix in sorted(suffixes)]
-            continue
-        layout, topic, partition = place
-        topics[partition.topic_id] = topic
-        segments.setdefault(partition, []).append(
-            StoredSegment(layout, int(match[1]), match[2], stem, frozenset(suffixes))
-        )
     for found in segments.values():
         found.sort(key=_start)
     return TierListing(segments, topics, frozenset(iceberg_ids), other_names=tuple(others))
 
 
-def _objects(env: Env, path: str, *, levels: int) -> Iterator[tuple[str, str]]:
-    """Yield (directory, name) of everything below a directory that is none."""
+def _directories(env: Env, path: str, *, levels: int) -> Iterator[tuple[str, list[re.Match[str]], list[str]]]:
+    """Yield a directory and all below it, each with its names of objects of segments, and with what else is in it."""
+    objects: list[re.Match[str]] = []
+    others, inner = [], []
     for name in env.listdir(path):
-        if _OBJECT.fullmatch(name) is not None:
-            yield path, name
-            continue
-        inner = join_path(path, name)
-        if not env.is_directory(inner):
-            yield path, name
-        elif levels:
-            yield from _objects(env, inner, levels=levels - 1)
+        match = _OBJECT.fullmatch(name)
+        if match is not None and int(match[1]) < MAX_OFFSET:
+            objects.append(match)
+        elif match is None and env.is_directory(below := join_path(path, name)):
+            inner.append(below)
+        else:
+            others.append(name)
+    yield path, objects, others
+    for below in inner if levels else ():
+        yield from _directories(env, below, levels=levels - 1)
+
+
+def _stored(layout: Layout, directory: str, objects: Iterable[re.Match[str]]) -> Iterator[StoredSegment]:
+    """Yield the segments that the names of objects in one directory are of."""
+    suffixes: dict[tuple[str, str], set[str]] = {}
+    for match in objects:
+        suffixes.setdefault((match[1], match[2]), set()).add(match[3])
+    for (start, segment_id), found in suffixes.items():
+        stem = join_path(directory, f"{start}-{segment_id}")
+        yield StoredSegment(layout, int(start), segment_id, stem, frozenset(found))
 
 
 def _partition_of(directory: str) -> tuple[Layout, str, TieredPartition] | None:

@@ -109,6 +109,10 @@ class ProtocolReader:
 
     def unsigned_varint(self, field: str) -> int:
         """Read an unsigned varint of at most 32 bits."""
+        at = self._at
+        if at < len(self._data) and self._data[at] < 0x80:
+            self._at = at + 1
+            return self._data[at]
         value, shift = 0, 0
         while True:
             byte = self.take(field, size=1)[0]

@@ -98,7 +98,8 @@ class TieredEnv(Env):
         return self._paths.url_of(path)
 
     def carried(self, paths: Iterable[str]) -> EnvMaker:
-        views = {path: view for path in paths for view in (self._view(path),) if view is not None}
+        # Whether a file hides a view is asked again where it is opened.
+        views = {path: view for path in paths for view in (self._shown_view(path),) if view is not None}
         base = None if self._base is None else self._base.url
         return CarriedFiles(base, self.remote.url, tuple(views.items()), is_alone=self._base is None)
 
@@ -145,12 +146,12 @@ class TieredEnv(Env):
         return split_path(path)[1] in self.shown.directories(split_path(path)[0]) or self._is_above(path)
 
     def stat(self, path: str, *, follow_symlinks: bool = True) -> FileStatus | None:
-        own = None if self._base is None else self._base.stat(path, follow_symlinks=follow_symlinks)
-        if own is not None:
-            return own
         view = self._view(path)
         if view is not None:
             return _status(view, self)
+        own = None if self._base is None else self._base.stat(path, follow_symlinks=follow_symlinks)
+        if own is not None:
+            return own
         return FileStatus(FileKind.DIRECTORY, 0, (0, 0, 0)) if self.is_directory(path) else None
 
     def disk_space(self, path: str) -> DiskSpace | None:
@@ -179,12 +180,15 @@ class TieredEnv(Env):
 
     def _view(self, path: str) -> View | None:
         """Return the view that is shown under a path, None if there is none or a file hides it."""
-        directory, name = split_path(path)
-        shown = self.shown.directory(directory)
-        view = None if shown is None else shown.views.get(name)
+        view = self._shown_view(path)
         if view is None or (self._base is not None and self._base.stat(path, follow_symlinks=False) is not None):
             return None
         return view
+
+    def _shown_view(self, path: str) -> View | None:
+        directory, name = split_path(path)
+        shown = self.shown.directory(directory)
+        return None if shown is None else shown.views.get(name)
 
     def _is_above(self, path: str) -> bool:
         """Whether directories are shown in one."""

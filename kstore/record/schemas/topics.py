@@ -3,7 +3,8 @@
 `__consumer_offsets`: decode_group_record, encode_group_record, encode_offset_commit;
 `__transaction_state`: decode_transaction_record, encode_transaction_record;
 `__share_group_state`: decode_share_state_record; `__cluster_metadata`: decode_metadata_record, encode_metadata_record;
-`__remote_log_metadata`: decode_remote_log_record; coordinator_partition: where a group or transactional id is stored.
+`__remote_log_metadata`: decode_remote_log_record, decode_remote_log_object;
+coordinator_partition: where a group or transactional id is stored.
 Names are Kafka's, so that users find them by search.
 """
 
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from kstore.errors import InvalidRecordError
+from kstore.errors import InvalidRecordError, InvalidRequestError
 from kstore.record.schemas.coordinator import (
     CONSUMER_PROTOCOL,
     GROUP_KEYS,
@@ -27,6 +28,8 @@ from kstore.record.schemas.coordinator import (
 )
 from kstore.record.schemas.metadata import METADATA_RECORDS, REMOTE_LOG_METADATA_RECORDS
 from kstore.types import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP, OffsetAndMetadata, TopicPartition
+from kstore.wire.classes import message_class
+from kstore.wire.compiler import Codec, codec
 from kstore.wire.protocol import INT16, ProtocolReader, unsigned_varint
 from kstore.wire.schema import Schema, decode_message, encode_message, parse_schemas
 
@@ -62,6 +65,13 @@ class UndecodedMessage:
 
 
 InternalMessage = DecodedMessage | UndecodedMessage
+
+
+class RemoteLogObject(NamedTuple):
+    """A record of `__remote_log_metadata`: its type, and its fields as attributes in snake_case."""
+
+    type_id: int
+    message: Any
 
 
 class CoordinatorRecord(NamedTuple):
@@ -262,7 +272,43 @@ def decode_remote_log_record(value: bytes | None) -> InternalMessage:
     return _metadata_record(value, REMOTE_LOG_METADATA_RECORDS)
 
 
-def _metadata_record(value: bytes | None, table: str) -> InternalMessage:
+def decode_remote_log_object(value: bytes | None) -> RemoteLogObject | UndecodedMessage:
+    """Decode a record of `__remote_log_metadata` by a compiled function, as an object: for a replay of many.
+
+    Raises: InvalidRecordError as decode_remote_log_record, and for a name of a topic that is not UTF-8.
+    Cost: about a tenth of decode_remote_log_record.
+    """
+    framed = _framed(value, REMOTE_LOG_METADATA_RECORDS)
+    if isinstance(framed, UndecodedMessage):
+        return framed
+    what = f"{framed.schema.name} v{framed.version}"
+    decode = _remote_log_codec(framed.type_id, version=framed.version).decode
+    try:
+        message, end = decode(framed.value, framed.position)
+    except InvalidRequestError as error:
+        raise InvalidRecordError(f"malformed {what}: {error}", reason=str(error)) from error
+    if end != len(framed.value):
+        reason = f"expected {end} bytes, found {len(framed.value)}"
+        raise InvalidRecordError(f"malformed {what}: {reason}", reason=reason)
+    return RemoteLogObject(framed.type_id, message)
+
+
+@cache
+def _remote_log_codec(type_id: int, *, version: int) -> Codec[Any]:
+    return codec(message_class(_schemas(REMOTE_LOG_METADATA_RECORDS)[type_id], module=__name__), version=version)
+
+
+class _Framed(NamedTuple):
+    """The frame of a metadata record: its schema and version, and where its fields are."""
+
+    value: bytes
+    position: int
+    type_id: int
+    version: int
+    schema: Schema
+
+
+def _framed(value: bytes | None, table: str) -> _Framed | UndecodedMessage:
     if value is None:
         return UndecodedMessage(type_id=None, version=None, data=None, reason="a metadata record has a value")
     reader = ProtocolReader(value, what="metadata record", is_flexible=True)
@@ -273,13 +319,20 @@ def _metadata_record(value: bytes | None, table: str) -> InternalMessage:
     type_id = reader.unsigned_varint("type")
     version = reader.unsigned_varint("version")
     schema = _schemas(table).get(type_id)
-    rest = reader.take("record", size=reader.remaining)
     if schema is None or version not in schema.versions:
         reason = f"unknown type {type_id}" if schema is None else f"unknown version {version} of {schema.name}"
         return UndecodedMessage(type_id=type_id, version=version, data=value, reason=reason)
+    return _Framed(value, len(value) - reader.remaining, type_id, version, schema)
+
+
+def _metadata_record(value: bytes | None, table: str) -> InternalMessage:
+    framed = _framed(value, table)
+    if isinstance(framed, UndecodedMessage):
+        return framed
+    schema, version = framed.schema, framed.version
     name = "_".join(word.upper() for word in _WORD.findall(schema.name))
-    fields = decode_message(schema, rest, version=version)
-    return DecodedMessage(name=name, type_id=type_id, version=version, fields=fields)
+    fields = decode_message(schema, framed.value[framed.position :], version=version)
+    return DecodedMessage(name=name, type_id=framed.type_id, version=version, fields=fields)
 
 
 def _coordinator_record(key: bytes | None, value: bytes | None, keys: str, values: str) -> CoordinatorRecord:
