@@ -174,6 +174,12 @@ class ReadFile(Closing):
         16 MiB.
         """
 
+    def split_target(self, target: int, *, position: int) -> int:  # noqa: ARG002
+        """Return where to look for a place to split [position, ...) near `target`, so that two readers of the parts
+        have little work in common.
+        """
+        return target
+
     def is_cached(self, *, position: int, size: int) -> bool:  # noqa: ARG002
         """Whether a read would not have to wait, as far as a few of its pages tell; never where it is a request."""
         return False

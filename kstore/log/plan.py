@@ -370,8 +370,10 @@ def _starts_before(offset: int, batch: BatchHeader, segment: LogSegment) -> bool
 def _find_split_point(segment: LogSegment, *, position: int, target: int, end_position: int) -> _SplitPoint | None:
     """Return the last batch that starts in (position, target], or the first one after `position` if there is none.
 
-    None if no other batch starts before end_position, or damage hides where it does.
+    None if no other batch starts before end_position, or damage hides where it does. The target may be moved: see
+    ReadFile.split_target.
     """
+    target = segment.split_target(target, position=position, end_position=end_position)
     for start in _walk_starts(segment, position=position, target=target, end_position=end_position):
         walk = segment.records.walk(position=start, end_position=target)
         boundary, last_offset = walk.position, walk.last_offset
@@ -399,6 +401,7 @@ def _find_proven_split(segment: LogSegment, *, position: int, target: int, end_p
     index = segment.offset_index
     if index is None:
         return None
+    target = segment.split_target(target, position=position, end_position=end_position)
     before = index.slot_of_position(target)
     for slot in (*range(before, max(before - ENTRIES_TRIED, -1), -1), *range(before + 1, index.entry_count)):
         if not position < index.entry(slot).position < end_position:

@@ -82,7 +82,8 @@ class _ReadAhead(Generic[Part, Item]):
         most_bytes_ahead: int,
     ) -> None:
         self._works = _works_of(parts, decode)
-        self._open = deque(islice(self._works, threads + 1))
+        self._open: deque[_Work[Item]] = deque()
+        self._most_open = threads + 1
         self._size_of = size_of
         self._most_bytes_ahead = most_bytes_ahead
         self._bytes_ahead = 0
@@ -94,6 +95,7 @@ class _ReadAhead(Generic[Part, Item]):
 
     def items(self) -> Iterator[Item]:
         """Iterate the items of all parts in order."""
+        self._open_parts()
         while self._open:
             first = self._open[0]
             item, work = self._item_or_work(first)
@@ -104,10 +106,16 @@ class _ReadAhead(Generic[Part, Item]):
             elif first.is_done and not first.unread:
                 if first.error is not None:
                     raise first.error
-                opened = list(islice(self._works, 1))
                 with self._lock:
                     self._open.popleft()
-                    self._open.extend(opened)
+                self._open_parts()
+
+    def _open_parts(self) -> None:
+        """Open the next parts. To find where one ends may take long: helpers have those that are open meanwhile."""
+        while len(self._open) < self._most_open and (work := next(self._works, None)) is not None:
+            with self._lock:
+                self._open.append(work)
+                self._call_helpers()
 
     def close(self) -> None:
         """Stop the helpers, each after its current item, and close the generators."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import count
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from kstore.compression import decompress_frame
 from kstore.env import ENOENT, FileKind, FileStatus, Identity, ObjectIdentity, ReadFile
@@ -37,10 +40,57 @@ MAX_SIDE_FILE_BYTES = 1 << 30
 # In place of bytes that cannot be had: a length of -1, which no batch has.
 _NO_BYTE = b"\xff"
 
-# Of those that cannot be read in blocks, as encrypted ones, a larger one is kept as long as it is the only one.
-_CHUNKS: SharedCache[bytes] = SharedCache(
-    limit=CHUNKS_LIMIT, weigh=lambda content: min(len(content), CHUNKS_LIMIT), drop=lambda _: None
+# A place between two batches is looked for this far in a chunk, so that all that is read for it is in that chunk.
+_AFTER_SPLIT_BYTES = 128 * 1024
+_LEAST_SPLIT_BYTES = 8 * _AFTER_SPLIT_BYTES
+
+
+class _Decoded:
+    """The plain bytes of a block, decoded by the first reader that asks for them while others wait for it."""
+
+    __slots__ = ("_content", "_lock", "weight")
+
+    def __init__(self, size_in_bytes: int) -> None:
+        # Of those that cannot be read in blocks, as encrypted ones, a larger one is kept as long as it is the only one.
+        self.weight = min(size_in_bytes, CHUNKS_LIMIT)
+        self._lock = threading.Lock()
+        self._content: bytes | None = None
+
+    def content(self, decode: Callable[[], bytes]) -> bytes:
+        with self._lock:
+            if self._content is None:
+                self._content = decode()
+            return self._content
+
+
+_CHUNKS: SharedCache[_Decoded] = SharedCache(
+    limit=CHUNKS_LIMIT, weigh=lambda decoded: decoded.weight, drop=lambda _: None
 )
+
+
+class _OpenChunks:
+    """Under which number the decoded chunks of a segment are kept, as long as a file of it is open."""
+
+    _numbers = count()
+
+    def __init__(self) -> None:
+        self.owner = next(self._numbers)
+
+    def __del__(self) -> None:
+        _CHUNKS.release_soon(self.owner)
+
+
+# The files of a segment that one Env has opened have its one manifest, and its chunks in common.
+_OPEN: WeakValueDictionary[ChunkIndex, _OpenChunks] = WeakValueDictionary()
+_OPENING = threading.Lock()
+
+
+def _opened(chunks: ChunkIndex) -> _OpenChunks:
+    with _OPENING:
+        found = _OPEN.get(chunks)
+        if found is None:
+            found = _OPEN[chunks] = _OpenChunks()
+        return found
 
 
 class SegmentPlace(NamedTuple):
@@ -292,6 +342,8 @@ class ChunkedFile(ViewFile):
         self._sealed = sealed
         self._max_decrypted_bytes = max_decrypted_bytes
         self._streams = ChunkStreams(self._opened_frame)
+        self._open: _OpenChunks | None = _opened(chunks)
+        self._announced = range(0)
 
     def size(self) -> int:
         return self._chunks.file_bytes
@@ -302,6 +354,8 @@ class ChunkedFile(ViewFile):
         for part in self._parts(len(view), position=position):
             view[done : done + len(part)] = part
             done += len(part)
+        if self._announced:
+            self._let_go(position, end_position=position + done)
         return done
 
     def pread(self, size: int, *, position: int) -> bytes:
@@ -310,10 +364,18 @@ class ChunkedFile(ViewFile):
 
     def will_read(self, *, position: int, end_position: int) -> None:
         if position < end_position <= self._chunks.file_bytes:
+            self._announced = range(position, end_position)
             last = self._chunks.chunk(self._chunks.numbers(position=position, end_position=end_position)[-1])
             self._file.will_read(
                 position=self._chunks.stored_position(position), end_position=last.stored_position + last.stored_bytes
             )
+
+    def split_target(self, target: int, *, position: int) -> int:
+        size = self._chunks.chunk_bytes
+        if size < _LEAST_SPLIT_BYTES or target - position < 2 * size:
+            return target
+        # Both readers have the chunk with the split, so it is one of which the first reader needs only the beginning.
+        return (target + size // 2) // size * size + _AFTER_SPLIT_BYTES
 
     def around_damage(self) -> ReadFile:
         return _FilledChunks(self)
@@ -328,7 +390,7 @@ class ChunkedFile(ViewFile):
 
     def close(self) -> None:
         # A finalizer of a log may call this.
-        _CHUNKS.release_soon(self)
+        self._open = None
         self._streams.close()
         self._file.close()
 
@@ -347,8 +409,25 @@ class ChunkedFile(ViewFile):
 
     def content(self, block: _Block) -> bytes:
         """Return the plain bytes of a block, kept or decoded.  Raises: as the class."""
-        with _CHUNKS.borrow(self, f"{block.chunk.number} {block.number}", lambda: self._decoded(block)) as content:
-            return content
+        opened = self._open
+        if opened is None:
+            return self._decoded(block)
+        with _CHUNKS.borrow(opened.owner, block.name, lambda: _Decoded(block.plain_bytes)) as decoded:
+            try:
+                return decoded.content(lambda: self._decoded(block))
+            except BaseException:
+                _CHUNKS.release_one(opened.owner, block.name)
+                raise
+
+    def _let_go(self, position: int, *, end_position: int) -> None:
+        """Drop the blocks that a reader in order has read to their ends and from their beginnings on; another reader
+        may go on in one that it has read in part.
+        """
+        opened, end = self._open, min(end_position, self._announced.stop)
+        for block in self.blocks(position=position, end_position=end_position):
+            is_passed = self._announced.start <= block.position and block.position + block.plain_bytes <= end
+            if opened is not None and is_passed:
+                _CHUNKS.release_one(opened.owner, block.name)
 
     def _parts(self, size: int, *, position: int) -> Iterator[memoryview]:
         end = position + size
@@ -414,6 +493,11 @@ class _Block(NamedTuple):
     number: int | None
     position: int
     plain_bytes: int
+
+    @property
+    def name(self) -> str:
+        """Under which it is kept."""
+        return f"{self.chunk.number} {self.number}"
 
 
 class _FilledChunks(ViewFile):

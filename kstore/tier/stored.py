@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from kstore.config import LogConfig
-from kstore.env import join_path
+from kstore.env import split_path
 from kstore.env.tiered import TieredEnv, View
 from kstore.errors import CorruptCheckpointError, CorruptionError, CorruptManifestError
 from kstore.log.directory_source import DirectorySource
@@ -96,12 +96,14 @@ class SegmentReader:
         Raises: also CorruptionError.
         """
         view = side_file_view(stored, LEADER_EPOCH_CHECKPOINT, self._keys)
-        env = self._env.showing(self._directory.path, {LEADER_EPOCH_CHECKPOINT: view})
-        path = join_path(self._directory.path, LEADER_EPOCH_CHECKPOINT)
+        # Under a path that names the segment, for errors.
+        path = stored.stem + stored.object_suffix(LEADER_EPOCH_CHECKPOINT)
+        directory, name = split_path(path)
+        env = self._env.showing(directory, {name: view})
         entries = read_leader_epoch_checkpoint(path, env) or []
         if any(one.epoch >= two.epoch or one.start_offset >= two.start_offset for one, two in pairwise(entries)):
             reason = f"expected leader epochs that rise, found {entries}"
-            raise CorruptCheckpointError(f"{path} of {stored.stem}: {reason}", path=path, position=0, reason=reason)
+            raise CorruptCheckpointError(f"{path}: {reason}", path=path, position=0, reason=reason)
         return entries
 
     def position_of(self, stored: StoredSegment, segment: RemoteSegment, offset: int) -> CutPosition:

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
 
-from tests.fuzz.agreement import Disagreement
+from tests.fuzz.agreement import COUNTS, Disagreement
 from tests.fuzz.targets import TARGETS, run_case
 
 WORK = Path(__file__).parents[1] / ".work" / "fuzz"
@@ -91,6 +91,8 @@ def main() -> int:
         saved.write_text(problem.data.hex() + "\n")
         say(f"{problem}\nagain: python -m tests.fuzz {(WORK / 'last-case').read_text().strip()}\nsaved: {saved}")
         return 1
+    for what, number in sorted(COUNTS.items()):
+        say(f"{number:8} {what}")
     say(f"{run_cases} cases, no disagreement")
     return 0
 

@@ -131,19 +131,18 @@ class Tier:
         stem = self.directory / f"{start:020d}-{segment_id}"
         made = Uploaded(segment_id, self.topic_id, start, last, len(data), epochs, timestamp, str(stem))
         self.directory.mkdir(parents=True, exist_ok=True)
-        offsets, timestamps = index_entries(segment, base_offset=start)
-        sides = {
-            "offset": reference.write_offset_index(offsets, slots=None),
-            "timestamp": reference.write_time_index(timestamps, slots=None),
-            "producerSnapshot": EMPTY_SNAPSHOT if snapshot is None else snapshot,
-            "leaderEpoch": reference.write_checkpoint([entry for entry in lineage if entry[1] <= last]).encode(),
-            "transaction": aborted,
-        }
-        if self.layout == "local":
-            self._write_plain(made, data, sides, is_finished=is_finished)
-        else:
-            self._write_aiven(made, data, sides, is_finished=is_finished)
+        sides = side_files(segment, lineage, end=last) | {"transaction": aborted}
+        if snapshot is not None:
+            sides["producerSnapshot"] = snapshot
+        self.write(made, data, sides, is_finished=is_finished)
         return made
+
+    def write(
+        self, made: Uploaded, data: bytes, sides: Mapping[str, bytes | None], *, is_finished: bool = True
+    ) -> None:
+        """Write the objects of a segment with this log and these side files, whatever is in them."""
+        write = self._write_plain if self.layout == "local" else self._write_aiven
+        write(made, data, sides, is_finished=is_finished)
 
     @property
     def directory(self) -> Path:
@@ -254,6 +253,18 @@ class Tier:
             + bytes((state,))
             + b"\0"
         )
+
+
+def side_files(segment: Sequence[bytes], lineage: Epochs, *, end: int) -> dict[str, bytes | None]:
+    """The side files of a segment without aborted transactions, by their names in a manifest."""
+    offsets, timestamps = index_entries(segment, base_offset=Header.unpack(segment[0]).base_offset)
+    return {
+        "offset": reference.write_offset_index(offsets, slots=None),
+        "timestamp": reference.write_time_index(timestamps, slots=None),
+        "producerSnapshot": EMPTY_SNAPSHOT,
+        "leaderEpoch": reference.write_checkpoint([entry for entry in lineage if entry[1] <= end]).encode(),
+        "transaction": None,
+    }
 
 
 LOCAL_SUFFIXES = {

@@ -63,8 +63,9 @@ class ViewFile(ReadFile):
     def is_listed(self, listed: Identity) -> bool:
         return is_same_file(listed, self._identity)
 
-    def holds(self, data: bytes, *, position: int) -> bool:
-        return self.pread(len(data), position=position) == data
+    def holds(self, data: bytes, *, position: int) -> bool:  # noqa: ARG002
+        """Return True: the bytes of a view never change."""
+        return True
 
     def map(self, size: int) -> MappedBytes:  # noqa: ARG002
         raise StorageError(f"cannot map {self.path}: it is not a local file", path=self.path)
@@ -96,6 +97,9 @@ class FileWindow(ViewFile):
 
     def will_read(self, *, position: int, end_position: int) -> None:
         self._file.will_read(position=self._start + position, end_position=min(self._start + end_position, self._end))
+
+    def split_target(self, target: int, *, position: int) -> int:
+        return self._file.split_target(self._start + target, position=self._start + position) - self._start
 
     def around_damage(self) -> ReadFile:
         return FileWindow(

@@ -472,10 +472,13 @@ class SegmentRecords:
     def stopped_at(self, scan: HeaderScan) -> BatchHeader | None:
         """Return the batch that a walk found, None if it reached its end.
 
-        Raises: the error for any other status: an incomplete batch, zeros, or damage before the end.
+        Raises: the error for any other status: an incomplete batch, zeros, or damage before the end; of bytes that
+            cannot be had, why.
         """
         error: KStoreError | None = scan.error
         if error is not None:
+            with self.borrow() as file:
+                file.pread(RECORD_BATCH_OVERHEAD, position=scan.position)
             raise error
         header: BatchHeader | None = scan.found
         return header
