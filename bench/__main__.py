@@ -38,6 +38,7 @@ WORKLOADS = (
     "open",
     "follow",
     "store",
+    "tier",
     "compaction",
     "producer",
     "send",

@@ -48,6 +48,22 @@ def test_a_part_is_decoded_while_the_one_before_it_is_read() -> None:
     assert list(items) == [*range(1, 8), *range(8)]
 
 
+def test_open_parts_are_decoded_while_the_next_one_is_looked_for() -> None:
+    second_is_begun = threading.Event()
+
+    def parts() -> Generator[str, None, None]:
+        yield from ("first", "second")
+        assert second_is_begun.wait(timeout=WAIT_SECONDS)
+        yield "third"
+
+    def decode(part: str) -> Generator[int, None, None]:
+        if part == "second":
+            second_is_begun.set()
+        yield 1
+
+    assert list(start(parts(), decode)) == [1, 1, 1]
+
+
 def test_the_readers_thread_decodes_what_no_other_has_begun() -> None:
     threads: dict[str, threading.Thread] = {}
     second_is_begun, first_is_done = threading.Event(), threading.Event()

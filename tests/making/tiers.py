@@ -25,6 +25,8 @@ from tests.reference.codec import Header
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 OTHER_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAw"
 STARTED, FINISHED, DELETING, DELETED = range(4)
+# Of every segment that is encrypted.
+DATA_KEY, AAD = bytes(range(32)), b"a" * 32
 Epochs = Sequence[tuple[int, int]]
 # Version 1, the CRC of what follows, no entry.
 EMPTY_SNAPSHOT = struct.pack(">hI", 1, reference.crc32c(bytes(4))) + bytes(4)
@@ -161,7 +163,7 @@ class Tier:
     def _write_aiven(
         self, made: Uploaded, data: bytes, sides: Mapping[str, bytes | None], *, is_finished: bool
     ) -> None:
-        data_key, aad = bytes(range(32)), b"a" * 32
+        data_key, aad = DATA_KEY, AAD
         sizes, stored = [], b""
         for at in range(0, len(data), self.chunk_bytes):
             chunk = data[at : at + self.chunk_bytes]

@@ -7,14 +7,22 @@ import logging
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kstore import CorruptionError, LogConfig
+from kstore import CorruptionError, InvalidRecordError, LogConfig
 from kstore.log.files.names import find_partitions
 from kstore.log.files.root_files import parse_id
+from kstore.record.schemas.topics import (
+    DecodedMessage,
+    RemoteLogObject,
+    decode_remote_log_object,
+    decode_remote_log_record,
+)
 from kstore.tier.events import PartitionEvents, SegmentState, replay_events
 from kstore.tier.listing import TieredPartition
+from kstore.wire.classes import Message, attribute
 from tests.making.batches import batches
 from tests.making.tiers import DELETED, DELETING, FINISHED, OTHER_TOPIC_ID, STARTED, TOPIC_ID, Tier, write_events
 
@@ -95,6 +103,44 @@ def test_events_are_told_apart_by_topic_id_and_not_by_name(tmp_path: Path) -> No
         str(uuid.UUID(int=1)),
     }
     assert [segment.segment_id for segment in found[TieredPartition(ID, 0)].finished] == [other.segment_id]
+
+
+def test_an_object_has_the_fields_of_the_record_and_refuses_what_that_refuses(tmp_path: Path) -> None:
+    tier = Tier(path=tmp_path / "tier")
+    made = tier.upload(batches(5, 3), ((0, 0), (2, 6)))
+    for state in (STARTED, FINISHED):
+        value = tier.event(made, state)
+        record, found = decode_remote_log_record(value), decode_remote_log_object(value)
+        assert isinstance(record, DecodedMessage)
+        assert isinstance(found, RemoteLogObject)
+        assert found.type_id == record.type_id
+        assert fields_of(found.message) == record.fields
+        # The type in a varint of two bytes.
+        assert fields_of(decode_remote_log_object(b"\x01" + bytes((0x80 | value[1], 0)) + value[2:]).message) == (
+            record.fields
+        )
+        for damaged in (value[:-1], value + b"\0", value[:3]):
+            for decode in (decode_remote_log_record, decode_remote_log_object):
+                with pytest.raises(InvalidRecordError):
+                    decode(damaged)
+    for unknown in (None, b"\x01\x63\x00", b"\x09\x00\x00", b"\x01\x00\x09"):
+        assert decode_remote_log_object(unknown) == decode_remote_log_record(unknown)
+
+
+def fields_of(message: Any) -> dict[str, Any]:
+    """A message by Kafka's names; what has its default and was not written is left out."""
+    found: dict[str, Any] = {}
+    for field in message.fields:
+        value = getattr(message, attribute(field.name))
+        if field.tag is None:
+            found[field.name] = (
+                [fields_of(one) for one in value]
+                if field.is_array
+                else fields_of(value)
+                if isinstance(value, Message)
+                else value
+            )
+    return found
 
 
 def test_records_of_other_types_are_left_out_and_damaged_ones_are_not(

@@ -91,7 +91,6 @@ def test_a_log_has_the_bytes_that_were_uploaded(form: str, keys: KeyRing, tmp_pa
                 done = file.pread_into(buffer, position=position)
                 assert buffer[:done] == DATA[position : position + size]
         assert file.holds(DATA[100:161], position=100)
-        assert not file.holds(DATA[100:161], position=99)
         assert file.is_listed(view.status(env).file)
 
 
@@ -128,6 +127,75 @@ def test_a_chunk_is_requested_and_decoded_once(keys: KeyRing, tmp_path: Path) ->
             assert file.pread(20, position=300) == DATA[300:320]
     assert remote.read_names == [made.path(".rsm-manifest").name]
     assert 0 < remote.log_bytes <= 300
+
+
+def test_readers_of_a_segment_have_its_decoded_chunks_in_common(keys: KeyRing, tmp_path: Path) -> None:
+    tier = Tier(path=tmp_path / "tier", is_compressed=True, key=key())
+    made = tier.upload(BATCHES)
+    remote = CountingEnv()
+    env, view = env_over(remote), log_of(made, tier, keys)
+    with view.open(env, "5.log") as one, view.open(env, "5.log") as other:
+        for file in (one, other, one):
+            assert file.pread(len(DATA), position=0) == DATA
+    assert remote.log_bytes == made.path(".log").stat().st_size
+
+
+def test_nothing_of_a_segment_is_kept_once_its_files_are_closed(keys: KeyRing, tmp_path: Path) -> None:
+    tier = Tier(path=tmp_path / "tier", is_compressed=True)
+    view, env = log_of(tier.upload(BATCHES), tier, keys), env_over()
+    before = objects._CHUNKS._weight
+    with view.open(env, "5.log") as file:
+        file.pread(len(DATA), position=0)
+        assert objects._CHUNKS._weight == before + len(DATA)
+    assert objects._CHUNKS._weight == before
+
+
+def test_a_reader_in_order_keeps_no_chunk_that_it_has_read_whole(keys: KeyRing, tmp_path: Path) -> None:
+    """The first and the last one of what it announced may be those of other readers too."""
+    tier = Tier(path=tmp_path / "tier", is_compressed=True)
+    made = tier.upload(BATCHES)
+    before, remote = objects._CHUNKS._weight, CountingEnv()
+    buffer = bytearray(100)
+    with log_of(made, tier, keys).open(env_over(remote), "5.log") as file:
+        file.will_read(position=100, end_position=700)
+        for position in range(100, 700, 100):
+            assert file.pread_into(buffer, position=position) == 100
+            assert buffer == DATA[position : position + 100]
+            assert objects._CHUNKS._weight - before <= 400
+        # Of 200 bytes each, those from 0 and from 600 on.
+        assert objects._CHUNKS._weight - before == 400
+        read = remote.log_bytes
+        file.pread(100, position=0)
+        file.pread(100, position=700)
+        assert remote.log_bytes == read
+
+
+def test_a_damaged_chunk_takes_no_place_among_those_that_are_kept(keys: KeyRing, tmp_path: Path) -> None:
+    tier = Tier(path=tmp_path / "tier", is_compressed=True)
+    made = tier.upload(BATCHES)
+    shrink(made.path(".log"), by_bytes=1)
+    before = objects._CHUNKS._weight
+    with log_of(made, tier, keys).open(env_over(), "5.log") as file:
+        with pytest.raises(CorruptRecordError):
+            file.pread(1, position=len(DATA) - 1)
+        assert objects._CHUNKS._weight == before
+
+
+def test_a_place_to_split_is_looked_for_after_the_start_of_a_chunk(keys: KeyRing, tmp_path: Path) -> None:
+    size = 1 << 20
+    tier = Tier(path=tmp_path / "tier", is_compressed=True, chunk_bytes=size)
+    with log_of(tier.upload(BATCHES), tier, keys).open(env_over(), "5.log") as file:
+        after = 128 * 1024
+        for target, position, expected in (
+            (2 * size, 0, 2 * size + after),
+            (5 * size - 1, 2 * size, 5 * size + after),
+            (5 * size + size // 3, after, 5 * size + after),
+            (2 * size - 1, 0, 2 * size - 1),
+        ):
+            assert file.split_target(target, position=position) == expected
+    small = Tier(path=tmp_path / "small", is_compressed=True)
+    with log_of(small.upload(BATCHES), small, keys).open(env_over(), "5.log") as file:
+        assert file.split_target(700, position=0) == 700
 
 
 def test_a_manifest_is_requested_once_for_all_files_of_a_segment(keys: KeyRing, tmp_path: Path) -> None:

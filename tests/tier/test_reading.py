@@ -9,7 +9,9 @@ import json
 import logging
 import os
 import shutil
+from collections import Counter
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import pytest
 import kstore
 from kstore import (
     CorruptRecordError,
+    LogConfig,
     LogNotFoundError,
     RemoteSegmentError,
     StorageError,
@@ -27,6 +30,9 @@ from kstore import (
     scan,
 )
 from kstore.env import DEFAULT_ENV
+from kstore.tier.files import TierFiles
+from kstore.tier.keys import KeyRing
+from kstore.tier.manifest import parse_manifest
 from kstore.tier.opening import open_tier
 from tests.fakes.counting import CountingEnv
 from tests.making.batches import (
@@ -322,6 +328,49 @@ def test_damage_at_the_end_of_a_tier_alone_is_not_the_end_of_its_log(tmp_path: P
         with pytest.raises(CorruptRecordError, match="damage"):
             list(log)
         assert list(log.read(on_error="skip"))[-1].offset < 29
+
+
+@pytest.mark.parametrize("damage", ["gone", "chunk"])
+def test_committed_records_that_cannot_be_had_are_the_same_error_as_others(damage: str, tmp_path: Path) -> None:
+    """The walk for transactions meets them first."""
+    joined = Joined(tmp_path, has_events=True, is_compressed=True)
+    joined_log(joined)
+    path = joined.made[1].path(".log")
+    path.unlink() if damage == "gone" else path.write_bytes(bytes(path.stat().st_size))
+    with joined.open() as log:
+        for isolation in ("read_uncommitted", "read_committed"):
+            with pytest.raises(RemoteSegmentError if damage == "gone" else CorruptRecordError) as caught:
+                list(log.read(10, isolation=isolation))
+            reason = "objects are not in the tier" if damage == "gone" else "chunk 0"
+            assert reason in str(caught.value)
+
+
+def test_a_lookup_takes_a_manifest_the_indexes_and_one_chunk(tmp_path: Path) -> None:
+    tier = Tier(path=tmp_path / "tier", is_compressed=True, key=key(), chunk_bytes=256 * 1024)
+    segment = batches(0, 250, records_per_batch=2, value_bytes=2500)
+    made = tier.upload(segment)
+    write_root(tmp_path / "root", {"t-0": [batches(500, 1)]}, log_start_offsets={"t-0": 0})
+    write_epochs(tmp_path / "root" / "t-0", ((0, 0),))
+    write_events(tmp_path / "root", [tier.event(made, STARTED), tier.event(made, FINISHED)])
+    keys = KeyRing.of({"key1": key().write(tmp_path)})
+    chunks = parse_manifest(made.path(".rsm-manifest").read_bytes(), path="").chunks
+    largest = max(chunks.chunk(number).stored_bytes for number in range(len(chunks)))
+    whole = 0
+    for number, (start, end) in list(enumerate(pairwise(accumulate(map(len, segment), initial=0))))[::7]:
+        remote = CountingEnv()
+        files = TierFiles(
+            DEFAULT_ENV, remote, tier=str(tier.path), roots=[str(tmp_path / "root")], keys=keys, config=LogConfig()
+        )
+        with open_log(tmp_path / "root" / "t-0", env=files.env) as log:
+            assert log.get(2 * number) is not None
+        assert remote.read_names.count(made.path(".rsm-manifest").name) == 1
+        opened = Counter(Path(file.path).suffix for file in remote.opened)
+        assert opened[".log"] == 1
+        assert opened[".indexes"] <= 1
+        if start // tier.chunk_bytes == (end - 1) // tier.chunk_bytes:
+            whole += 1
+            assert 0 < remote.log_bytes <= largest
+    assert whole > 20
 
 
 def test_a_tier_alone_is_a_root(joined: Joined) -> None:
