@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, proxy
 
 from kstore._lazy import lazy_logger
 from kstore.config import MAX_INT32
@@ -137,11 +137,13 @@ class OffsetCheckpoints:
     """A cache of the offset checkpoints read most recently, so that opening all logs of a root parses each file once.
 
     A file that has been replaced or written since is read again.
+    Requires: the Env lives while this is used.
     Threads: thread-safe.
     """
 
     def __init__(self, env: Env) -> None:
-        self._env = env
+        # The Env is the key of this cache: with a reference back it would never be let go.
+        self._env: Env = proxy(env)
         self._lock = threading.Lock()
         self._kept: dict[str, tuple[FileStatus, dict[TopicPartition, int]]] = {}
 
