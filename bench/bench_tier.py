@@ -221,12 +221,16 @@ class RequestEnv(LocalEnv):
 
 
 def lookups(encrypted: Segment, scratch: Path) -> Case:
-    """Get records by offsets, each by a root that was opened anew, from batches that lie in one chunk."""
+    """Get records by offsets, each in a root that was just opened, from batches that lie in a chunk with the batch
+    before them, to which the offset index leads.
+    """
     plain = encrypted.plain
     starts = batch_positions(np.frombuffer(plain, np.uint8)).tolist()
     size = encrypted.chunks.chunk_bytes
     ends = [*starts[1:], len(plain)]
-    whole = [start for start, end in zip(starts, ends, strict=True) if start // size == (end - 1) // size]
+    whole = [
+        at for at, before, end in zip(starts[1:], starts, ends[1:], strict=False) if before // size == (end - 1) // size
+    ]
     chosen = random.Random(42).sample(whole, min(LOOKUPS, len(whole)))
     root = scratch / "root"
     write_root(root, {"bench-0": [batches(encrypted.local.record_count, 1)]}, log_start_offsets={"bench-0": 0})

@@ -4,10 +4,11 @@ Method: small texts, right and wrong; replaced files for what is kept."""
 from __future__ import annotations
 
 from pathlib import Path
+from weakref import ref
 
 import pytest
 
-from kstore.env import DEFAULT_ENV
+from kstore.env import DEFAULT_ENV, LocalEnv
 from kstore.errors import CorruptCheckpointError, StorageError
 from kstore.log.files import checkpoints
 from kstore.log.files.checkpoints import (
@@ -78,6 +79,15 @@ def test_checkpoint_that_is_not_utf8_is_refused(path: Path) -> None:
     path.write_bytes(b"0\n1\nt\xff 0 5\n")
     with pytest.raises(CorruptCheckpointError, match="not UTF-8"):
         read_offset_checkpoint(str(path))
+
+
+def test_an_env_whose_checkpoints_are_kept_is_let_go_with_them(path: Path) -> None:
+    path.write_text("0\n1\nt 0 5\n")
+    env = LocalEnv()
+    assert checkpoints.checkpoints_of(env).offsets(str(path)) == {("t", 0): 5}
+    held = ref(env)
+    del env
+    assert held() is None
 
 
 def test_missing_checkpoint_is_none(path: Path) -> None:
