@@ -373,7 +373,7 @@ def _find_split_point(segment: LogSegment, *, position: int, target: int, end_po
     None if no other batch starts before end_position, or damage hides where it does. The target may be moved: see
     ReadFile.split_target.
     """
-    target = segment.split_target(target, position=position, end_position=end_position)
+    target = _split_target(segment, target, position=position, end_position=end_position)
     for start in _walk_starts(segment, position=position, target=target, end_position=end_position):
         walk = segment.records.walk(position=start, end_position=target)
         boundary, last_offset = walk.position, walk.last_offset
@@ -401,7 +401,7 @@ def _find_proven_split(segment: LogSegment, *, position: int, target: int, end_p
     index = segment.offset_index
     if index is None:
         return None
-    target = segment.split_target(target, position=position, end_position=end_position)
+    target = _split_target(segment, target, position=position, end_position=end_position)
     before = index.slot_of_position(target)
     for slot in (*range(before, max(before - ENTRIES_TRIED, -1), -1), *range(before + 1, index.entry_count)):
         if not position < index.entry(slot).position < end_position:
@@ -410,6 +410,13 @@ def _find_proven_split(segment: LogSegment, *, position: int, target: int, end_p
         if batch is not None:
             return _SplitPoint(batch.position, segment.records.first_offset(batch), is_proven=True)
     return None
+
+
+def _split_target(segment: LogSegment, target: int, *, position: int, end_position: int) -> int:
+    """Return where to look for a split of [position, end_position): near `target`, and inside."""
+    with segment.records.borrow() as file:
+        found = file.split_target(target, position=position)
+    return found if position < found < end_position else target
 
 
 def _walk_starts(segment: LogSegment, *, position: int, target: int, end_position: int) -> Iterator[int]:

@@ -563,12 +563,6 @@ class LogSegment:
         """Whether it takes requests to a store to find a place between two batches."""
         return self._context.files.is_high_latency
 
-    def split_target(self, target: int, *, position: int, end_position: int) -> int:
-        """Return where to look for a split of [position, end_position): near `target`, and inside."""
-        with self.records.borrow() as file:
-            found = file.split_target(target, position=position)
-        return found if position < found < end_position else target
-
     def _may_be_preallocated(self) -> bool:
         """Whether it is worth a read to find zeros at the end: where that is slow, only of a file of a round size."""
         return not self._context.files.is_high_latency or any(self.size_in_bytes % size == 0 for size in _ROUND_SIZES)
