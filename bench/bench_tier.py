@@ -275,7 +275,7 @@ def adopting(scratch: Path, settings: Settings) -> Case:
 
 def segments_of(settings: Settings) -> tuple[Segment, Segment]:
     """Return the compressed and encrypted segment, and the plain one."""
-    chunk_bytes = min(CHUNK_BYTES, settings.segment_bytes // 4)
+    chunk_bytes = min(CHUNK_BYTES, settings.segment_bytes)
     encrypted = Segment("encrypted", settings, is_encrypted=True, chunk_bytes=chunk_bytes)
     return encrypted, Segment("plain", settings, is_encrypted=False, chunk_bytes=chunk_bytes)
 
