@@ -219,11 +219,12 @@ def test_a_full_batch_is_sent_soon_however_long_batches_linger(store):
     assert len(values(store)) == 30
 
 
-def test_a_full_batch_of_a_loop_wakes_no_sender_that_looks_soon(store):
+@pytest.mark.parametrize(("linger_ms", "is_woken"), [(5, False), (6, True), (60_000, True)])
+def test_a_full_batch_of_a_loop_wakes_the_sender_only_if_it_would_not_look_soon(store, linger_ms, is_woken):
     """A sender that is awake takes the interpreter's lock whenever the loop waits, for a batch or two each time."""
 
     async def main():
-        async with aio.Producer(store, batch_size=512, linger_ms=5) as producer:
+        async with aio.Producer(store, batch_size=512, linger_ms=linger_ms) as producer:
             await producer.send("t", b"first")
             sender = producer._producer._sender
             rung = []
@@ -231,9 +232,9 @@ def test_a_full_batch_of_a_loop_wakes_no_sender_that_looks_soon(store):
             for _ in range(50):
                 producer.send_nowait("t", bytes(200))
             sender.wakeup = wakeup
-            return rung
+            return bool(rung)
 
-    assert run(main()) == []
+    assert run(main()) == is_woken
     assert len(values(store)) == 51
 
 
