@@ -11,6 +11,7 @@ import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.ExecutionException;
 import java.util.stream.IntStream;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.ConsumerGroupDescription;
@@ -18,6 +19,7 @@ import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.GroupState;
 
 /** Groups of three, of both protocols and each assignor: one member is killed, then the server starts again. */
 final class Groups {
@@ -89,7 +91,7 @@ final class Groups {
             assignedAs(variants, answers, "three members", List.of(2, 2, 2));
             produce(servers, variants, 0);
             received(variants, answers, "three members", RECORDS);
-            described(admin, variants, answers, "three members");
+            described(admin, variants, answers, "three members", GroupState.STABLE, RECORDS);
             refused(servers, admin, answers);
         } finally {
             victim.destroyForcibly().waitFor();
@@ -102,7 +104,7 @@ final class Groups {
         produce(servers, variants, 2 * RECORDS);
         received(variants, answers, "server started again", 3 * RECORDS);
         assignedAs(variants, answers, "server started again", List.of(3, 3));
-        described(admin, variants, answers, "server started again");
+        described(admin, variants, answers, "server started again", GroupState.STABLE, 3 * RECORDS);
         for (Variant one : variants.values()) {
             admin.createPartitions(Map.of(topicOf(one), NewPartitions.increaseTo(PARTITIONS + 2))).all().get();
         }
@@ -113,7 +115,7 @@ final class Groups {
                 answers.say(one.name + ": error of a member " + one.members.indexOf(member), member.error);
             }
         }
-        described(admin, variants, answers, "all left");
+        described(admin, variants, answers, "all left", GroupState.EMPTY, 3 * RECORDS);
         for (Variant one : variants.values()) {
             answers.ask(one.name + ": delete", () -> admin.deleteConsumerGroups(List.of(one.name)).all().get());
         }
@@ -186,19 +188,44 @@ final class Groups {
         }
     }
 
-    private static void described(Admin admin, Map<String, Variant> variants, Answers answers, String when)
+    private static void described(
+            Admin admin, Map<String, Variant> variants, Answers answers, String when, GroupState state, long records)
             throws InterruptedException {
         for (Variant one : variants.values()) {
-            answers.ask(one.name + ", " + when + ": described", () -> shown(
-                    admin.describeConsumerGroups(List.of(one.name)).all().get().get(one.name)));
-            answers.ask(one.name + ", " + when + ": offsets", () -> {
-                Map<String, Long> found = new TreeMap<>();
-                admin.listConsumerGroupOffsets(one.name)
-                        .partitionsToOffsetAndMetadata()
-                        .get()
-                        .forEach((partition, offset) -> found.put(partition.toString(), offset.offset()));
-                return found;
+            // Members have what they are to have, and may not have said so, or join again after a commit that was refused.
+            answers.ask(one.name + ", " + when + ": described", () -> {
+                Answers.await(one.name + " " + state, () -> described(admin, one.name).groupState() == state);
+                return shown(described(admin, one.name));
             });
+            answers.ask(one.name + ", " + when + ": offsets", () -> {
+                Answers.await(one.name + " commits", () -> sum(committed(admin, one.name)) >= records);
+                return committed(admin, one.name);
+            });
+        }
+    }
+
+    static long sum(Map<String, Long> offsets) {
+        return offsets.values().stream().mapToLong(Long::longValue).sum();
+    }
+
+    static ConsumerGroupDescription described(Admin admin, String group) {
+        try {
+            return admin.describeConsumerGroups(List.of(group)).all().get().get(group);
+        } catch (InterruptedException | ExecutionException failure) {
+            throw new IllegalStateException(failure);
+        }
+    }
+
+    static Map<String, Long> committed(Admin admin, String group) {
+        try {
+            Map<String, Long> found = new TreeMap<>();
+            admin.listConsumerGroupOffsets(group)
+                    .partitionsToOffsetAndMetadata()
+                    .get()
+                    .forEach((partition, offset) -> found.put(partition.toString(), offset.offset()));
+            return found;
+        } catch (InterruptedException | ExecutionException failure) {
+            throw new IllegalStateException(failure);
         }
     }
 

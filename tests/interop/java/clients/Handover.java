@@ -4,9 +4,7 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.TreeMap;
 import java.util.TreeSet;
-import java.util.concurrent.ExecutionException;
 import org.apache.kafka.clients.admin.Admin;
-import org.apache.kafka.clients.admin.ConsumerGroupDescription;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.CloseOptions.GroupMembershipOperation;
 import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
@@ -113,36 +111,15 @@ final class Handover {
         String group = "over-" + protocol;
         answers.ask(at + "described", () -> {
             // Who heard too late of the server that took over has joined again.
-            Answers.await("a stable group", () -> described(admin, group).groupState() == GroupState.STABLE);
-            return Groups.shown(described(admin, group));
+            Answers.await("a stable group", () -> Groups.described(admin, group).groupState() == GroupState.STABLE);
+            return Groups.shown(Groups.described(admin, group));
         });
         // What a member got that went is committed by the one that gets it again, some time after it was counted.
         answers.ask(at + "offsets", () -> {
             long wanted = (turn + 1) * RECORDS;
-            Answers.await("all commits", () -> committed(admin, group).values().stream().mapToLong(one -> one).sum() >= wanted);
-            return committed(admin, group);
+            Answers.await("all commits", () -> Groups.sum(Groups.committed(admin, group)) >= wanted);
+            return Groups.committed(admin, group);
         });
-    }
-
-    private static ConsumerGroupDescription described(Admin admin, String group) {
-        try {
-            return admin.describeConsumerGroups(List.of(group)).all().get().get(group);
-        } catch (InterruptedException | ExecutionException failure) {
-            throw new IllegalStateException(failure);
-        }
-    }
-
-    private static Map<String, Long> committed(Admin admin, String group) {
-        try {
-            Map<String, Long> found = new TreeMap<>();
-            admin.listConsumerGroupOffsets(group)
-                    .partitionsToOffsetAndMetadata()
-                    .get()
-                    .forEach((partition, offset) -> found.put(partition.toString(), offset.offset()));
-            return found;
-        } catch (InterruptedException | ExecutionException failure) {
-            throw new IllegalStateException(failure);
-        }
     }
 
     /** End the transaction that the server before began, as by turns, and begin one for the next. */
