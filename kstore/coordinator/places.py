@@ -155,11 +155,15 @@ class CoordinatorTopic(CoordinatorPlaces):
 
         Raises: StorageError; UnknownTopicOrPartitionError as place_of().
         """
+        self.create_if_missing()
+        return self.place_of(name)
+
+    def create_if_missing(self) -> None:
+        """Create the topic if the store has none of it.  Raises: StorageError."""
         # In the lock, so that no name is placed by the number of partitions of a topic that is being created.
         with _creating:
             if not self.numbers:
                 self._store.create_topic(self._topic, self._count_to_create(), config=self._config)
-        return self.place_of(name)
 
     def _count_to_create(self) -> int:
         if self._partition_count is not None:

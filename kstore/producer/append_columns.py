@@ -27,7 +27,7 @@ def record_columns_of(columns: Any, *, timestamp_ms: int) -> Iterable[RecordColu
     """
     if isinstance(columns, RecordColumns):
         return (columns,)
-    from kstore.arrow import record_columns, to_record_batches
+    from kstore.arrow.packing import record_columns, to_record_batches
 
     return (record_columns(batch, timestamp_ms=timestamp_ms) for batch in to_record_batches(columns))
 

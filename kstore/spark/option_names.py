@@ -1,10 +1,15 @@
-"""The names of the options of format("kstore"), by use, and the refusal of a name that a use does not know."""
+"""What the options of reads and writes share: their names, by use, the refusal of a name that a use does not know, and
+paths.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Final, Literal, TypeAlias
+
+from kstore.env import portable
+from kstore.errors import StorageError
 
 Use: TypeAlias = Literal["read", "readStream", "write", "writeStream"]
 
@@ -86,6 +91,19 @@ def check_names(names: Iterable[str], use: Use) -> None:
         nearest = get_close_matches(asked, known, n=1)
         hint = f"did you mean {known[nearest[0]]}?" if nearest else f"{use} knows {', '.join(sorted(known.values()))}"
         raise ValueError(f"unknown option {name}; {hint}")
+
+
+def checked_path(text: str) -> str:
+    """Return a URL as it is, and a path as absolute: a task may run in a different working directory than the driver.
+
+    Raises: ValueError for an empty one, or a file URL of another machine.
+    """
+    if not text.strip():
+        raise ValueError("path must not be empty")
+    try:
+        return portable(text)
+    except StorageError as error:
+        raise ValueError(f"path: {error}") from error
 
 
 def _is_like_isolation_level(name: str) -> bool:

@@ -14,18 +14,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from kstore.config import MAX_INT32, MAX_INT64, MIB
-from kstore.env import Env, portable
+from kstore.env import Env
 from kstore.env.process import set_default_variable
-from kstore.errors import StorageError, checked_int
-from kstore.log.damage import OnError
-from kstore.log.reads import Isolation
-from kstore.spark.option_names import ISOLATION_LEVEL, TIER_KEY, VALUE_NAMES, check_names
-from kstore.store.opening import tiered_env
+from kstore.errors import checked_int
+from kstore.spark.option_names import ISOLATION_LEVEL, TIER_KEY, VALUE_NAMES, check_names, checked_path
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from kstore.log.damage import OnError
+    from kstore.log.reads import Isolation
     from kstore.values.decoded import Origin
     from kstore.values.formats import ValueFormat
     from kstore.values.typed import ValueMode
@@ -155,6 +154,8 @@ class ReadOptions:
         """The Env of the paths with their tier, as it is now; None without a tier."""
         if self.tier is None:
             return None
+        from kstore.store.opening import tiered_env
+
         return tiered_env(self.paths, self.tier, keys=dict(self.tier_keys), epoch=self.tier_epoch)
 
     @property
@@ -279,19 +280,6 @@ def _paths(reader: OptionReader) -> tuple[str, ...]:
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError(f'paths: expected a JSON list such as ["/data/a","/data/b"], got {paths}')
     return tuple(map(checked_path, names))
-
-
-def checked_path(text: str) -> str:
-    """Return a URL as it is, and a path as absolute: a task may run in a different working directory than the driver.
-
-    Raises: ValueError for an empty one, or a file URL of another machine.
-    """
-    if not text.strip():
-        raise ValueError("path must not be empty")
-    try:
-        return portable(text)
-    except StorageError as error:
-        raise ValueError(f"path: {error}") from error
 
 
 def _topic_selection(reader: OptionReader) -> TopicSelection:

@@ -1,11 +1,14 @@
-"""format("kstore") for Spark: the data source, which makes the readers and writers."""
+"""format("kstore") for Spark: the data source, which makes the readers and writers.
+
+What reads and what writes is imported by the method that makes it: each of Spark's processes needs one of the two.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -17,12 +20,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from kstore.errors import UnsupportedError
-from kstore.spark.options import ReadOptions, parse_read_options
-from kstore.spark.readers import DamageReader, FilteringReader, KStoreReader
-from kstore.spark.schema import UserSchema, source_schema
-from kstore.spark.sink.options import parse_write_options
-from kstore.spark.skipped import DAMAGE_SCHEMA
-from kstore.spark.stream.options import parse_stream_options
+
+if TYPE_CHECKING:
+    from kstore.spark.options import ReadOptions
+    from kstore.spark.readers import DamageReader, KStoreReader
 
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
@@ -44,6 +45,9 @@ class KStoreDataSource(DataSource):
         Raises: ValueError, when load() is called, for options that are valid neither for a batch nor for a stream; with
             a format of keys or values SchemaNotFoundError, InvalidSchemaError, LogNotFoundError, StorageError.
         """
+        from kstore.spark.schema import source_schema
+        from kstore.spark.skipped import DAMAGE_SCHEMA
+
         options = self._options()
         if options.gives_damage:
             return DAMAGE_SCHEMA
@@ -55,6 +59,9 @@ class KStoreDataSource(DataSource):
 
     def _options(self) -> ReadOptions:
         """Return the options of a batch, or those that a stream has too: Spark does not say which of the two it is."""
+        from kstore.spark.options import parse_read_options
+        from kstore.spark.stream.options import parse_stream_options
+
         try:
             return parse_read_options(self.options)
         except ValueError:
@@ -67,6 +74,11 @@ class KStoreDataSource(DataSource):
 
         Raises: ValueError for an invalid option or an unknown column.
         """
+        from kstore.spark.options import parse_read_options
+        from kstore.spark.readers import DamageReader, FilteringReader, KStoreReader
+        from kstore.spark.schema import UserSchema
+        from kstore.spark.skipped import DAMAGE_SCHEMA
+
         options = parse_read_options(self.options)
         if options.gives_damage:
             if schema != DAMAGE_SCHEMA:
@@ -84,6 +96,9 @@ class KStoreDataSource(DataSource):
         Each method of the reader raises ValueError for an invalid option or an unknown column, and UnsupportedError
         with a Spark before 4.2: Spark would hide an error that is raised here.
         """
+        from kstore.spark.schema import UserSchema
+        from kstore.spark.stream.options import parse_stream_options
+
         try:
             options = parse_stream_options(self.options)
             user_schema = UserSchema.of(schema, options.read.values)
@@ -100,6 +115,8 @@ class KStoreDataSource(DataSource):
             UnknownTopicOrPartitionError; LogLockedError if a broker or another writer holds the root; StorageError;
             UnsupportedError with a Spark that has no DataSourceArrowWriter.
         """
+        from kstore.spark.sink.options import parse_write_options
+
         options = parse_write_options(self.options, is_stream=False)
         with _spark_with("DataSourceArrowWriter", "4.0", use="writes to"):
             from kstore.spark.sink.writers import KStoreWriter
@@ -110,6 +127,8 @@ class KStoreDataSource(DataSource):
 
         Raises: as writer; UnsupportedError with a Spark that has no DataSourceStreamArrowWriter.
         """
+        from kstore.spark.sink.options import parse_write_options
+
         options = parse_write_options(self.options, is_stream=True)
         with _spark_with("DataSourceStreamArrowWriter", "4.1", use="streams that write to"):
             from kstore.spark.sink.streaming import KStoreStreamWriter

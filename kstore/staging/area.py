@@ -1,4 +1,7 @@
-"""StagingArea: the directory of a root for batches that are not committed yet, one directory a job inside of it."""
+"""StagingArea: the directory of a root for batches that are not committed yet, one directory a job inside of it.
+
+It imports neither stores nor producers, since a process that only plans a write needs neither.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from typing import NamedTuple
 
 from kstore.config import DAY_MS
 from kstore.env import DEFAULT_ENV, ENOENT, Env, FileKind, StrPath, absolute_path, join_path
-from kstore.errors import StorageError
+from kstore.errors import StorageError, UnknownTopicOrPartitionError
 from kstore.log.files.names import STAGING_DIRECTORY
-from kstore.types import SINK_TOPIC, TopicPartition
+from kstore.types import INTERNAL_TOPICS, SINK_TOPIC, TopicPartition, parse_partition_directory_name
 
 _logger = logging.getLogger("kstore.staging")
 
@@ -23,6 +26,13 @@ RETENTION_MS = 7 * DAY_MS
 _NS_PER_MS = 1_000_000
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _VERSIONED_JOB = re.compile(r"([A-Za-z0-9_-]{1,100})\.([0-9]{1,20})")
+
+
+class AppVersion(NamedTuple):
+    """What a commit counts by: an application, such as a streaming query, and a number that rises, as its batch's."""
+
+    app_id: str
+    version: int
 
 
 class StagedFile(NamedTuple):
@@ -46,6 +56,25 @@ class StagedFile(NamedTuple):
 def job_name(app_id: str, version: int) -> str:
     """Return the name of the job that stages one version of an application, such as a micro-batch of a query."""
     return f"{_as_name(app_id)}.{version}"
+
+
+def partitions_by_topic(root: StrPath, env: Env = DEFAULT_ENV) -> dict[str, list[int]]:
+    """Return the sorted partition numbers of each topic in a root that records can be sent to.
+
+    Raises: StorageError.  Cost: one listing.
+    """
+    numbers_of: dict[str, list[int]] = {}
+    for name in env.listdir(absolute_path(root)):
+        topic_partition = parse_partition_directory_name(name)
+        if topic_partition is not None and topic_partition.topic not in INTERNAL_TOPICS:
+            numbers_of.setdefault(topic_partition.topic, []).append(topic_partition.partition)
+    return {topic: sorted(numbers) for topic, numbers in numbers_of.items()}
+
+
+def unknown_topic_error(topic: str, root: str, known: Iterable[str]) -> UnknownTopicOrPartitionError:
+    """Return the error of a topic that a root does not have.  Args: known: the topics that it has."""
+    names = ", ".join(sorted(known)[:10]) or "none"
+    return UnknownTopicOrPartitionError(f"topic {topic!r} is not in {root}, which has: {names}")
 
 
 def _as_name(app_id: str) -> str:

@@ -7,17 +7,16 @@ after it the next commit, producer or broker completes what is missing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
 
 from kstore._core import stamp_batches
-from kstore.adoption.changes import keep_topics_in_metadata
 from kstore.config import MIB, LogConfig
 from kstore.coordinator.producer_ids import ProducerIdAndEpoch
 from kstore.coordinator.transaction.coordinator import TransactionCoordinator, coordinator_of
-from kstore.coordinator.transaction.log import TRANSACTION_STATE_CONFIG
+from kstore.coordinator.transaction.log import TRANSACTION_STATE_CONFIG, TransactionLog
 from kstore.env import DEFAULT_ENV, ENOENT, Env, ReadFile, StrPath
 from kstore.errors import (
     CorruptRecordError,
@@ -28,10 +27,10 @@ from kstore.errors import (
 )
 from kstore.log.write.writable_log import WritableLog
 from kstore.record.batches import MemoryRecords
-from kstore.staging.area import CONTROL_PARTITION, StagedFile, StagingArea, remove_quietly
+from kstore.staging.area import CONTROL_PARTITION, AppVersion, StagedFile, StagingArea, remove_quietly
 from kstore.staging.committed import SINK_TOPIC_CONFIG, CommittedVersions
 from kstore.store.store import WritableStore, open_store
-from kstore.types import SINK_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition, parse_partition_directory_name
+from kstore.types import SINK_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 
 _logger = logging.getLogger("kstore.staging")
 
@@ -40,13 +39,6 @@ _RUN_BYTES = 4 * MIB
 # A topic may have other limits, which a root does not show: what a producer was allowed to encode is appended.
 _CONFIG = LogConfig(max_message_bytes=LogConfig().max_batch_bytes)
 _TOPIC_CONFIGS = {SINK_TOPIC: SINK_TOPIC_CONFIG, TRANSACTION_STATE_TOPIC: TRANSACTION_STATE_CONFIG}
-
-
-class AppVersion(NamedTuple):
-    """What a commit counts by: an application, such as a streaming query, and a number that rises, as its batch's."""
-
-    app_id: str
-    version: int
 
 
 @contextmanager
@@ -66,11 +58,20 @@ def _opened(root: StrPath, *, max_block_ms: int, env: Env) -> Iterator[WritableS
         env=env,
     )
     try:
-        keep_topics_in_metadata(store)
+        store.on_topic_change = partial(_keep_topics, store)
         yield store
     finally:
         with _errors_logged(f"closing {root}"):
             store.close()
+
+
+def _keep_topics(store: WritableStore, topic: str, settings: Mapping[str, object]) -> None:
+    """Write a topic into the metadata of the root, and from now on every change of one. Few commits change any."""
+    from kstore.adoption.changes import keep_topics_in_metadata
+
+    keep_topics_in_metadata(store)
+    if store.on_topic_change is not None:
+        store.on_topic_change(topic, settings)
 
 
 @contextmanager
@@ -81,36 +82,20 @@ def _errors_logged(what: str) -> Iterator[None]:
         _logger.warning("%s: %s", what, error)
 
 
-def prepare_root(
-    root: StrPath, *, new_topics: Collection[tuple[str, int]] = (), max_block_ms: int = 60_000, env: Env = DEFAULT_ENV
-) -> StagingArea:
-    """Return the staging area of a root, created if necessary, as are the topics that are missing.
-
-    Args: new_topics: name and number of partitions of each; max_block_ms: how long to wait for the root's lock.
-    Raises: LogLockedError if another writer, such as a broker, holds the root for longer; ValueError for an invalid
-        topic name; LogNotFoundError, StorageError; as open_store.
-    Cost: without anything to create, one listing and one stat.
-    """
-    area = StagingArea(root, env)
-    if env.stat(area.root) is None:
-        raise LogNotFoundError(f"no such directory: {area.root}", path=area.root, errno=ENOENT)
-    places = map(parse_partition_directory_name, env.listdir(area.root))
-    there = {place.topic for place in places if place is not None}
-    missing = [(topic, partitions) for topic, partitions in new_topics if topic not in there]
-    if area.is_ready and not missing:
-        return area
+def make_area(area: StagingArea, topics: Collection[tuple[str, int]], *, max_block_ms: int, env: Env) -> None:
+    """Create what a root lacks for commits, see prepare_root: topics, those of commits themselves, and the area."""
     with _opened(area.root, max_block_ms=max_block_ms, env=env) as store:
-        _create_topics(store, missing)
+        _create_sink_topic(store)
+        TransactionLog(store).create_if_missing()
+        for topic, partitions in topics:
+            if topic not in store.topics:
+                store.create_topic(topic, partitions)
         area.make()
-    return area
 
 
-def _create_topics(store: WritableStore, topics: Collection[tuple[str, int]]) -> None:
+def _create_sink_topic(store: WritableStore) -> None:
     if SINK_TOPIC not in store.topics:
         store.create_topic(SINK_TOPIC, config=SINK_TOPIC_CONFIG)
-    for topic, partitions in topics:
-        if topic not in store.topics:
-            store.create_topic(topic, partitions)
 
 
 def commit_staged(
@@ -147,7 +132,7 @@ def commit_staged(
     is_new = False
     if wanted:
         with _opened(area.root, max_block_ms=max_block_ms, env=env) as store:
-            _create_topics(store, [])
+            _create_sink_topic(store)
             coordinator = coordinator_of(store)
             committer = _Committer(store, coordinator, area=area, env=env)
             is_new = committer.commit(

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from kstore._core import records_of_batches
 from kstore.coordinator.store import Dependent
-from kstore.env import DEFAULT_ENV, Env, StrPath, WriteFile, absolute_path, join_path
-from kstore.errors import KStoreError, StorageError, UnknownTopicOrPartitionError
+from kstore.env import DEFAULT_ENV, Env, WriteFile, join_path
+from kstore.errors import KStoreError, StorageError
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
 from kstore.producer.sink import ProduceResponse
-from kstore.staging.area import StagedFile, StagingArea
+from kstore.staging.area import StagedFile, StagingArea, unknown_topic_error
 from kstore.store.upkeep.dependents import Dependents
 from kstore.types import (
     INTERNAL_TOPICS,
@@ -22,7 +22,6 @@ from kstore.types import (
     SinkAck,
     TopicPartition,
     is_topic_name,
-    parse_partition_directory_name,
 )
 
 if TYPE_CHECKING:
@@ -30,19 +29,6 @@ if TYPE_CHECKING:
 
 _NODE = Node(0)
 _MOST_OPEN_FILES = 32
-
-
-def partitions_by_topic(root: StrPath, env: Env = DEFAULT_ENV) -> dict[str, list[int]]:
-    """Return the sorted partition numbers of each topic in a root that records can be sent to.
-
-    Raises: StorageError.  Cost: one listing.
-    """
-    numbers_of: dict[str, list[int]] = {}
-    for name in env.listdir(absolute_path(root)):
-        topic_partition = parse_partition_directory_name(name)
-        if topic_partition is not None and topic_partition.topic not in INTERNAL_TOPICS:
-            numbers_of.setdefault(topic_partition.topic, []).append(topic_partition.partition)
-    return {topic: sorted(numbers) for topic, numbers in numbers_of.items()}
 
 
 class StagingSink:
@@ -96,8 +82,7 @@ class StagingSink:
             raise ValueError(f"topic {topic!r} is internal: records can't be written to it")
         if topic not in self._partitions:
             if self._new_topic_partitions is None:
-                known = ", ".join(sorted(self._partitions)[:10]) or "none"
-                raise UnknownTopicOrPartitionError(f"topic {topic!r} is not in {self._area.root}, which has: {known}")
+                raise unknown_topic_error(topic, self._area.root, self._partitions)
             if not is_topic_name(topic):
                 raise ValueError(f"a topic name has up to 249 of a-z A-Z 0-9 . _ -, got {topic!r}")
             self._partitions[topic] = list(range(self._new_topic_partitions))

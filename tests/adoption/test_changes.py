@@ -16,7 +16,7 @@ from kstore.errors import AdoptionError
 from kstore.log.files.root_files import MetaProperties, write_meta_properties
 from kstore.serve.config import ServerConfig
 from kstore.serve.server import Server
-from kstore.staging.commit import prepare_root
+from kstore.staging import prepare_root
 from kstore.store.metadata.image import TOPIC_RESOURCE, MetadataImage
 from kstore.store.store import open_store
 from kstore.types import OffsetAndMetadata, TopicPartition

@@ -3,13 +3,11 @@ Method: names of the modules that new processes have imported."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 import kstore
-from kstore import record
+from kstore import arrow, producer, record, spark, staging
+from tests.making.importing import imported_by
 
 # What takes long to import, or is needed for less than every program.
 HEAVY = {
@@ -32,13 +30,6 @@ OF_FEW_READERS = {
 }
 # Of a scan of bytes: formats of keys and values; pandas, for which pyarrow looks when it makes an array of a list.
 OF_FEW_SCANS = {"pandas", "pyarrow.compute", "http.client", "kstore.values.formats", "kstore.values.typed"}
-
-
-def imported_by(code: str) -> set[str]:
-    """Return the modules that a new process has imported after some code."""
-    code = f"{code}\nimport sys\nprint(*sys.modules)"
-    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    return set(run.stdout.split())
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +76,9 @@ atexit.register(server.close)
     assert imported_by(code) & answering == set()
 
 
-@pytest.mark.parametrize("package", [kstore, record], ids=lambda package: package.__name__)
+@pytest.mark.parametrize(
+    "package", [kstore, arrow, producer, record, spark, staging], ids=lambda package: package.__name__
+)
 def test_names_of_a_package_are_those_of_its_modules(package):
     assert set(package.__all__) <= set(dir(package))
     for name in package.__all__:

@@ -98,7 +98,7 @@ WINGS = {
         " < answers < apis < server"
     ),
     "testing": "topics < server < plugin",
-    "staging": "area < sink, committed < commit",
+    "staging": "area < sink, committed < commit < preparing",
     "adoption": "features, records, report, scan, settings < cluster, roots < topics < plan < writing < run, changes",
     "archive": (
         "manifest, restoring < options < parts, files, typed < target < objects, columns, plan < batches, segments"

@@ -457,7 +457,7 @@ def test_root_is_prepared_once(tmp_path: Path) -> None:
     assert area.is_ready
     assert Path(area.path).parent.parent == root
     with open_store(root, "a") as store:
-        assert store.topics == (SINK_TOPIC, "new")
+        assert store.topics == (SINK_TOPIC, TRANSACTION_STATE_TOPIC, "new")
         assert prepare_root(root, new_topics=[("new", 5)]).path == area.path
         with pytest.raises(LogLockedError):
             prepare_root(root, new_topics=[("other", 1)], max_block_ms=10)

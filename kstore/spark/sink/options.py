@@ -16,9 +16,8 @@ from kstore.compression import CODECS_WITH_LEVELS
 from kstore.config import KIB, MAX_INT32, MAX_INT64
 from kstore.env import is_local, shown_path
 from kstore.producer.config import ProducerConfig
-from kstore.spark.option_names import check_names
-from kstore.spark.options import checked_path
-from kstore.staging import AppVersion
+from kstore.spark.option_names import check_names, checked_path
+from kstore.staging.area import AppVersion
 from kstore.types import INTERNAL_TOPICS, is_topic_name
 
 _KAFKA = "kafka."

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from kstore.errors import StorageError, UnsupportedError
 from kstore.spark.sink.writers import StagedMessage, commit, prepare_write, stage
-from kstore.staging import AppVersion, StagingArea, job_name
+from kstore.staging.area import AppVersion, StagingArea, job_name
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,7 +1,7 @@
 """Writers of format("kstore") for Spark: KStoreWriter for DataFrames.
 
 write() runs in the tasks and stages files; commit() and abort() run in a process of the driver, which gets only the
-messages that write() returned.
+messages that write() returned. So tasks import no store, and the driver's processes no producer.
 """
 
 from __future__ import annotations
@@ -15,17 +15,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from kstore.errors import StorageError
-from kstore.producer.producer import Producer
 from kstore.spark.sink.rows import RowSender, check_columns
-from kstore.staging import (
-    AppVersion,
-    StagedFile,
-    StagingArea,
-    StagingSink,
-    commit_staged,
-    partitions_by_topic,
-    prepare_root,
-)
+from kstore.staging.area import AppVersion, StagedFile, StagingArea, partitions_by_topic, unknown_topic_error
+from kstore.staging.preparing import prepare_root
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,9 +49,11 @@ def prepare_write(options: WriteOptions, schema: StructType, *, overwrite: bool)
     new_topics = []
     if options.topic is not None and options.new_topic_partitions is not None:
         new_topics.append((options.topic, options.new_topic_partitions))
-    area = prepare_root(options.root, new_topics=new_topics, max_block_ms=options.max_block_ms)
+    prepare_root(options.root, new_topics=new_topics, max_block_ms=options.max_block_ms)
     if options.topic is not None:
-        StagingSink(area, "", partitions=partitions_by_topic(options.root)).partition_count(options.topic)
+        known = partitions_by_topic(options.root)
+        if options.topic not in known:
+            raise unknown_topic_error(options.topic, options.root, known)
 
 
 def stage(options: WriteOptions, job: str, batches: Iterable[pa.RecordBatch]) -> tuple[StagedFile, ...]:
@@ -67,6 +61,9 @@ def stage(options: WriteOptions, job: str, batches: Iterable[pa.RecordBatch]) ->
 
     Raises: as RowSender.write; StorageError. Nothing is left then.
     """
+    from kstore.producer.producer import Producer
+    from kstore.staging.sink import StagingSink
+
     sink = StagingSink(
         StagingArea(options.root),
         job,
@@ -87,6 +84,8 @@ def stage(options: WriteOptions, job: str, batches: Iterable[pa.RecordBatch]) ->
 
 def commit(options: WriteOptions, messages: Iterable[WriterCommitMessage | None], app: AppVersion | None) -> None:
     """Commit what the tasks staged, in the order of the tasks.  Raises: as commit_staged."""
+    from kstore.staging.commit import commit_staged
+
     commit_staged(
         options.root,
         [staged for message in messages if isinstance(message, StagedMessage) for staged in message.files],
