@@ -1,9 +1,12 @@
 """The Spark pipeline beside bounds: writes beside a sink that only counts, what a micro-batch costs more than one of
-Spark's own rate source, mode PERMISSIVE on clean data, and the planning of many partitions."""
+Spark's own rate source, its commit alone, mode PERMISSIVE on clean data, and the planning of many partitions."""
 
 from __future__ import annotations
 
+import json
 import resource
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -14,6 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 import kstore
@@ -30,30 +34,38 @@ from bench.bench_spark import (
     to_noop,
     topic_of,
 )
-from bench.common import Bound, Case, Contestant, Settings, interleaved, require_equal, without_result
+from bench.commit_process import QUERY
+from bench.common import BENCH_DIRECTORY, Bound, Case, Contestant, Settings, interleaved, require_equal, without_result
 from bench.spark_connector import DEFAULT as CONNECTOR
 from bench.spark_connector import OPTIONS as CONNECTOR_OPTIONS
 from bench.spark_connector import TOPIC as CONNECTOR_TOPIC
-from bench.spark_connector import connector_jars, running_broker
+from bench.spark_connector import TUNED, connector_jars, running_broker
 from bench.spark_rivals import CountingSink, StagingByHand
 from kstore.spark.options import configure, parse_read_options
 from kstore.spark.planning import plan_partitions
 from kstore.spark.pushdown import Constraint
+from kstore.spark.sink.options import parse_write_options
+from kstore.spark.sink.writers import stage
 from kstore.spark.stream.logs import StreamLogs
 from kstore.spark.stream.options import parse_stream_options
+from kstore.staging import job_name, prepare_root
 
 VALUE_BYTES = 100
 OUT, OUT_PARTITIONS = "out", 3
 PERMISSIVE = "kstore, mode PERMISSIVE"
+AGAIN = "kstore, into a root that exists"
 COUNTING = "an Arrow sink that only counts"
 BY_HAND = "a sink that stages and joins files of the same bytes"
+TARGETS_OF_CONNECTOR = {CONNECTOR: 2.5, TUNED: 2.0}
 # What a broker can be given some dozens of times.
 MOST_ROWS_PER_TASK = 500_000
 MICRO_BATCHES, WARM_UP_MICRO_BATCHES = 9, 3
 ROWS_PER_MICRO_BATCH = 60
+COMMITTED_BATCHES, COMMITTED_ROWS = 6, 10_000
 MANY_PARTITIONS, SEGMENTS_EACH = 10_000, 2
-# Targets, in ms and CPU seconds.
+# Targets, in ms, CPU seconds and CPU milliseconds.
 MOST_SOURCE_MS, MOST_SINK_MS, MOST_PLAN_SECONDS = 200.0, 150.0, 3.0
+MOST_FIRST_COMMIT_MS, MOST_COMMIT_MS = 150.0, 40.0
 
 
 def new_root(parent: Path) -> Path:
@@ -67,11 +79,16 @@ def new_root(parent: Path) -> Path:
 def write_rows(frame: DataFrame, parent: Path) -> int:
     """Write a frame to a new root with kstore; return the number of rows that its logs hold."""
     root = new_root(parent)
-    frame.write.format("kstore").option("topic", OUT).mode("append").save(str(root))
+    append_rows(frame, root)
     with kstore.open_store(root) as store:
         ends = [store.log(*one).log_end_offset for one in store.partitions if one.topic == OUT]
     # Each log ends with the marker of the transaction.
     return sum(ends) - len(ends)
+
+
+def append_rows(frame: DataFrame, root: Path) -> None:
+    """Write a frame to a root with kstore."""
+    frame.write.format("kstore").option("topic", OUT).mode("append").save(str(root))
 
 
 def count_rows(frame: DataFrame) -> None:
@@ -92,8 +109,11 @@ def writing(spark: SparkSession, settings: Settings, parent: Path) -> Case:
     rows = rows.select("key", "value").cache()
     count = rows.count()
     require_equal("rows written", {"given": count, KSTORE: write_rows(rows, parent)})
+    existing = new_root(parent)
+    append_rows(rows.limit(1), existing)
     runs = {
         KSTORE: without_result(partial(write_rows, rows, parent)),
+        AGAIN: partial(append_rows, rows, existing),
         COUNTING: partial(count_rows, rows),
         BY_HAND: partial(stage_by_hand, rows, parent),
     }
@@ -119,10 +139,11 @@ def writing(spark: SparkSession, settings: Settings, parent: Path) -> Case:
             written = broker.record_count(CONNECTOR_TOPIC, OUT_PARTITIONS) - count
             seconds = (process_tree_cpu_seconds(of=broker.pid) - cpu_before) / written * 1e6
             case.notes.append(f"CPU time of the connector includes {seconds:.2f} s of the broker for each million rows")
-    case.add_ratio(KSTORE, COUNTING, target=0.6, by="cpu")
+    case.add_ratio(KSTORE, COUNTING, target=0.55, by="cpu")
+    case.add_ratio(AGAIN, COUNTING, target=0.55, by="cpu")
     case.add_ratio(KSTORE, BY_HAND, target=0.8, by="cpu")
-    for name in CONNECTOR_OPTIONS:
-        case.add_ratio(KSTORE, name, target=1.5, by="cpu")
+    for name, target in TARGETS_OF_CONNECTOR.items():
+        case.add_ratio(KSTORE, name, target=target, by="cpu")
     rows.unpersist()
     return case
 
@@ -194,6 +215,43 @@ def micro_batches(spark: SparkSession, settings: Settings, parent: Path) -> Case
     return case
 
 
+def commits(settings: Settings, parent: Path) -> Case:
+    """Time the commits of a stream's micro-batches in a new Python, without the JVM: the first one, and later ones."""
+    first, later = [], []
+    rows = COMMITTED_ROWS // OUT_PARTITIONS
+    value = pa.array([b"v" * VALUE_BYTES] * rows, pa.binary())
+    # The first process compiles the modules.
+    for number in range(1 + min(settings.rounds, 5)):
+        root = new_root(parent)
+        prepare_root(root)
+        options = parse_write_options({"path": str(root), "topic": OUT}, is_stream=True)
+        batches = [
+            [
+                tuple(file)
+                for _ in range(OUT_PARTITIONS)
+                for file in stage(options, job_name(QUERY, version), [pa.RecordBatch.from_pydict({"value": value})])
+            ]
+            for version in range(COMMITTED_BATCHES)
+        ]
+        command = [sys.executable, "-m", "bench.commit_process", str(root), OUT]
+        done = subprocess.run(
+            command, cwd=BENCH_DIRECTORY.parent, input=json.dumps(batches), check=True, capture_output=True, text=True
+        )
+        made, *taken = json.loads(done.stdout)
+        if number:
+            first.append(made + taken[0])
+            later.append(median(taken[1:]))
+    title = f"Commit of a micro-batch of {COMMITTED_ROWS} rows into {OUT_PARTITIONS} partitions"
+    case = Case(title=title, unit="", bytes_per_unit=0)
+    case.bounds.append(
+        Bound(name="the first of a process, with imports", unit="CPU ms", values=first, at_most=MOST_FIRST_COMMIT_MS)
+    )
+    case.bounds.append(
+        Bound(name="the second and later ones of a stream", unit="CPU ms", values=later, at_most=MOST_COMMIT_MS)
+    )
+    return case
+
+
 def planning(settings: Settings, parent: Path) -> Case:
     """Time the driver's part of a batch read, and of a micro-batch without news, of many partitions."""
     count = MANY_PARTITIONS if settings.rounds > 1 else 20
@@ -247,6 +305,7 @@ def run(settings: Settings) -> Iterator[Case]:
     with tempfile.TemporaryDirectory() as directory:
         parent = Path(directory)
         yield planning(settings, parent)
+        yield commits(settings, parent)
         with session(jars=connector_jars(settings)) as spark:
             spark.dataSource.register(CountingSink)
             spark.dataSource.register(StagingByHand)
