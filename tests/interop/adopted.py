@@ -14,6 +14,9 @@ from pathlib import Path
 import kstore
 from kstore.adoption.changes import keep_topics_in_metadata
 from kstore.adoption.report import AdoptionReport
+from kstore.log.files.checkpoints import read_leader_epoch_checkpoint
+from kstore.record import MemoryRecords
+from kstore.record.builder import MemoryRecordsBuilder
 from kstore.store.store import open_store
 from kstore.types import INTERNAL_TOPICS, OffsetAndMetadata, TopicPartition
 from tests.golden.sets import unpack
@@ -102,6 +105,7 @@ def steps(work: Path, *, versions: tuple[str, ...] = VERSIONS, only: str = "") -
             shutil.rmtree(place)
     others = {
         "takes topics that came later": came_later,
+        "takes what was restored later": restored_later,
         "has the features of its release": with_own_features,
         "starts after a crash between two steps of --replace": half_taken_over,
     }
@@ -165,6 +169,49 @@ def came_later(version: str, work: Path) -> Problems:
         if number and (work / "root" / f"later-{number - 1}-0").exists():
             yield f"the broker made later-{number - 1} again"
     yield from verified(adopted)
+
+
+def restored_later(version: str, work: Path) -> Problems:
+    """Before a broker has started on the root, and after: logs with higher leader epochs are restored, new ones and on
+    in one that is there, and settings are taken back.
+    """
+    epochs, source, root = (0, 5, 15, 25), work / "source", work / "root"
+    with open_store(source, "a") as store:
+        for topic in ("grown", *(f"new-{number}" for number in range(3))):
+            store.create_topic(topic)
+            for number, epoch in enumerate(epochs):
+                store.log(topic).append_as_follower(of_leader(epoch, base_offset=10 * number))
+    with open_store(root, "a") as store:
+        store.create_topic("first")
+        store.log("first").append(sent(5)[1])
+    adopted = Adopted(kstore.adopt(root), written="first")
+    broker = AdoptedBroker(version, adopted, work)
+    for number in range(3):
+        kstore.restore(source, root, topics=["grown"], end_offset=10 * (number + 2))
+        kstore.restore(source, root, topics=[f"new-{number}"])
+        with open_store(root, "a") as store:
+            keep_topics_in_metadata(store)
+            store.change_topic_config("first", {"retention_ms": FORTY_YEARS_MS, "max_message_bytes": 500_000})
+            store.change_topic_config("first", {}, reset=["retention_ms", "max_message_bytes"])
+        expected = expected_of(adopted)
+        with broker.running() as client:
+            yield from read_alike(client, expected)
+            client.ask("produce", f"new-{number}", 0, "none", 3, "plain")
+        yield from set_aside(adopted)
+        yield from verified(adopted)
+        with open_store(root) as store:
+            for topic, known in (("grown", epochs[: number + 2]), (f"new-{number}", epochs)):
+                found = read_leader_epoch_checkpoint(str(root / f"{topic}-0" / "leader-epoch-checkpoint"), store._env)
+                if [entry.epoch for entry in found or ()][: len(known)] != list(known):
+                    yield f"{topic} has the leader epochs {found} after a broker, expected {known} and its own"
+
+
+def of_leader(epoch: int, *, base_offset: int) -> MemoryRecords:
+    """Ten records that a leader of an epoch has written."""
+    builder = MemoryRecordsBuilder(base_offset=base_offset, partition_leader_epoch=epoch)
+    for number in range(10):
+        builder.append(timestamp_ms=1 + number, value=b"value")
+    return builder.build()
 
 
 def with_own_features(version: str, work: Path) -> Problems:
