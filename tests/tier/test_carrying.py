@@ -57,6 +57,7 @@ def test_another_process_gets_the_topic_of_a_name_that_this_one_reads(tmp_path: 
         made = tier.upload(segment)
     os.utime(made.path(".log"), (2**31, 2**31))
     files = open_tier([tier.path], tier.path)
+    assert OTHER_TOPIC_ID.encode() not in pickle.dumps(files.env.carried_directories([str(tier.path / "t-0")]))
     env = in_another_process(files.env, tier.path / "t-0")
     assert env.listdir(str(tier.path)) == ["t-0"]
     with open_log(tier.path / "t-0", env=env) as log:
