@@ -13,6 +13,8 @@ from kstore.tier.chunks import Chunk
 BLOCK_BYTES = 4 * MIB
 # Two readers of one segment, each in order, do not make each other begin again.
 _MOST_STREAMS = 2
+# Threads that read a segment together ask for blocks nearly in order, and for one at the same time.
+_MOST_RECENT = 4
 
 
 class ChunkStreams:
@@ -21,7 +23,8 @@ class ChunkStreams:
     A block is given before the end of its frame was seen: that its bytes are right is for the CRCs of batches.
     Args: opened: returns what reads the stored bytes of a chunk, from its start on.
     Raises: ValueError, DecompressionError for damage at or before a block; as what `opened` returns.
-    Memory: two streams, each with the window of its frame, 2 MiB at the plugin's level and at most 128 MiB.
+    Memory: two streams, each with the window of its frame, 2 MiB at the plugin's level and at most 128 MiB; the last
+        four blocks.
     Threads: thread-safe; one at a time reads.
     Cost: a block after the last one takes its own stored bytes, one before it all from the start of the chunk.
     """
@@ -30,12 +33,16 @@ class ChunkStreams:
         self._opened = opened
         self._lock = threading.Lock()
         self._streams: list[_Stream] = []
+        self._recent: dict[tuple[int, int], bytes] = {}
         # The first block of a chunk that cannot be had, and why.
         self._damage: dict[int, tuple[int, str]] = {}
 
     def block(self, chunk: Chunk, number: int) -> bytes:
         """Return a block of a chunk."""
         with self._lock:
+            recent = self._recent.get((chunk.number, number))
+            if recent is not None:
+                return recent
             first, reason = self._damage.get(chunk.number, (None, ""))
             if first is not None and number >= first:
                 raise ValueError(reason)
@@ -44,6 +51,7 @@ class ChunkStreams:
                 content = b""
                 while stream.number <= number:
                     content = stream.read()
+                    self._keep((chunk.number, stream.number - 1), content)
             except (ValueError, DecompressionError) as error:
                 self._streams.remove(stream)
                 self._damage[chunk.number] = stream.number, str(error)
@@ -52,7 +60,12 @@ class ChunkStreams:
 
     def close(self) -> None:
         """Drop the streams."""
-        self._streams = []
+        self._streams, self._recent = [], {}
+
+    def _keep(self, place: tuple[int, int], content: bytes) -> None:
+        self._recent[place] = content
+        if len(self._recent) > _MOST_RECENT:
+            del self._recent[next(iter(self._recent))]
 
     def _stream(self, chunk: Chunk, number: int) -> _Stream:
         """Return the stream that is nearest before a block, or another one from the start of the chunk on."""

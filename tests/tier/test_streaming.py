@@ -67,11 +67,17 @@ class Counted:
 
 @pytest.fixture
 def blocks(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The large chunk in blocks of 50,000 bytes, of which the last one is shorter."""
+    """The large chunk in blocks of 70,000 bytes, of which the last one is shorter."""
     monkeypatch.setattr(streaming, "BLOCK_BYTES", 70_000)
     return [LARGE[start : start + 70_000] for start in range(0, len(LARGE), 70_000)]
 
 
+@pytest.fixture
+def keeps_no_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "_MOST_RECENT", 0)
+
+
+@pytest.mark.usefixtures("keeps_no_block")
 def test_blocks_are_what_is_at_their_place(blocks: list[bytes]) -> None:
     counted = Counted()
     order = [0, 1, 4, 2, 2, 3, 0, 4, 1]
@@ -85,6 +91,14 @@ def test_blocks_in_order_take_each_stored_byte_once(blocks: list[bytes]) -> None
     assert (counted.opened, counted.read_bytes) == (1, len(FRAME))
 
 
+def test_blocks_nearly_in_order_take_each_stored_byte_once(blocks: list[bytes]) -> None:
+    counted = Counted()
+    for number in (1, 0, 1, 3, 2, 4, 1, 3):
+        assert counted.streams.block(CHUNK, number) == blocks[number]
+    assert (counted.opened, counted.read_bytes) == (1, len(FRAME))
+
+
+@pytest.mark.usefixtures("keeps_no_block")
 def test_two_readers_in_order_do_not_make_each_other_begin_again(blocks: list[bytes]) -> None:
     counted = Counted()
     for number in (2, 0, 3, 1, 4, 2, 3, 4):
@@ -92,6 +106,7 @@ def test_two_readers_in_order_do_not_make_each_other_begin_again(blocks: list[by
     assert counted.opened == 2
 
 
+@pytest.mark.usefixtures("keeps_no_block")
 def test_no_more_than_two_streams_are_kept(blocks: list[bytes]) -> None:
     counted = Counted()
     for number in (4, 3, 2, 1, 0):
