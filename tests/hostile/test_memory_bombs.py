@@ -226,6 +226,7 @@ def costs(bomb: str, directory: Path) -> Iterator[tuple[str, str, int]]:
 
 def print_costs(bomb: str, directory: str) -> None:
     """For a process of its own, in which the command shows smaller parts, as the bombs are small."""
+    pa.array([b""])  # The first array of a process loads pandas, if it is there.
     render.MOST_RECORDS, render.MOST_RECORDS_BYTES, render.MOST_TEXT_BYTES = 8192, 4 * MIB, 4 * MIB
     sys.stdout.write(json.dumps(list(costs(bomb, Path(directory)))))
 

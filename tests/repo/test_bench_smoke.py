@@ -59,7 +59,7 @@ WORKLOADS = [
     pytest.param("command", f"{bench_command.FIND_LITERAL} / {bench_command.SCAN}", id="command"),
     pytest.param("wire", f"{bench_wire.COMPILED} / {bench_wire.INTERPRETER}", id="wire"),
     pytest.param("append", "kstore, append as leader, written / os.write", id="append"),
-    pytest.param("tier", f"{bench_tier.ONE_THREAD} / {bench_tier.PARTS}", id="tier"),
+    pytest.param("tier", f"{bench_tier.BY_EVENTS} / {bench_tier.LOCAL}", id="tier"),
     pytest.param("compaction", "kstore, compact / kstore, read, decode and write without a map", id="compaction"),
     pytest.param("udfs", "kstore, unpack_batches / aiokafka by flat lists, unpack", id="udfs", marks=OF_SPARK_LONG),
     pytest.param("spark", "kstore / ready-made Arrow batches", id="spark", marks=pytest.mark.spark),
