@@ -78,8 +78,8 @@ class ServerLoop:
     def get_ready(self) -> None:
         """Load and begin what answers requests; called after start().
 
-        In a fresh process that takes longer than all that is needed to listen: clients are told the address and connect
-        meanwhile. A request that comes before has loaded what it needs itself.
+        In a new process this takes longer than all that is needed to listen, so that clients connect meanwhile. A
+        request that arrives first imports the modules that answer it.
         """
         import kstore.log.write.writable_log
         import kstore.serve.apis  # noqa: F401

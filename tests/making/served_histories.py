@@ -575,7 +575,7 @@ class _Inline(ThreadPoolExecutor):
         done: Future[Any] = Future()
         try:
             done.set_result(fn(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 - whoever waits for it raises it
+        except Exception as error:  # noqa: BLE001 - the caller that waits for the future raises it
             done.set_exception(error)
         return done
 

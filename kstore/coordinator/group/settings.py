@@ -29,8 +29,8 @@ class GroupSettings:
 class ConsumerGroupSettings:
     """The settings of a coordinator of groups of KIP-848; Kafka's names and defaults (group.consumer.*).
 
-    session_timeout_ms: after which a member that says nothing is out; heartbeat_interval_ms: how often it is told to
-    say something; max_size: of members in a group.
+    session_timeout_ms: after which a member without a heartbeat is removed; heartbeat_interval_ms: between two
+    heartbeats of a member; max_size: of members in a group.
     """
 
     session_timeout_ms: int = 45_000

@@ -353,7 +353,7 @@ def test_a_member_whose_end_can_not_be_appended_is_removed_later(server):
     server.fails = True
     server.pass_time(1)
     assert group(server).facts.members.keys() == {"a", "b"}
-    # Not at once, or whoever waits for next_ms would do nothing else.
+    # Not at once, or the caller that waits for next_ms would do nothing else.
     assert server.coordinator.next_ms == server.now_ms + 500
     assert server.coordinator.expire(server.now_ms + 499) == []
     server.pass_time(499)
