@@ -12,13 +12,12 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
-from shutil import which
 
 import kstore
+from tests.browser import MISSING, chromium
 from tests.golden.sets import unpack
 from tests.making.batches import batch, flip_bit, write_root
 
-MISSING = 77
 GOLDEN = (
     ("main-4.4.0", "data"),
     ("mixed-2.8.2", "data"),
@@ -33,15 +32,11 @@ def main() -> int:
     parser.add_argument("directories", metavar="DIR", nargs="*", type=Path)
     parser.add_argument("--pictures", metavar="OUT", type=Path)
     options = parser.parse_args()
-    executable = which("chromium") or which("google-chrome")
-    try:
-        from tests.browser.looking import browser, look_at
-    except ModuleNotFoundError as error:
-        sys.stderr.write(f"needs {error.name}: pip install playwright axe-playwright-python\n")
-        return MISSING
+    executable = chromium()
     if executable is None:
-        sys.stderr.write("needs chromium\n")
         return MISSING
+    from tests.browser.looking import browser, look_at
+
     status = 0
     if options.pictures is not None:
         options.pictures.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """python -m tests.browser.pictures [NAME=DIR ...]: draw docs/pictures/report-*.png, the pictures of docs/report.md.
 
 The pages are those of roots that brokers wrote, and of the roots that are named: what a reader sees of each first, on a
-desktop and on a phone, in light and dark. Exit status: 77 where Chromium or playwright are missing.
+desktop and on a phone, in light and dark. Exit status: 77 where Chromium, playwright or axe-playwright-python are missing.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from shutil import which
 from typing import NamedTuple
 
 import kstore
+from tests.browser import MISSING, chromium
 from tests.golden.sets import unpack
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
-MISSING = 77
 # The name of the picture, the set and the root in it.
 GOLDEN = {"transactions": ("main-4.4.0", "data"), "crash": ("sigkill-4.4.0", "after-running")}
 # The root that is drawn in each look; the others are drawn in the first one.
@@ -48,15 +47,11 @@ def draw(opened, page: Path, looks: Sequence[Look]) -> None:
 
 
 def main() -> int:
-    try:
-        from tests.browser.looking import browser
-    except ModuleNotFoundError as error:
-        sys.stderr.write(f"needs {error.name}: pip install playwright axe-playwright-python\n")
-        return MISSING
-    executable = which("chromium") or which("google-chrome")
+    executable = chromium()
     if executable is None:
-        sys.stderr.write("needs chromium\n")
         return MISSING
+    from tests.browser.looking import browser
+
     roots = {name: unpack(title, "trees") / inner for name, (title, inner) in GOLDEN.items()}
     roots |= {name: Path(directory).resolve() for name, _, directory in (word.partition("=") for word in sys.argv[1:])}
     with tempfile.TemporaryDirectory() as scratch, browser(executable) as opened:

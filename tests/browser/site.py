@@ -15,10 +15,9 @@ from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from shutil import which
 from threading import Thread
 
-from tests.browser.__main__ import MISSING
+from tests.browser import MISSING, chromium
 
 WIDTHS = {"phone": 390, "tablet": 820, "desktop": 1280}
 KINDS = (
@@ -74,15 +73,11 @@ def main() -> int:
     parser.add_argument("pages", metavar="PAGE", nargs="*", default=KINDS)
     parser.add_argument("--pictures", metavar="OUT", type=Path)
     options = parser.parse_args()
-    try:
-        from tests.browser.looking import LONGEST_WAIT_MS, browser, look_at
-    except ModuleNotFoundError as error:
-        sys.stderr.write(f"needs {error.name}: pip install playwright axe-playwright-python\n")
-        return MISSING
-    executable = which("chromium") or which("google-chrome")
+    executable = chromium()
     if executable is None:
-        sys.stderr.write("needs chromium\n")
         return MISSING
+    from tests.browser.looking import LONGEST_WAIT_MS, browser, look_at
+
     if options.pictures is not None:
         options.pictures.mkdir(parents=True, exist_ok=True)
     status = 0
