@@ -1,7 +1,8 @@
 """python -m tests.browser.pictures [NAME=DIR ...]: draw docs/pictures/report-*.png, the pictures of docs/report.md.
 
 The pages are those of roots that brokers wrote, and of the roots that are named: what a reader sees of each first, on a
-desktop and on a phone, in light and dark. Exit status: 77 where Chromium, playwright or axe-playwright-python are missing.
+desktop and on a phone, in light and dark. Exit status: 77 where Chromium, playwright or axe-playwright-python are
+missing.
 """
 
 from __future__ import annotations
