@@ -320,16 +320,23 @@ class Cluster:
 
     def _answer(self, ask: Callable[[], Mapping[Any, Any]], action: str) -> Any:
         """Return the answer to a request about one thing; ask again as long as a request may take, if the cluster says
-        that it may have one later, as of a topic that has no leader yet.
+        that it may have one later, as of a topic that has no leader yet. What the cluster said last is the error, not
+        that the time for the next request was too short.
         """
         until_ms = SYSTEM_CLOCK.monotonic_ms() + 1000 * self._timeout_s
+        answered = None
         while True:
             (future,) = ask().values()
             try:
                 return future.result()
             except self._client.KafkaException as error:
-                if error.args[0].code() not in _ANSWERED_LATER or SYSTEM_CLOCK.monotonic_ms() >= until_ms:
-                    raise self.error(error.args[0], action) from error
+                found = error.args[0]
+                if found.code() not in _ANSWERED_LATER:
+                    timed_out = found.code() == self._client.KafkaError._TIMED_OUT  # noqa: SLF001  # its name
+                    raise self.error(answered if timed_out and answered else found, action) from error
+                answered = found
+                if SYSTEM_CLOCK.monotonic_ms() >= until_ms:
+                    raise self.error(found, action) from error
             SYSTEM_CLOCK.sleep_ms(_LOOK_AGAIN_MS)
 
 

@@ -63,11 +63,34 @@ def test_an_answer_that_will_be_another_soon_is_waited_for(cluster: KafkaServer,
 
 
 def test_an_answer_that_stays_is_an_error(cluster: KafkaServer) -> None:
-    asked = Cluster(cluster.bootstrap_servers, {}, timeout_s=0.3)
+    asked = Cluster(cluster.bootstrap_servers, {}, timeout_s=2)
     cluster.fail_next("ListOffsets", "NOT_LEADER_OR_FOLLOWER", times=1000)
     with pytest.raises(kstore.ReplayError, match="did not find the end of t-0: Broker: Not leader") as caught:
         asked.end_offsets([T0])
     assert caught.value.kafka_code == 6
+
+
+class Answering:
+    """Futures of librdkafka whose errors are given: each request fails with the next one."""
+
+    def __init__(self, *codes: int) -> None:
+        self._codes = list(codes)
+
+    def ask(self) -> dict[None, Answering]:
+        return {None: self}
+
+    def result(self) -> None:
+        raise confluent_kafka.KafkaException(confluent_kafka.KafkaError(self._codes.pop(0)))
+
+
+@pytest.mark.parametrize(("codes", "reported"), [((6, 5, -185), 5), ((-185,), None), ((6, -195), None), ((5, 29), 29)])
+def test_the_error_is_what_the_cluster_said_last_and_not_that_asking_again_took_too_long(
+    cluster: KafkaServer, codes: tuple[int, ...], reported: int | None
+) -> None:
+    asked = Cluster(cluster.bootstrap_servers, {}, timeout_s=60)
+    with pytest.raises(kstore.ReplayError) as caught:
+        asked._answer(Answering(*codes).ask, "do it")
+    assert caught.value.kafka_code == reported
 
 
 class Losing:
