@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test words bench bench-rivals bench-spark bench-serve bench-prepare bench-report bench-micro build lint interop planted fuzz fuzz-asan crash crash-serve powercut soak report-browser site-browser long debug coverage clean require-java
+.PHONY: help demo docs test words bench bench-rivals bench-spark bench-serve bench-prepare bench-report bench-micro build lint interop planted fuzz fuzz-asan crash crash-serve powercut soak report-browser site-browser release-check release-files long debug coverage clean require-java
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -93,6 +93,12 @@ powercut: build  ## cut the power of ext4 and XFS on loop images 200 times; need
 
 soak: build  ## load a store for MINUTES=60, kill its writer or let a call fail each 30 s, verify after each; SEED=1
 	@nice -n 10 $(BIN)/python -m tests.crash.soak --minutes $(or $(MINUTES),60) --seed $(or $(SEED),1)
+
+release-check: build  ## a release up to the upload: version, sdist, wheel, SBOM, an empty environment; TAG=v1.2.3 has to fit
+	@$(BIN)/python -m tests.repo.release $(if $(TAG),--tag $(TAG))
+
+release-files: build  ## check the files of a release in DIR=dist: one sdist, and wheels for each Python on each platform
+	@$(BIN)/python -m tests.repo.release --files $(or $(DIR),dist)
 
 long: test fuzz debug  ## run everything: all tests, fuzzing, the debug build under the sanitizers
 	@$(BIN)/python -m pytest -m long --timeout=3600 -o faulthandler_timeout=0 || [ $$? -eq 5 ]  # 5: no tests were collected

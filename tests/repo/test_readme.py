@@ -84,7 +84,7 @@ def test_links_lead_somewhere() -> None:
 
 def named_sources() -> set[str]:
     """Return the ends of the paths of all files of the tree, at each folder: a/b.py and b.py."""
-    trees = ("kstore", "pyspark_kstore", "tests", "bench", "examples")
+    trees = ("kstore", "pyspark_kstore", "tests", "bench", "examples", ".github")
     paths = [path.relative_to(ROOT) for tree in trees for path in (ROOT / tree).rglob("*.*")]
     paths += [path.relative_to(ROOT) for path in ROOT.glob("*.*")]
     return {"/".join(path.parts[start:]) for path in paths for start in range(len(path.parts))}
@@ -105,8 +105,8 @@ def test_page_stays_short(page: str, most_lines: int) -> None:
 
 
 AREAS = (
-    "Formats, Reading a log, Writing a log, Recovery, Stores, Producer, Consumer, Server, Exports, Spark, Command, "
-    "Errors"
+    "Formats, Keys and values, Reading a log, Writing a log, Recovery, Stores, Producer, Consumer, Server, Exports, "
+    "Spark, Command, Errors"
 )
 
 
@@ -115,6 +115,7 @@ def test_first_version_of_the_changelog_is_one_list_by_area_of_what_there_is() -
     introduction, *areas = version.split("\n### ")
     assert ", ".join(area.partition("\n")[0] for area in areas) == AREAS
     assert "\n- " not in introduction
+    assert re.findall(r"^\*\*(.*?)\.\*\*", introduction, re.MULTILINE) == ["For you", "What breaks", "What it needs"]
     assert re.findall(r"no longer|any more|used to|\bfix(?:ed|es)\b", version) == []
 
 
