@@ -21,6 +21,8 @@ from kstore.wire.messages import (
 )
 
 SESSION_MS, REBALANCE_MS = 10_000, 60_000
+# Of what is due at one time.
+MOST_ROUNDS = 10_000
 RANGE, STICKY = ("range", b"topics"), ("sticky", b"topics")
 
 
@@ -152,7 +154,9 @@ class GroupServer:
         self.now_ms = end_ms
 
     def run_due(self):
+        rounds = count(1)
         while self.coordinator.next_ms is not None and self.coordinator.next_ms <= self.now_ms:
+            assert next(rounds) < MOST_ROUNDS, "what is due stays due"
             for outcome in self.coordinator.expire(self.now_ms):
                 self.obey(outcome)
 

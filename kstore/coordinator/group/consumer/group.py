@@ -97,7 +97,7 @@ class ConsumerGroup:
         for member in facts.members.values():
             self._time_revocation(member, now_ms)
         self._write: _Write | None = None
-        # Before then no member is removed again whose removal could not be appended.
+        # Before then nothing is due: the removal of a member could not be appended.
         self._retry_ms = now_ms
 
     @property
@@ -117,7 +117,10 @@ class ConsumerGroup:
 
     @property
     def next_ms(self) -> int | None:
-        """When expire() is to be called next, None for never; it may be in the past. None while records wait."""
+        """When expire() is to be called next, None for never; it may be in the past. None while records wait.
+
+        Source: Kafka CoordinatorRuntime.EventBasedCoordinatorTimer, of the time until a removal is tried again.
+        """
         if self.waits_for_write:
             return None
         ends = (ends_ms for ends_ms, _ in self._revocation_ends_ms.values())
@@ -214,13 +217,8 @@ class ConsumerGroup:
         return len(ended)
 
     def expire(self, now_ms: int) -> Outcome:
-        """Remove one member whose session or rebalance timeout has ended, if there is one.
-
-        Source: Kafka CoordinatorRuntime.EventBasedCoordinatorTimer, of the time until it is tried again.
-        """
+        """Remove one member whose session or rebalance timeout has ended, if there is one."""
         self._check_no_write()
-        if now_ms < self._retry_ms:
-            return Outcome(self.group_id)
         for member_id, ends_ms in self._session_ends_ms.items():
             if ends_ms <= now_ms:
                 return self._expel(member_id, now_ms)

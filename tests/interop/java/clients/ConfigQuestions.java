@@ -57,7 +57,7 @@ final class ConfigQuestions {
         }
         answers.ask("list resources", () -> admin.listConfigResources().all().get().stream()
                 .map(one -> one.type() + " " + one.name())
-                .filter(one -> !one.contains("__"))
+                .filter(one -> !one.startsWith("TOPIC ") || one.equals("TOPIC " + TOPIC))
                 .sorted()
                 .toList());
         change(admin, answers, "set an empty list", TOPIC, new ConfigEntry("cleanup.policy", ""), OpType.SET);
