@@ -12,6 +12,7 @@ import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
 import java.util.stream.IntStream;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.ConsumerGroupDescription;
@@ -19,6 +20,7 @@ import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.GroupState;
 
 /** Groups of three, of both protocols and each assignor: one member is killed, then the server starts again. */
@@ -156,12 +158,20 @@ final class Groups {
     }
 
     private static void produce(JavaClients.Servers servers, Map<String, Variant> variants, int first) throws Exception {
-        try (KafkaProducer<byte[], byte[]> producer = Producing.producer(servers.with("linger.ms", "5"))) {
+        List<Future<RecordMetadata>> sent = new ArrayList<>();
+        // One request at a time: a server that started again may refuse a producer's first batch and take its second,
+        // after which the first one is out of order until it has lasted too long.
+        Properties properties = servers.with("linger.ms", "5", "max.in.flight.requests.per.connection", "1");
+        try (KafkaProducer<byte[], byte[]> producer = Producing.producer(properties)) {
             for (Variant one : variants.values()) {
                 for (int n = first; n < first + RECORDS; n++) {
-                    producer.send(new ProducerRecord<>(topicOf(one), n % PARTITIONS, null, Producing.text("v" + n)));
+                    sent.add(producer.send(
+                            new ProducerRecord<>(topicOf(one), n % PARTITIONS, null, Producing.text("v" + n))));
                 }
             }
+        }
+        for (Future<RecordMetadata> one : sent) {
+            one.get();
         }
     }
 

@@ -17,6 +17,7 @@ import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.RebalanceInProgressException;
+import org.apache.kafka.common.errors.UnknownMemberIdException;
 
 /**
  * A member of a group in a thread of its own: it polls and commits after each poll, and keeps what it got.
@@ -88,7 +89,7 @@ final class Member implements Runnable, ConsumerRebalanceListener {
     public void run() {
         try {
             while (!isToEnd) {
-                ConsumerRecords<byte[], byte[]> polled = consumer.poll(POLL);
+                ConsumerRecords<byte[], byte[]> polled = polled();
                 commit(polled);
                 for (ConsumerRecord<byte[], byte[]> record : polled) {
                     records.add(record.topic() + "-" + record.partition() + ":" + record.offset());
@@ -103,6 +104,16 @@ final class Member implements Runnable, ConsumerRebalanceListener {
         }
     }
 
+    private ConsumerRecords<byte[], byte[]> polled() {
+        try {
+            return consumer.poll(POLL);
+        } catch (UnknownMemberIdException removal) {
+            // The server heard nothing for a session: a member of KIP-848 is told so by any request, and joins again.
+            refusals.incrementAndGet();
+            return ConsumerRecords.empty();
+        }
+    }
+
     /** Commit what was polled; while the group rebalances, or without this member, that is refused, and another one may
      * get these records again, or this one commits them with its next poll. */
     private void commit(ConsumerRecords<byte[], byte[]> polled) {
@@ -111,7 +122,7 @@ final class Member implements Runnable, ConsumerRebalanceListener {
                 consumer.commitSync();
                 isOwing = false;
             }
-        } catch (CommitFailedException | RebalanceInProgressException refusal) {
+        } catch (CommitFailedException | RebalanceInProgressException | UnknownMemberIdException refusal) {
             isOwing = true;
             refusals.incrementAndGet();
         }
