@@ -125,15 +125,15 @@ class LocalFile(PositionedFile, ReadFile):
     def is_cached(self, *, position: int, size: int) -> bool:
         if not size or _NOWAIT is None:
             return True
-        fd, byte = self._open_fd(), bytearray(1)
-        for at in (*range(position, position + size, _READ_AHEAD_BYTES), position + size - 1):
-            try:
-                os.preadv(fd, [byte], at, _NOWAIT)
-            except BlockingIOError:
-                return False
-            except OSError:
-                # Not every file system can say it.
-                return True
+        fd, byte = self._open_fd(), [bytearray(1)]
+        try:
+            for at in (*range(position, position + size, _READ_AHEAD_BYTES), position + size - 1):
+                os.preadv(fd, byte, at, _NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            # Not every file system can say it.
+            return True
         return True
 
     def skip_hole(self, position: int) -> int:

@@ -254,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _is_sent_at_once(self, answer: Answer | Awaitable[Answer]) -> bool:
         """Send an answer that is known, small and may be written; return False for others."""
-        if answer is None:
+        if not answer:
             return True
         if not isinstance(answer, list) or not self._can_write.is_set() or sum(map(len, answer)) > _MOST_WRITE_BYTES:
             return False

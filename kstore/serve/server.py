@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kstore.config import KIB
@@ -89,9 +90,13 @@ class ServerLoop:
             self._broker.transactions.start()
 
     def _answer(self, frame: bytearray, own: Connection, session: Session) -> Answer | Awaitable[Answer]:
+        return self._respond(self._broker, frame, self._advertised(own), client_host=own.client_host, session=session)
+
+    @cached_property
+    def _respond(self) -> Callable[..., Answer | Awaitable[Answer]]:
         from kstore.serve.apis import respond
 
-        return respond(self._broker, frame, self._advertised(own), client_host=own.client_host, session=session)
+        return respond
 
     async def _check_again_and_again(self) -> None:
         while True:
@@ -108,8 +113,8 @@ class ServerLoop:
         return await self._broker.groups.end_sessions(group_id, None if member_id is None else (member_id,))
 
     def _advertised(self, connection: Connection) -> Peer:
-        own = connection.own_address
-        return Peer(self._config.advertised_host or own.host, self._config.advertised_port or own.port)
+        own, host, port = connection.own_address, self._config.advertised_host, self._config.advertised_port
+        return Peer(host or own.host, port or own.port) if host or port else own
 
     async def stop(self) -> None:
         """Listen no more, close the connections, and end what is done for them."""

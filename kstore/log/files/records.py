@@ -122,16 +122,19 @@ def entry_size(head: bytes | memoryview) -> int:
     return length + _BASE_OFFSET_AND_SIZE.size
 
 
-def scan_headers(file: ReadFile, scan: HeaderScan, *, position: int, end_position: int) -> HeaderScan:
+def scan_headers(
+    file: ReadFile, scan: HeaderScan, *, position: int, end_position: int, first_bytes: int = HEADER_CHUNK_BYTES
+) -> HeaderScan:
     """Feed a HeaderScan with [position, end_position) of a file until it stops, and return it.
 
+    Args: first_bytes: of the first read, at least a header.
     Raises: LogReplacedError if the file ends early; damage is reported in the status.
     """
+    wanted = first_bytes
     while scan.status == "more":
-        wanted = min(HEADER_CHUNK_BYTES, end_position - position)
-        scan.feed(read_exactly(file, wanted, position=position), position)
+        scan.feed(read_exactly(file, min(wanted, end_position - position), position=position), position)
         file.walk_cached(scan)
-        position = scan.position
+        position, wanted = scan.position, HEADER_CHUNK_BYTES
     return scan
 
 
@@ -444,10 +447,11 @@ class SegmentRecords:
         stop_offset: int | None = None,
         stop_timestamp_ms: int | None = None,
         stop_attributes: int = 0,
+        first_bytes: int = HEADER_CHUNK_BYTES,
     ) -> HeaderScan:
         """Walk the headers of [position, end_position) and return the stopped HeaderScan.
 
-        Args: next_base_offset: which no batch may reach, None for no bound.
+        Args: next_base_offset: which no batch may reach, None for no bound; first_bytes: as in scan_headers.
         Raises: LogReplacedError; damage is reported in the status.
         """
         scan = HeaderScan(
@@ -464,7 +468,7 @@ class SegmentRecords:
         )
         with self.borrow() as file:
             try:
-                return scan_headers(file, scan, position=position, end_position=end_position)
+                return scan_headers(file, scan, position=position, end_position=end_position, first_bytes=first_bytes)
             except CorruptRecordError:
                 # Bytes that cannot be had: the walk ends there, as at any other damage.
                 return scan_headers(file.around_damage(), scan, position=scan.position, end_position=end_position)

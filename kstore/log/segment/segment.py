@@ -423,8 +423,9 @@ class LogSegment:
         batch = self._walked_to
         if batch is None or batch.base_offset > offset:
             return None
-        index = self._index_of_large()
-        if index is not None and index.slot_of_offset(offset) - index.slot_of_position(batch.position) > 1:
+        # An entry has the last offset of its batch.
+        index = None if offset <= batch.last_offset else self._index_of_large()
+        if index is not None and index.slot_of_offset(offset) - index.slot_of_offset(batch.last_offset) > 1:
             return None
         return batch
 
@@ -755,11 +756,14 @@ class LogSegment:
         stop_offset: int | None = None,
         stop_timestamp_ms: int | None = None,
     ) -> HeaderScan:
+        # Of a batch that is larger than a read, only the header is of use.
+        is_large = start is not None and start.size_in_bytes >= HEADER_CHUNK_BYTES
         return self.records.walk(
             position=0 if start is None else start.position,
             end_position=self.scan_end_position if end_position is None else end_position,
             stop_offset=stop_offset,
             stop_timestamp_ms=stop_timestamp_ms,
+            first_bytes=RECORD_BATCH_OVERHEAD if is_large else HEADER_CHUNK_BYTES,
         )
 
     def _count_fallback(self) -> None:
