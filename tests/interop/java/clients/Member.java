@@ -1,5 +1,6 @@
 import java.time.Duration;
 import java.util.Collection;
+import java.util.HashMap;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
@@ -14,6 +15,7 @@ import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.RebalanceInProgressException;
@@ -33,7 +35,7 @@ final class Member implements Runnable, ConsumerRebalanceListener {
     private final CountDownLatch ended = new CountDownLatch(1);
     private final CloseOptions.GroupMembershipOperation leaves;
     private volatile boolean isToEnd;
-    private boolean isOwing;
+    private final Map<TopicPartition, OffsetAndMetadata> owed = new HashMap<>();
     volatile Set<TopicPartition> assigned = Set.of();
     volatile String error;
     final ConcurrentLinkedQueue<String> records = new ConcurrentLinkedQueue<>();
@@ -115,15 +117,18 @@ final class Member implements Runnable, ConsumerRebalanceListener {
     }
 
     /** Commit what was polled; while the group rebalances, or without this member, that is refused, and another one may
-     * get these records again, or this one commits them with its next poll. */
+     * get these records again, or this one commits them after its next poll.
+     *
+     * <p>By offsets: without them a consumer leaves out, and does not say so, partitions whose position it is validating,
+     * as after a restart that began another epoch of their leader. */
     private void commit(ConsumerRecords<byte[], byte[]> polled) {
+        owed.putAll(polled.nextOffsets());
         try {
-            if (!polled.isEmpty() || isOwing) {
-                consumer.commitSync();
-                isOwing = false;
+            if (!owed.isEmpty()) {
+                consumer.commitSync(owed);
+                owed.clear();
             }
         } catch (CommitFailedException | RebalanceInProgressException | UnknownMemberIdException refusal) {
-            isOwing = true;
             refusals.incrementAndGet();
         }
     }
@@ -136,6 +141,7 @@ final class Member implements Runnable, ConsumerRebalanceListener {
 
     @Override
     public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
+        owed.keySet().removeAll(partitions);
         assigned = consumer.assignment().stream()
                 .filter(one -> !partitions.contains(one))
                 .collect(Collectors.toUnmodifiableSet());
