@@ -136,7 +136,11 @@ final class TopicQuestions {
     }
 
     private static void describing(Admin admin, Answers answers) throws InterruptedException {
-        answers.ask("list topics", () -> admin.listTopics().names().get().stream().sorted().toList());
+        // The broker hears of topics in the order in which its controller took them.
+        answers.ask("list topics", () -> {
+            Answers.await("the last topic", () -> topics(admin).contains("assigned"));
+            return topics(admin);
+        });
         answers.ask("list internal topics", () -> admin
                 .listTopics(new ListTopicsOptions().listInternal(true))
                 .listings()
@@ -178,15 +182,22 @@ final class TopicQuestions {
         answers.ask("grow", () -> each(admin.createPartitions(wanted).values(), String::valueOf));
         answers.ask("less partitions", () -> each(
                 admin.createPartitions(Map.of("t1", NewPartitions.increaseTo(2))).values(), String::valueOf));
-        answers.ask("grown", () -> partitionsOf(admin, List.of("t1", "set", "good", "defaults", "assigned")));
+        answers.ask("grown", () -> {
+            Answers.await("the fourth partition", () -> partitionsOf(admin, List.of("t1")).containsValue(4));
+            return partitionsOf(admin, List.of("t1", "set", "good", "defaults", "assigned"));
+        });
     }
 
-    private static Map<String, Integer> partitionsOf(Admin admin, Collection<String> names) throws Exception {
+    private static Map<String, Integer> partitionsOf(Admin admin, Collection<String> names) {
         Map<String, Integer> found = new TreeMap<>();
-        admin.describeTopics(names)
-                .allTopicNames()
-                .get()
-                .forEach((name, topic) -> found.put(name, topic.partitions().size()));
+        try {
+            admin.describeTopics(names)
+                    .allTopicNames()
+                    .get()
+                    .forEach((name, topic) -> found.put(name, topic.partitions().size()));
+        } catch (InterruptedException | ExecutionException failure) {
+            throw new IllegalStateException(failure);
+        }
         return found;
     }
 
