@@ -50,7 +50,7 @@ final class ClusterQuestions {
     }
 
     static void run(JavaClients.Servers servers, Admin admin, Answers answers) throws Exception {
-        admin.createTopics(List.of(new NewTopic(TOPIC, 2, (short) 1))).all().get();
+        TopicQuestions.make(admin, new NewTopic(TOPIC, 2, (short) 1));
         int node = admin.describeCluster().nodes().get().iterator().next().id();
         cluster(servers, admin, answers);
         producers(servers, admin, answers);

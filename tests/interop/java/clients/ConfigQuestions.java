@@ -24,10 +24,8 @@ final class ConfigQuestions {
     private ConfigQuestions() {}
 
     static void run(JavaClients.Servers servers, Admin admin, Answers answers) throws Exception {
-        admin.createTopics(List.of(new NewTopic(TOPIC, 1, (short) 1).configs(Map.of("retention.ms", "7200000"))))
-                .all()
-                .get();
-        admin.createTopics(List.of(new NewTopic(MARKER, 1, (short) 1))).all().get();
+        TopicQuestions.make(admin, new NewTopic(TOPIC, 1, (short) 1).configs(Map.of("retention.ms", "7200000")));
+        TopicQuestions.make(admin, new NewTopic(MARKER, 1, (short) 1));
         String node = admin.describeCluster().nodes().get().iterator().next().idString();
         describing(admin, answers, node);
         for (OpType type : OpType.values()) {

@@ -9,7 +9,6 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.TreeMap;
 import java.util.TreeSet;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
@@ -81,7 +80,7 @@ final class Groups {
         Map<String, Variant> variants = new TreeMap<>();
         variants().forEach(one -> variants.put(one.name, one));
         for (Variant one : variants.values()) {
-            admin.createTopics(List.of(new NewTopic(topicOf(one), PARTITIONS, (short) 1))).all().get();
+            TopicQuestions.make(admin, new NewTopic(topicOf(one), PARTITIONS, (short) 1));
         }
         for (Variant one : variants.values()) {
             for (int member = 0; member < 2; member++) {

@@ -32,9 +32,8 @@ final class Handover {
     private Handover() {}
 
     static void run(JavaClients.Servers servers, Admin admin, Answers answers) throws Exception {
-        admin.createTopics(List.of(new NewTopic(TOPIC, PARTITIONS, (short) 1), new NewTopic(TRANSACTED, 1, (short) 1)))
-                .all()
-                .get();
+        TopicQuestions.make(
+                admin, new NewTopic(TOPIC, PARTITIONS, (short) 1), new NewTopic(TRANSACTED, 1, (short) 1));
         Map<String, List<Member>> groups = new TreeMap<>();
         for (String protocol : List.of("classic", "consumer")) {
             groups.put(protocol, List.of(member(servers, protocol), member(servers, protocol)));

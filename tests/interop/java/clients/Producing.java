@@ -45,7 +45,7 @@ final class Producing {
         for (String codec : CODECS) {
             for (String acks : List.of("0", "1", "all")) {
                 String topic = "records-" + codec + "-" + acks;
-                admin.createTopics(List.of(new NewTopic(topic, 3, (short) 1))).all().get();
+                TopicQuestions.make(admin, new NewTopic(topic, 3, (short) 1));
                 // Which waits until the broker has the partitions: without an answer, records would be lost before.
                 ends(admin, topic);
                 write(servers, answers, topic, codec, acks);
@@ -134,7 +134,7 @@ final class Producing {
                         "uncompressed", Map.of("compression.type", "uncompressed"),
                         "append-time", Map.of("message.timestamp.type", "LogAppendTime"))
                 .entrySet()) {
-            admin.createTopics(List.of(new NewTopic(one.getKey(), 1, (short) 1).configs(one.getValue()))).all().get();
+            TopicQuestions.make(admin, new NewTopic(one.getKey(), 1, (short) 1).configs(one.getValue()));
             try (KafkaProducer<byte[], byte[]> producer = producer(servers.with("compression.type", "lz4"))) {
                 for (int n = 0; n < 5; n++) {
                     RecordMetadata place = producer.send(
@@ -148,13 +148,12 @@ final class Producing {
     }
 
     private static void refused(JavaClients.Servers servers, Admin admin, Answers answers) throws Exception {
-        admin.createTopics(List.of(
-                        new NewTopic("small", 1, (short) 1).configs(Map.of("max.message.bytes", "1000")),
-                        new NewTopic("compacted", 1, (short) 1).configs(Map.of("cleanup.policy", "compact")),
-                        new NewTopic("timely", 1, (short) 1).configs(Map.of(
-                                "message.timestamp.before.max.ms", "1000", "message.timestamp.after.max.ms", "1000"))))
-                .all()
-                .get();
+        TopicQuestions.make(
+                admin,
+                new NewTopic("small", 1, (short) 1).configs(Map.of("max.message.bytes", "1000")),
+                new NewTopic("compacted", 1, (short) 1).configs(Map.of("cleanup.policy", "compact")),
+                new NewTopic("timely", 1, (short) 1).configs(Map.of(
+                        "message.timestamp.before.max.ms", "1000", "message.timestamp.after.max.ms", "1000")));
         long now = System.currentTimeMillis();
         long hour = 3_600_000;
         record Wrong(String what, ProducerRecord<byte[], byte[]> record) {}

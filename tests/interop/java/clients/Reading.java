@@ -26,7 +26,7 @@ final class Reading {
     private Reading() {}
 
     static void run(JavaClients.Servers servers, Admin admin, Answers answers) throws Exception {
-        admin.createTopics(List.of(new NewTopic(TOPIC, 2, (short) 1))).all().get();
+        TopicQuestions.make(admin, new NewTopic(TOPIC, 2, (short) 1));
         try (KafkaProducer<byte[], byte[]> producer = Producing.producer(servers.with())) {
             for (int n = 0; n < RECORDS; n++) {
                 producer.send(new ProducerRecord<>(TOPIC, 0, Producing.T0 + 1000 * n, null, Producing.text("v" + n))).get();

@@ -18,12 +18,11 @@ final class Restarts {
     private Restarts() {}
 
     static void run(JavaClients.Servers servers, Admin admin, Answers answers) throws Exception {
-        admin.createTopics(List.of(
-                        new NewTopic("restarted", 1, (short) 1),
-                        new NewTopic("restarted-idle", 1, (short) 1),
-                        new NewTopic("restarted-transacted", 1, (short) 1)))
-                .all()
-                .get();
+        TopicQuestions.make(
+                admin,
+                new NewTopic("restarted", 1, (short) 1),
+                new NewTopic("restarted-idle", 1, (short) 1),
+                new NewTopic("restarted-transacted", 1, (short) 1));
         Properties reading = Member.properties(servers, "restarted", "classic", "RangeAssignor");
         Properties readingNew = Member.properties(servers, "restarted-new", "consumer", "uniform");
         List<Member> members = List.of(Member.start(reading, "restarted"), Member.start(readingNew, "restarted"));

@@ -17,7 +17,7 @@ final class StaticMembers {
         for (Map.Entry<String, String> one : Map.of("classic", "RangeAssignor", "consumer", "uniform").entrySet()) {
             String protocol = one.getKey();
             String topic = "static-" + protocol;
-            admin.createTopics(List.of(new NewTopic(topic, 4, (short) 1))).all().get();
+            TopicQuestions.make(admin, new NewTopic(topic, 4, (short) 1));
             Member first = member(servers, protocol, one.getValue(), "a", GroupMembershipOperation.DEFAULT);
             Member second = member(servers, protocol, one.getValue(), "b", GroupMembershipOperation.DEFAULT);
             Answers.await("both assigned", () -> first.assigned.size() == 2 && second.assigned.size() == 2);

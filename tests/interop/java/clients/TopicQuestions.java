@@ -42,6 +42,13 @@ final class TopicQuestions {
         deleting(admin, answers);
     }
 
+    /** Create topics, and wait until the broker has heard of them from its controller. */
+    static void make(Admin admin, NewTopic... topics) throws Exception {
+        admin.createTopics(List.of(topics)).all().get();
+        List<String> names = Arrays.stream(topics).map(NewTopic::name).toList();
+        Answers.await("topics " + names, () -> topics(admin).containsAll(names));
+    }
+
     private static void creating(Admin admin, Answers answers) throws InterruptedException {
         create(admin, answers, "create", new NewTopic("t1", 3, (short) 1));
         create(admin, answers, "create with defaults", new NewTopic("defaults", Optional.empty(), Optional.empty()));

@@ -27,7 +27,7 @@ final class Transactions {
     private Transactions() {}
 
     static void run(JavaClients.Servers servers, Admin admin, Answers answers) throws Exception {
-        admin.createTopics(List.of(new NewTopic(TOPIC, 2, (short) 1))).all().get();
+        TopicQuestions.make(admin, new NewTopic(TOPIC, 2, (short) 1));
         ended(servers, admin, answers);
         open(servers, admin, answers);
         fenced(servers, answers);
