@@ -323,10 +323,9 @@ KS_WIDE static inline __m512i ks_fold_wide(__m512i lanes, __m512i power, __m512i
     return _mm512_ternarylogic_epi64(low, high, next, 0x96);   /* all three by xor */
 }
 
-/* Prefetches a cache line of each quarter of the bytes at `ahead`. */
-static inline void ks_prefetch_quarters(const uint8_t **ahead, size_t quarter) {
-    for (size_t i = 0; i < 4; i++) ks_prefetch(*ahead + i * quarter);
-    *ahead += KS_CACHE_LINE;
+static inline void ks_prefetch_four(const uint8_t **ahead) {
+    for (size_t i = 0; i < 4; i++) ks_prefetch(*ahead + i * KS_CACHE_LINE);
+    *ahead += 4 * KS_CACHE_LINE;
 }
 
 /* Returns: the lane of the state and the n bytes at p. Requires: n >= KS_LEAST_FOLDED_WIDE. */
@@ -336,9 +335,8 @@ KS_WIDE static inline __m128i ks_fold_all(uint32_t state, const uint8_t *p, size
     __m512i d = _mm512_loadu_si512(p + 192);
     __m128i lanes[4];
     a = _mm512_xor_si512(a, _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)state)));
-    const size_t quarter = n / 4;
     for (p += 256, n -= 256; n >= 256; p += 256, n -= 256) {
-        ks_prefetch_quarters(&ahead, quarter);
+        ks_prefetch_four(&ahead);
         a = ks_fold_wide(a, over, _mm512_loadu_si512(p));
         b = ks_fold_wide(b, over, _mm512_loadu_si512(p + 64));
         c = ks_fold_wide(c, over, _mm512_loadu_si512(p + 128));
@@ -346,7 +344,7 @@ KS_WIDE static inline __m128i ks_fold_all(uint32_t state, const uint8_t *p, size
     }
     d = ks_fold_wide(b, ks_over_wide(powers, 2 * KS_WIDE_LANES), ks_fold_wide(a, ks_over_wide(powers, 3 * KS_WIDE_LANES), d));
     d = ks_fold_wide(c, over_one, d);
-    ks_prefetch_quarters(&ahead, quarter);
+    ks_prefetch_four(&ahead);
     for (; n >= 64; p += 64, n -= 64) d = ks_fold_wide(d, over_one, _mm512_loadu_si512(p));
     lanes[0] = _mm512_castsi512_si128(d);
     lanes[1] = _mm512_extracti32x4_epi32(d, 1);
