@@ -49,7 +49,7 @@ class PartitionSelection:
 
     topics: names, or shell patterns with `*`, `?` or `[`. others: more DIRs, as log.dirs has several. tier: where their
     older segments are, None for nowhere; tier_keys: (key id, path of a private key) each; tier_epoch: as of
-    kstore.open_log.
+    kstore.open_log; max_decrypted_bytes: as of LogConfig, None for its default.
     """
 
     directory: str
@@ -59,6 +59,7 @@ class PartitionSelection:
     tier: str | None = None
     tier_keys: tuple[tuple[str, str], ...] = ()
     tier_epoch: int | None = None
+    max_decrypted_bytes: int | None = None
 
     @property
     def directories(self) -> tuple[str, ...]:
@@ -90,17 +91,24 @@ class PartitionSelection:
     def env(self) -> Env | None:
         """The Env that shows DIR with its tier, as it is now; None without a tier.
 
-        Raises: WrongUseError for keys or an epoch without a tier.
+        Raises: WrongUseError for another option of a tier without one.
         """
         if self.tier is None:
-            if self.tier_keys:
-                raise WrongUseError("--tier-key is of no use without --tier, where the encrypted segments are")
-            if self.tier_epoch is not None:
-                raise WrongUseError("--tier-epoch is of no use without --tier, where the segments are")
+            others = {
+                "--tier-key": self.tier_keys or None,
+                "--tier-epoch": self.tier_epoch,
+                "--max-decrypted-bytes": self.max_decrypted_bytes,
+            }
+            for option, value in others.items():
+                if value is not None:
+                    raise WrongUseError(f"{option} is of no use without --tier, where the segments are")
             return None
+        from kstore.config import LogConfig
         from kstore.store.opening import tiered_env
 
-        return tiered_env(self.directories, self.tier, keys=dict(self.tier_keys), epoch=self.tier_epoch)
+        limit = self.max_decrypted_bytes
+        config = None if limit is None else LogConfig(max_decrypted_bytes=limit)
+        return tiered_env(self.directories, self.tier, keys=dict(self.tier_keys), epoch=self.tier_epoch, config=config)
 
     def narrowed_to(self, directories: list[str]) -> PartitionSelection:
         """Return the selection of some of the DIRs, at least one."""

@@ -52,6 +52,7 @@ _READ_NAMES = _CLIENT_NAMES | {
     "rows",
     "tier",
     "tierEpoch",
+    "maxDecryptedBytes",
 }
 _WRITE_NAMES = _CLIENT_NAMES | {"path", "topic", "createTopics", "txnAppId", "txnVersion", "includeHeaders"}
 # All names of each use, as they are documented. checkpointLocation and queryName come from Spark itself.

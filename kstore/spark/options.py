@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
-from kstore.config import MAX_INT32, MAX_INT64, MIB
+from kstore.config import MAX_INT32, MAX_INT64, MIB, LogConfig
 from kstore.env import Env
 from kstore.env.process import set_default_variable
 from kstore.errors import checked_int
@@ -127,7 +127,8 @@ class ReadOptions:
     """All options of a read, validated. gives_damage: the rows are the damaged ranges, not the records.
 
     values: None for keys and values as bytes. A stream has no ending offsets. tier: the path or URL of tiered storage,
-    None without; tier_keys: (key id in lower case, path of a private key) each; tier_epoch: as of kstore.open_log.
+    None without; tier_keys: (key id in lower case, path of a private key) each; tier_epoch: as of kstore.open_log;
+    max_decrypted_bytes: as of LogConfig, None for its default.
     """
 
     paths: tuple[str, ...]
@@ -148,6 +149,7 @@ class ReadOptions:
     tier: str | None = None
     tier_keys: tuple[tuple[str, str], ...] = ()
     tier_epoch: int | None = None
+    max_decrypted_bytes: int | None = None
 
     @property
     def env(self) -> Env | None:
@@ -156,7 +158,9 @@ class ReadOptions:
             return None
         from kstore.store.opening import tiered_env
 
-        return tiered_env(self.paths, self.tier, keys=dict(self.tier_keys), epoch=self.tier_epoch)
+        limit = self.max_decrypted_bytes
+        config = None if limit is None else LogConfig(max_decrypted_bytes=limit)
+        return tiered_env(self.paths, self.tier, keys=dict(self.tier_keys), epoch=self.tier_epoch, config=config)
 
     @property
     def on_error(self) -> OnError:
@@ -242,6 +246,7 @@ def parse_read_options(options: Mapping[str, str], *, is_stream: bool = False) -
         tier=_tier(reader),
         tier_keys=_tier_keys(reader),
         tier_epoch=_tier_epoch(reader),
+        max_decrypted_bytes=_max_decrypted_bytes(reader),
     )
 
 
@@ -254,8 +259,8 @@ def _tier_keys(reader: OptionReader) -> tuple[tuple[str, str], ...]:
     """Return the keys of the options tierKey.ID; Spark does not keep the case of ID."""
     prefix = TIER_KEY.lower()
     keys = [(name.removeprefix(prefix), reader.text(name) or "") for name in reader.names() if name.startswith(prefix)]
-    if keys and reader.text("tier") is None:
-        raise ValueError(f"{TIER_KEY}{keys[0][0]} is of no use without tier, the path or URL of tiered storage")
+    if keys:
+        _check_tier(reader, f"{TIER_KEY}{keys[0][0]}")
     return tuple(sorted((key_id, checked_path(path)) for key_id, path in keys))
 
 
@@ -263,9 +268,21 @@ def _tier_epoch(reader: OptionReader) -> int | None:
     epoch = reader.integer("tierEpoch")
     if epoch is None:
         return None
-    if reader.text("tier") is None:
-        raise ValueError("tierEpoch is of no use without tier, the path or URL of tiered storage")
+    _check_tier(reader, "tierEpoch")
     return checked_int("tierEpoch", epoch, least=0, greatest=MAX_INT32)
+
+
+def _max_decrypted_bytes(reader: OptionReader) -> int | None:
+    size = reader.size_in_bytes("maxDecryptedBytes")
+    if size is None:
+        return None
+    _check_tier(reader, "maxDecryptedBytes")
+    return checked_int("maxDecryptedBytes", size, least=1, greatest=MAX_INT32)
+
+
+def _check_tier(reader: OptionReader, option: str) -> None:
+    if reader.text("tier") is None:
+        raise ValueError(f"{option} is of no use without tier, the path or URL of tiered storage")
 
 
 def _paths(reader: OptionReader) -> tuple[str, ...]:

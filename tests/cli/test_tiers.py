@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kstore import open_log
+from kstore.tier.keys import ENCRYPTION_BYTES
 from tests.cli.runner import Runner, runner
 from tests.making.batches import batch, batches, flip_bit, write_root
 from tests.making.tiers import FINISHED, STARTED, Tier, key, write_events
@@ -95,6 +96,30 @@ def test_keys_are_named_by_their_ids(given: Given, kstore: Runner) -> None:
     assert "'key1'" in run.err
     assert kstore("cat", given.root, *tier, "--tier-key", "key1").status == 2
     assert kstore("cat", given.root, *given.options[2:]).status == 2
+
+
+def test_the_memory_for_an_encrypted_chunk_is_an_option_of_the_commands_that_read(
+    given: Given, kstore: Runner, tmp_path: Path
+) -> None:
+    commands = {
+        "ls": (given.root, "--exact", "--topic", "t"),
+        "cat": (given.root, "--topic", "t"),
+        "stat": (given.root, "--topic", "t"),
+        "verify": (given.root, "--topic", "t"),
+        "offsets": (given.root, "--topic", "t", "--time", "earliest"),
+        "export": (given.root, tmp_path / "out", "--format", "kstore", "--topic", "t"),
+    }
+    chunk_bytes = given.tier.chunk_bytes + ENCRYPTION_BYTES
+    for name in ("cat", "export"):
+        run = kstore(name, *commands[name], *given.options, "--max-decrypted-bytes", chunk_bytes - 1)
+        assert run.status != 0
+        assert f"at most {chunk_bytes - 1} are decrypted (max_decrypted_bytes of LogConfig)" in run.err
+    for name, arguments in commands.items():
+        assert kstore(name, *arguments, *given.options, "--max-decrypted-bytes", chunk_bytes).status == 0, name
+        run = kstore(name, *arguments, "--max-decrypted-bytes", chunk_bytes)
+        assert run.status == 2
+        assert "--max-decrypted-bytes is of no use without --tier" in run.err
+    assert kstore("cat", *commands["cat"], *given.options, "--max-decrypted-bytes", 0).status == 2
 
 
 def test_a_tier_alone_with_several_lineages_is_read_by_the_epoch_that_is_given(

@@ -86,6 +86,7 @@ def steps(work: Path, *, versions: tuple[str, ...] = VERSIONS, only: str = "") -
         "born by kstore": born,
         "exported by kstore": exported,
         "exported of a root and its tier": exported_of_a_tier,
+        "exported of an encrypted tier alone": exported_of_a_tier_alone,
         "salvaged": salvaged,
         "in two log.dirs": in_two_roots,
         "of a broker 4.4.0, without its metadata": lambda place: without_metadata(place, "main-4.4.0"),
@@ -333,6 +334,14 @@ def exported_of_a_tier(place: Path) -> Adopted:
     source = unpack("tier", "tier-local-4.1.2") / "tier-local-4.1.2"
     kstore.export(source / "broker", place / "root", format="kstore", tier=source / "tier")
     return Adopted(kstore.adopt(place / "root", keep_forever=True), written="tl-codecs")
+
+
+def exported_of_a_tier_alone(place: Path) -> Adopted:
+    source = unpack("tier", "tier-aiven-4.1.2") / "tier-aiven-4.1.2"
+    keys = {name: source / "keys" / f"{name}.private.pem" for name in ("key1", "key2")}
+    tier = source / "tier"
+    kstore.export(tier, place / "root", format="kstore", tier=tier, tier_keys=keys)
+    return Adopted(kstore.adopt(place / "root", keep_forever=True), written="ta-mixed")
 
 
 def salvaged(place: Path) -> Adopted:

@@ -529,3 +529,12 @@ def test_a_tier_and_its_keys_are_paths() -> None:
         parse(tier="/tier", tierEpoch="-1")
     with pytest.raises(ValueError, match="unknown option"):
         parse(tier="/tier", tierKey__="/keys/one.pem")
+
+
+def test_the_memory_for_an_encrypted_chunk_is_a_size() -> None:
+    assert parse(tier="/tier", maxDecryptedBytes="512m").max_decrypted_bytes == 2**29
+    assert parse(tier="/tier").max_decrypted_bytes is None
+    with pytest.raises(ValueError, match="maxDecryptedBytes is of no use without tier"):
+        parse(maxDecryptedBytes="512m")
+    with pytest.raises(ValueError, match="maxDecryptedBytes must be from 1 to 2147483647"):
+        parse(tier="/tier", maxDecryptedBytes="2g")

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 import kstore.spark
 from kstore import scan
 from kstore.config import MIB
+from kstore.errors import MemoryLimitError
 from kstore.spark.jobs import scanning
 from kstore.spark.options import parse_read_options
 from kstore.spark.planning import plan_partitions
@@ -52,6 +53,25 @@ def consumed_of(prefixes: tuple[str, ...]) -> dict[tuple[str, str, int], str | N
         if name.startswith(prefixes)
         for record in records
     }
+
+
+def test_tasks_keep_to_the_memory_for_an_encrypted_chunk() -> None:
+    given = {"path": str(tier_set(AIVEN) / "broker"), **options_of(subscribe="ta-txn")}
+    for limit, fits in ((10, False), (MIB, True)):
+        options = parse_read_options({**given, "maxDecryptedBytes": str(limit)})
+        planned = plan_partitions(options, Constraint(), max_partition_bytes=MIB)
+        parts = [pickle.loads(pickle.dumps(part)) for part in scanning._parts(scanning._selected(options))]
+        apart = [
+            task for part in parts for task in scanning._plan_part(part, options, Constraint(), max_partition_bytes=MIB)
+        ]
+        for tasks in (planned, apart):
+            ranges = [found for task in pickle.loads(pickle.dumps(tasks)) for found in task.ranges]
+            if fits:
+                assert len(scan(ranges).to_table()) == len(consumed(AIVEN, "read_uncommitted")["ta-txn-0"])
+                continue
+            with pytest.raises(MemoryLimitError) as caught:
+                scan(ranges).to_table()
+            assert (caught.value.option, caught.value.limit) == ("max_decrypted_bytes", limit)
 
 
 def test_tasks_plan_a_root_with_its_tier(spark: SparkSession) -> None:

@@ -13,6 +13,7 @@ from kstore.cli.commands.options import (
     Directories,
     Directory,
     Json,
+    MaxDecryptedBytes,
     Partitions,
     TierEpoch,
     TierKeys,
@@ -44,13 +45,22 @@ def verify_partitions(
     tier: TierPlace = None,
     tier_key: TierKeys = None,
     tier_epoch: TierEpoch = None,
+    max_decrypted_bytes: MaxDecryptedBytes = None,
     json: Json = False,
 ) -> int:
     """Check every batch and index entry and list damaged ranges."""
     from kstore.cli import verify
 
     return verify.run(
-        selection_of(directory, topic, partition, tier=tier, tier_keys=tier_key, tier_epoch=tier_epoch),
+        selection_of(
+            directory,
+            topic,
+            partition,
+            tier=tier,
+            tier_keys=tier_key,
+            tier_epoch=tier_epoch,
+            max_decrypted_bytes=max_decrypted_bytes,
+        ),
         out,
         is_json=json,
         is_deep=deep,

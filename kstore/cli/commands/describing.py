@@ -11,6 +11,7 @@ from kstore.cli.app import command
 from kstore.cli.commands.options import (
     Directory,
     Json,
+    MaxDecryptedBytes,
     Partitions,
     Reverse,
     TierEpoch,
@@ -82,6 +83,7 @@ def show_statistics(
     tier: TierPlace = None,
     tier_key: TierKeys = None,
     tier_epoch: TierEpoch = None,
+    max_decrypted_bytes: MaxDecryptedBytes = None,
     json: Json = False,
 ) -> int:
     """Show sizes, rates, largest keys, what compaction saves."""
@@ -91,7 +93,15 @@ def show_statistics(
     wanted = stat.StatOptions(
         decodes=deep, top=top, shows_rates=rates, map_bytes=map_bytes, order=Order.of(sort, is_reversed=reverse)
     )
-    selection = selection_of(directory, topic, partition, tier=tier, tier_keys=tier_key, tier_epoch=tier_epoch)
+    selection = selection_of(
+        directory,
+        topic,
+        partition,
+        tier=tier,
+        tier_keys=tier_key,
+        tier_epoch=tier_epoch,
+        max_decrypted_bytes=max_decrypted_bytes,
+    )
     return watched(lambda: stat.run(selection, wanted, out, is_json=json), out, interval_s=watch, is_json=json)
 
 

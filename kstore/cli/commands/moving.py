@@ -15,6 +15,7 @@ from kstore.cli.commands.options import (
     Isolation,
     Json,
     KeyName,
+    MaxDecryptedBytes,
     MessageName,
     Mode,
     Partitions,
@@ -204,6 +205,7 @@ def export_records(
     tier: TierPlace = None,
     tier_key: TierKeys = None,
     tier_epoch: TierEpoch = None,
+    max_decrypted_bytes: MaxDecryptedBytes = None,
     json: Json = False,
 ) -> int:
     """Export what is new to Parquet, Arrow, segments or a table."""
@@ -216,7 +218,15 @@ def export_records(
     given = exporting.TypedOptions(
         *what, row_group_rows, file_bytes, *verbatim, skip_damaged, formats, mode.value, flatten
     )
-    env = selection_of(directory, None, None, tier=tier, tier_keys=tier_key, tier_epoch=tier_epoch).env
+    env = selection_of(
+        directory,
+        None,
+        None,
+        tier=tier,
+        tier_keys=tier_key,
+        tier_epoch=tier_epoch,
+        max_decrypted_bytes=max_decrypted_bytes,
+    ).env
     wanted = exporting.ExportWanted(directory, target, to_table, partition_by, given, threads, skip_lost, env)
     return exporting.run(wanted, out, is_json=json)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kstore.cli.arguments import PartitionSelection, WrongUseError, parse_bytes, parse_header, parse_tier_key
+from kstore.config import MAX_INT32
 
 if TYPE_CHECKING:
     from kstore.record.search import RecordSearch
@@ -129,6 +130,16 @@ TierEpoch = Annotated[
     int | None,
     typer.Option("--tier-epoch", metavar="N", min=0, help="The leader epoch to read a tier alone by."),
 ]
+MaxDecryptedBytes = Annotated[
+    int | None,
+    typer.Option(
+        "--max-decrypted-bytes",
+        metavar="N",
+        min=1,
+        max=MAX_INT32,
+        help="The largest encrypted chunk of a tier that is read; default: 256 MiB.",
+    ),
+]
 
 
 def selection_of(
@@ -139,6 +150,7 @@ def selection_of(
     tier: str | None = None,
     tier_keys: list[str] | None = None,
     tier_epoch: int | None = None,
+    max_decrypted_bytes: int | None = None,
 ) -> PartitionSelection:
     """Return the partitions that one or more DIRs, --topic and --partition select, with their --tier.
 
@@ -153,6 +165,7 @@ def selection_of(
         tier=tier,
         tier_keys=tuple(map(parse_tier_key, tier_keys or ())),
         tier_epoch=tier_epoch,
+        max_decrypted_bytes=max_decrypted_bytes,
     )
 
 

@@ -18,6 +18,7 @@ from kstore.cli.commands.options import (
     KeyEquals,
     KeyName,
     KeyRegex,
+    MaxDecryptedBytes,
     MessageName,
     Mode,
     Partitions,
@@ -75,6 +76,7 @@ def list_partitions(
     tier: TierPlace = None,
     tier_key: TierKeys = None,
     tier_epoch: TierEpoch = None,
+    max_decrypted_bytes: MaxDecryptedBytes = None,
     json: Json = False,
 ) -> int:
     """List partitions: offsets, size, times, codecs."""
@@ -89,7 +91,15 @@ def list_partitions(
         sort=None if sort is None else sort.value,
         is_reversed=reverse,
     )
-    selection = selection_of(directory, topic, partition, tier=tier, tier_keys=tier_key, tier_epoch=tier_epoch)
+    selection = selection_of(
+        directory,
+        topic,
+        partition,
+        tier=tier,
+        tier_keys=tier_key,
+        tier_epoch=tier_epoch,
+        max_decrypted_bytes=max_decrypted_bytes,
+    )
     return watched(lambda: ls.run(selection, wanted, out), out, interval_s=watch, is_json=json)
 
 
@@ -128,6 +138,7 @@ def print_records(
     tier: TierPlace = None,
     tier_key: TierKeys = None,
     tier_epoch: TierEpoch = None,
+    max_decrypted_bytes: MaxDecryptedBytes = None,
     json: Json = False,
 ) -> int:
     """Print records, one partition after another, or find some."""
@@ -148,7 +159,15 @@ def print_records(
         search=search_of(key_equals, key_regex, value_regex, header, producer_id),
     )
     shown_as = format_of(record_format, is_json=json, with_control=control, is_decoded=wanted.decoding is not None)
-    selection = selection_of(directory, topic, partition, tier=tier, tier_keys=tier_key, tier_epoch=tier_epoch)
+    selection = selection_of(
+        directory,
+        topic,
+        partition,
+        tier=tier,
+        tier_keys=tier_key,
+        tier_epoch=tier_epoch,
+        max_decrypted_bytes=max_decrypted_bytes,
+    )
     if not follow:
         return cat.run(selection, wanted, shown_as, out)
     from kstore.cli.printing import follow as following
@@ -235,6 +254,7 @@ def list_offsets(
     tier: TierPlace = None,
     tier_key: TierKeys = None,
     tier_epoch: TierEpoch = None,
+    max_decrypted_bytes: MaxDecryptedBytes = None,
     json: Json = False,
 ) -> int:
     """Show the first offset at or after a time."""
@@ -242,7 +262,15 @@ def list_offsets(
 
     wanted = offsets.OffsetQuery(offsets.parse_time(time), only_committed=isolation is Isolation.READ_COMMITTED)
     return offsets.run(
-        selection_of(directory, topic, partition, tier=tier, tier_keys=tier_key, tier_epoch=tier_epoch),
+        selection_of(
+            directory,
+            topic,
+            partition,
+            tier=tier,
+            tier_keys=tier_key,
+            tier_epoch=tier_epoch,
+            max_decrypted_bytes=max_decrypted_bytes,
+        ),
         wanted,
         out,
         is_json=json,
