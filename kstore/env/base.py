@@ -176,7 +176,7 @@ class ReadFile(Closing):
 
     def split_target(self, target: int, *, position: int) -> int:  # noqa: ARG002
         """Return where to look for a place to split [position, ...) near `target`, so that two readers of the parts
-        have little work in common.
+        have little work in common; at or after the end of the file if there is no such place after `position`.
         """
         return target
 

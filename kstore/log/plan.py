@@ -370,12 +370,14 @@ def _starts_before(offset: int, batch: BatchHeader, segment: LogSegment) -> bool
 def _find_split_point(segment: LogSegment, *, position: int, target: int, end_position: int) -> _SplitPoint | None:
     """Return the last batch that starts in (position, target], or the first one after `position` if there is none.
 
-    None if no other batch starts before end_position, or damage hides where it does. The target may be moved: see
-    ReadFile.split_target.
+    None if no other batch starts before end_position, or damage hides where it does. The target may be moved, or no
+    split be worth it: see ReadFile.split_target.
     """
-    target = _split_target(segment, target, position=position, end_position=end_position)
-    for start in _walk_starts(segment, position=position, target=target, end_position=end_position):
-        walk = segment.records.walk(position=start, end_position=target)
+    near = _split_target(segment, target, position=position, end_position=end_position)
+    if near is None:
+        return None
+    for start in _walk_starts(segment, position=position, target=near, end_position=end_position):
+        walk = segment.records.walk(position=start, end_position=near)
         boundary, last_offset = walk.position, walk.last_offset
         if boundary == start > position:
             continue
@@ -396,13 +398,15 @@ def _find_split_point(segment: LogSegment, *, position: int, target: int, end_po
 
 def _find_proven_split(segment: LogSegment, *, position: int, target: int, end_position: int) -> _SplitPoint | None:
     """Return the batch at the last index entry in (position, target] that the log proves, or else at the first one
-    after `target`, None if there is none.
+    after `target`, None if there is none, or no split is worth it.
     """
     index = segment.offset_index
     if index is None:
         return None
-    target = _split_target(segment, target, position=position, end_position=end_position)
-    before = index.slot_of_position(target)
+    near = _split_target(segment, target, position=position, end_position=end_position)
+    if near is None:
+        return None
+    before = index.slot_of_position(near)
     for slot in (*range(before, max(before - ENTRIES_TRIED, -1), -1), *range(before + 1, index.entry_count)):
         if not position < index.entry(slot).position < end_position:
             continue
@@ -412,11 +416,13 @@ def _find_proven_split(segment: LogSegment, *, position: int, target: int, end_p
     return None
 
 
-def _split_target(segment: LogSegment, target: int, *, position: int, end_position: int) -> int:
-    """Return where to look for a split of [position, end_position): near `target`, and inside."""
+def _split_target(segment: LogSegment, target: int, *, position: int, end_position: int) -> int | None:
+    """Return where to look for a split of [position, end_position): near `target`, and inside; None for nowhere."""
     with segment.records.borrow() as file:
         found = file.split_target(target, position=position)
-    return found if position < found < end_position else target
+    if found >= end_position:
+        return None
+    return found if position < found else target
 
 
 def _walk_starts(segment: LogSegment, *, position: int, target: int, end_position: int) -> Iterator[int]:

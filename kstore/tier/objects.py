@@ -30,7 +30,7 @@ from kstore.log.files.names import LOG_SUFFIX, PRODUCER_SNAPSHOT_SUFFIX
 from kstore.tier.chunks import Chunk, ChunkIndex, plain_chunks
 from kstore.tier.keys import ENCRYPTION_BYTES, KeyRing, Sealed
 from kstore.tier.manifest import MAX_MANIFEST_BYTES, Manifest, Slice, parse_manifest
-from kstore.tier.streaming import ChunkStreams, blocks_of
+from kstore.tier.streaming import ChunkStreams, blocks_of, split_after
 
 MANIFEST_SUFFIX = ".rsm-manifest"
 INDEXES_SUFFIX = ".indexes"
@@ -372,6 +372,8 @@ class ChunkedFile(ViewFile):
 
     def split_target(self, target: int, *, position: int) -> int:
         size = self._chunks.chunk_bytes
+        if target < self._chunks.file_bytes and self._is_streamed(chunk := self._chunks.chunk(target // size)):
+            return split_after(chunk)
         if size < _LEAST_SPLIT_BYTES or target - position < 2 * size:
             return target
         # Both readers have the chunk with the split, so it is one of which the first reader needs only the beginning.
@@ -401,7 +403,7 @@ class ChunkedFile(ViewFile):
             return
         for number in self._chunks.numbers(position=position, end_position=end):
             chunk = self._chunks.chunk(number)
-            if self._is_compressed and max(chunk.plain_bytes, chunk.stored_bytes) > CHUNKS_LIMIT:
+            if self._is_streamed(chunk):
                 for at, start, size in blocks_of(chunk, position=position, end_position=end):
                     yield _Block(chunk, at, start, size)
             else:
@@ -418,6 +420,9 @@ class ChunkedFile(ViewFile):
             except BaseException:
                 _CHUNKS.release_one(opened.owner, block.name)
                 raise
+
+    def _is_streamed(self, chunk: Chunk) -> bool:
+        return self._is_compressed and max(chunk.plain_bytes, chunk.stored_bytes) > CHUNKS_LIMIT
 
     def _let_go(self, position: int, *, end_position: int) -> None:
         """Drop the blocks that a reader in order has read to their ends and from their beginnings on; another reader

@@ -88,6 +88,13 @@ def blocks_of(chunk: Chunk, *, position: int, end_position: int) -> Iterator[tup
         yield (start - chunk.position) // BLOCK_BYTES, start, min(BLOCK_BYTES, chunk_end - start)
 
 
+def split_after(chunk: Chunk) -> int:
+    """Return where to look for a split near a chunk that is read in blocks: in the first block of the next one, since a
+    second reader of the chunk would begin at its start again.
+    """
+    return chunk.position + chunk.plain_bytes + BLOCK_BYTES // 2
+
+
 class _Stream:
     """One pass over the frame of a chunk. number: of the block that comes next."""
 

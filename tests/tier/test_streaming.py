@@ -13,12 +13,13 @@ import zstandard
 
 from kstore import CorruptRecordError, LogConfig, MemoryLimitError, open_log, scan
 from kstore.errors import DecompressionError
+from kstore.log.damage import OnError
 from kstore.tier import objects, streaming
 from kstore.tier.chunks import Chunk
 from kstore.tier.keys import KeyRing
 from kstore.tier.streaming import ChunkStreams, blocks_of
 from tests.fakes.counting import CountingEnv
-from tests.making.batches import shrink
+from tests.making.batches import batches, shrink
 from tests.making.tiers import Tier, key
 from tests.tier.test_objects import BATCHES, DATA, FORMS, env_over, log_of
 
@@ -243,3 +244,32 @@ def test_a_large_encrypted_chunk_is_decoded_once_while_it_is_the_only_one(keys: 
         for position in range(0, len(DATA), 50):
             assert file.pread(50, position=position) == DATA[position : position + 50]
     assert remote.log_bytes == made.path(".log").stat().st_size
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+@pytest.mark.parametrize("chunk_bytes", [4000, 100_000])
+def test_a_large_chunk_is_passed_by_one_reader(
+    on_error: OnError, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(objects, "CHUNKS_LIMIT", 3000)
+    monkeypatch.setattr(streaming, "BLOCK_BYTES", 1000)
+    opened: list[int] = []
+    init = streaming._Stream.__init__
+
+    def counted(stream: streaming._Stream, chunk: Chunk, read_stored: Callable[[int], bytes]) -> None:
+        opened.append(chunk.number)
+        init(stream, chunk, read_stored)
+
+    tier = Tier(path=tmp_path / "tier", is_compressed=True, chunk_bytes=chunk_bytes)
+    size = tier.upload(batches(0, 135, value_bytes=10)).size
+    chunks = size // chunk_bytes + 1
+    assert chunks == 1 or size % chunk_bytes > 3000
+    with open_log(tier.path / "t-0", tier=tier.path) as log:
+        ranges = list(log.plan(max_bytes=500, on_error=on_error))
+    assert [part.files[0].start_position // chunk_bytes for part in ranges] == list(range(chunks))
+    assert all(part.files[0].start_position % chunk_bytes < 1000 for part in ranges)
+    monkeypatch.setattr(streaming._Stream, "__init__", counted)
+    offsets = [offset for part in ranges for offset in scan([part], on_error=on_error).to_table()["offset"].to_pylist()]
+    assert offsets == list(range(135))
+    # The first block of a chunk is also for the reader of the one before.
+    assert sorted(opened) == sorted([*range(chunks), *range(1, chunks)])
