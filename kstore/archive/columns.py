@@ -105,14 +105,19 @@ def _rows_of_files(work: Work, options: ExportOptions, place: Place, typed: Type
     """Yield the rows of files to join, with dates and bounds from the manifest, since they need not be columns."""
     for file in work.files:
         path = join_path(place.target, file.path)
-        actual = crc_of(path, place.env)
-        if actual != (file.size_in_bytes, file.crc32c):
-            raise changed_file(path, file, actual)
+        check_content(path, file, place.env)
         times = tuple(0 if time is None else time * 1000 for time in (file.min_timestamp_ms, file.max_timestamp_ms))
         day = None if file.min_timestamp_ms is None else times[0] // _DAY_US
         for batch in read_rows(path, options, place.env):
             rows = batch if typed is None else typed.conformed(batch)
             yield _Rows(day, rows, file.first_offset, file.last_offset, *times)
+
+
+def check_content(path: str, file: ExportedFile, env: Env) -> None:
+    """Raise CorruptManifestError unless a file has the size and the CRC that the manifest says.  Cost: reads it."""
+    found = crc_of(path, env)
+    if found != (file.size_in_bytes, file.crc32c):
+        raise changed_file(path, file, found)
 
 
 def changed_file(path: str, file: ExportedFile, found: tuple[int, int]) -> CorruptManifestError:

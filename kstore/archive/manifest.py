@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 from kstore.config import MAX_INT64
@@ -22,7 +22,9 @@ from kstore.log.files.json_state import (
     value_as,
     with_checksum,
 )
+from kstore.log.files.names import LOG_SUFFIX
 from kstore.log.files.records import KEPT_BY_CLEANERS
+from kstore.log.files.root_files import parse_id
 from kstore.types import MAX_OFFSET, MAX_PARTITION, TopicPartition, is_topic_name
 
 FORMAT_VERSION = 1
@@ -254,6 +256,7 @@ def check_exported(field: str, exported: ExportedPartition) -> None:
     for at, (first, end) in enumerate(exported.missing):
         check_number(f"{field}.missing[{at}][0]", first, least=0, most=MAX_OFFSET)
         check_number(f"{field}.missing[{at}][1]", end, least=first, most=MAX_OFFSET)
+    check_topic_id(f"{field}.topic_id", exported.topic_id)
     if exported.last_batch is None:
         return
     names = {*BATCH_IDENTITY, "record_count", "crc"}
@@ -262,6 +265,14 @@ def check_exported(field: str, exported: ExportedPartition) -> None:
     last = exported.end_offset - 1
     check_number(f"{field}.last_batch.base_offset", exported.last_batch["base_offset"], least=0, most=last)
     check_number(f"{field}.last_batch.last_offset", exported.last_batch["last_offset"], least=last, most=MAX_OFFSET)
+
+
+def check_topic_id(field: str, topic_id: str | None) -> None:
+    """Raise FieldError for what is neither an id nor None."""
+    with suppress(ValueError):
+        if topic_id is None or parse_id(topic_id):
+            return
+    raise FieldError(field, "an id of 22 characters of base64url", topic_id)
 
 
 def _check(manifest: Manifest, prefix: str) -> None:
@@ -285,8 +296,8 @@ def _check(manifest: Manifest, prefix: str) -> None:
             shape = rf"topic=[^/]+/date=[^/]+/[^/]+\.{manifest.format}"
             if re.fullmatch(shape, file.path) is None:
                 raise FieldError(f"{field}.path", f"topic=.../date=.../....{manifest.format}", file.path)
-        elif file.path.rpartition("/")[0] != str(file.topic_partition):
-            raise FieldError(f"{field}.path", f"a file in {file.topic_partition}", file.path)
+        elif re.fullmatch(rf"{re.escape(str(file.topic_partition))}/[0-9]{{20}}\{LOG_SUFFIX}", file.path) is None:
+            raise FieldError(f"{field}.path", f"a segment in {file.topic_partition}", file.path)
         if file.path in paths:
             raise FieldError(f"{field}.path", "each file once", file.path)
         paths.add(file.path)

@@ -405,14 +405,17 @@ def _check_files(target: Target, sealed: SealedManifest, options: ExportOptions)
             _check_unchanged(target, manifest)
         _check_ends(target, manifest)
         return
-    from kstore.archive.columns import check_row_file
+    from kstore.archive.columns import check_content, check_row_file
 
     last = {file.topic_partition: file for file in sorted(manifest.files, key=lambda file: file.last_offset)}
     for file in last.values() if sealed.is_sealed else manifest.files:
         target.check_is_own_directory(split_path(file.path)[0])
         path = target.path_of(file.path)
-        if target.env.stat(path) is not None:
-            check_row_file(path, file, options, target.env)
+        if target.env.stat(path) is None:
+            continue
+        check_row_file(path, file, options, target.env)
+        if not sealed.is_sealed:
+            check_content(path, file, target.env)
 
 
 def _check_ends(target: Target, manifest: Manifest) -> None:
@@ -422,17 +425,19 @@ def _check_ends(target: Target, manifest: Manifest) -> None:
         if target.env.stat(path) is None:
             continue
         with open_log(path, env=target.env) as log:
-            log_end_offset = log.log_end_offset
-        if log_end_offset != partition.end_offset:
-            expected = f"that of its segments, {log_end_offset}"
-            reason = f"end_offset of {partition.topic_partition}: expected {expected}, found {partition.end_offset}"
-            raise CorruptManifestError(
-                f"{target.path_of(MANIFEST_FILE)}: {reason}",
-                path=target.path_of(MANIFEST_FILE),
-                reason=reason,
-                expected=log_end_offset,
-                found=partition.end_offset,
-            )
+            start, end = log.log_start_offset, log.log_end_offset
+        if partition.start_offset > start:
+            raise _differs(target, partition, "start_offset", expected=start, found=partition.start_offset)
+        if partition.end_offset != end:
+            raise _differs(target, partition, "end_offset", expected=end, found=partition.end_offset)
+
+
+def _differs(
+    target: Target, partition: ExportedPartition, field: str, *, expected: int, found: int
+) -> CorruptManifestError:
+    reason = f"{field} of {partition.topic_partition}: expected that of its segments, {expected}, found {found}"
+    path = target.path_of(MANIFEST_FILE)
+    return CorruptManifestError(f"{path}: {reason}", path=path, reason=reason, expected=expected, found=found)
 
 
 def local_export(

@@ -17,7 +17,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from kstore.archive.files import OutputFile
-from kstore.archive.manifest import MANIFEST_FILE, Manifest, SealedManifest, content_of, corruption_of, sealed_manifest
+from kstore.archive.manifest import (
+    MANIFEST_FILE,
+    Manifest,
+    SealedManifest,
+    check_topic_id,
+    content_of,
+    corruption_of,
+    sealed_manifest,
+)
 from kstore.archive.options import DELTA, ICEBERG
 from kstore.archive.parts import PartResult, Plan, state_of
 from kstore.env import (
@@ -32,7 +40,7 @@ from kstore.env import (
 )
 from kstore.errors import ExportError, LogLockedError, StorageError, UnsupportedError
 from kstore.log.files.checkpoints import replace_file
-from kstore.log.files.json_state import check_relative_path, with_checksum
+from kstore.log.files.json_state import FieldError, check_relative_path, with_checksum
 from kstore.log.files.lock import PartitionLock
 from kstore.log.files.names import LOCK_FILE
 
@@ -113,12 +121,33 @@ class Commit:
                 check_relative_path(f"moves[{at}][1]", final, most_components=3)
             for at, removed in enumerate(fields.removed):
                 check_relative_path(f"removed[{at}]", removed, most_components=3)
-            return cls(
+            for name, notes in fields.notes.items():
+                check_topic_id(f"notes.{name}.topic_id", notes.topic_id)
+            commit = cls(
                 manifest=Manifest.of_json(fields.manifest, field="manifest"),
                 moves=fields.moves,
                 removed=fields.removed,
                 notes=fields.notes,
             )
+            commit.check()
+            return commit
+
+    def check(self) -> None:
+        """Raise FieldError for partitions or numbers that do not fit together."""
+        self.manifest.check(field="manifest.")
+        with_segments = {str(file.topic_partition) for file in self.manifest.files}
+        for name in self.notes:
+            if name not in with_segments:
+                raise FieldError(f"notes.{name}", "a partition with segments", name)
+
+    def check_moves(self, earlier: Manifest | None) -> None:
+        """Raise FieldError unless each file is one of the earlier manifest, or is moved into place."""
+        placed = {final for _, final in self.moves}
+        if earlier is not None:
+            placed |= {file.path for file in earlier.files}
+        for file in self.manifest.files:
+            if file.path not in placed:
+                raise FieldError("moves", f"a move to {file.path}", "none")
 
 
 class Target(Protocol):
@@ -277,7 +306,7 @@ class LocalTarget:
         """
         # It includes results that an earlier run left in files.
         with corruption_of(self.staging):
-            commit.manifest.check()
+            commit.check()
         replace_file(join_path(self.staging, COMMIT_FILE), commit.encoded(), self.env)
         self._carry_out(commit, finish=finish)
 
@@ -287,7 +316,10 @@ class LocalTarget:
         content = content_of(path, self.env)
         if content is None:
             return False
-        self._carry_out(Commit.decoded(content, path=path), finish=finish)
+        commit, sealed = Commit.decoded(content, path=path), self.manifest()
+        with corruption_of(path):
+            commit.check_moves(None if sealed is None else sealed.manifest)
+        self._carry_out(commit, finish=finish)
         return True
 
     def _carry_out(self, commit: Commit, *, finish: Callable[[Commit], None]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -236,6 +237,17 @@ def mutants_of(fields: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{'.'.join(map(str, place))} = {'nothing' if other is DROP else repr(other)[:40]}", mutant
 
 
+def is_said_nowhere_else(name: str, state: str, format: str) -> bool:
+    """Whether a mutant is of what one state file alone says, for which its checksum speaks: where an export begins,
+    which parts a run has, and which files of rows a part has become.
+    """
+    if state == "result" and format != "kstore":
+        return re.match(r"files(\.\d+)? = (nothing|\[)", name) is not None
+    if state == "plan" and re.match(r"parts = \[|parts\.\d+ = nothing", name):
+        return True
+    return state != "manifest" and ".start_offset = " in name
+
+
 def check_mutants(tmp_path: Path, format: str, state: str, *, stride: int) -> int:
     """Export over mutants of a state file; return how many there were."""
     source = tmp_path / f"source-{format}-{state}"
@@ -249,8 +261,7 @@ def check_mutants(tmp_path: Path, format: str, state: str, *, stride: int) -> in
     del fields[CHECKSUM]
     target, count = tmp_path / "out", 0
     for number, (name, mutant) in enumerate(mutants_of(fields)):
-        # Where an export begins is known from its plan alone, for which the checksum speaks.
-        if number % stride or (state != "manifest" and ".start_offset = " in name):
+        if number % stride or is_said_nowhere_else(name, state, format):
             continue
         count += 1
         # A manifest of an earlier version has none.
@@ -476,3 +487,67 @@ def test_a_plan_goes_on_from_no_manifest_but_its_own(source: Path, tmp_path: Pat
         # Segments that a manifest does not know are refused first.
         assert caught.type is CorruptManifestError
         assert caught.value.path == str(target / STAGING_DIRECTORY)
+
+
+def test_a_size_or_crc_of_a_manifest_without_a_checksum_is_held_to_the_file(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    export(source, target, "parquet")
+    content = (target / MANIFEST_FILE).read_text()
+    for field in ("size_in_bytes", "crc32c"):
+        fields = json.loads(content)
+        del fields[CHECKSUM]
+        fields["files"][0][field] += 1
+        (target / MANIFEST_FILE).write_text(json.dumps(fields))
+        with pytest.raises(CorruptManifestError, match=r"differs from the manifest: expected .* with CRC-32C"):
+            export(source, target, "parquet")
+
+
+def test_a_start_above_that_of_the_segments_is_refused(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    export(source, target, "kstore")
+    rewrite(target / MANIFEST_FILE, lambda fields: fields["partitions"][0].update(start_offset=1))
+    with pytest.raises(
+        CorruptManifestError, match="start_offset of orders-0: expected that of its segm"
+    ):
+        export(source, target, "kstore")
+
+
+@pytest.mark.parametrize("state", ["manifest", "plan", "commit"])
+def test_what_is_no_topic_id_is_refused(source: Path, tmp_path: Path, state: str) -> None:
+    prepare, file = STATES[state]
+    target = tmp_path / "out"
+    prepare(source, target, "kstore")
+    places = ["partitions", "manifest", "notes"] if state == "commit" else ["partitions"]
+    content = (target / file).read_text()
+    for place in places[-2:]:
+        (target / file).write_text(content)
+
+        def change(fields: dict[str, Any], place: str = place) -> None:
+            of = {"partitions": lambda: fields["partitions"][0], "notes": lambda: fields["notes"][f"{TOPIC}-0"]}
+            of["manifest"] = lambda: fields["manifest"]["partitions"][0]
+            of[place]()["topic_id"] = "x"
+
+        rewrite(target / file, change)
+        with pytest.raises(CorruptManifestError, match=r"topic_id: expected an id of 22 characters"):
+            export(source, target, "kstore")
+
+
+def test_a_commit_that_moves_no_file_into_place_is_refused(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    stop_in_the_commit(source, target, "parquet")
+    file = target / STATES["commit"][1]
+    content = file.read_text()
+    rewrite(file, lambda fields: fields["moves"].pop())
+    with pytest.raises(CorruptManifestError, match=r"moves: expected a move to topic=orders/"):
+        export(source, target, "parquet")
+    file.write_text(content)
+    export(source, target, "parquet")
+    assert rows_of_export(target) == rows_of_source(source)
+
+
+def test_a_result_without_the_segment_of_its_partition_is_refused(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    stop_before_the_last_part(source, target, "kstore")
+    rewrite(target / STATES["result"][1], lambda fields: fields.update(files=[]))
+    with pytest.raises(CorruptManifestError, match=r"notes\.orders-0: expected a partition with segments"):
+        export(source, target, "kstore")
