@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from kstore.config import MAX_INT64
@@ -269,10 +269,12 @@ def check_exported(field: str, exported: ExportedPartition) -> None:
 
 def check_topic_id(field: str, topic_id: str | None) -> None:
     """Raise FieldError for what is neither an id nor None."""
-    with suppress(ValueError):
-        if topic_id is None or parse_id(topic_id):
-            return
-    raise FieldError(field, "an id of 22 characters of base64url", topic_id)
+    if topic_id is None:
+        return
+    try:
+        parse_id(topic_id)
+    except ValueError as error:
+        raise FieldError(field, "an id of 22 characters of base64url", topic_id) from error
 
 
 def _check(manifest: Manifest, prefix: str) -> None:

@@ -506,9 +506,7 @@ def test_a_start_above_that_of_the_segments_is_refused(source: Path, tmp_path: P
     target = tmp_path / "out"
     export(source, target, "kstore")
     rewrite(target / MANIFEST_FILE, lambda fields: fields["partitions"][0].update(start_offset=1))
-    with pytest.raises(
-        CorruptManifestError, match="start_offset of orders-0: expected that of its segm"
-    ):
+    with pytest.raises(CorruptManifestError, match="start_offset of orders-0: expected that of its segm"):
         export(source, target, "kstore")
 
 

@@ -13,7 +13,7 @@ from kstore import LogNotFoundError, open_log
 from kstore.env import Env
 from kstore.env.tiered import TieredEnv
 from kstore.tier.opening import open_tier
-from tests.making.tiers import OTHER_TOPIC_ID, TOPIC_ID, Tier, write_events
+from tests.making.tiers import OTHER_TOPIC_ID, TOPIC_ID, Tier, text_of, write_events
 from tests.tier.test_reading import SEGMENTS, Joined, joined, joined_log
 
 __all__ = ["joined"]
@@ -59,6 +59,8 @@ def test_another_process_gets_the_topic_of_a_name_that_this_one_reads(tmp_path: 
     files = open_tier([tier.path], tier.path)
     assert OTHER_TOPIC_ID.encode() not in pickle.dumps(files.env.carried_directories([str(tier.path / "t-0")]))
     env = in_another_process(files.env, tier.path / "t-0")
+    newer = Tier(path=tier.path, topic_id=text_of(77)).upload(SEGMENTS[2])
+    os.utime(newer.path(".log"), (2**31 + 1, 2**31 + 1))
     assert env.listdir(str(tier.path)) == ["t-0"]
     with open_log(tier.path / "t-0", env=env) as log:
         assert [record.offset for record in log] == list(range(10))

@@ -52,15 +52,7 @@ def verify_partitions(
     from kstore.cli import verify
 
     return verify.run(
-        selection_of(
-            directory,
-            topic,
-            partition,
-            tier=tier,
-            tier_keys=tier_key,
-            tier_epoch=tier_epoch,
-            max_decrypted_bytes=max_decrypted_bytes,
-        ),
+        selection_of(directory, topic, partition, (tier, tier_key, tier_epoch, max_decrypted_bytes)),
         out,
         is_json=json,
         is_deep=deep,

@@ -93,15 +93,7 @@ def show_statistics(
     wanted = stat.StatOptions(
         decodes=deep, top=top, shows_rates=rates, map_bytes=map_bytes, order=Order.of(sort, is_reversed=reverse)
     )
-    selection = selection_of(
-        directory,
-        topic,
-        partition,
-        tier=tier,
-        tier_keys=tier_key,
-        tier_epoch=tier_epoch,
-        max_decrypted_bytes=max_decrypted_bytes,
-    )
+    selection = selection_of(directory, topic, partition, (tier, tier_key, tier_epoch, max_decrypted_bytes))
     return watched(lambda: stat.run(selection, wanted, out, is_json=json), out, interval_s=watch, is_json=json)
 
 

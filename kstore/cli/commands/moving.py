@@ -218,15 +218,7 @@ def export_records(
     given = exporting.TypedOptions(
         *what, row_group_rows, file_bytes, *verbatim, skip_damaged, formats, mode.value, flatten
     )
-    env = selection_of(
-        directory,
-        None,
-        None,
-        tier=tier,
-        tier_keys=tier_key,
-        tier_epoch=tier_epoch,
-        max_decrypted_bytes=max_decrypted_bytes,
-    ).env
+    env = selection_of(directory, None, None, (tier, tier_key, tier_epoch, max_decrypted_bytes)).env
     wanted = exporting.ExportWanted(directory, target, to_table, partition_by, given, threads, skip_lost, env)
     return exporting.run(wanted, out, is_json=json)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -141,21 +141,21 @@ MaxDecryptedBytes = Annotated[
     ),
 ]
 
+# What the four options above gave, in their order.
+TierArguments: TypeAlias = tuple[str | None, list[str] | None, int | None, int | None]
+
 
 def selection_of(
     directory: str | list[str],
     topics: list[str] | None,
     partitions: list[int] | None,
-    *,
-    tier: str | None = None,
-    tier_keys: list[str] | None = None,
-    tier_epoch: int | None = None,
-    max_decrypted_bytes: int | None = None,
+    in_tier: TierArguments = (None, None, None, None),
 ) -> PartitionSelection:
-    """Return the partitions that one or more DIRs, --topic and --partition select, with their --tier.
+    """Return the partitions that one or more DIRs, --topic and --partition select, with their --tier and its options.
 
     Raises: WrongUseError.
     """
+    tier, tier_keys, tier_epoch, max_decrypted_bytes = in_tier
     first, *others = [directory] if isinstance(directory, str) else directory
     return PartitionSelection(
         directory=first,

@@ -91,15 +91,7 @@ def list_partitions(
         sort=None if sort is None else sort.value,
         is_reversed=reverse,
     )
-    selection = selection_of(
-        directory,
-        topic,
-        partition,
-        tier=tier,
-        tier_keys=tier_key,
-        tier_epoch=tier_epoch,
-        max_decrypted_bytes=max_decrypted_bytes,
-    )
+    selection = selection_of(directory, topic, partition, (tier, tier_key, tier_epoch, max_decrypted_bytes))
     return watched(lambda: ls.run(selection, wanted, out), out, interval_s=watch, is_json=json)
 
 
@@ -159,15 +151,7 @@ def print_records(
         search=search_of(key_equals, key_regex, value_regex, header, producer_id),
     )
     shown_as = format_of(record_format, is_json=json, with_control=control, is_decoded=wanted.decoding is not None)
-    selection = selection_of(
-        directory,
-        topic,
-        partition,
-        tier=tier,
-        tier_keys=tier_key,
-        tier_epoch=tier_epoch,
-        max_decrypted_bytes=max_decrypted_bytes,
-    )
+    selection = selection_of(directory, topic, partition, (tier, tier_key, tier_epoch, max_decrypted_bytes))
     if not follow:
         return cat.run(selection, wanted, shown_as, out)
     from kstore.cli.printing import follow as following
@@ -262,15 +246,7 @@ def list_offsets(
 
     wanted = offsets.OffsetQuery(offsets.parse_time(time), only_committed=isolation is Isolation.READ_COMMITTED)
     return offsets.run(
-        selection_of(
-            directory,
-            topic,
-            partition,
-            tier=tier,
-            tier_keys=tier_key,
-            tier_epoch=tier_epoch,
-            max_decrypted_bytes=max_decrypted_bytes,
-        ),
+        selection_of(directory, topic, partition, (tier, tier_key, tier_epoch, max_decrypted_bytes)),
         wanted,
         out,
         is_json=json,
