@@ -87,7 +87,7 @@ def test_command_of_an_image_shows_its_help_and_reads_and_exports_a_directory(
     environments: Environments, tmp_path: Path
 ) -> None:
     entry = entry_of(COMMAND)
-    assert "kstore COMMAND --help" in run(environments, COMMAND, entry, tmp_path)
+    assert "Usage: kstore" in run(environments, COMMAND, entry, tmp_path)
     flights = str(ROOT / "examples" / "flights")
     assert "flights-lz4" in run(environments, COMMAND, [entry[0], "ls", flights], tmp_path)
     run(environments, COMMAND, [entry[0], "export", flights, "out"], tmp_path)
