@@ -52,7 +52,7 @@ def steps(out: Path) -> Iterator[str]:
     """Do one step after the other in an empty directory; yield what each has to say."""
     version = version_of(ROOT)
     tools = environment(out / "tools", "--requirement", TOOLS)
-    yield f"tools: {tools}"
+    yield f"tools: {shown(tools)}"
     run(tools / "zizmor", "--offline", "--no-progress", "--min-severity", "medium", ".github")
     images = sorted((ROOT / "examples").rglob("*Dockerfile"))
     run(tools / "hadolint", "--no-color", "--failure-threshold", "warning", *images)
@@ -68,8 +68,13 @@ def steps(out: Path) -> Iterator[str]:
     (out / "recipe.yaml").write_text(recipe_of(sdist))
     bare = environment(out / "bare", wheel)
     sbom = out / f"kstore-{version}.cdx.json"
-    yield f"SBOM of {write_sbom(sbom, tools=tools, python=bare / 'python')} packages: {sbom}"
+    yield f"SBOM of {write_sbom(sbom, tools=tools, python=bare / 'python')} packages: {shown(sbom)}"
     yield f"an empty environment: {smoke(environment(out / 'installed', f'{wheel}[{EXTRAS}]'), version, out)}"
+
+
+def shown(path: Path) -> str:
+    """Return a path as it is called in the tree, if it is there."""
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
 def write_sbom(sbom: Path, *, tools: Path, python: Path) -> int:
