@@ -82,6 +82,15 @@ def test_links_of_a_page_lead_to_the_site_where_it_has_what_they_name_and_else_t
     assert with_links_of_the_site(code, page) == code
 
 
+def test_link_with_the_name_of_a_file_has_the_title_of_its_page_in_the_site() -> None:
+    text = "[urls.md](urls.md#x) [docs/durability.md](durability.md) [README.md](../README.md) [a](urls.md)"
+    assert with_links_of_the_site(text, ROOT / "docs" / "scan.md") == (
+        "[Logs in object stores and HDFS](urls.md#x) [durability and recovery](durability.md) [kstore](index.md) "
+        "[a](urls.md)"
+    )
+    assert with_links_of_the_site("[a.md](https://b.c/a.md)", ROOT / "docs" / "scan.md") == "[a.md](https://b.c/a.md)"
+
+
 def test_part_of_a_page_from_another_host_is_reported_and_a_link_to_it_is_not(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text(
         '<link rel="canonical" href="https://b.c/"><link rel="stylesheet" href="https://b.c/s.css"><img src="own.png">'

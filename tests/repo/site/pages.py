@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,6 +17,8 @@ ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 PROJECT = "https://github.com/kstore-project/kstore"
 _LINK = re.compile(r"(\[[^\]]*\]\()(?!https?://|#)([^)\s]+)\)")
+# The text of a link that is the name of its file.
+_FILE_NAME = re.compile(r"\[(?:[\w-]+/)*[\w-]+\.md\]\(")
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 # The first page has its width to itself.
 _WIDE = "---\nhide: [navigation, toc]\n---\n\n"
@@ -39,8 +42,17 @@ def place_of(path: Path) -> str | None:
     return re.sub(r"(^|/)README\.md$", r"\1index.md", path.relative_to(DOCS).as_posix())
 
 
+@cache
+def title_of(path: Path) -> str:
+    """Return what a page is called in a sentence."""
+    return path.read_text().partition("\n")[0].removeprefix("# ").removeprefix("kstore: ")
+
+
 def with_links_of_the_site(text: str, path: Path) -> str:
-    """Return a page with each of its links, outside of blocks of code, as it has to be in the site."""
+    """Return a page with each of its links, outside of blocks of code, as it has to be in the site.
+
+    A link whose text is the name of a file of the site has the title of that page.
+    """
     own = Path(place_of(path) or "").parent
 
     def moved(link: re.Match[str]) -> str:
@@ -53,7 +65,12 @@ def with_links_of_the_site(text: str, path: Path) -> str:
             kind = "tree" if target.is_dir() else "blob"
             return f"{link[1]}{PROJECT}/{kind}/main/{target.relative_to(ROOT).as_posix()})"
         anchor = f"#{address.fragment}" if address.fragment else ""
-        return f"{link[1]}{os.path.relpath(place, own)}{anchor})"
+        text = (
+            f"[{title_of(DOCS / 'index.md' if target == ROOT / 'README.md' else target)}]("
+            if _FILE_NAME.fullmatch(link[1])
+            else link[1]
+        )
+        return f"{text}{os.path.relpath(place, own)}{anchor})"
 
     parts = _FENCE.split(text)
     parts[::2] = [_LINK.sub(moved, part) for part in parts[::2]]
