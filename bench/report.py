@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from bench import moved
 from bench.bench_program import (
     APPEND,
     DISKCACHE,
@@ -580,10 +581,11 @@ def rendered(directory: Path = RESULTS) -> dict[Path, str]:
 
 
 def write(directory: Path | None) -> int:
-    """Write the files and print how many figures were not measured; return 1 if there are any."""
+    """Write the files, print which figures moved and how many were not measured; return 1 if any were not."""
     texts = rendered(directory or RESULTS)
     for path, text in texts.items():
         path.write_text(text)
+    print("\n".join(moved.report(directory or RESULTS)))
     missing = texts[BENCH_README].count(NOT_MEASURED)
     names = ", ".join(path.relative_to(BENCH_DIRECTORY.parent).as_posix() for path in texts)
     print(f"written: {names}; {missing} figures were not measured")

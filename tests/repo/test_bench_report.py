@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench import common, report
+from bench import common, moved, report
 from bench.__main__ import main as bench_main
-from bench.common import Case, DirtyTreeError, Samples, Settings, write_results
+from bench.common import Bound, Case, DirtyTreeError, Samples, Settings, write_results
 
 
 @pytest.mark.parametrize(
@@ -104,6 +104,69 @@ def test_results_carry_the_commit_of_a_clean_tree(checkout: Path) -> None:
     head = subprocess.run(["git", "-C", str(checkout), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
     found = json.loads(path.read_text())["commit"]
     assert found == head.stdout.strip()[: len(found)]
+
+
+def measured(checkout: Path, rounds: list[float], *, seconds: float = 1.0, name: str = "kstore") -> Path:
+    """Results of rounds of kstore beside a rival of 10 a second, and of a bound, as a run writes them."""
+    case = Case(title="CRC-32C, 3 chunks: x", unit="rec", bytes_per_unit=1)
+    rival = Samples(contestant="crc32c wheel", wall=[10.0] * len(rounds), cpu=[1.0] * len(rounds))
+    case.samples = [Samples(contestant=name, wall=rounds, cpu=rounds), rival]
+    case.add_ratio(name, "crc32c wheel")
+    case.bounds.append(Bound(name="a start", unit="s", values=[seconds], at_most=9))
+    settings = Settings(results_directory=checkout / "bench" / "results", allows_dirty=True)
+    return write_results("crc", [case], settings, load_before=(0.0,))
+
+
+def commit_results(checkout: Path) -> None:
+    identity = ("-c", "user.name=n", "-c", "user.email=e@example.com")
+    subprocess.run(["git", "-C", str(checkout), *identity, "commit", "-qam", "results"], check=True)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "seconds", "lines"),
+    [
+        ([20.0, 21.0, 22.0], 1.0, []),
+        ([12.0, 23.0, 24.0], 1.0, []),
+        (
+            [30.0, 31.0, 32.0],
+            1.0,
+            ["better  crc: CRC-32C, 3 chunks: kstore / crc32c wheel: 2 [1.9-2.2] -> 3.1 [3-3.2]"],
+        ),
+        ([10.0, 11.0, 12.0], 1.0, ["WORSE  crc: CRC-32C, 3 chunks: kstore / crc32c wheel: 2 [1.9-2.2] -> 1.1 [1-1.2]"]),
+        ([20.0, 21.0, 22.0], 2.0, ["WORSE  crc: CRC-32C, 3 chunks: a start, s: 1 [1-1] -> 2 [2-2]"]),
+        ([20.0, 21.0, 22.0], 0.5, ["better  crc: CRC-32C, 3 chunks: a start, s: 1 [1-1] -> 0.5 [0.5-0.5]"]),
+    ],
+)
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_report_says_which_figures_moved_by_more_than_their_spread(
+    checkout: Path, rounds: list[float], seconds: float, lines: list[str], is_committed: bool
+) -> None:
+    results = measured(checkout, [19.0, 20.0, 22.0]).parent
+    commit_results(checkout)
+    measured(checkout, rounds, seconds=seconds)
+    if is_committed:
+        commit_results(checkout)
+    told = moved.report(results)
+    assert told[0].startswith(f"{len(lines)} figures of 1 workloads moved")
+    assert told[1:] == [f"  {line}" for line in lines]
+
+
+def test_figures_that_worsened_are_named_first_and_another_processor_is_said(checkout: Path) -> None:
+    path = measured(checkout, [20.0])
+    path.write_text(path.read_text().replace('"processor": "', '"processor": "another '))
+    commit_results(checkout)
+    measured(checkout, [30.0], seconds=2.0)
+    told = moved.report(path.parent)
+    assert [line.split()[0] for line in told[1:]] == ["WORSE", "better"]
+    assert all(line.endswith("(another processor)") for line in told[1:])
+
+
+def test_results_that_are_new_or_outside_of_a_repository_have_none_before(checkout: Path, tmp_path: Path) -> None:
+    path = measured(checkout, [20.0])
+    (path.parent / "wire.json").write_text(path.read_text())
+    path.unlink()
+    assert moved.report(path.parent)[0].startswith("0 figures of 0 workloads")
+    assert moved.content_before(Path("/dev/null")) is None
 
 
 @pytest.mark.parametrize("name", ["code.py", "new.py", "bench/new.py"])
