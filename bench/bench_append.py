@@ -1,4 +1,11 @@
-"""Appends to a log: 16 KiB batches as follower and as leader, compared with a plain os.write loop, and group commit."""
+"""Appends to a log: 16 KiB batches as follower and as leader, compared with a plain os.write loop, and group commit.
+
+Measured: 64 MiB of 16 KiB batches, one per call, to a new log: as follower, as leader with every record checked, as
+leader with a flush each MiB; one batch flushed before it returns, by one thread and by 16.
+Compared with: `os.write` of the same bytes, with fdatasync where kstore flushes, and of 16 batches with one fdatasync;
+16 threads of C that share one (`rivals/group_commit.c`), the bound of group commit; with `--rivals` Kafka's own
+`UnifiedLog`, as leader and follower, and Java's bare `FileChannel.write`.
+"""
 
 from __future__ import annotations
 

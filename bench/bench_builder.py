@@ -1,4 +1,9 @@
-"""Building of 16 KiB batches, record by record and from columns: one thread, uncompressed, all outputs equal."""
+"""Building of 16 KiB batches, record by record and from columns: one thread, uncompressed, all outputs equal.
+
+Measured: batches of 16 KiB without codec from the records of the same data: `MemoryRecordsBuilder`, record by record,
+and `pack_columns` from columns, in runs of 256 KiB (the default).
+Compared with: aiokafka's compiled builder, record by record; the encoder of `limit.c` from the same columns.
+"""
 
 from __future__ import annotations
 

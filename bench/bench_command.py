@@ -2,6 +2,10 @@
 
 Each run of the command is a process of its own, whose start is part of what is measured; what the library does alone,
 a search beside a scan, runs in this one.
+
+Measured: `kstore ls` of 10,000 partitions; `Log.find` and `kstore cat --value-regex` with a literal and an expression
+that no value has; `cat --json`; `report` from headers; `--help` and a completion.
+Compared with: `Log.to_arrow_batches` of the same log; `kstore cat` piped into `grep`; bounds in CPU seconds or seconds.
 """
 
 from __future__ import annotations

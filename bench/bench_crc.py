@@ -1,4 +1,8 @@
-"""CRC-32C over distinct chunks of 16 KiB. A single chunk would stay in the cache, unlike real batches."""
+"""CRC-32C over distinct chunks of 16 KiB. A single chunk would stay in the cache, unlike real batches.
+
+Measured: `kstore._core.crc32c`, one call for each distinct 16 KiB chunk of 64 MiB.
+Compared with: the `crc32c` and `google-crc32c` wheels; `limit.c`; Java and Rust.
+"""
 
 from __future__ import annotations
 

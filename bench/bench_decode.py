@@ -1,6 +1,10 @@
 """Decoding of a segment in memory into offset, timestamp, key and value by the compiled core: one thread, CRC checked.
 
 bench_scan.py measures what a user gets from a file.
+
+Measured: the core over memory: the same columns (of 1 MiB, the default) by the compiled decoder.
+Compared with: aiokafka's compiled reader touching the same four fields; `limit.c`; Java and Rust; for lz4, zstd, snappy
+and gzip Java, and the codec package alone followed by the uncompressed decode.
 """
 
 from __future__ import annotations

@@ -1,6 +1,11 @@
 """Exports beside what they are made of: Parquet beside pyarrow writing ready-made tables, verbatim copies beside cp,
 Parquet in an S3 store on the loopback beside the same in a directory and an upload of the same files, and exports in
 Spark tasks beside write.parquet from kstore's own source and from Spark's Kafka connector.
+
+Measured: `kstore.export` to Parquet and verbatim, on one machine; `kstore.spark.export`.
+Compared with: pyarrow writing ready-made tables with the same settings; Parquet into an S3 store on the loopback
+(moto's server): the same into a directory, and pyarrow uploading the same files; `cp`, with and without `sync` of the
+files; `write.parquet` from the kstore source (targets by processor time).
 """
 
 from __future__ import annotations

@@ -1,5 +1,10 @@
 """Followers of a log: how long after its append a record is there, in the writer's process and in another one, and the
-CPU time of one that waits."""
+CPU time of one that waits.
+
+Measured: a follower of a log that gets a record every 2 ms, in another process and in the writer's own: how long after
+its append a record is there; the CPU time of a follower that waits for 10 s.
+Compared with: in one process, a thread that takes the time from a `queue.SimpleQueue`.
+"""
 
 from __future__ import annotations
 

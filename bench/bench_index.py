@@ -1,4 +1,11 @@
-"""Lookups in indexes and segments, sequential reads of batches, and recovery and dump of a segment."""
+"""Lookups in indexes and segments, sequential reads of batches, and recovery and dump of a segment.
+
+Measured: random lookups in a full offset index, one by one and an array at a time; the first and later lookups in 20
+sealed segments of a log that is open for writing, their indexes mapped or read whole; `LogSegment.translate_offset` and
+`search_timestamp` in a 512 MiB segment; its walk with every CRC checked, without and with building its indexes.
+Compared with: bisect; `numpy.searchsorted`; 1 MiB preads with one CRC over each; the rates of Kafka's own classes on
+the machine of `results/`, as bounds.
+"""
 
 from __future__ import annotations
 

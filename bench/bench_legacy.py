@@ -1,4 +1,9 @@
-"""Verified decode of magic 1 into offset, timestamp, key and value: plain messages, and wrappers of 16 KiB."""
+"""Verified decode of magic 1 into offset, timestamp, key and value: plain messages, and wrappers of 16 KiB.
+
+Measured: the same four columns of a 16 MiB segment of magic 1, plain messages and wrappers of 16 KiB in gzip and lz4:
+the compiled decoder over memory, values copied and as views.
+Compared with: aiokafka's compiled reader touching the same four fields.
+"""
 
 from __future__ import annotations
 

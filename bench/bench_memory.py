@@ -1,4 +1,8 @@
-"""Peak memory of scanning a directory of 1 GiB in a new process, above that of the interpreter with its imports."""
+"""Peak memory of scanning a directory of 1 GiB in a new process, above that of the interpreter with its imports.
+
+Measured: peak resident memory of a fresh process that scans 1 GiB, above what it had after its imports.
+Compared with: 300 MiB.
+"""
 
 from __future__ import annotations
 

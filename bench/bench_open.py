@@ -1,4 +1,8 @@
-"""Opening a log of many segments for appends after a clean close: time, and number of .log files read."""
+"""Opening a log of many segments for appends after a clean close: time, and number of .log files read.
+
+Measured: `open_log` for appends of a log of 10,000 segments that was closed cleanly: the time, and the number of `.log`
+files of which anything is read (only the end of the last one).
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,12 @@
 Rivals: sqlite3, lmdb, diskcache and persist-queue in the same directory, without a sync for each write: what they write
 survives the end of the process, as what kstore has written. What is alike is compared: a record that is written before
 the call returns, a value by its number. aiokafka needs a broker: it has `kstore serve`, a process of its own.
+
+Measured: records of 100 bytes one at a time by `append` and by `send().result()`, written and flushed; 100,000 sent by
+one thread, and by a task of an event loop with `send_nowait`; 20,000 sends gathered; `log.get` of offsets in no order;
+a `Consumer` over a log; the loop's longest gap, with a full buffer and each batch flushed.
+Compared with: sqlite3, lmdb, diskcache and persist-queue that write one value at a time, without sync; as many bare
+futures of asyncio; SQLite's SELECT by rowid (target by processor time); `log.read`; a loop in which nothing runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""Reading a file: preads of 1 MiB into a reused buffer or one read() of all, with and without decoding, by threads."""
+"""Reading a file: preads of 1 MiB into a reused buffer or one read() of all, with and without decoding, by threads.
+
+Measured: preads of 1 MiB into a reused buffer, alone and with the decode; two threads against one, and two processes
+that decode a half each; without codec over 256 MiB, since 64 MiB take two threads 15 ms, a tenth of which is their
+start.
+Compared with: `read()` of the whole file; mmap.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Iteration over Record objects, reading key and value: one thread, CRC checked, 16 KiB batches and plain messages."""
+"""Iteration over Record objects, reading key and value: one thread, CRC checked, 16 KiB batches and plain messages.
+
+Measured: `Record` objects by iteration of `MemoryRecords`, key and value touched, CRC checked: a 64 MiB segment of 16
+KiB batches, and 16 MiB of plain messages of magic 1.
+Compared with: aiokafka's compiled reader in the simplest loop, the same two fields touched.
+"""
 
 from __future__ import annotations
 

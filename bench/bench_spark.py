@@ -1,4 +1,11 @@
-"""format("kstore"), compared with the fastest possible Python data source and with mapInArrow code written by hand."""
+"""format("kstore"), compared with the fastest possible Python data source and with mapInArrow code written by hand.
+
+Measured: `format("kstore")` on `local[2]`: all columns, value only, count through an offset-only schema, to the noop
+sink.
+Compared with: for all columns `mapInArrow` over file paths with aiokafka's compiled reader, for the value and for the
+count the same, written only for that; a data source that yields ready-made Arrow batches (the ceiling of any source in
+Python), in as many tasks (of the run in `results/`: in 12, where kstore counts in 4).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""A root of many partitions: opening it, a retention pass over it, and appends that go round its partitions."""
+"""A root of many partitions: opening it, a retention pass over it, and appends that go round its partitions.
+
+Measured: a root of 2,000 partitions with 5 segments each: `open_store` after a clean close, which reads no `.log`, and
+after a crash with all records flushed; all logs opened; `delete_old_segments` of all where nothing is due; appends of
+16 KiB batches that go round 1,000 partitions.
+Compared with: appends to one partition.
+"""
 
 from __future__ import annotations
 

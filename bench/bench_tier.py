@@ -1,4 +1,11 @@
-"""Tiered storage: planning by the metadata topic, reading encrypted segments, what a lookup requests; and adoption."""
+"""Tiered storage: planning by the metadata topic, reading encrypted segments, what a lookup requests; and adoption.
+
+Measured: a root and its tier (Aiven's layout, local files) of 10,000 segments, planned by the metadata topic; a segment
+of 64 MiB in chunks of 4 MiB, zstd and AES-256-GCM, by one thread and by two, and one that is stored as it is; the
+objects requested by `log.get` in a root that was just opened; `kstore.adopt` of 1,000 partitions.
+Compared with: a local root of 10,000 segments (target by processor time); `cryptography` and `zstandard` over the
+chunks, and the decoder over the segment, all in memory; the same segment as a local file; bounds.
+"""
 
 from __future__ import annotations
 

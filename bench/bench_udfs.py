@@ -2,6 +2,10 @@
 
 A frame of raw batches, one per row, is cached in Spark before the measurement. A run applies the function to it and
 discards the result. A function that returns its argument shows the cost of passing the rows to Python and back.
+
+Measured: `unpack_batches` and `pack_batch` on a cached frame of 64 MiB of batches, `local[2]`, to the noop sink.
+Compared with: the same functions as `arrow_udf` with aiokafka, which build one flat list for each field; a function
+that returns its column.
 """
 
 from __future__ import annotations

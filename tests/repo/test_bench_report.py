@@ -50,17 +50,29 @@ def test_figure_stands_beside_its_target(tmp_path: Path, rate: float, target: fl
     settings = Settings(results_directory=tmp_path, allows_dirty=True)
     write_results("crc", [case_of(rate, target=target)], settings, load_before=(0.0,))
     results = report.Results(tmp_path)
-    assert f"| CRC-32C over 16 KiB chunks / the crc32c wheel | {figure} |" in report.figures(results)
-    assert (figure in report.targets(results)) is (target is not None)
-    assert ("1 of them MISSED" in report.targets(results)) is ("MISSED" in figure)
-    assert (report.targets(results).count(figure) == 2) is ("MISSED" in figure)
+    shown = report.figures(results)
+    assert (f"kstore / crc32c wheel: {figure} |" in shown) is (target is not None)
+    assert ("1 of them MISSED" in shown) is ("MISSED" in figure)
+    assert (shown.count(figure) == 2) is ("MISSED" in figure)
     assert ("1 of 1 targets are MISSED" in report.summary(results)) is ("MISSED" in figure)
+
+
+def test_each_target_is_shown_once_among_the_figures_and_the_missed_ones_once_more() -> None:
+    results = report.Results(report.RESULTS)
+    shown = report.figures(results)
+    answers, missed = shown.split("### Missed targets")
+    for target in report.targets(results):
+        verdicts = answers.count(target.told)
+        assert verdicts >= 1, target
+        assert (target.told in missed) is target.is_missed
+    assert answers.count(": met") + answers.count(": MISSED") == len(report.targets(results))
+    assert missed.count(": MISSED") == sum(target.is_missed for target in report.targets(results))
 
 
 def test_what_was_not_measured_says_so(tmp_path: Path) -> None:
     settings = Settings(results_directory=tmp_path, allows_dirty=True)
     write_results("crc", [case_of(1.0, target=None)], settings, load_before=(0.0,))
-    assert "| search by time | not measured |" in report.figures(report.Results(tmp_path))
+    assert "| `Consumer.poll` / `log.read` | not measured |" in report.figures(report.Results(tmp_path))
 
 
 def test_chart_draws_each_contestant_to_one_scale(tmp_path: Path) -> None:
