@@ -7,6 +7,7 @@ import asyncio
 import atexit
 import logging
 import random
+import shutil
 import struct
 import tempfile
 from collections.abc import Callable
@@ -58,8 +59,8 @@ class Target:
 
     def __init__(self) -> None:
         memory = Path("/dev/shm")
-        self._directory = tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None)
-        root = Path(self._directory.name)
+        # Not a TemporaryDirectory, which would be gone at the end of the process before the server is stopped.
+        self._directory = root = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
         add_user(root / "users.json", "alice", "p", iterations=4096)
         allow(root / "users.json", "alice", Rule(Resource.TOPIC, "t", frozenset({Operation.READ, Operation.WRITE})))
         allow(root / "users.json", "alice", Rule(Resource.GROUP, "g", frozenset({Operation.READ})))
@@ -76,7 +77,7 @@ class Target:
     def close(self) -> None:
         self.reader.close()
         self.server.close()
-        self._directory.cleanup()
+        shutil.rmtree(self._directory)
         for name in LOGGERS:
             logger = logging.getLogger(name)
             logger.removeHandler(self.faults)

@@ -185,6 +185,19 @@ def test_an_id_counts_and_not_the_empty_name_that_java_has_beside_it(client, ser
     assert served.topics == ("t",)
 
 
+@pytest.mark.parametrize("version", [10, 11])
+def test_a_topic_is_not_asked_for_by_its_id_in_a_version_without_that(client, served, version):
+    topic_id, kind = served.topic_id("t"), MetadataRequest.MetadataRequestTopic
+    for name, asked_id in ((None, topic_id), ("t", topic_id), ("t", uuid.uuid4())):
+        wrong = kind(name=name, topic_id=asked_id)
+        answer = client.ask(MetadataRequest(topics=[wrong, kind(name="t")]), version=version)
+        refused = [(name or "", asked_id, 42), ("t", ZERO_UUID, 42)]
+        assert [(one.name, one.topic_id, one.error_code) for one in answer.topics] == refused
+        assert (answer.brokers, answer.cluster_id, answer.controller_id) == ([], None, -1)
+    (told,) = client.ask(MetadataRequest(topics=[kind(name="t")]), version=version).topics
+    assert (told.topic_id, told.error_code) == (topic_id, 0)
+
+
 def test_a_topic_that_is_deleted_while_a_client_asks_is_not_there(client, served, monkeypatch):
     topic_id = served.topic_id("t")
     # What a request sees while a thread deletes "gone".

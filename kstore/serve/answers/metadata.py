@@ -34,7 +34,7 @@ _NO_OPERATIONS = -(2**31)
 _NO_NODE = -1
 # Kafka: max.request.partition.size.limit.
 _MOST_DESCRIBED = 2000
-_NAMELESS_VERSION = 12
+_BY_ID_VERSION = 12
 _API_VERSIONS = 18
 # A broker offers versions of Produce that it refuses, which old librdkafka looks for (KAFKA-18659).
 _LEAST_VERSIONS = {0: 0}
@@ -80,13 +80,14 @@ def unknown_api_versions() -> ApiVersionsResponse:
 def metadata(broker: Broker, call: Call[MetadataRequest]) -> MetadataResponse:
     """Return the node and the topics that were asked for, which are made where the settings say so.
 
-    Raises: InvalidRequestError for a topic without a name in a version that has no place for that.
+    Topics are asked for by their ids from version 12 on.
     Cost: opens the logs of the topics that are not open; makes topics.
     """
     request = call.body
-    if call.version < _NAMELESS_VERSION and any(asked.name is None for asked in request.topics or ()):
-        text = f"Metadata {call.version} names topics, found an id"
-        raise InvalidRequestError(text, field="MetadataRequest.topics.name")
+    if call.version < _BY_ID_VERSION and any(
+        asked.name is None or asked.topic_id != ZERO_UUID for asked in request.topics or ()
+    ):
+        return _refused(request)
     _make_missing(broker, request)
     there = broker.topics()
     topics: list[MetadataResponse.MetadataResponseTopic] = []
@@ -102,6 +103,23 @@ def metadata(broker: Broker, call: Call[MetadataRequest]) -> MetadataResponse:
         topics=topics,
         cluster_authorized_operations=_NO_OPERATIONS,
     )
+
+
+def _refused(request: MetadataRequest) -> MetadataResponse:
+    """Return the answer to a request that a broker does not look into: only the topics that were asked for.
+
+    Source: Kafka MetadataRequest.getErrorResponse.
+    """
+    topics = [
+        MetadataResponse.MetadataResponseTopic(
+            error_code=ErrorCode.INVALID_REQUEST,
+            name=asked.name or "",
+            topic_id=asked.topic_id,
+            topic_authorized_operations=_NO_OPERATIONS,
+        )
+        for asked in request.topics or ()
+    ]
+    return MetadataResponse(controller_id=_NO_NODE, topics=topics, cluster_authorized_operations=_NO_OPERATIONS)
 
 
 def _make_missing(broker: Broker, request: MetadataRequest) -> None:
