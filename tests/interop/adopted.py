@@ -94,6 +94,7 @@ def steps(work: Path, *, versions: tuple[str, ...] = VERSIONS, only: str = "") -
         "of a broker 4.4.0, taken over": lambda place: taken_over(place, "main-4.4.0"),
         "of one of two brokers": lambda place: without_metadata(place, "epochs-4.4.0", tree="broker1", written="ep-a"),
         "of a broker 0.8.2.2": lambda place: without_metadata(place, "v0-0.8.2.2", written="old-none"),
+        "of a broker 0.10.0.1": lambda place: without_metadata(place, "v1-0.10.0.1", written="old-none"),
         "of a broker 2.8.2 with ZooKeeper": lambda place: without_metadata(place, "main-2.8.2"),
     }
     for name, make in kinds.items():
