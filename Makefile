@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test words bench bench-rivals bench-spark bench-serve bench-prepare bench-report bench-micro build lint interop planted fuzz fuzz-asan crash crash-serve powercut soak report-browser site-browser release-check release-files long debug coverage clean require-java
+.PHONY: help demo docs test words bench bench-rivals bench-spark bench-serve bench-prepare bench-report bench-micro build lint interop planted fuzz fuzz-asan crash crash-serve powercut soak report-browser site-browser release-check release-files wheels-here long debug coverage clean require-java
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -87,6 +87,9 @@ report-browser: build  ## look at a report's page in Chromium with axe; ends wit
 
 site-browser: docs  ## look at pages of the site in Chromium with axe; ends with 77 where these are missing
 	@$(BIN)/python -m tests.browser.site build/docs
+
+wheels-here: build  ## build, check and use wheels for the platforms that can be had here; ends with 77 where means are missing; PARTS="manylinux aarch64"
+	@$(BIN)/python -m tests.wheel $(PARTS)
 
 powercut: build  ## cut the power of ext4 and XFS on loop images 200 times; needs root; ends with 77 where that can't be done
 	@$(BIN)/python -m tests.crash ext4 ext4-writeback ext4-nodelalloc xfs --seed $(or $(SEED),1)

@@ -2,10 +2,14 @@
 
 import os
 import re
+import sys
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+
+if sys.platform == "win32":
+    sys.exit("kstore runs on Linux and macOS, not on Windows (docs/platforms.md): its core does not compile there")
 
 DEBUG = os.environ.get("KSTORE_DEBUG") == "1"
 FAST = os.environ.get("KSTORE_FAST") == "1"  # for developers: a faster build of a slower library

@@ -341,6 +341,12 @@ _ROOMS = {
     "kstore.values.registry": ("RegisteredSchema", "SchemaRegistry"),
     "kstore.values.sources": ("read_schemas",),
 }
+if sys.platform == "win32":
+    raise ImportError(
+        "kstore runs on Linux and macOS, not on Windows: it locks, reads and replaces files by calls of POSIX. "
+        "In WSL it is installed as on Linux (docs/platforms.md)",
+        name=__name__,
+    )
 if PathFinder.find_spec("kstore._core", __path__) is None:
     try:
         import_module("kstore._core")  # for programs that bring their modules in another way, such as PyInstaller

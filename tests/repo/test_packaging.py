@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.build, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[2]
 FLIGHTS = ROOT / "examples" / "flights"
-READ_SEGMENT = ROOT / "tests" / "wheel" / "read_segment.py"
+SMOKE = ROOT / "tests" / "wheel" / "smoke.py"
 BENCHES_IN_C = {"bench/rivals/avro.c", "bench/rivals/group_commit.c", "bench/rivals/limit.c"}
 CODECS = {"cramjam", "isal", "lz4", "zstandard"}
 
@@ -110,6 +110,23 @@ def test_index_shows_description_links_and_topics(wheel: Path) -> None:
 def test_sdist_builds_the_same_wheel(wheel: Path, wheel_of_sdist: Path) -> None:
     assert names(wheel_of_sdist) == names(wheel)
     assert wheel_of_sdist.name == wheel.name
+    with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(wheel_of_sdist) as other:
+        sources = [name for name in names(wheel) if not name.endswith(".so")]
+        assert [name for name in sources if one.read(name) != other.read(name)] == []
+
+
+def test_core_needs_no_symbol_newer_than_the_tag_of_its_wheels(wheel: Path) -> None:
+    """manylinux_2_28: glibc 2.28, and no other library."""
+    with zipfile.ZipFile(wheel) as archive:
+        core = archive.read(f"kstore/_core{sysconfig.get_config_var('EXT_SUFFIX')}")
+    versions = {tuple(map(int, found.split(b"."))) for found in re.findall(rb"GLIBC_(\d+(?:\.\d+)+)", core)}
+    assert versions
+    assert {version for version in versions if version > (2, 28)} == set()
+    assert set(re.findall(rb"lib[a-z_+]+\.so\.\d+", core)) <= {b"libc.so.6", b"libm.so.6", b"libpthread.so.0"}
+
+
+def test_build_asks_for_no_instruction_beyond_the_baseline_cpu() -> None:
+    assert not re.search(r"-m(arch|cpu|tune|avx|sse|bmi)", (ROOT / "setup.py").read_text())
 
 
 def test_bare_install_needs_only_the_codecs(installed: Path) -> None:
@@ -139,7 +156,7 @@ def test_extra_names_its_packages(wheel: Path, extra: str, expected: set[str]) -
 
 def test_installed_wheel_reads_a_segment_outside_the_tree(installed: Path, tmp_path: Path) -> None:
     shutil.copytree(FLIGHTS, tmp_path / "flights", ignore=shutil.ignore_patterns("*-1", "*-2"))
-    found = json.loads(run(installed, "-I", READ_SEGMENT, "flights/flights-lz4-0", cwd=tmp_path))
+    found = json.loads(run(installed, "-I", SMOKE, "flights/flights-lz4-0", cwd=tmp_path))
     assert found["records"] == 36_097
     assert Path(found["package"]).is_relative_to(installed.parents[1])
 
@@ -166,3 +183,4 @@ def test_wheel_matrix_covers_every_supported_python(wheel: Path) -> None:
     }
     built = set(re.findall(r"cp3(\d+)-\*", (ROOT / "wheels.yml").read_text()))
     assert supported == {f"3.{minor}" for minor in built}
+    assert "cp314t-*" in (ROOT / "wheels.yml").read_text()
