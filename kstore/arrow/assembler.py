@@ -153,8 +153,9 @@ def _strings(values: Sequence[str]) -> pa.Array:
 
 def _numbers(values: Any, arrow_type: pa.DataType) -> pa.Array:
     """Return an array of numbers, or of bools, without nulls."""
+    # All of TYPES are signed; to_pandas_dtype() of pyarrow 25 and older fails where pandas is not installed.
     is_bits = pa.types.is_boolean(arrow_type)
-    data = np.packbits(values, bitorder="little") if is_bits else values.astype(arrow_type.to_pandas_dtype())
+    data = np.packbits(values, bitorder="little") if is_bits else values.astype(f"i{arrow_type.bit_width // 8}")
     return pa.Array.from_buffers(arrow_type, len(values), [None, pa.py_buffer(data)])
 
 

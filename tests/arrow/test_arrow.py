@@ -358,3 +358,14 @@ def test_ranges_of_a_scan_without_indexes_are_the_segments(root: Path) -> None:
         bases = [segment.base_offset for segment in log.segments]
     assert [[file.base_offset for file in found.files] for found in ranges] == [[base] for base in bases]
     assert [found.start_offset for found in ranges] == bases
+
+
+def test_a_scan_needs_no_pandas(root: Path) -> None:
+    """pyarrow 25 and older import it for the NumPy type of an Arrow type."""
+    columns = list(kstore.scan(root, topics="plain").schema.names)
+    code = (
+        "import sys; sys.modules['pandas'] = None\n"
+        f"import kstore; print(kstore.scan({str(root)!r}, topics=['plain', 'packed'], columns={columns}).to_table().num_rows)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == f"{TOTAL}\n"

@@ -21,7 +21,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 from tests.fakes.power import MissingMeansError
@@ -140,9 +139,8 @@ def baseline(scratch: Path) -> str:
 
 def foreign(tree: Path, site: Path, *, target: str, headers: list[Path], suffix: str) -> Path:
     """Build the package for another platform, by zig's compiler and the headers of its Python; return its folder."""
-    if find_spec("ziglang") is None:
-        raise MissingMeansError("ziglang is not installed: pip install ziglang")
-    compiler = f"{sys.executable} -m ziglang cc -target {target} {' '.join(f'-I{path}' for path in headers)}"
+    zig = found("python-zig", why="pip install ziglang")
+    compiler = f"{zig} cc -target {target} {' '.join(f'-I{path}' for path in headers)}"
     variables = {"CC": compiler, "LDSHARED": f"{compiler} -shared", "SETUPTOOLS_EXT_SUFFIX": suffix}
     build = ("build", "--build-lib", site, "--build-temp", site.with_suffix(".temp"))
     run(sys.executable, "setup.py", "--quiet", *build, cwd=tree, **variables)
