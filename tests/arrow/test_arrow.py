@@ -365,7 +365,8 @@ def test_a_scan_needs_no_pandas(root: Path) -> None:
     columns = list(kstore.scan(root, topics="plain").schema.names)
     code = (
         "import sys; sys.modules['pandas'] = None\n"
-        f"import kstore; print(kstore.scan({str(root)!r}, topics=['plain', 'packed'], columns={columns}).to_table().num_rows)"
+        f"import kstore; scan = kstore.scan({str(root)!r}, topics=['plain', 'packed'], columns={columns})\n"
+        "print(scan.to_table().num_rows)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == f"{TOTAL}\n"
