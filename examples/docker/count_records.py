@@ -5,7 +5,7 @@ import sys
 from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.appName("count records").getOrCreate()
-records = spark.read.format("kstore").option("subscribePattern", ".*").load(sys.argv[1])
+records = spark.read.format("kstore").load(sys.argv[1])
 for row in records.groupBy("topic").count().orderBy("topic").collect():
     print(row["topic"], row["count"])
 spark.stop()

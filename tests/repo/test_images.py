@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -67,14 +66,12 @@ def run(environments: Environments, image: str, arguments: list[str], cwd: Path,
     """Run a command line of an image in an empty environment with its extras; return what it prints."""
     commands = environments.python(extras_of(image)[0]).parent
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SPARK", "VIRTUAL"))}
-    path = f"{commands}{os.pathsep}{kept['PATH']}"
-    program = shutil.which(arguments[0], path=path)
-    assert program is not None, arguments
-    assert Path(program).parent == commands
+    # The scripts of other packages are not linked to bin/: those of pyspark are in the package too.
+    found = [*commands.glob(arguments[0]), *commands.parent.glob(f"lib/*/site-packages/pyspark/bin/{arguments[0]}")]
     done = subprocess.run(
-        [program, *arguments[1:]],
+        [found[0], *arguments[1:]],
         cwd=cwd,
-        env={**kept, **more, "PATH": path},
+        env={**kept, **more, "PATH": f"{commands}{os.pathsep}{kept['PATH']}"},
         capture_output=True,
         text=True,
         check=False,
