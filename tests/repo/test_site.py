@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kstore.cli.shell.words import words
+from tests.repo.site.building import with_cells_as_on_github
 from tests.repo.site.links import broken_links, requested_hosts
 from tests.repo.site.pages import ROOT, place_of, with_links_of_the_site
 from tests.repo.site.reference import in_parts, members_without_a_line
@@ -89,6 +90,13 @@ def test_link_with_the_name_of_a_file_has_the_title_of_its_page_in_the_site() ->
         "[a](urls.md)"
     )
     assert with_links_of_the_site("[a.md](https://b.c/a.md)", ROOT / "docs" / "scan.md") == "[a.md](https://b.c/a.md)"
+
+
+def test_cell_of_a_table_shows_a_bar_as_a_bar_and_an_empty_heading_is_a_cell() -> None:
+    page = '<table><th class="c"></th><td><code>FILE\\|DIR</code></td></table><pre><code>grep "a\\|b"</code></pre>'
+    assert with_cells_as_on_github(page) == (
+        '<table><td class="c"></td><td><code>FILE|DIR</code></td></table><pre><code>grep "a\\|b"</code></pre>'
+    )
 
 
 def test_part_of_a_page_from_another_host_is_reported_and_a_link_to_it_is_not(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ STYLES, SCRIPT, WORKER = HERE / "extra.css", HERE / "extra.js", HERE / "file-wor
 _SHIM = "https://unpkg.com/iframe-worker/shim"
 # The corner of a table is no heading; Markdown has nothing else for it.
 _EMPTY_HEADING = re.compile(r"<th([^>]*)></th>")
+# A bar in the code of a table's cell is written as \|, which GitHub shows as a bar and Python-Markdown as it is.
+_CELL = re.compile(r"<td[^>]*>.*?</td>", re.DOTALL)
 
 
 class BuildError(Exception):
@@ -35,6 +37,12 @@ def navigation(pages: Sequence[str], *, text: str) -> str:
             found = [page for page in pages if Path(page).parent.as_posix() == folder and f'"{page}"' not in text]
             text = text.replace(line.strip(), " ".join(f'"{page}",' for page in found))
     return text
+
+
+def with_cells_as_on_github(page: str) -> str:
+    """Return the HTML of a page, with no heading that is empty and no backslash before a bar in a table."""
+    page = _EMPTY_HEADING.sub(r"<td\1></td>", page)
+    return _CELL.sub(lambda cell: cell[0].replace("\\|", "|"), page)
 
 
 def build(target: Path, scratch: Path) -> None:
@@ -69,6 +77,6 @@ def build(target: Path, scratch: Path) -> None:
     for path in (scratch / "site").rglob("*.html"):
         base = os.path.relpath(scratch / "site", path.parent)
         text = path.read_text().replace(_SHIM, f"{base}/{WORKER.name}")
-        path.write_text(_EMPTY_HEADING.sub(r"<td\1></td>", text))
+        path.write_text(with_cells_as_on_github(text))
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(scratch / "site", target)
