@@ -6,11 +6,20 @@ cdef extern from *:
     #include <sys/types.h>
     #include <sys/uio.h>
 
+    #if defined(RWF_NOWAIT) && defined(__linux__) && !defined(__GLIBC__)
+    /* musl has it since 1.2.5, and wheels are for every musl 1.2. */
+    extern __typeof__(preadv2) preadv2 __attribute__((weak));
+    #define KS_HAS_PREADV2 (preadv2 != NULL)
+    #else
+    #define KS_HAS_PREADV2 1
+    #endif
+
     /* Read from the page cache only, without waiting for the disk. Returns: the bytes read, or -1 on an error or where
        the system has no such call. */
     static ssize_t ks_pread_cached(int fd, void* to, size_t size, int64_t position) {
     #ifdef RWF_NOWAIT
         struct iovec part;
+        if (!KS_HAS_PREADV2) return -1;
         part.iov_base = to;
         part.iov_len = size;
         return preadv2(fd, &part, 1, (off_t)position, RWF_NOWAIT);
