@@ -18,7 +18,7 @@ from typer._completion_classes import BashComplete
 from kstore.cli import commands
 from kstore.cli.shell.completion import words_after
 from kstore.cli.shell.examples import EXAMPLES
-from kstore.cli.shell.help import GROUPS, NAMES_OF_TOOLS, group_of
+from kstore.cli.shell.help import GROUPS, NAMES_OF_OPTIONS, NAMES_OF_TOOLS, group_of
 from kstore.cli.shell.words import VARIABLE, words
 from tests.cli.runner import runner
 from tests.making.batches import batch, write_root
@@ -88,6 +88,14 @@ def test_a_name_of_kafkas_tools_is_refused_with_that_of_kstore(kstore, name):
     assert shown.endswith(f"Error: No such command {name!r}")
     command, *arguments = shlex.split(own)
     assert APPLICATION.commands[command].make_context(command, arguments).params
+
+
+@pytest.mark.parametrize(("name", "own"), NAMES_OF_OPTIONS.items())
+def test_an_option_of_other_tools_is_refused_with_that_of_cat(kstore, name, own):
+    assert kstore("cat", "x", name, "5").err.endswith(f"Error: No such option: {name}. It is: {own}\n")
+    for option in own.replace("N", "5").split(", or "):
+        assert APPLICATION.commands["cat"].make_context("cat", ["x", *option.split()]).params
+    assert "It is" not in kstore("ls", "x", name, "5").err
 
 
 def test_a_name_of_no_tool_is_refused_with_names_that_are_like_it(kstore):

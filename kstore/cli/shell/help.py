@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from typer._click.exceptions import NoSuchOption
 from typer.core import TyperCommand, TyperGroup
 
 from kstore.cli.shell.examples import EXAMPLES
@@ -25,17 +26,21 @@ GROUPS = {
     "serving": "Serve",
     "shell": "Shell",
 }
-# What Kafka's tools call a command of kstore, with or without `kafka-` and `.sh`.
+# What Kafka's tools, or a shell's, call a command of kstore, with or without `kafka-` and `.sh`.
 NAMES_OF_TOOLS = {
     "console-consumer": "cat DIR --topic TOPIC",
     "consumer-groups": "groups DIR",
     "dump-log": "dump FILE",
     "get-offsets": "offsets DIR --time TIME",
+    "head": "cat DIR --limit 10",
     "kcat": "cat DIR",
     "log-dirs": "ls DIR",
     "metadata-shell": "metadata DIR",
     "reset-offsets": "groups DIR --group GROUP --reset",
+    "tail": "cat DIR --from -10",
 }
+# What other tools call an option of `kstore cat`.
+NAMES_OF_OPTIONS = {"--last": "--from -N", "--tail": "--from -N", "-c": "--limit N", "-n": "--limit N, or --from -N"}
 
 
 def group_of(module: str) -> str:
@@ -77,6 +82,16 @@ class GroupedCommands(TyperGroup):
 
 class CommandWithExamples(TyperCommand):
     """A command whose help ends with its examples."""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Parse the arguments; an option of `cat` that has another name in other tools is refused with kstore's own."""
+        try:
+            return super().parse_args(ctx, args)
+        except NoSuchOption as error:
+            own = NAMES_OF_OPTIONS.get(error.option_name) if self.name == "cat" else None
+            if own is not None:
+                ctx.fail(f"No such option: {error.option_name}. It is: {own}")
+            raise
 
     def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write the help; on a terminal Typer has printed all of it but the examples."""
