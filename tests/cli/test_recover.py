@@ -334,10 +334,10 @@ def test_older_damage_is_left_in_place_and_named_so(kstore, damaged):
     ("mode", "slot", "at", "expected"),
     [
         ("point_in_time", 2, 0, ("truncated", 12, 18)),
-        ("point_in_time", 2, 1, ("truncated", 15, None)),
+        ("point_in_time", 2, 1, ("truncated", 15, 18)),
         ("salvage", 0, 1, ("removed", 3, 6)),
         ("salvage", 2, 0, ("removed", 12, 15)),
-        ("salvage", 2, 1, ("removed", 15, None)),
+        ("salvage", 2, 1, ("removed", 15, 18)),
     ],
 )
 def test_lost_offsets_are_those_between_whole_batches(kstore, damaged, option, mode, slot, at, expected):

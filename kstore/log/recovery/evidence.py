@@ -265,7 +265,11 @@ class _HeldLog:
             if following.base_offset > context.log_start_offset and segment.is_read and not segment.is_damaged:
                 yield from self._lost_between(segment, following)
         last = self.segments[-1]
-        if last.is_damaged or not last.is_read:
+        if last.is_damaged:
+            # What a damaged batch held, or how far it reached, is not known; what was proven to be there is.
+            yield from (loss for loss in self._lost_at_end(last) if loss.is_proven and last.is_read)
+            return
+        if not last.is_read:
             return
         holds_batches = any(segment.end_position > segment.start_position for segment in self.segments)
         if last.next_offset < context.log_start_offset and holds_batches:

@@ -92,6 +92,16 @@ def load_log(
     )
 
 
+def _is_told(loss: SuspectedLoss, outcomes: list[DamageOutcome]) -> bool:
+    """Whether a loss begins where damage is removed, whose outcome then ends where the loss does, or later."""
+    for at, outcome in enumerate(outcomes):
+        if outcome.lost_start_offset == loss.first_offset and outcome.action in ("removed", "truncated"):
+            ends = [end for end in (outcome.lost_end_offset, loss.end_offset) if end is not None]
+            outcomes[at] = outcome._replace(lost_end_offset=max(ends, default=None))
+            return True
+    return False
+
+
 class _Loading:
     """One call of load_log."""
 
@@ -248,7 +258,7 @@ class _Loading:
             damage.append(self._wrong_start[0])
             outcomes.append(self._wrong_start[1])
         for loss in self._losses:
-            if loss.is_proven and not is_of_log_start(loss):
+            if loss.is_proven and not is_of_log_start(loss) and not _is_told(loss, outcomes):
                 damage.append(self._damage_of(loss))
                 outcomes.append(DamageOutcome("missing", loss.first_offset, loss.end_offset))
         for damaged in damage:

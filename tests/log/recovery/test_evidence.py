@@ -15,7 +15,7 @@ from kstore.log.files.durable_point import DurablePoint, DurablePointFile
 from kstore.log.recovery.context import RecoveryReport
 from kstore.log.recovery.modes import RecoveryMode
 from tests.cli.runner import runner
-from tests.making.batches import batch, batches, patch_header, write_offset_checkpoint, write_root
+from tests.making.batches import batch, batches, flip_bit, patch_header, write_offset_checkpoint, write_root
 
 POINTS = "recovery-point-offset-checkpoint"
 WATERMARKS = "replication-offset-checkpoint"
@@ -103,6 +103,18 @@ def without_any_file(root: Path) -> Seen:
     return 0, 29, POINTS, True
 
 
+def with_last_batch_torn(root: Path) -> Seen:
+    log = closed(root) / "t-0" / name(20)
+    log.write_bytes(log.read_bytes()[:-1])
+    return 29, 29, name(20, ".timeindex"), True
+
+
+def with_last_segment_torn_in_its_first_batch(root: Path) -> Seen:
+    log = closed(root) / "t-0" / name(20)
+    log.write_bytes(log.read_bytes()[:70])
+    return 20, 29, name(20, ".timeindex"), True
+
+
 def without_middle(root: Path) -> Seen:
     remove_all(root, 10)
     return 10, 19, name(0), False
@@ -130,6 +142,8 @@ TAKEN = [
     without_last_of_closed,
     without_log_of_last,
     without_any_file,
+    with_last_batch_torn,
+    with_last_segment_torn_in_its_first_batch,
     without_middle,
     killed_without_last,
     epoch_above_the_end,
@@ -161,6 +175,20 @@ def test_loss_is_told_alike_by_verify_recover_ls_and_the_refusal_of_strict(
         assert seen(report.losses) == [expected]
         assert report.lost == ((LostOffsets(first, None if last is None else last + 1),) if is_proven else ())
         assert report.is_unharmed != is_proven
+
+
+def test_last_batch_with_a_wrong_crc_is_lost_up_to_where_the_log_is_proven_to_end(root: Path) -> None:
+    log = closed(root) / "t-0" / name(20)
+    flip_bit(log, log.stat().st_size - 1, bit=0)
+    assert verified(root) == [(29, 29, name(20, ".timeindex"), True)]
+    for mode in ("point_in_time", "salvage"):
+        assert report_of(root, mode).lost == (LostOffsets(29, END),)
+
+
+def test_damage_before_the_proven_end_adds_no_loss(root: Path) -> None:
+    flip_bit(closed(root) / "t-0" / name(20), 64, bit=0)
+    assert verified(root) == []
+    assert report_of(root, "salvage").lost == (LostOffsets(20, 21),)
 
 
 @pytest.mark.parametrize("is_closed", [True, False])
