@@ -68,7 +68,7 @@ def recover_partitions(
     mode: Annotated[
         Recovery,
         typer.Option(
-            help="What to do about damage of durable records. strict: refuse, change nothing. point_in_time: as Kafka, "
+            help="What to do about damage of durable records. strict: refuse, leave the log as it is. point_in_time: as Kafka, "
             "end the log before the first damage from the segment of the recovery point on; older damage is left in "
             "place. salvage: remove damage anywhere, keep all other whole batches."
         ),
