@@ -68,9 +68,9 @@ def recover_partitions(
     mode: Annotated[
         Recovery,
         typer.Option(
-            help="What to do about damage of durable records. strict: refuse, leave the log as it is. point_in_time: as Kafka, "
-            "end the log before the first damage from the segment of the recovery point on; older damage is left in "
-            "place. salvage: remove damage anywhere, keep all other whole batches."
+            help="What to do about damage of durable records. strict: refuse, leave the log as it is. "
+            "point_in_time: as Kafka, end the log before the first damage from the segment of the recovery point on; "
+            "older damage is left in place. salvage: remove damage anywhere, keep all other whole batches."
         ),
     ] = Recovery.STRICT,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, report what would be done.")] = False,
