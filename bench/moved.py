@@ -74,7 +74,7 @@ def figures_of(content: dict[str, Any]) -> dict[tuple[str, str], Figure]:
 def moves(workload: str, before: dict[str, Any], now: dict[str, Any]) -> list[Move]:
     """Return the figures of both runs of which neither value lies within the rounds of the other run."""
     found, known = [], figures_of(before)
-    is_elsewhere = before["machine"]["processor"] != now["machine"]["processor"]
+    is_elsewhere = any(before["machine"][fact] != now["machine"][fact] for fact in ("processor", "caches"))
     for (case, name), figure in figures_of(now).items():
         old = known.get((case, name))
         if old is None or old.least <= figure.value <= old.greatest or figure.least <= old.value <= figure.greatest:
