@@ -10,13 +10,13 @@ import pytest
 from kstore import Producer, RestoreError, open_log, open_store, restore, verify
 from kstore.archive import export
 from kstore.config import LogConfig
-from kstore.errors import InvalidTopicError, LogNotFoundError
+from kstore.errors import CorruptRecordError, InvalidTopicError, LogNotFoundError
 from kstore.log.files.checkpoints import EpochEntry, read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
 from kstore.log.files.snapshots import read_snapshot
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords, MemoryRecordsBuilder, Record
 from kstore.types import TimestampType, TopicPartition
-from tests.making.batches import record, write_root
+from tests.making.batches import flip_bit, record, write_root
 from tests.making.exporting import PARTITIONS, TOPIC, grow
 from tests.reference.codec import write_batch
 
@@ -82,6 +82,24 @@ def contents(root: Path) -> dict[str, bytes]:
 
 def logs_in(root: Path) -> dict[str, bytes]:
     return {name: content for name, content in contents(root).items() if name.endswith((".log", "index"))}
+
+
+def test_a_damaged_source_is_restored_up_to_the_damage_whose_place_the_error_says(tmp_path: Path) -> None:
+    batches = [write_batch([record(offset, b"v" * 50)]) for offset in range(6)]
+    root = write_root(tmp_path / "source", {"t-0": [batches]})
+    log = root / "t-0" / f"{0:020}.log"
+    position = sum(map(len, batches[:3]))
+    flip_bit(log, position + 80, bit=0)
+    place = rf"CRC mismatch in batch at position {position} of {log} \(base offset 3\)"
+    with pytest.raises(RestoreError, match=place) as refused:
+        restore(root, tmp_path / "target")
+    assert refused.value.summary is not None
+    assert [(one.end_offset, one.record_count) for one in refused.value.summary.partitions] == [(3, 3)]
+    with pytest.raises(RestoreError, match=place):
+        restore(root, tmp_path / "target")
+    assert batches_of(tmp_path / "target" / "t-0") == batches[:3]
+    with pytest.raises(CorruptRecordError, match=place):
+        restore(root, tmp_path / "other", dry_run=True)
 
 
 def test_a_root_is_restored_in_its_own_bytes_and_segments(source: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from kstore._core import BatchHeader, crc32c, next_header
+from kstore._core import BatchHeader, check_crc, crc32c, next_header
 from kstore._progress import Progress, ProgressBar
 from kstore.adoption.changes import keep_topics_in_metadata
 from kstore.archive.restoring.plan import (
@@ -25,7 +25,7 @@ from kstore.archive.restoring.plan import (
 )
 from kstore.config import MIB, LogConfig, config_or_default
 from kstore.env import Env, StrPath, join_path, locate, shown_path
-from kstore.errors import CorruptionError, KStoreError, RestoreError
+from kstore.errors import CorruptionError, CorruptRecordError, KStoreError, RestoreError
 from kstore.log.files.checkpoints import EpochEntry, read_leader_epoch_checkpoint
 from kstore.log.files.names import LEADER_EPOCH_CHECKPOINT, partitions_of_root
 from kstore.log.files.root_files import read_partition_metadata
@@ -280,12 +280,20 @@ def _chunks(log: Log, plan: PartitionPlan, begun: int | None, *, most_bytes: int
 
 
 def _whole_batches(data: bytes, bases: Sequence[int], log: Log, *, below: int) -> _Chunk | None:
-    """Return the whole batches of fetched bytes with offsets below one, None if there are none."""
+    """Return the whole batches of fetched bytes with offsets below one, up to one with damage; None if there are none.
+
+    Raises: CorruptRecordError, with its place in the source, if the first one has damage.
+    """
     at = count = 0
+    view = memoryview(data)
     base_offset = next_offset = -1
     max_batch_bytes = log.config.max_batch_bytes
     while (header := next_header(data, at, position=at, path=log.path, max_batch_bytes=max_batch_bytes)) is not None:
         if header.last_offset >= below:
+            break
+        if not _is_sound(view[at : at + header.size_in_bytes]):
+            if not at:
+                _refuse_damage(log, header.last_offset)
             break
         if base_offset < 0:
             base_offset = header.base_offset
@@ -293,7 +301,24 @@ def _whole_batches(data: bytes, bases: Sequence[int], log: Log, *, below: int) -
         at, next_offset = at + header.size_in_bytes, header.last_offset + 1
     if not at:
         return None
-    return _Chunk(memoryview(data)[:at], base_offset, next_offset, count, bisect_right(bases, base_offset) - 1)
+    return _Chunk(view[:at], base_offset, next_offset, count, bisect_right(bases, base_offset) - 1)
+
+
+def _is_sound(batch: memoryview) -> bool:
+    try:
+        check_crc(batch, position=0)
+    except CorruptRecordError:
+        return False
+    return True
+
+
+def _refuse_damage(log: Log, offset: int) -> None:
+    """Raise the error of a damaged batch as a reader of the log does, with its file and position.
+
+    Raises: CorruptRecordError.
+    """
+    for _ in log.batches(offset, offset + 1):
+        pass
 
 
 def _count(header: BatchHeader, data: bytes, at: int, log: Log) -> int:
@@ -329,8 +354,14 @@ class _Restore:
         except RestoreError:
             raise
         except KStoreError as error:
+            is_damage = isinstance(error, CorruptionError)
+            rest = (
+                "the target has what stands before it"
+                if is_damage
+                else "the same command goes on where each partition ends"
+            )
             raise RestoreError(
-                f"{error}; the same command goes on where each partition ends",
+                f"{error}; {rest}",
                 summary=self._summary(is_complete=False),
                 path=error.path,
             ) from error
