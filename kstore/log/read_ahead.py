@@ -111,7 +111,7 @@ class _ReadAhead(Generic[Part, Item]):
                 self._open_parts()
 
     def _open_parts(self) -> None:
-        """Open the next parts. To find where one ends may take long; helper threads read the open ones meanwhile."""
+        """Open the next parts. Helper threads read the open ones while this finds where one ends."""
         while len(self._open) < self._most_open and (work := next(self._works, None)) is not None:
             with self._lock:
                 self._open.append(work)

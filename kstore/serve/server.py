@@ -79,7 +79,7 @@ class ServerLoop:
     def get_ready(self) -> None:
         """Load and begin what answers requests; called after start().
 
-        In a new process this takes longer than all that is needed to listen, so that clients connect meanwhile. A
+        In a new process this takes longer than all that is needed to listen: clients connect before it has ended. A
         request that arrives first imports the modules that answer it.
         """
         import kstore.log.write.writable_log

@@ -245,8 +245,10 @@ def parse_read_options(options: Mapping[str, str], *, is_stream: bool = False) -
         values=_value_options(reader),
         tier=_tier(reader),
         tier_keys=_tier_keys(reader),
-        tier_epoch=_tier_epoch(reader),
-        max_decrypted_bytes=_max_decrypted_bytes(reader),
+        tier_epoch=_number_of_tier(reader, "tierEpoch", reader.integer("tierEpoch"), least=0),
+        max_decrypted_bytes=_number_of_tier(
+            reader, "maxDecryptedBytes", reader.size_in_bytes("maxDecryptedBytes"), least=1
+        ),
     )
 
 
@@ -264,20 +266,11 @@ def _tier_keys(reader: OptionReader) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((key_id, checked_path(path)) for key_id, path in keys))
 
 
-def _tier_epoch(reader: OptionReader) -> int | None:
-    epoch = reader.integer("tierEpoch")
-    if epoch is None:
+def _number_of_tier(reader: OptionReader, option: str, number: int | None, *, least: int) -> int | None:
+    if number is None:
         return None
-    _check_tier(reader, "tierEpoch")
-    return checked_int("tierEpoch", epoch, least=0, greatest=MAX_INT32)
-
-
-def _max_decrypted_bytes(reader: OptionReader) -> int | None:
-    size = reader.size_in_bytes("maxDecryptedBytes")
-    if size is None:
-        return None
-    _check_tier(reader, "maxDecryptedBytes")
-    return checked_int("maxDecryptedBytes", size, least=1, greatest=MAX_INT32)
+    _check_tier(reader, option)
+    return checked_int(option, number, least=least, greatest=MAX_INT32)
 
 
 def _check_tier(reader: OptionReader, option: str) -> None:
