@@ -4,7 +4,8 @@ Measured: a root and its tier (Aiven's layout, local files) of 10,000 segments, 
 of 64 MiB in chunks of 4 MiB, zstd and AES-256-GCM, by one thread and by two, and one that is stored as it is; the
 objects requested by `log.get` in a root that was just opened; `kstore.adopt` of 1,000 partitions.
 Compared with: a local root of 10,000 segments (target by processor time); `cryptography` and `zstandard` over the
-chunks, and the decoder over the segment, all in memory; the same segment as a local file; bounds.
+chunks, and the decoder over the segment, all in memory, by one thread and by two, each with a half; the same segment as
+a local file; bounds.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,6 +60,7 @@ LOCAL, BY_EVENTS = "a local root", "a root and its tier, by the metadata topic"
 TARGET_OF_PLANNING = 0.5
 ONE_THREAD, TWO_THREADS = "kstore, one thread", "kstore, two threads"
 PARTS = "decrypt, decompress and decode alone, over memory"
+PARTS_IN_TWO = "the same parts, by two threads"
 TARGET_OF_PARTS, TARGET_OF_TWO_THREADS = 0.8, 1.6
 PLAIN, FILES = "kstore, a plain tier", "kstore, local files"
 TARGET_OF_PLAIN = 0.9
@@ -161,19 +164,33 @@ def local_batches(path: Path) -> Iterator[pa.RecordBatch]:
 def by_parts(stored: Iterable[memoryview], plain: memoryview) -> Iterator[pa.RecordBatch]:
     """Decrypt and decompress each chunk, and decode what they are, which is in memory."""
     cipher, frames = AESGCM(DATA_KEY), zstandard.ZstdDecompressor()
+    content = bytearray(CHUNK_BYTES)
     for chunk in stored:
-        frames.decompress(cipher.decrypt(bytes(chunk[:IV_BYTES]), chunk[IV_BYTES:], AAD))
+        frame = cipher.decrypt(bytes(chunk[:IV_BYTES]), chunk[IV_BYTES:], AAD)
+        frames.stream_reader(frame).readinto(content)
     for columns in columns_of(plain, "copy"):
         yield record_batch_of(columns, "copy")
+
+
+def by_parts_in_two(stored: Sequence[memoryview], plain: memoryview, middle: int) -> Iterator[pa.RecordBatch]:
+    """As by_parts, one half by another thread: of the chunks, and of the batches, which `middle` is between."""
+    half = len(stored) // 2
+    with ThreadPoolExecutor(1) as other:
+        second = other.submit(lambda: list(by_parts(stored[half:], plain[middle:])))
+        yield from by_parts(stored[:half], plain[:middle])
+        yield from second.result()
 
 
 def reading(encrypted: Segment, settings: Settings) -> Case:
     """Read a compressed and encrypted segment with one thread and with two."""
     stored, plain = encrypted.stored(), memoryview(encrypted.plain)
+    positions = batch_positions(np.frombuffer(plain, np.uint8))
+    middle = int(positions[len(positions) // 2])
     ways = {
         ONE_THREAD: encrypted.read,
         TWO_THREADS: partial(encrypted.read, threads=2),
         PARTS: partial(by_parts, stored, plain),
+        PARTS_IN_TWO: partial(by_parts_in_two, stored, plain, middle),
     }
     require_equal("columns", {name: digest_of_arrow(way()) for name, way in ways.items()})
     case = Case(
@@ -185,6 +202,8 @@ def reading(encrypted: Segment, settings: Settings) -> Case:
     case.samples = interleaved(contestants, settings)
     case.add_ratio(ONE_THREAD, PARTS, target=TARGET_OF_PARTS)
     case.add_ratio(TWO_THREADS, ONE_THREAD, target=TARGET_OF_TWO_THREADS)
+    case.add_ratio(PARTS_IN_TWO, PARTS)
+    case.add_ratio(TWO_THREADS, PARTS_IN_TWO, target=TARGET_OF_PARTS)
     return case
 
 

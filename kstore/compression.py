@@ -149,8 +149,25 @@ def decompress(codec_id: int, payload: Payload, limit: int, *, magic: int = 2) -
 
 
 def decompress_frame(frame: Payload, limit: int) -> bytes:
-    """Return the content of the zstd frame that a chunk of tiered storage is; raises as decompress."""
+    """Return the content of a zstd frame of tiered storage; raises as decompress."""
     return bytes(_decompress_zstd(frame, limit))
+
+
+def decompress_frame_into(frame: Payload, buffer: bytearray) -> int:
+    """Decompress the zstd frame that a chunk of tiered storage is into a buffer; return how many bytes it has.
+
+    Raises: as decompress, also if there is more than the buffer takes.  Cost: as decompress, without memory of its own.
+    """
+    start, end, _bound, content_size = _core.next_zstd_frame(frame, 0)
+    if start == 0 and end == len(frame) and content_size == len(buffer):
+        try:
+            # With room for all that a whole frame has, zstd decompresses it in one step.
+            return int(_contexts.zstd.stream_reader(frame).readinto(buffer))
+        except _packages.zstd_error as error:
+            raise _damaged("zstd", error) from error
+    content = _decompress_zstd(frame, len(buffer))
+    buffer[: len(content)] = content
+    return len(content)
 
 
 class FrameReader:

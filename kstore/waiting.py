@@ -162,7 +162,7 @@ async def ended(call: Call[Any]) -> None:
 class Workers:
     """Daemon threads that make calls in the order in which they were submitted; they are started when needed.
 
-    Threads: one that submits; close() may be called by any.
+    Threads: one at a time submits; close() may be called by any.
     """
 
     def __init__(self, count: int, *, name: str) -> None:

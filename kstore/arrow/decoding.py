@@ -90,11 +90,11 @@ def record_batches(
 
     A record without a timestamp (-1 ms; all of magic 0) has null. So has one whose timestamp does not fit int64
     microseconds; the first such one of a pass is logged as a warning.
-    Args: columns, binary, strings: see schema(); threads: number of decoding threads, including the caller's; on_error:
-        "skip" leaves out damaged batches, and everything from bad framing to the next batch whose place in the log is
-        proven; on_skip: called in the thread that iterates with each kstore.SkippedRange, before the rows after it;
-        None: a warning is logged. A batch whose columns cannot be decoded gives no row. Nothing is written. Ranges for
-        "skip" are planned with it.
+    Args: columns, binary, strings: see schema(); threads: number of decoding threads, including the caller's, which
+        also iterate `ranges`, one at a time; on_error: "skip" leaves out damaged batches, and everything from bad
+        framing to the next batch whose place in the log is proven; on_skip: called in the thread that iterates with
+        each kstore.SkippedRange, before the rows after it; None: a warning is logged. A batch whose columns cannot be
+        decoded gives no row. Nothing is written. Ranges for "skip" are planned with it.
     Raises: ValueError for an invalid argument; while iterating CorruptRecordError, InvalidRecordError,
         DecompressionError, Unsupported...Error, StorageError; LogReplacedError if a file was replaced after planning;
         MemoryLimitError, if headers are requested, for a record with more headers than config.max_decompressed_bytes

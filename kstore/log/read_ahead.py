@@ -1,7 +1,7 @@
 """read_ahead: decodes the parts of some work in several threads, and yields their items in order.
 
-The thread that iterates decodes too, so that exactly as many threads run as requested, and an item that is needed
-immediately is never queued for another thread.
+The thread that iterates decodes too, so that exactly as many threads run as requested. To find the next part may take
+as long as to decode some of it: whichever thread has nothing to decode does it, one at a time.
 """
 
 from __future__ import annotations
@@ -90,14 +90,14 @@ class _ReadAhead(Generic[Part, Item]):
         self._lock = threading.Lock()
         self._changed = Bell(threading.Lock())
         self._is_stopped = False
+        self._is_opening = False
+        self._has_more = True
         self._idle_helpers = threads - 1
         self._helpers = Workers(threads - 1, name="kstore-scan")
 
     def items(self) -> Iterator[Item]:
         """Iterate the items of all parts in order."""
-        self._open_parts()
-        while self._open:
-            first = self._open[0]
+        while (first := self._first()) is not None:
             item, work = self._item_or_work(first)
             if work is not None:
                 item = self._decode_one(work, is_next=work is first)
@@ -108,18 +108,31 @@ class _ReadAhead(Generic[Part, Item]):
                     raise first.error
                 with self._lock:
                     self._open.popleft()
-                self._open_parts()
 
-    def _open_parts(self) -> None:
-        """Open the next parts. Helper threads read the open ones while this finds where one ends."""
-        while len(self._open) < self._most_open and (work := next(self._works, None)) is not None:
+    def _first(self) -> _Work[Item] | None:
+        """Return the first open part, which is opened now if there is none; None after the last one."""
+        while True:
             with self._lock:
+                if self._open:
+                    return self._open[0]
+                if not self._has_more:
+                    return None
+                is_mine = self._claim_opening()
+            self._open_next() if is_mine else self._changed.wait(-1)
+
+    def _open_next(self) -> None:
+        """Open the next part.  Requires: the claim."""
+        work = next(self._works, None)
+        with self._lock:
+            self._is_opening, self._has_more = False, work is not None
+            if work is not None:
                 self._open.append(work)
                 self._call_helpers()
 
     def close(self) -> None:
         """Stop the helpers, each after its current item, and close the generators."""
-        self._is_stopped = True
+        with self._lock:
+            self._is_stopped = True
         self._helpers.close()
         for work in self._open:
             work.unread.clear()
@@ -139,7 +152,8 @@ class _ReadAhead(Generic[Part, Item]):
                 work = self._take(self._open if self._has_room() else [first])
                 if work is not None:
                     return None, work
-            self._changed.wait(-1)
+                is_mine = self._has_room() and self._claim_opening()
+            self._open_next() if is_mine else self._changed.wait(-1)
 
     def _decode_one(self, work: _Work[Item], *, is_next: bool) -> Item | None:
         """Decode one item; return it if it is the next one, else keep it."""
@@ -155,32 +169,56 @@ class _ReadAhead(Generic[Part, Item]):
         """Decode while there is room. A helper never waits, so a reader that stops iterating blocks no thread."""
         while True:
             with self._lock:
-                work = self._take(self._ahead()) if self._may_help() else None
-                if work is None:
+                work, is_mine = self._task_of_helper() if self._may_help() else (None, False)
+                if work is None and not is_mine:
                     self._idle_helpers += 1
                     return
-            while work.is_taken:
-                item = work.next_item()
-                with self._lock:
-                    if item is not None:
-                        self._keep(work, item)
-                    work.is_done = item is None
-                    work.is_taken = item is not None and self._may_help()
+            if work is not None:
+                self._decode_some(work)
+            else:
+                self._open_next()
                 self._changed.ring()
+
+    def _decode_some(self, work: _Work[Item]) -> None:
+        """Decode and keep items to the end of the part, or of the room."""
+        while work.is_taken:
+            item = work.next_item()
+            with self._lock:
+                if item is not None:
+                    self._keep(work, item)
+                work.is_done = item is None
+                work.is_taken = item is not None and self._may_help()
+            self._changed.ring()
 
     # The methods below require the lock.
 
     def _call_helpers(self) -> None:
-        if self._bytes_ahead > self._most_bytes_ahead // 2:
+        if self._is_stopped or self._bytes_ahead > self._most_bytes_ahead // 2:
             return
-        while self._idle_helpers and any(work.is_free for work in islice(self._open, 1, None)):
+        free = sum(work.is_free for work in islice(self._open, 1, None)) + self._may_open()
+        while self._idle_helpers and free > 0:
+            free -= 1
             self._idle_helpers -= 1
             self._helpers.submit(self._help)
 
-    def _ahead(self) -> Iterator[_Work[Item]]:
-        """Iterate the open parts in the order for a helper: the first one comes last, since the reader works on it."""
-        yield from islice(self._open, 1, None)
-        yield from islice(self._open, 1)
+    def _task_of_helper(self) -> tuple[_Work[Item] | None, bool]:
+        """Return a part that was taken to be decoded, or whether the next one is to be opened. The first part comes
+        last, since the reader works on it.
+        """
+        work = self._take(islice(self._open, 1, None))
+        if work is None and self._claim_opening():
+            return None, True
+        return work or self._take(islice(self._open, 1)), False
+
+    def _may_open(self) -> bool:
+        return self._has_more and not self._is_opening and len(self._open) < self._most_open
+
+    def _claim_opening(self) -> bool:
+        """Return whether the caller is to open the next part."""
+        if not self._may_open():
+            return False
+        self._is_opening = True
+        return True
 
     def _take(self, works: Iterable[_Work[Item]]) -> _Work[Item] | None:
         work = next((work for work in works if work.is_free), None)
@@ -209,7 +247,7 @@ def read_ahead(
 ) -> Generator[Item, None, None]:
     """Decode parts in `threads` threads, including the caller's, and yield their items in order.
 
-    An error of a part is raised after the items before it.
+    An error of a part is raised after the items before it. `parts` is iterated by these threads, one at a time.
     Args: threads: at least 2; size_of: returns the bytes of an item; most_bytes_ahead: limit on decoded bytes that wait
         for the reader.
     Cost: one more part than threads is open; items ahead of the reader: most_bytes_ahead and one per thread.

@@ -12,6 +12,7 @@ from typing import get_args
 
 import lz4.block
 import pytest
+import zstandard
 
 from kstore import _core, compression
 from kstore.compression import CompressionType, compress, decompress, level_of
@@ -243,3 +244,43 @@ def test_content_stays_when_its_memory_could_be_used_again() -> None:
     payloads = {codec: bytes(compress(codec, TEXT)) for codec in CompressionType}
     kept = [decompress(codec, payload, 1 << 20) for codec, payload in payloads.items() for _ in range(50)]
     assert all(bytes(content) == TEXT for content in kept)
+
+
+def _into(frame: bytes, size: int) -> bytes | str:
+    """What a buffer of this size has of a frame, or the kind of the error."""
+    buffer = bytearray(b"\xaa" * size)
+    try:
+        return bytes(buffer[: compression.decompress_frame_into(frame, buffer)])
+    except DecompressionError as error:
+        return type(error).__name__
+
+
+def _whole(frame: bytes, limit: int) -> bytes | str:
+    try:
+        return compression.decompress_frame(frame, limit)
+    except DecompressionError as error:
+        return type(error).__name__
+
+
+@pytest.mark.parametrize("checksum", [False, True])
+def test_frame_in_a_buffer_has_the_content_or_the_error_that_it_has_alone(checksum: bool) -> None:
+    content = b"".join(b"%d," % number for number in range(300))
+    frame = zstandard.ZstdCompressor(write_checksum=checksum).compress(content)
+    assert _into(frame, len(content)) == content
+    damaged = [frame[:end] for end in range(len(frame))]
+    damaged += [
+        frame[:at] + bytes([frame[at] ^ 1 << bit]) + frame[at + 1 :] for at in range(len(frame)) for bit in range(8)
+    ]
+    for one in damaged:
+        assert _into(one, len(content)) == _whole(one, len(content))
+    assert len({_into(one, len(content)) for one in damaged}) > 1
+
+
+@pytest.mark.parametrize("declares", [False, True])
+def test_frames_of_other_sizes_than_the_buffer_are_read_as_far_as_it_has_room(declares: bool) -> None:
+    compressor = zstandard.ZstdCompressor(write_content_size=declares)
+    frame = compressor.compress(b"k" * 1000)
+    for sent, content in ((frame, b"k" * 1000), (frame + frame, b"k" * 2000)):
+        for room in (len(content), len(content) + 1):
+            assert _into(sent, room) == content
+        assert _into(sent, len(content) - 1) == "DecompressionError"

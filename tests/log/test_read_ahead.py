@@ -64,6 +64,42 @@ def test_open_parts_are_decoded_while_the_next_one_is_looked_for() -> None:
     assert list(start(parts(), decode)) == [1, 1, 1]
 
 
+def test_the_next_part_is_looked_for_while_the_first_one_is_decoded() -> None:
+    first_is_begun, second_is_looked_for = threading.Event(), threading.Event()
+
+    def parts() -> Generator[str, None, None]:
+        yield "first"
+        second_is_looked_for.set()
+        assert first_is_begun.wait(timeout=WAIT_SECONDS)
+        yield "second"
+
+    def decode(part: str) -> Generator[int, None, None]:
+        if part == "first":
+            first_is_begun.set()
+            assert second_is_looked_for.wait(timeout=WAIT_SECONDS)
+        yield 1
+
+    assert list(start(parts(), decode)) == [1, 1]
+
+
+@pytest.mark.parametrize("threads", [2, 4])
+def test_parts_are_looked_for_by_one_thread_at_a_time(threads: int) -> None:
+    looking: list[int] = []
+
+    def parts() -> Generator[str, None, None]:
+        for number in range(200):
+            looking.append(number)
+            sum(range(20_000))
+            assert looking == [number]
+            looking.clear()
+            yield str(number)
+
+    def decode(part: str) -> Generator[int, None, None]:
+        yield int(part)
+
+    assert list(start(parts(), decode, threads=threads)) == list(range(200))
+
+
 def test_the_readers_thread_decodes_what_no_other_has_begun() -> None:
     threads: dict[str, threading.Thread] = {}
     second_is_begun, first_is_done = threading.Event(), threading.Event()
