@@ -18,16 +18,18 @@ def spark_home() -> Path | None:
     spec = util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         return None
-    installed = Path(spec.origin).parent
+    installed = Path(spec.origin).resolve().parent
     home = Path(sys.prefix) / f"spark-home-{metadata.version('pyspark')}"
-    if not home.exists():
+    if not (home / "bin").exists():
+        # As after the environment was moved.
+        shutil.rmtree(home, ignore_errors=True)
         made = Path(tempfile.mkdtemp(dir=sys.prefix))
         try:
             _fill(made, installed)
             made.rename(home)
         except OSError:
             shutil.rmtree(made)
-            if not home.exists():
+            if not (home / "bin").exists():
                 raise
     return home
 
