@@ -3,6 +3,7 @@
 
 cdef extern from "Python.h":
     Py_ssize_t reference_count "Py_REFCNT"(PyObject* it) noexcept
+    unsigned long this_thread "PyThread_get_thread_ident"() noexcept
 
 cdef extern from "<stdlib.h>" nogil:
     int posix_memalign(void** data, size_t alignment, size_t size)
@@ -16,6 +17,7 @@ cdef enum:
 cdef struct Block:
     uint8_t* data
     int64_t capacity
+    unsigned long thread          # which took it last
 
 # Freed blocks, oldest first; guarded by the GIL. They are kept because the page faults of a fresh block of a few MiB
 # cost more than decoding into it.
@@ -41,16 +43,30 @@ cdef void* allocated(int64_t capacity) noexcept:
     return data if posix_memalign(&data, CACHE_LINE, <size_t>(capacity + PADDING)) == 0 else NULL
 
 
-cdef int take_block(int64_t capacity, Block* block) except -1:
-    cdef int number
+# Returns: the number of the kept block to use, the newest one that the thread had before any other, whose bytes would come
+# from the cache of another processor core; -1 if none fits.
+cdef int kept_for(int64_t capacity, unsigned long thread) noexcept:
+    cdef int number, newest = -1
     for number in range(kept_count - 1, -1, -1):
         if capacity <= kept_blocks[number].capacity and kept_blocks[number].capacity // 2 <= capacity:
-            take_kept(number, block)
-            return 0
-    block.data = <uint8_t*>allocated(capacity)
-    block.capacity = capacity
+            if kept_blocks[number].thread == thread:
+                return number
+            if newest < 0:
+                newest = number
+    return newest
+
+
+cdef int take_block(int64_t capacity, Block* block) except -1:
+    cdef unsigned long thread = this_thread()
+    cdef int number = kept_for(capacity, thread)
+    if number >= 0:
+        take_kept(number, block)
+    else:
+        block.data = <uint8_t*>allocated(capacity)
+        block.capacity = capacity
     if block.data == NULL:
         raise MemoryError(f"no memory for a buffer of {capacity} bytes")
+    block.thread = thread
     return 0
 
 

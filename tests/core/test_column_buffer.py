@@ -3,6 +3,9 @@ Method: buffers of many sizes, taken and given back in turn."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
 import pytest
 
 from kstore import _core
@@ -26,6 +29,31 @@ def test_buffers_in_use_are_distinct_whatever_was_given_back_before() -> None:
         for number, buffer in enumerate(buffers):
             memoryview(buffer)[:] = bytes([number]) * len(buffer)
         assert [bytes(buffer) for buffer in buffers] == [bytes([number]) * size for number, size in enumerate(sizes)]
+
+
+def test_a_thread_gets_memory_that_it_had_before_newer_memory_of_another() -> None:
+    """A size that no other test leaves behind, so that the two blocks are the only ones that fit."""
+    size = 23 * MIB
+
+    def taken() -> tuple[_core.ColumnBuffer, int]:
+        buffer = _core.ColumnBuffer(size)
+        return buffer, np.frombuffer(buffer, np.uint8).ctypes.data
+
+    with ThreadPoolExecutor(1) as other:
+        own, place = taken()
+        others, place_of_other = other.submit(taken).result()
+        del own, others
+        buffer, found = taken()
+        assert found == place != place_of_other
+        del buffer
+        buffer, found = other.submit(taken).result()
+        assert found == place_of_other
+        second, found = taken()
+        assert found == place
+        del second
+        second, found = other.submit(taken).result()
+        assert found == place
+        del buffer, second
 
 
 def test_a_view_keeps_its_memory() -> None:
