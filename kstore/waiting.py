@@ -162,7 +162,7 @@ async def ended(call: Call[Any]) -> None:
 class Workers:
     """Daemon threads that make calls in the order in which they were submitted; they are started when needed.
 
-    Threads: one at a time submits; close() may be called by any.
+    Threads: one at a time submits; close() may be called by any, also while one submits.
     """
 
     def __init__(self, count: int, *, name: str) -> None:
@@ -197,8 +197,7 @@ class Workers:
         """
         for call in self._submitted:
             call.cancel()
-        for _ in self._threads:
-            self._queue.put(None)
+        self._queue.put(None)
         if waits and not is_finalizing() and threading.current_thread() not in self._threads:
             for call in self._submitted:
                 call.wait_if_begun()
@@ -212,6 +211,8 @@ def _work(queue: SimpleQueue[Call[Any] | None]) -> None:
     while (call := queue.get()) is not None:
         call.run()
         del call
+    # For the next thread; a call that was submitted during close() may have started one more.
+    queue.put(None)
 
 
 def results_in_threads(

@@ -131,8 +131,8 @@ class _ReadAhead(Generic[Part, Item]):
 
     def close(self) -> None:
         """Stop the helpers, each after its current item, and close the generators."""
-        with self._lock:
-            self._is_stopped = True
+        # Without the lock: at interpreter exit a thread that no longer runs may have it.
+        self._is_stopped = True
         self._helpers.close()
         for work in self._open:
             work.unread.clear()

@@ -156,3 +156,17 @@ def test_listener_is_called_once_before_and_after_the_end_of_a_call() -> None:
     call.run()
     call.when_ended(lambda: heard.append("after"))
     assert heard == ["before", "after"]
+
+
+def test_a_thread_that_is_started_after_the_others_were_told_to_end_ends_too() -> None:
+    """As if another thread submitted while this one closed them."""
+    workers = Workers(3, name="kstore-test-late")
+    workers.submit(int)
+    workers.close()
+    workers.submit(int)
+    workers.submit(int)
+    late = workers._threads[1:]
+    assert len(late) == 2
+    for thread in late:
+        thread.join(timeout=PATIENCE_S)
+        assert not thread.is_alive()

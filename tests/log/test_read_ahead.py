@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from kstore.errors import CorruptRecordError
-from kstore.log.read_ahead import read_ahead
+from kstore.log.read_ahead import _ReadAhead, read_ahead
+from tests.fakes.waiting import wait_until
 
 WAIT_SECONDS = 30
 Decode = Callable[[str], Generator[int, None, None]]
@@ -200,3 +201,19 @@ def test_a_reader_who_stops_keeps_no_thread_running() -> None:
     next(items)
     assert paused.wait(timeout=WAIT_SECONDS)
     assert list(items) == [200] * 19
+
+
+def test_closing_waits_for_no_lock_that_a_thread_has() -> None:
+    """At interpreter exit, and in a finalizer, it may be a thread that does not go on."""
+
+    def decode(_part: str) -> Generator[int, None, None]:
+        yield 1
+
+    ahead = _ReadAhead(["first"], decode, threads=2, size_of=int, most_bytes_ahead=1000)
+    assert next(ahead.items()) == 1
+    with ahead._lock:
+        closing = threading.Thread(target=ahead.close, daemon=True)
+        closing.start()
+        wait_until(lambda: ahead._is_stopped)
+    closing.join(timeout=WAIT_SECONDS)
+    assert not closing.is_alive()
