@@ -301,11 +301,11 @@ def test_segment_takes_no_append_once_its_offset_index_is_full() -> None:
 
 
 def test_batches_of_one_call_fill_a_segment_no_further_than_single_appends() -> None:
-    log, taken = Log(**SMALL_INDEXES), 0
+    log, done = Log(**SMALL_INDEXES), []
     batches = [sent(at(n)) for n in range(6)]
-    while done := log.appender.append_all_as_leader(batches, start=taken, now_ms=NOW_MS):
-        taken += len(done)
-    assert taken == sum(follow(Log(**SMALL_INDEXES), *range(6))) == 3
+    while log.appender.append_all_as_leader(batches, done, now_ms=NOW_MS):
+        pass
+    assert len(done) == sum(follow(Log(**SMALL_INDEXES), *range(6))) == 3
 
 
 def test_append_of_more_batches_than_a_time_index_has_slots_leaves_the_one_for_closing() -> None:
@@ -365,7 +365,7 @@ def test_batch_that_follows_its_producers_last_one_needs_no_more_checks(
     entry = _core.ProducerStateEntryCore(5, **KNOWN_PRODUCER, batches=[(last_sequence, 0, 0, NOW_MS)])
     log = Log(log_end_offset=1, producers=table_of(entry))
     assert isinstance(log.send(idempotent(sequence)), LogAppendInfo) == is_taken
-    assert len(log.appender.append_all_as_leader([idempotent(sequence)], start=0, now_ms=NOW_MS)) == 0
+    assert log.appender.append_all_as_leader([idempotent(sequence)], [], now_ms=NOW_MS) == 0
 
 
 def test_state_of_a_producer_that_a_reader_holds_stays_as_it_was() -> None:
@@ -374,7 +374,7 @@ def test_state_of_a_producer_that_a_reader_holds_stays_as_it_was() -> None:
     log = Log(log_end_offset=1, producers=producers)
     log.send(idempotent(1))
     held = producers.entries[5]
-    log.appender.append_all_as_leader([idempotent(2), idempotent(3)], start=0, now_ms=NOW_MS)
+    log.appender.append_all_as_leader([idempotent(2), idempotent(3)], [], now_ms=NOW_MS)
     assert [one.last_sequence for one in (entry, held, producers.entries[5])] == [0, 1, 3]
 
 

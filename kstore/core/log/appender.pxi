@@ -409,22 +409,23 @@ cdef class LogAppender:
             return None
         return self.append_or_survey(&f, assigned, self.append_time(now_ms))
 
-    def append_all_as_leader(self, list batches not None, *, Py_ssize_t start, int64_t now_ms):
-        """Append the batches of clients from `start` on, as append_as_leader does.
+    def append_all_as_leader(self, list batches not None, list done not None, *, int64_t now_ms):
+        """Append the batches of clients for which `done` has no result yet, as append_as_leader does.
 
         Stops before the first that needs the slow path. They are written together, at most 1 MiB or one batch, so that a failed write leaves none of them. Batches that
         an encoder of this module sealed uncompressed are accepted by their headers and written from their own memory;
         all others are copied, and each record is checked.
-        Args: batches: MemoryRecords, or bytes, of one batch each.
-        Returns: an info_type for each batch that was appended.
+        Args: batches: MemoryRecords, or bytes, of one batch each; done: gets an info_type for each batch that was
+            appended, in the step that publishes it, so that an interrupt leaves no batch in the log without its result.
+        Returns: how many were appended.
         Threads: the GIL is released for 64 KiB and more.
         """
-        cdef Py_ssize_t count = min(len(batches) - start, MOST_BATCHES_PER_WRITE), taken = 0
+        cdef Py_ssize_t start = len(done), count = min(len(batches) - start, MOST_BATCHES_PER_WRITE), taken = 0
         cdef int64_t size = 0
         cdef ColumnBuffer sealed
         cdef SentBatch* sent
-        if self.assigner is None or start < 0 or count <= 0 or self.log_end_offset < 0 or now_ms < 0:
-            return []
+        if self.assigner is None or count <= 0 or self.log_end_offset < 0 or now_ms < 0:
+            return 0
         sent = <SentBatch*>malloc(count * sizeof(SentBatch))
         if sent == NULL:
             raise MemoryError(f"no memory for {count} batches")
@@ -440,12 +441,29 @@ cdef class LogAppender:
                 sent[taken].sealed = NULL if sealed is None else &sealed.sealed
                 size += sent[taken].view.len
                 taken += 1
-            return self.append_in_one_write(sent, taken, size, now_ms)
+            return self.append_in_one_write(sent, taken, size, now_ms, done)
         finally:
             while taken:
                 taken -= 1
                 PyBuffer_Release(&sent[taken].view)
             free(sent)
+
+    def is_small_and_plain(self, records):
+        """Return whether a client's batch has less than 64 KiB and needs nothing decompressed or converted, by its header.
+
+        Such a batch costs more to hand over between threads than to append.
+        """
+        cdef Py_buffer view
+        cdef const uint8_t* p
+        cdef bint plain
+        if self.assigner is None:
+            return False
+        PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+        p = <const uint8_t*>view.buf
+        plain = BATCH_HEADER_SIZE <= view.len < GIL_RELEASE_SIZE and p[MAGIC_AT] == MAGIC_V2 \
+            and p[ATTRIBUTES_AT + 1] & CODEC_MASK == 0
+        PyBuffer_Release(&view)
+        return plain
 
     def append_as_follower(self, records):
         """Append complete batches as their leader sent them, checked as by survey_replicated, and return an info_type.
@@ -495,12 +513,13 @@ cdef class LogAppender:
         self.published = (self.sealed, self.active, self.segment.size_in_bytes, log_end_offset)
         return 0
 
-    # Requires: size, that of all views. Returns: an info_type for each of the first batches that could be appended.
-    cdef list append_in_one_write(self, SentBatch* sent, Py_ssize_t count, int64_t size, int64_t now_ms):
+    # Requires: size, that of all views. Returns: how many of the first batches could be appended; `done` has their results.
+    cdef Py_ssize_t append_in_one_write(self, SentBatch* sent, Py_ssize_t count, int64_t size, int64_t now_ms,
+                                        list done) except -1:
         cdef ColumnBuffer content = new_buffer(size if sent.sealed == NULL else 0)
         cdef ProducerStateEntryCore producer = None, following
         cdef AppendFacts together, longer
-        cdef Py_ssize_t assigned = self.assign_together(sent, count, content, now_ms), taken = 0, i
+        cdef Py_ssize_t assigned = self.assign_together(sent, count, content, now_ms), taken = 0, before = len(done), i
         start_facts(&together)
         while taken < assigned:
             longer = together
@@ -515,20 +534,32 @@ cdef class LogAppender:
             together = longer
             taken += 1
         if taken == 0:
-            return []
+            return 0
+        # First, so that nothing can fail for lack of memory once the batches are published.
+        for i in range(taken):
+            done.append(self.made_info(&sent[i].f, self.append_time(now_ms)))
+        try:
+            self.write_together(sent, taken, content, together.size)
+            if producer is not None:
+                self.producers.replace(producer)
+            self.publish_end(together.last_offset + 1)
+        except BaseException:
+            del done[before:]
+            raise
+        return taken
+
+    cdef int write_together(self, SentBatch* sent, Py_ssize_t count, ColumnBuffer content, int64_t size) except -1:
+        cdef Py_ssize_t i
         if sent.sealed == NULL:
-            content.size = together.size
+            content.size = size
             self.segment.write(memoryview(content))
         else:
-            self.segment.write_parts(parts_of(sent, taken), together.size)
-        for i in range(taken):
+            self.segment.write_parts(parts_of(sent, count), size)
+        for i in range(count):
             self.segment.count_batches(&sent[i].f, None)
         self.segment.write_index_pages_if_due()
         self.segment.start_write_back_if_due()
-        if producer is not None:
-            self.producers.replace(producer)
-        self.publish_end(together.last_offset + 1)
-        return [self.made_info(&sent[i].f, self.append_time(now_ms)) for i in range(taken)]
+        return 0
 
     # Copies the batches, with the next offsets, into content, one after the other. Returns: the number of leading
     # batches that got offsets.

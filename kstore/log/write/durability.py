@@ -1,4 +1,6 @@
-"""Flushes and rolls: GroupCommit shares one flush among waiting threads, Durability keeps the recovery point."""
+"""Flushes and rolls: GroupCommit shares one write and one flush among waiting threads, Durability keeps the recovery
+point.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,17 @@ from kstore.log.segment.writable_segment import WritableSegment
 from kstore.log.state.producer_state import ProducerStateManager
 from kstore.log.write.local_log import LocalLog
 from kstore.log.write.ownership import WriteGate, WriterFiles
+from kstore.log.write.rules import LogAppendInfo
+from kstore.record.batches import MemoryRecords
 from kstore.types import Ack
 
 _logger = lazy_logger("kstore.log")
 # How long a flush is delayed at most, so that threads that waited for the previous flush can join it.
 GATHER_SECONDS = 0.001
+# In how many steps; a step in which no thread arrives is the last one.
+_GATHER_STEPS = 4
+# The offset that a thread waits for whose records have none yet.
+_NOT_APPENDED = MAX_INT64
 
 
 class _Waiter:
@@ -27,13 +35,33 @@ class _Waiter:
     flush; it then wakes `next`.
 
     While `is_leader` is set, this thread owes a result to the others: those in `group`, and those that arrived since.
+    A thread with `records` has not appended them: the leader of its group tries that, once. `handed` are those whose
+    records this leader tries, itself included, and `done` has the results of the first ones of them.
     """
 
-    __slots__ = ("error", "flushed_offset", "group", "is_gone", "is_leader", "is_woken", "next", "offset", "turn")
+    __slots__ = (
+        "done",
+        "error",
+        "flushed_offset",
+        "group",
+        "handed",
+        "info",
+        "is_gone",
+        "is_leader",
+        "is_woken",
+        "next",
+        "offset",
+        "records",
+        "turn",
+    )
 
-    def __init__(self, offset: int) -> None:
+    def __init__(self, offset: int, records: MemoryRecords | None = None) -> None:
         self.offset = offset
+        self.records = records
+        self.info: LogAppendInfo | None = None
         self.group: list[_Waiter] = []
+        self.handed: list[_Waiter] = []
+        self.done: list[LogAppendInfo] = []
         self.flushed_offset = offset
         self.error: KStoreError | None = None
         self.is_leader = False
@@ -48,14 +76,20 @@ class GroupCommit:
     """Runs one flush at a time for all waiting threads. Threads that arrive during a flush wait for the next one.
 
     One of the waiting threads leads the next flush. If several threads were waiting at the previous flush, the leader
-    waits up to GATHER_SECONDS for as many to arrive; a thread that is alone never waits.
-    Args: flush: makes the log durable and returns the offset up to which it is durable (exclusive). Called without a
-        lock held.
+    waits up to GATHER_SECONDS for as many to arrive; a thread that is alone never waits. Batches that the threads have
+    not written yet are written by the leader, together: a write by each of them would cost more in hand-overs of the
+    interpreter's lock than the write itself.
+    Args: flush: makes the log durable and returns the offset up to which it is durable (exclusive). append(batches,
+        done): appends the first batches, as many as it can, and adds their results to `done` in the step that publishes
+        them. Both are called without a lock held.
     Threads: thread-safe.
     """
 
-    def __init__(self, flush: Callable[[], int]) -> None:
+    def __init__(
+        self, flush: Callable[[], int], append: Callable[[list[MemoryRecords], list[LogAppendInfo]], object]
+    ) -> None:
         self._flush = flush
+        self._append = append
         self._lock = threading.Lock()
         self._waiters: list[_Waiter] = []
         self._is_led = False
@@ -74,6 +108,24 @@ class GroupCommit:
         if self._flushed_offset >= offset:
             return self._flushed_offset
         waiter = _Waiter(offset)
+        self._wait(waiter)
+        return waiter.flushed_offset
+
+    def append(self, records: MemoryRecords) -> LogAppendInfo | None:
+        """Have the leader of the next flush append a batch, and wait until it is durable.
+
+        Returns: None if the batch was not appended: no flush runs that a thread could wait for, or the leader could not
+            append it. The caller then appends it itself, and gets the error if there is one.
+        Raises: as wait_until.
+        """
+        if not self._is_led and self._busy_threads == 1:
+            return None
+        waiter = _Waiter(_NOT_APPENDED, records)
+        self._wait(waiter)
+        return waiter.info
+
+    def _wait(self, waiter: _Waiter) -> None:
+        """Join the threads that wait for the next flush, or lead it; return at once if an append is alone."""
         try:
             with self._lock:
                 if self._is_led:
@@ -81,19 +133,20 @@ class GroupCommit:
                     if self._gathering is not None and len(self._waiters) + 1 >= self._busy_threads:
                         gathering, self._gathering = self._gathering, None
                         gathering.release()
+                elif waiter.records is not None and self._busy_threads == 1:
+                    return
                 else:
                     waiter.is_leader = self._is_led = True
             if not waiter.is_leader:
                 waiter.turn.acquire()
                 self._wake_next(waiter)
             if waiter.is_leader:
-                return self._lead(waiter)
+                self._lead(waiter)
         except BaseException:
             self._abandon(waiter)
             raise
         if waiter.error is not None:
             raise _copy_of(waiter.error)
-        return waiter.flushed_offset
 
     def lower(self, offset: int) -> None:
         """Declare records from `offset` on not durable, before a truncated log reuses their offsets."""
@@ -101,7 +154,7 @@ class GroupCommit:
             self._flushed_offset = min(self._flushed_offset, offset)
             self._truncations += 1
 
-    def _lead(self, leader: _Waiter) -> int:
+    def _lead(self, leader: _Waiter) -> None:
         truncations = -1
         flushed_offset = None
         error = None
@@ -111,24 +164,36 @@ class GroupCommit:
             with self._lock:
                 leader.group, self._waiters = self._waiters, []
                 truncations = self._truncations
-            flushed_offset = self._flush()
+            leader.handed = [
+                waiter
+                for waiter in (leader, *leader.group)
+                if waiter.records is not None and waiter.info is None and not waiter.is_gone
+            ]
+            if leader.handed:
+                self._append([waiter.records for waiter in leader.handed if waiter.records is not None], leader.done)
+            leader.flushed_offset = flushed_offset = self._flush()
         except KStoreError as failure:
             error = failure
             raise
         finally:
             with self._lock:
                 self._settle(leader, flushed_offset, error, is_truncated=truncations != self._truncations)
-        return flushed_offset
 
     def _gather(self) -> None:
-        """Wait until as many threads have arrived as waited at the previous flush, at most GATHER_SECONDS."""
+        """Wait until as many threads have arrived as waited at the previous flush, at most GATHER_SECONDS, and only
+        while threads still arrive.
+        """
         gathering = threading.Lock()
         gathering.acquire()
         with self._lock:
-            if len(self._waiters) + 1 >= self._busy_threads:
+            arrived = len(self._waiters)
+            if arrived + 1 >= self._busy_threads:
                 return
             self._gathering = gathering
-        gathering.acquire(timeout=GATHER_SECONDS)
+        for _ in range(_GATHER_STEPS):
+            if gathering.acquire(timeout=GATHER_SECONDS / _GATHER_STEPS) or len(self._waiters) == arrived:
+                break
+            arrived = len(self._waiters)
         with self._lock:
             self._gathering = None
 
@@ -138,19 +203,27 @@ class GroupCommit:
         """Hand out the result of a flush, choose the leader of the next one, and start waking the threads. Requires the
         lock.
 
+        A thread whose records the leader tried in vain is woken without a result, however the flush ended.
         Everything is prepared before any state changes: an interrupt leaves either the old state, to be settled again,
         or the complete new one.
         """
-        waiting = [waiter for waiter in (*leader.group, *self._waiters) if not waiter.is_gone]
-        busy_threads = 1 + len(waiting)
-        answered: list[_Waiter] = []
-        if error is not None:
-            answered, waiting = waiting, []
-        elif flushed_offset is not None and not is_truncated:
-            served = {id(waiter) for waiter in leader.group}
-            answered = [waiter for waiter in waiting if id(waiter) in served or waiter.offset <= flushed_offset]
-            waiting = [waiter for waiter in waiting if waiter.offset > flushed_offset and id(waiter) not in served]
+        for waiter, info in zip(leader.handed, leader.done, strict=False):
+            waiter.info, waiter.offset = info, info.last_offset + 1
+        durable_offset = -1
+        if flushed_offset is not None and not is_truncated:
+            durable_offset = flushed_offset
             self._flushed_offset = max(self._flushed_offset, flushed_offset)
+        in_vain = set(map(id, leader.handed[len(leader.done) :]))
+        answered: list[_Waiter] = []
+        waiting: list[_Waiter] = []
+        for waiter in leader.group:
+            is_answered = error is not None or durable_offset >= 0 or id(waiter) in in_vain
+            (answered if is_answered else waiting).append(waiter)
+        for waiter in self._waiters:
+            is_answered = error is not None or waiter.offset <= durable_offset
+            (answered if is_answered else waiting).append(waiter)
+        answered = [waiter for waiter in answered if not waiter.is_gone]
+        waiting = [waiter for waiter in waiting if not waiter.is_gone]
         for waiter in answered:
             waiter.error = error
             waiter.flushed_offset = waiter.offset if flushed_offset is None else flushed_offset
@@ -161,6 +234,7 @@ class GroupCommit:
         for waiter, following in zip(woken, followers, strict=False):
             waiter.next = following
         heir = waiting[0] if waiting else None
+        busy_threads = 1 + len(answered) + len(waiting)
         # No calls from here on except the last one, which wakes: an interrupt can only arrive at a call.
         self._busy_threads = busy_threads
         self._waiters = waiting[1:]
@@ -240,7 +314,7 @@ class Durability:
         files: WriterFiles,
         flushed_offset: int,
         producers: ProducerStateManager,
-        on_flush: Callable[[], object],
+        tell: Callable[[], object],
         config: LogConfig,
         env: Env,
     ) -> None:
@@ -249,10 +323,10 @@ class Durability:
         self._files = files
         self._env = env
         self._durable_point = files.durable_point
-        self._group = GroupCommit(self._sync)
+        self._group = GroupCommit(self._sync, self._append_together)
         self.flushed_offset = flushed_offset
         self._producers = producers
-        self._on_flush = on_flush
+        self._tell = tell
         self._flushed_ms = env.monotonic_ms()
         self._rolled_offset: int | None = None
         self.flushes = FlushTimes()
@@ -295,6 +369,31 @@ class Durability:
             return False
         self.flush()
         return True
+
+    def append_with_others(self, records: MemoryRecords) -> LogAppendInfo | None:
+        """Append a client's batch in one write with those of other threads, and return its result once it is durable.
+
+        Returns: None, with nothing done, if the caller has to append it: no other thread flushes now, the batch is not
+            a small one that one compiled call appends, or it met an error, which the caller will then meet.
+        Raises: as flush; then the batch may be in the log.
+        """
+        if not self._local.appender.is_small_and_plain(records.buffer):
+            return None
+        return self._group.append(records)
+
+    def _append_together(self, batches: list[MemoryRecords], done: list[LogAppendInfo]) -> None:
+        """Append the first batches, as many as one compiled call each would append; none after a failed write."""
+        local, gate = self._local, self._gate
+        with gate.append_lock:
+            now_ms = self._env.wall_clock_ms()
+            try:
+                while gate.is_open and local.appender.append_all_as_leader(batches, done, now_ms=now_ms):
+                    pass
+            except BaseException as error:
+                gate.fail_unless_undone(error, local)
+                if not isinstance(error, StorageError):
+                    raise
+        self._tell()
 
     def flush_for_ack(self, last_offset: int, ack: Ack) -> None:
         """Flush what an append up to `last_offset` (inclusive) has to wait for."""
@@ -416,5 +515,5 @@ class Durability:
             self.flushed_offset, self._flushed_ms = end, self._env.monotonic_ms()
             self.flushes.note(self._flushed_ms - started_ms)
             self._durable_point.advance(point)
-        self._on_flush()
+        self._tell()
         return end

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kstore._core import AppendSurvey, Record
 from kstore.config import MAX_INT32, LogConfig
@@ -124,7 +124,7 @@ class WritableLog(Log):
             files=files,
             flushed_offset=loaded.recovery_point,
             producers=loaded.producer_state,
-            on_flush=self._live.tell,
+            tell=self._live.tell,
             config=config,
             env=env,
         )
@@ -282,6 +282,19 @@ class WritableLog(Log):
             records, key = self._expecting(records)
         sent, *rest = (records,) if isinstance(records, MemoryRecords) else self._packed(records, atomic=atomic)
         gate = self._gate
+        if (
+            ack == "flushed"
+            and not rest
+            and origin is _CLIENT
+            and guard is None
+            and partition_leader_epoch is None
+            and expected_end_offset is None
+            and expected_key_offset is None
+        ):
+            gate.check()
+            together = self._durability.append_with_others(sent)
+            if together is not None:
+                return together
         with gate.append_lock:
             if not gate.is_open:
                 gate.check()
@@ -349,7 +362,8 @@ class WritableLog(Log):
         with gate.append_lock:
             if not gate.is_open:
                 gate.check()
-            done = self._append_run([batch], start=0, now_ms=self._env.wall_clock_ms())
+            done: list[LogAppendInfo] = []
+            self._append_run([batch], done, now_ms=self._env.wall_clock_ms())
         if not done:
             return None
         (info,) = done
@@ -453,9 +467,7 @@ class WritableLog(Log):
         done: list[LogAppendInfo | KStoreError] = []
         while len(done) < len(sent):
             try:
-                together = self._append_run(sent, start=len(done), now_ms=now_ms)
-                done += together
-                if not together:
+                if not self._append_run(sent, done, now_ms=now_ms):
                     done.append(self._append_as_leader(sent[len(done)], None, now_ms=now_ms))
             except StorageError as error:
                 done += [error] * (len(sent) - len(done))
@@ -502,10 +514,10 @@ class WritableLog(Log):
         origin, now_ms = AppendOrigin.REPLICATION, self._env.wall_clock_ms()
         return self._append_surveyed(survey, origin=origin, now_ms=now_ms, append_time_ms=NO_TIMESTAMP, guard=None)
 
-    def _append_run(self, sent: list[MemoryRecords], *, start: int, now_ms: int) -> list[LogAppendInfo]:
-        """Append the run of common appends that begins at index `start`."""
+    def _append_run(self, sent: list[MemoryRecords], done: list[Any], *, now_ms: int) -> int:
+        """Append the run of common appends that begins after those in `done`; return how many there were."""
         try:
-            return self._local.appender.append_all_as_leader(sent, start=start, now_ms=now_ms)
+            return self._local.appender.append_all_as_leader(sent, done, now_ms=now_ms)
         except BaseException as error:
             self._gate.fail_unless_undone(error, self._local)
             raise

@@ -14,7 +14,10 @@ import pytest
 from kstore.errors import LogFailedError, StorageError
 from kstore.log.write import durability as group_commit
 from kstore.log.write.durability import GroupCommit
+from kstore.log.write.rules import LogAppendInfo
+from kstore.record import MemoryRecords
 from tests.fakes.interrupts import Tracer, first_visits, traced
+from tests.making.batches import batch
 
 
 class Disk:
@@ -26,6 +29,15 @@ class Disk:
         self.started = threading.Semaphore(0)
         self.gate = threading.Semaphore(0)
         self.error: Exception | None = None
+        self.appended: list[list[MemoryRecords]] = []
+        # How many batches of the next group are appended.
+        self.most = 1_000_000
+
+    def append(self, batches: list[MemoryRecords], done: list[LogAppendInfo]) -> None:
+        self.appended.append(batches)
+        for _ in batches[: self.most]:
+            done.append(LogAppendInfo(self.log_end_offset, self.log_end_offset, -1, -1, 0, 1))
+            self.log_end_offset += 1
 
     def flush(self) -> int:
         offset = self.log_end_offset
@@ -66,7 +78,7 @@ def disk() -> Disk:
 
 @pytest.fixture
 def commit(disk: Disk) -> GroupCommit:
-    return GroupCommit(disk.flush)
+    return GroupCommit(disk.flush, disk.append)
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -81,6 +93,43 @@ def until(condition: Callable[[], bool]) -> None:
 
 def waiting(commit: GroupCommit) -> int:
     return len(commit._waiters)
+
+
+class Appender(threading.Thread):
+    """Appends a batch in a thread; result is its offset, None if it was not appended, or an error."""
+
+    def __init__(self, commit: GroupCommit) -> None:
+        super().__init__(daemon=True)
+        self.commit = commit
+        self.records = MemoryRecords(batch(0, 1, value_bytes=10))
+        self.result: int | StorageError | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            info = self.commit.append(self.records)
+            self.result = None if info is None else info.base_offset
+        except StorageError as error:
+            self.result = error
+        except Stopped:
+            self.result = -1
+
+    def ended(self) -> int | StorageError | None:
+        self.join(timeout=60)
+        assert not self.is_alive()
+        return self.result
+
+
+def appenders_during_a_flush(disk: Disk, commit: GroupCommit, count: int) -> list[Appender]:
+    """Return threads that wait for the flush after the one that runs; the running one is ended by disk.gate."""
+    disk.log_end_offset = 1
+    Waiter(commit, 1)
+    assert disk.started.acquire(timeout=60)
+    appenders = []
+    for number in range(count):
+        appenders.append(Appender(commit))
+        until(lambda: waiting(commit) == number + 1)  # noqa: B023 - called before the next turn
+    return appenders
 
 
 def test_what_was_flushed_before_takes_no_flush(disk: Disk, commit: GroupCommit) -> None:
@@ -137,7 +186,7 @@ def test_interrupted_flush_leaves_it_to_another_thread(disk: Disk, commit: Group
             raise Interrupted
         return disk.flush()
 
-    commit = GroupCommit(interrupted)
+    commit = GroupCommit(interrupted, disk.append)
     disk.log_end_offset = 3
     other: list[Waiter] = []
 
@@ -324,6 +373,91 @@ def test_thread_that_is_alone_again_puts_a_flush_off_once_and_no_more(
     assert disk.flushes == 4
 
 
+def test_batch_of_a_thread_that_is_alone_is_left_to_it(disk: Disk, commit: GroupCommit) -> None:
+    assert commit.append(MemoryRecords(batch(0, 1))) is None
+    assert (disk.appended, disk.flushes) == ([], 0)
+
+
+def test_batches_of_threads_that_wait_are_appended_together_and_each_gets_its_own_result(
+    disk: Disk, commit: GroupCommit
+) -> None:
+    appenders = appenders_during_a_flush(disk, commit, 5)
+    assert disk.appended == []
+    disk.gate.release()
+    assert disk.started.acquire(timeout=60)
+    assert all(appender.result is None and appender.is_alive() for appender in appenders)
+    disk.gate.release()
+    assert [appender.ended() for appender in appenders] == [1, 2, 3, 4, 5]
+    assert disk.appended == [[appender.records for appender in appenders]]
+    assert disk.flushes == 2
+
+
+def test_batches_that_the_leader_cannot_append_are_left_to_their_threads(disk: Disk, commit: GroupCommit) -> None:
+    appenders = appenders_during_a_flush(disk, commit, 4)
+    disk.most = 2
+    disk.gate.release(2)
+    assert [appender.ended() for appender in appenders] == [1, 2, None, None]
+    assert len(disk.appended) == 1
+
+
+def test_failed_flush_after_batches_were_appended_reaches_each_of_their_threads(
+    disk: Disk, commit: GroupCommit
+) -> None:
+    appenders = appenders_during_a_flush(disk, commit, 3)
+    disk.gate.release()
+    assert disk.started.acquire(timeout=60)
+    late = Appender(commit)
+    until(lambda: waiting(commit) == 1)
+    disk.error = LogFailedError("sync failed", path="/t-0/0.log", errno=5)
+    disk.gate.release()
+    results = [appender.ended() for appender in (*appenders, late)]
+    assert all(isinstance(result, LogFailedError) for result in results)
+    assert len(set(map(id, results))) == 4
+    assert len(disk.appended) == 1
+
+
+def test_batch_of_a_thread_that_gave_up_is_not_appended(
+    disk: Disk, commit: GroupCommit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class StoppedWaiter(group_commit._Waiter):
+        def __init__(self, offset: int, records: MemoryRecords | None = None) -> None:
+            super().__init__(offset, records)
+            stopped: Any = StoppedLock(waits=False)
+            self.turn = stopped
+
+    disk.log_end_offset = 1
+    first = Waiter(commit, 1)
+    assert disk.started.acquire(timeout=60)
+    with monkeypatch.context() as patched:
+        patched.setattr(group_commit, "_Waiter", StoppedWaiter)
+        with pytest.raises(Stopped):
+            commit.append(MemoryRecords(batch(0, 1)))
+    left = Appender(commit)
+    until(lambda: waiting(commit) == 2)
+    disk.gate.release(2)
+    assert (first.ended(), left.ended()) == (1, 1)
+    assert disk.appended == [[left.records]]
+
+
+def test_batches_that_an_interrupted_leader_appended_are_not_appended_again(disk: Disk, commit: GroupCommit) -> None:
+    appenders = appenders_during_a_flush(disk, commit, 3)
+    leaders: list[Any] = []
+
+    def stopped_once() -> int:
+        leaders.append(threading.current_thread())
+        if len(leaders) == 1:
+            raise Stopped
+        return disk.log_end_offset
+
+    commit._flush = stopped_once
+    disk.gate.release()
+    results = [appender.ended() for appender in appenders]
+    assert leaders[0] in appenders
+    assert len(leaders) == 2
+    assert results == [-1, 2, 3]
+    assert len(disk.appended) == 1
+
+
 def test_thread_that_a_signal_interrupts_anywhere_leaves_nobody_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -332,7 +466,7 @@ def test_thread_that_a_signal_interrupts_anywhere_leaves_nobody_waiting(
     def run(tracer: Tracer) -> None:
         disk = Disk()
         disk.log_end_offset = 5
-        commit = GroupCommit(disk.flush)
+        commit = GroupCommit(disk.flush, disk.append)
         others: list[Waiter] = []
 
         def flush_while_others_wait() -> int:
@@ -347,6 +481,40 @@ def test_thread_that_a_signal_interrupts_anywhere_leaves_nobody_waiting(
         commit._flush = lambda: 5
         assert {other.ended() for other in others} <= {2, 5}
         assert Waiter(commit, 5).ended() == 5
+
+    tracer = Tracer(watched=("/kstore/log/",))
+    run(tracer)
+    for place in first_visits(tracer):
+        run(Tracer(place, watched=("/kstore/log/",)))
+
+
+def test_signal_anywhere_in_a_thread_that_appends_for_others_leaves_each_batch_appended_at_most_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(group_commit, "GATHER_SECONDS", 0)
+
+    def run(tracer: Tracer) -> None:
+        disk = Disk()
+        disk.gate.release(1000)
+        commit = GroupCommit(disk.flush, disk.append)
+        commit._busy_threads = 2
+        own = MemoryRecords(batch(0, 1))
+        others: list[Appender] = []
+
+        def append_while_others_wait(batches: list[MemoryRecords], done: list[LogAppendInfo]) -> None:
+            commit._append = disk.append
+            others.extend(Appender(commit) for _ in range(3))
+            until(lambda: waiting(commit) == 3)
+            disk.append(batches, done)
+
+        commit._append = append_while_others_wait
+        traced(lambda: commit.append(own), tracer)
+        commit._append = disk.append
+        # None: the batch is left to its thread, which the test does not let append it.
+        assert all(isinstance(other.ended(), int | None) for other in others)
+        appended = [id(records) for group in disk.appended for records in group]
+        assert len(appended) == len(set(appended))
+        assert {id(other.records) for other in others if other.result is not None} <= set(appended)
 
     tracer = Tracer(watched=("/kstore/log/",))
     run(tracer)
