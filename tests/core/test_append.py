@@ -387,6 +387,10 @@ def test_failed_write_changes_nothing() -> None:
         log.send(ONE)
     with pytest.raises(OSError, match="no"):
         log.appender.append_as_follower(PAIR[1])
+    done: list[Any] = []
+    with pytest.raises(OSError, match="no"):
+        log.appender.append_all_as_leader([ONE, ONE], done, now_ms=NOW_MS)
+    assert done == []
     assert log.state() == before
     log.error = None
     assert log.send(ONE).base_offset == 1

@@ -125,7 +125,7 @@ class GroupCommit:
         return waiter.info
 
     def _wait(self, waiter: _Waiter) -> None:
-        """Join the threads that wait for the next flush, or lead it; return at once if an append is alone."""
+        """Join the threads that wait for the next flush, or lead it."""
         try:
             with self._lock:
                 if self._is_led:
@@ -133,8 +133,6 @@ class GroupCommit:
                     if self._gathering is not None and len(self._waiters) + 1 >= self._busy_threads:
                         gathering, self._gathering = self._gathering, None
                         gathering.release()
-                elif waiter.records is not None and self._busy_threads == 1:
-                    return
                 else:
                     waiter.is_leader = self._is_led = True
             if not waiter.is_leader:
@@ -377,6 +375,7 @@ class Durability:
             a small one that one compiled call appends, or it met an error, which the caller will then meet.
         Raises: as flush; then the batch may be in the log.
         """
+        self._gate.check()
         if not self._local.appender.is_small_and_plain(records.buffer):
             return None
         return self._group.append(records)

@@ -282,18 +282,9 @@ class WritableLog(Log):
             records, key = self._expecting(records)
         sent, *rest = (records,) if isinstance(records, MemoryRecords) else self._packed(records, atomic=atomic)
         gate = self._gate
-        if (
-            ack == "flushed"
-            and not rest
-            and origin is _CLIENT
-            and guard is None
-            and partition_leader_epoch is None
-            and expected_end_offset is None
-            and expected_key_offset is None
-        ):
-            gate.check()
-            together = self._durability.append_with_others(sent)
-            if together is not None:
+        if ack == "flushed" and not rest and guard is None and origin is _CLIENT:
+            wanted = (partition_leader_epoch, expected_end_offset, expected_key_offset)
+            if wanted == (None, None, None) and (together := self._durability.append_with_others(sent)) is not None:
                 return together
         with gate.append_lock:
             if not gate.is_open:
