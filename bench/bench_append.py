@@ -3,6 +3,7 @@
 Measured: 64 MiB of 16 KiB batches, one per call, to a new log: as follower, as leader with every record checked, as
 leader with a flush each MiB; one batch flushed before it returns, by one thread and by 16.
 Compared with: `os.write` of the same bytes, with fdatasync where kstore flushes, and of 16 batches with one fdatasync;
+the CRC and the write of each batch in C, the bound of a leader, which checks the records too;
 16 threads of C that share one (`rivals/group_commit.c`), the bound of group commit; with `--rivals` Kafka's own
 `UnifiedLog`, as leader and follower, and Java's bare `FileChannel.write`.
 """
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from bench.bench_builder import append_with_kstore, batches_of
 from bench.common import BENCH_DIRECTORY, MIB, Case, Samples, Settings, require_equal
-from bench.limit import compiled
+from bench.limit import append_with_limit, compile_limit, compiled, padded
 from bench.other_languages import JAVA_APPEND, Rivals
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords
@@ -31,6 +32,7 @@ from kstore.store.opening import open_log
 WRITE = "os.write"
 FOLLOWER = "kstore, append_as_follower, written"
 LEADER = "kstore, append as leader, written"
+CHECKED_WRITE = "limit.c, CRC and write"
 FLUSHED_WRITE = "os.write, fdatasync each MiB"
 FLUSHED = "kstore, append as leader, flush each MiB"
 ONE_THREAD = "kstore, flushed, one thread"
@@ -97,6 +99,24 @@ def written(scratch: Path, *, flush_bytes: int | None, sent: list[bytes]) -> Cal
                     left = flush_bytes
         seconds = time.perf_counter() - start
         os.close(fd)
+        return seconds
+
+    return run_once
+
+
+def checked_and_written(library: ctypes.CDLL, scratch: Path, sent: list[bytes]) -> Callable[[], float]:
+    """Return a function that checks and writes each batch in C and returns the seconds."""
+    segment = padded(b"".join(sent))
+    size = sum(map(len, sent))
+
+    def run_once() -> float:
+        fd = os.open(scratch / "bare", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+        start = time.perf_counter()
+        done = append_with_limit(library, segment, fd)
+        seconds = time.perf_counter() - start
+        os.close(fd)
+        if done != size:
+            raise OSError(f"limit.c checked and wrote {done} of {size} bytes")
         return seconds
 
     return run_once
@@ -177,6 +197,9 @@ def written_case(value_bytes: int, settings: Settings, *, scratch: Path) -> Case
         FLUSHED_WRITE: written(scratch, flush_bytes=MIB, sent=sent),
         FLUSHED: appended(scratch, lambda log: append_flushing(log, records, flush_bytes=MIB)),
     }
+    library = compile_limit(settings)
+    if library is not None:
+        runs[CHECKED_WRITE] = checked_and_written(library, scratch, sent)
     case = Case(title=f"append, batches of 16 KiB, values of {value_bytes} bytes", unit="B", bytes_per_unit=1.0)
     file = scratch / "sent"
     file.write_bytes(b"".join(sent))
@@ -189,7 +212,9 @@ def written_case(value_bytes: int, settings: Settings, *, scratch: Path) -> Case
     case.add_ratio(FOLLOWER, WRITE, target=TARGET_OF_WRITTEN)
     case.add_ratio(LEADER, WRITE)
     case.add_ratio(FLUSHED, FLUSHED_WRITE, target=TARGET_OF_FLUSHED)
+    case.add_ratio(LEADER, CHECKED_WRITE)
     case.add_ratio(LEADER, JAVA_LEADER, target=TARGET_OF_JAVA)
+    case.add_ratio(CHECKED_WRITE, JAVA_LEADER)
     case.add_ratio(FOLLOWER, JAVA_FOLLOWER)
     case.add_ratio(JAVA_FOLLOWER, JAVA_CHANNEL)
     return case

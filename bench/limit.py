@@ -26,6 +26,7 @@ FUNCTIONS = (
     "limit_views",
     "limit_views_unchecked",
     "limit_crc",
+    "limit_append",
     "limit_encode",
     "limit_messages",
     "limit_file_crc",
@@ -108,6 +109,12 @@ class Limit:
         """Check the CRC of each batch; return the total bytes of the batches that are correct."""
         cursor = _Cursor(self.segment.ctypes.data, self._size, 0)
         return int(self._library.limit_crc(ctypes.byref(cursor)))
+
+
+def append_with_limit(library: ctypes.CDLL, segment: NDArray[np.uint8], descriptor: int) -> int:
+    """Check the CRC of each batch of a padded segment and write it; return how many bytes were written."""
+    cursor = _Cursor(segment.ctypes.data, len(segment) - PADDING_BYTES, 0)
+    return int(library.limit_append(ctypes.byref(cursor), ctypes.c_int64(descriptor)))
 
 
 class _File(ctypes.Structure):

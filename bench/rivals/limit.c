@@ -251,7 +251,22 @@ int64_t limit_crc(struct cursor *cursor) {
     return right;
 }
 
-/* The same from a file: preads of `chunk` bytes into one buffer, whose whole batches are taken before the next one. */
+/* The same, and each batch written to a file by a call of its own; the bytes that were right and are written. What no
+ * leader can append faster than: it has to check the records too.
+ */
+int64_t limit_append(struct cursor *cursor, int64_t descriptor) {
+    const int64_t start = cursor->position;
+    while (cursor->position + BATCH_OVERHEAD <= cursor->size) {
+        const uint8_t *batch = cursor->segment + cursor->position;
+        const int64_t size = LOG_OVERHEAD + big32(batch + 8);
+        if (crc32c(batch + CRC_FROM, size - CRC_FROM) != big32(batch + CRC_AT)) break;
+        if (write((int)descriptor, batch, (size_t)size) != size) break;
+        cursor->position += size;
+    }
+    return cursor->position - start;
+}
+
+/* The CRCs alone from a file: preads of `chunk` bytes into one buffer, whose whole batches are taken before the next one. */
 struct file {
     int64_t descriptor, size, position, chunk;
     uint8_t *buffer;               /* of chunk bytes, padded */

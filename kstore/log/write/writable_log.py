@@ -257,22 +257,21 @@ class WritableLog(Log):
 
         Args: records: MemoryRecords as a producer sends them (offsets from 0; exactly one batch if it is V2 or
             compressed); a batch with any offsets; or one Record or several, which become one batch with the topic's
-            codec, and several if one would exceed max_message_bytes. The offsets of Records are ignored; one that has
-            neither offset nor timestamp gets the current time. ack: what has happened when this returns: "written"
-            survives the end of the process, "flushed" a power cut. partition_leader_epoch: None for that of the last
-            append, 0 in a new log; not below it, or -1 for none. guard: see ProducerStateManager.start_verification.
+            codec, and several if one would exceed max_message_bytes. The offsets of Records are ignored; one with
+            neither offset nor timestamp gets the current time. ack: what the records survive when this returns:
+            "written" the end of the process, "flushed" a power cut. partition_leader_epoch: None for the last append's,
+            0 in a new log; not below it, or -1 for none. guard: see ProducerStateManager.start_verification.
             expected_end_offset, expected_key_offset: append only if the log ends there, or if that is the offset of the
-            newest record of the Records' one key (-1: none; KeyOffsets has the cost). atomic: do not divide Records
-            into several batches, of which a crash may leave the first ones alone.
+            newest record of the Records' one key (-1: none; its cost: KeyOffsets). atomic: in one batch or not at all.
         Raises: before anything is written: CorruptRecordError, InvalidRecordError, UnsupportedError;
             UnexpectedAppendOffsetError unless it is as expected; MemoryLimitError if KeyOffsets takes too much;
             RecordValidationError and its subclasses, RecordTooLargeError, RecordBatchTooLargeError, ProducerStateError;
             TypeError for a key or value that is no buffer and not None, and for anything but Records; ValueError for a
             partition_leader_epoch that is none, or too low. StorageError: nothing was written unless it is_final. Then
-            the records may be in the log: the error of a flush fails an append that was written. With ack "written"
-            too, an append flushes if it has rolled the log, or if flush_messages or flush_ms make it due.
-        Cost: one write. One compiled call for one V2 batch that needs only new header fields and continues its
-            producer's sequence; otherwise one object per batch. What is divided is encoded twice.
+            the records may be in the log: the error of a flush fails an append that was written, with any ack if the
+            append rolled the log, or flush_messages or flush_ms make a flush due.
+        Cost: one write, which flushed appends of several threads share. One compiled call for one V2 batch that only
+            needs new header fields and continues its producer's sequence; otherwise one object per batch.
         Source: Kafka UnifiedLog.appendAsLeader.
         """
         if ack != "written" or origin is not _CLIENT:
@@ -282,9 +281,9 @@ class WritableLog(Log):
             records, key = self._expecting(records)
         sent, *rest = (records,) if isinstance(records, MemoryRecords) else self._packed(records, atomic=atomic)
         gate = self._gate
-        if ack == "flushed" and not rest and guard is None and origin is _CLIENT:
-            wanted = (partition_leader_epoch, expected_end_offset, expected_key_offset)
-            if wanted == (None, None, None) and (together := self._durability.append_with_others(sent)) is not None:
+        if ack == "flushed" and not rest and origin is _CLIENT:
+            wanted = (guard, partition_leader_epoch, expected_end_offset, expected_key_offset)
+            if wanted == (None,) * 4 and (together := self._durability.append_with_others(sent)) is not None:
                 return together
         with gate.append_lock:
             if not gate.is_open:
