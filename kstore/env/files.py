@@ -204,6 +204,7 @@ class WriteFile(LocalFile, PositionedWriteFile):
     def __init__(self, fd: int, *, path: str, is_new: bool, identity: FileIdentity | None = None) -> None:
         super().__init__(fd, path=path, identity=identity)
         self.is_new = is_new
+        self._inode: tuple[int, int] | None = None
 
     def pwritev(self, parts: list[Buffer], *, position: int, size: int) -> None:
         """Write all of several adjacent buffers, `size` bytes in total; raises as pwrite."""
@@ -222,8 +223,11 @@ class WriteFile(LocalFile, PositionedWriteFile):
             raise storage_error("write", self.path, error) from error
 
     def is_in_place(self) -> bool:
-        """Whether the path still refers to this file."""
-        return _is_named(self.path, self._open_fd())
+        """Whether the path still refers to this file.  Cost: one stat call after the first time."""
+        fd = self._open_fd()
+        if self._inode is None:
+            self._inode = _inode_of(fd, self.path)
+        return _is_named(self.path, self._inode)
 
     def truncate(self, size: int) -> None:
         """Truncate the file, or extend it with a hole of zeros."""
@@ -330,18 +334,17 @@ class LockFile:
         self._unlock = unlock
         self.path = path
         self._process_id = os.getpid()
+        self._inode: tuple[int, int] | None = None
 
     def is_in_place(self) -> bool:
         """Whether the path still refers to the locked file: the lock of a removed file excludes no one."""
-        return _is_named(self.path, self._fd)
+        return _is_named(self.path, self.identity())
 
     def identity(self) -> tuple[int, int]:
         """Return device and inode, which identify the file while it is open."""
-        try:
-            status = os.fstat(self._fd)
-        except OSError as error:
-            raise storage_error("stat", self.path, error) from error
-        return status.st_dev, status.st_ino
+        if self._inode is None:
+            self._inode = _inode_of(self._fd, self.path)
+        return self._inode
 
     def close(self) -> None:
         """Release the lock and close the file, which is not removed; a second call does nothing.
@@ -419,15 +422,24 @@ def storage_error(action: str, path: str, error: OSError) -> StorageError:
     return StorageError(f"cannot {action} {path}: {why}", path=path, errno=error.errno)
 
 
-def _is_named(path: str, fd: int) -> bool:
-    """Whether a path refers to the file of an open descriptor, whose inode number no other file can get."""
+def _inode_of(fd: int, path: str) -> tuple[int, int]:
+    """Return device and inode of an open file, which no other file can get while it is open."""
     try:
-        held, named = os.fstat(fd), os.stat(path, follow_symlinks=False)
+        status = os.fstat(fd)
+    except OSError as error:
+        raise storage_error("stat", path, error) from error
+    return status.st_dev, status.st_ino
+
+
+def _is_named(path: str, inode: tuple[int, int]) -> bool:
+    """Whether a path refers to the file with this device and inode."""
+    try:
+        named = os.stat(path, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
         raise storage_error("stat", path, error) from error
-    return (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino)
+    return inode == (named.st_dev, named.st_ino)
 
 
 def _wait_until_writable(target: socket.socket) -> None:

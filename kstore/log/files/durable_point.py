@@ -109,8 +109,11 @@ class DurablePointFile(Closing):
     def _write_slot(self, point: DurablePoint) -> None:
         counter = self._counter + 1
         slot = counter % SLOT_COUNT
-        with REWRITTEN_FILES.borrow(self, self.path, self._opened) as file:
-            file.pwrite(encode_slot(point, counter=counter), position=slot * SLOT_BYTES)
+        loan = REWRITTEN_FILES.lend(self, self.path, self._opened)
+        try:
+            loan.value.pwrite(encode_slot(point, counter=counter), position=slot * SLOT_BYTES)
+        finally:
+            REWRITTEN_FILES.give_back(loan)
         self._counter, self._point = counter, point
 
     def _opened(self) -> WriteFile:

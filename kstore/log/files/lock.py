@@ -162,7 +162,7 @@ class PartitionLock:
         """Raise unless this process may write and the lock still excludes others.
 
         Raises: as check_owner; LogLockedError if `.lock` was removed or replaced: a broker may have got in.
-        Cost: two stat calls.
+        Cost: one stat call.
         """
         self.check_owner()
         held = self._held

@@ -74,7 +74,7 @@ class WriteGate:
 
         Called before operations that could damage another writer's files (a roll, a truncation, closing), and by each
         flush, so that nothing counts as durable in a file that no reader will find. An append does not check.
-        Raises: LogLockedError, StorageError; after that, the log may not be changed any more.  Cost: four stat calls.
+        Raises: LogLockedError, StorageError; after that, the log may not be changed any more.  Cost: two stat calls.
         """
         try:
             self._files.check_held()
