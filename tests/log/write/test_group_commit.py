@@ -417,27 +417,16 @@ def test_failed_flush_after_batches_were_appended_reaches_each_of_their_threads(
     assert len(disk.appended) == 1
 
 
-def test_batch_of_a_thread_that_gave_up_is_not_appended(
-    disk: Disk, commit: GroupCommit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class StoppedWaiter(group_commit._Waiter):
-        def __init__(self, offset: int, records: MemoryRecords | None = None) -> None:
-            super().__init__(offset, records)
-            stopped: Any = StoppedLock(waits=False)
-            self.turn = stopped
-
-    disk.log_end_offset = 1
-    first = Waiter(commit, 1)
-    assert disk.started.acquire(timeout=60)
-    with monkeypatch.context() as patched:
-        patched.setattr(group_commit, "_Waiter", StoppedWaiter)
-        with pytest.raises(Stopped):
-            commit.append(MemoryRecords(batch(0, 1)))
-    left = Appender(commit)
-    until(lambda: waiting(commit) == 2)
-    disk.gate.release(2)
-    assert (first.ended(), left.ended()) == (1, 1)
-    assert disk.appended == [[left.records]]
+def test_batch_of_a_thread_that_gave_up_is_not_appended(disk: Disk, commit: GroupCommit) -> None:
+    gone = group_commit._Waiter(1, MemoryRecords(batch(0, 1)))
+    gone.is_gone = True
+    commit._waiters.append(gone)
+    commit._busy_threads = 2
+    own = MemoryRecords(batch(0, 1))
+    disk.gate.release()
+    info = commit.append(own)
+    assert info is not None
+    assert disk.appended == [[own]]
 
 
 def test_batches_that_an_interrupted_leader_tried_are_not_tried_again(disk: Disk, commit: GroupCommit) -> None:
