@@ -177,6 +177,14 @@ WRITING = Table(
             "`WritableLog.append` / Kafka's `UnifiedLog.appendAsLeader`",
             _over("append", APPENDS, "kstore, append as leader, written", "Java, UnifiedLog, leader"),
         ),
+        (
+            "the same / the CRC and the write of each batch in C, the bound",
+            _over("append", APPENDS, "kstore, append as leader, written", "limit.c, CRC and write"),
+        ),
+        (
+            "that bound / Kafka's `UnifiedLog.appendAsLeader`",
+            _over("append", APPENDS, "limit.c, CRC and write", "Java, UnifiedLog, leader"),
+        ),
     ],
 )
 SENDING = "Producer, values of 100 bytes"
