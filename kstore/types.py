@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta, timezone
 from enum import IntEnum
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, overload
 
 from kstore.errors import LEAST_INT64, checked_int
 
 if TYPE_CHECKING:
+    from datetime import datetime, timedelta
     from uuid import UUID
 
 NO_TIMESTAMP = -1
@@ -33,9 +33,7 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 
 # A time: milliseconds since 1970 (UTC), or a datetime with a time zone.
-Time: TypeAlias = int | datetime
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_MILLISECOND = timedelta(milliseconds=1)
+Time: TypeAlias = "int | datetime"
 
 # What has happened to records when their append is done; see WritableLog.append. With "buffered" a producer does not
 # wait for that; see ProducerConfig.acks.
@@ -173,6 +171,8 @@ def time_ms(name: str, time: Time | None, *, rounds_up: bool = True, least: int 
     Raises: ValueError for a datetime without a time zone, which is another time in each zone, and for a number below
         `least` or of more than 64 bits; TypeError for anything else.
     """
+    from datetime import datetime
+
     if time is None:
         return None
     if not isinstance(time, datetime):
@@ -182,13 +182,22 @@ def time_ms(name: str, time: Time | None, *, rounds_up: bool = True, least: int 
             f"{name} must have a time zone, got the datetime {time.isoformat()} without one: "
             "for UTC, .replace(tzinfo=datetime.timezone.utc)"
         )
-    number = -((_EPOCH - time) // _MILLISECOND) if rounds_up else (time - _EPOCH) // _MILLISECOND
+    epoch, millisecond = _epoch_and_millisecond()
+    number = -((epoch - time) // millisecond) if rounds_up else (time - epoch) // millisecond
     return checked_int(name, number, least=least)
 
 
 def datetime_of(timestamp_ms: int) -> datetime | None:
     """Return a timestamp as a datetime in UTC, None if none can hold it (the years 1 to 9999)."""
+    epoch, millisecond = _epoch_and_millisecond()
     try:
-        return _EPOCH + timedelta(milliseconds=timestamp_ms)
+        return epoch + timestamp_ms * millisecond
     except OverflowError:
         return None
+
+
+@cache
+def _epoch_and_millisecond() -> tuple[datetime, timedelta]:
+    from datetime import datetime, timedelta, timezone
+
+    return datetime(1970, 1, 1, tzinfo=timezone.utc), timedelta(milliseconds=1)

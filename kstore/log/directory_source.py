@@ -32,7 +32,6 @@ from kstore.log.files.names import (
     PartitionDirectory,
 )
 from kstore.log.files.records import BatchPlace
-from kstore.log.following.history import DirectoryHistory
 from kstore.log.segment.listing import changes_too_often, open_segments
 from kstore.log.segment.replaced import ERRORS_OF_A_CHANGE, MOST_LOOKS, change_that_caused
 from kstore.log.segment.segment import LogContext, LogSegment
@@ -145,6 +144,8 @@ class DirectorySource:
         self._listeners.add(arrivals)
 
     def followed(self, arrivals: Arrivals | None, *, sees_root: bool) -> Followed:
+        from kstore.log.following.history import DirectoryHistory
+
         self._check_open()
         waking = self.env.watch() if arrivals is None else arrivals
         # Before the directory is listed, so that nothing is missed.

@@ -23,7 +23,6 @@ from kstore.log.damage import OnError, OnSkip, SkippedRange, SkipReport, skips_d
 from kstore.log.files.durable_point import DurablePointFile
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.files.records import BatchPlace
-from kstore.log.following.tail import AutoOffsetReset, EndOffsets, FollowOptions, LogTail, ReadRound
 from kstore.log.plan import DEFAULT_PLAN_BYTES, THREAD_RANGE_BYTES, ScanRange, carrying
 from kstore.log.reads import Isolation, LogEnd, Reads
 from kstore.log.segment.segment import LogSegment
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
 
     from kstore.arrow import SchemaRegistry, SchemaSource, ValueFormat, ValueMode
     from kstore.log.following.follower import Follower
+    from kstore.log.following.tail import AutoOffsetReset, EndOffsets, FollowOptions, LogTail, ReadRound
     from kstore.record.search import RecordSearch
     from kstore.serializers import Key, Value
 
@@ -282,6 +282,7 @@ class Log(Closing):
         """
         from kstore.log.following.follower import Feed, Follower, records_of
         from kstore.log.following.partitions import OneLog
+        from kstore.log.following.tail import FollowOptions
 
         options = FollowOptions(isolation, end_offsets, auto_offset_reset)
         timeout_s = checked_timeout(timeout)
@@ -306,6 +307,8 @@ class Log(Closing):
 
         Args: read: as in LogTail.
         """
+        from kstore.log.following.tail import LogTail
+
         options.check()
         sees_root = options.end_offsets != "written"
         source, history, waking = self._source.followed(arrivals, sees_root=sees_root)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal, TypeVar, overload
 from kstore.config import LogConfig, config_or_default
 from kstore.env import Env, StrPath
 from kstore.errors import KStoreError
-from kstore.log.files.lock import PartitionLock
 from kstore.log.files.names import PartitionDirectory, find_partition
 from kstore.log.recovery.modes import RecoveryMode, check_recovery
 from kstore.types import MAX_OFFSET
 from kstore.waiting import checked_timeout, results_in_threads
 
 if TYPE_CHECKING:
+    from kstore.log.files.lock import PartitionLock
     from kstore.log.log import Log
     from kstore.log.write.writable_log import WritableLog
 

@@ -23,10 +23,13 @@ HEAVY = {
     ),
 }
 OF_WRITERS = {"secrets", "kstore.log.recovery.context", "kstore.log.write", "kstore.producer", "kstore.store.store"}
-# What a reader needs at damage, for what it logs, for markers, or for what it is asked to decode or to search.
+# What a reader needs at damage, to follow, for what it logs, for markers, for datetimes, or for what it is asked
+# to decode or to search.
 OF_FEW_READERS = {
-    *("json", "logging", "uuid", "kstore.log.damaged.framing", "kstore.log.following.follower"),
-    *("kstore.record.control", "kstore.record.search", "kstore.serializers", "kstore.wire"),
+    *("datetime", "json", "logging", "queue", "uuid", "kstore.log.damaged.framing", "kstore.log.files.lock"),
+    *("kstore.log.files.transaction_index", "kstore.record.control", "kstore.record.search", "kstore.serializers"),
+    *(f"kstore.log.following.{module}" for module in ("follower", "history", "tail")),
+    "kstore.wire",
 }
 # Of a scan of bytes: formats of keys and values; pandas, for which pyarrow looks when it makes an array of a list.
 OF_FEW_SCANS = {"pandas", "pyarrow.compute", "http.client", "kstore.values.formats", "kstore.values.typed"}

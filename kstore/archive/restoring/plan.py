@@ -19,7 +19,7 @@ from kstore.store.opening import open_found
 from kstore.types import Time, TopicPartition, time_ms
 
 OpenTransactions: TypeAlias = Literal["wait", "keep"]
-Times: TypeAlias = Time | Mapping[TopicPartition, Time]
+Times: TypeAlias = "Time | Mapping[TopicPartition, Time]"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kstore._core import (
     RECORD_BATCH_OVERHEAD,
@@ -42,10 +42,12 @@ from kstore.log.files.records import (
     is_batch,
     is_preallocated,
 )
-from kstore.log.files.transaction_index import StatedAborted
 from kstore.log.segment.replaced import ListedFile
 from kstore.record.batches import SIZE_UP_TO_MAGIC
 from kstore.types import MAX_OFFSET, NO_TIMESTAMP, OffsetAndTimestamp, TopicPartition
+
+if TYPE_CHECKING:
+    from kstore.log.files.transaction_index import StatedAborted
 
 # How many entries one lookup tries, from the best one downwards, before it gives up on an index.
 ENTRIES_TRIED = 3
