@@ -3,7 +3,8 @@ CPU time of one that waits.
 
 Measured: a follower of a log that gets a record every 2 ms, in another process and in the writer's own: how long after
 its append a record is there; the CPU time of a follower that waits for 10 s.
-Compared with: in one process, a thread that takes the time from a `queue.SimpleQueue`.
+Compared with: in one process, the same by hand: a thread that takes the offset of each append from a
+`queue.SimpleQueue` and reads the record with `log.get`.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ AT_MOST_MS_OF_PROCESS, AT_MOST_MS_OF_THREAD = 5.0, 1.0
 AT_MOST_IDLE_MS = 5.0
 
 
-def send(log: WritableLog, value: bytes) -> None:
-    log.append(Record(offset=0, timestamp_ms=1000, key=None, value=value))
+def send(log: WritableLog, value: bytes) -> int:
+    return log.append(Record(offset=0, timestamp_ms=1000, key=None, value=value)).last_offset
 
 
 def send_all(log: WritableLog, count: int) -> None:
@@ -62,19 +63,22 @@ def own_latencies(log: WritableLog, count: int) -> list[float]:
     return found
 
 
-def bare_latencies(count: int) -> list[float]:
-    """Return the latencies of a thread that takes the time itself from a queue, with nothing of kstore."""
-    given, found = queue.SimpleQueue[float](), list[float]()
+def latencies_by_hand(log: WritableLog, count: int) -> list[float]:
+    """Return the latencies of a thread that is given each offset and reads its record: what waking a thread costs."""
+    given, found = queue.SimpleQueue[int](), list[float]()
 
     def take() -> None:
-        found.extend(time.monotonic() - began for began in iter(given.get, -1.0))
+        for offset in iter(given.get, -1):
+            value = log[offset].value
+            found.append(time.monotonic() - float(bytes(value or b"")))
 
     thread = threading.Thread(target=take)
     thread.start()
     for _ in range(count):
-        given.put(time.monotonic())
+        given.put(send(log, b"%.9f" % time.monotonic()))
         time.sleep(PAUSE_SECONDS)
-    given.put(-1.0)
+    send(log, b"end")
+    given.put(-1)
     thread.join()
     return found
 
@@ -99,7 +103,7 @@ def bounds_of(
             unit="ms",
             values=[percentile_ms(one, percent) for one in rounds],
             at_most=at_most_ms,
-            bare="a bare queue.SimpleQueue" if bare else "",
+            bare="a queue.SimpleQueue and log.get" if bare else "",
             bare_values=[percentile_ms(one, percent) for one in bare],
         )
 
@@ -124,9 +128,10 @@ def run(settings: Settings) -> Iterator[Case]:
                 send(log, b"end")
                 others.append(answer_of(process))
                 own.append(own_latencies(log, count))
-                bare.append(bare_latencies(count))
-                # The other process was given these too.
-                given = {"own": len(own[-1]), "other process": len(others[-1]), "and": len(answer_of(process))}
+                bare.append(latencies_by_hand(log, count))
+                given = {"own": len(own[-1]), "other process": len(others[-1]), "by hand": len(bare[-1])}
+                # The other process was given both of these too.
+                given |= {f"other process, {which}": len(answer_of(process)) for which in ("own", "by hand")}
                 require_equal("records", {"sent": count} | given)
             send(log, b"idle")
             idle += answer_of(process)

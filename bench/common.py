@@ -141,7 +141,7 @@ class Ratio:
 class Bound:
     """A measured quantity with an upper bound, such as memory.
 
-    bare, bare_values: what the machine alone took in the same rounds, with nothing of kstore.
+    bare, bare_values: what the machine itself took in the same rounds, without what is measured.
     """
 
     name: str

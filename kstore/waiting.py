@@ -13,11 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
+from queue import SimpleQueue
 from sys import is_finalizing
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
-
-if TYPE_CHECKING:
-    from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -168,8 +166,6 @@ class Workers:
     """
 
     def __init__(self, count: int, *, name: str) -> None:
-        from queue import SimpleQueue
-
         self._count = count
         self._name = name
         self._queue: SimpleQueue[Call[Any] | None] = SimpleQueue()

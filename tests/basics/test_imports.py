@@ -26,7 +26,7 @@ OF_WRITERS = {"secrets", "kstore.log.recovery.context", "kstore.log.write", "kst
 # What a reader needs at damage, to follow, for what it logs, for markers, for datetimes, or for what it is asked
 # to decode or to search.
 OF_FEW_READERS = {
-    *("datetime", "json", "logging", "queue", "uuid", "kstore.log.damaged.framing", "kstore.log.files.lock"),
+    *("datetime", "json", "logging", "uuid", "kstore.log.damaged.framing", "kstore.log.files.lock"),
     *("kstore.log.files.transaction_index", "kstore.record.control", "kstore.record.search", "kstore.serializers"),
     *(f"kstore.log.following.{module}" for module in ("follower", "history", "tail")),
     "kstore.wire",
