@@ -285,7 +285,11 @@ class _Typing:
         if output.path is None:
             return _reasons(bad.get(output.origin, []), rows.num_rows)
         column = columns[output.origin]
-        return pc.struct_field(column, list(output.path)) if output.path else column
+        for number, name in enumerate(output.path):
+            if column.null_count:
+                return pc.struct_field(column, list(output.path[number:]))
+            column = column.field(name)
+        return column
 
     def _error(self, rows: pa.RecordBatch, row: int, origin: Origin, bad: BadValue) -> RecordDeserializationError:
         topic, partition, offset, timestamp = (rows.column(name)[row] for name in _PLACE)

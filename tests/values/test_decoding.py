@@ -219,6 +219,16 @@ def test_a_value_that_is_cut_off_in_fields_that_nobody_reads_is_bad(row: dict[st
     }
 
 
+@pytest.mark.parametrize("size", range(1, 20))
+def test_a_byte_that_is_no_text_is_replaced_wherever_it_is(size: int) -> None:
+    schema = record(("text", "string"), ("bytes", "bytes"))
+    texts = [b"a" * place + b"\xff" + b"b" * (size - place - 1) for place in range(size)]
+    # Such bytes after a text are not in it.
+    values = [bytes([2 * size]) + text + b"\x08\xff\xff\xff\xff" for text in (*texts, b"a" * size)]
+    shown = [text.decode(errors="replace") for text in texts] + ["a" * size]
+    assert rows_of(decode(reader_of(schema), values)) == [{"text": each, "bytes": b"\xff" * 4} for each in shown]
+
+
 def test_bad_sizes_and_branches_of_fields_that_nobody_reads_are_bad() -> None:
     number, optional = record(("a", "long"), ("kept", "int")), record(("a", ["null", "string"]), ("kept", "int"))
     for schema, value, reason in (

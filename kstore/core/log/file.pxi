@@ -140,7 +140,7 @@ cdef class MappedBytes:
 
 
 cdef enum:
-    MOST_BYTES_WITH_GIL = 4096
+    MOST_BYTES_WITH_GIL = 32768     # as much as two common batches
 
 
 # `size` bytes of a file, None unless all are in the page cache.
@@ -179,8 +179,11 @@ cdef class PositionedFile:
 
         Raises: StorageError; LogClosedError after close().
         """
+        return self.read_bytes(size, position)
+
+    cdef bytes read_bytes(self, Py_ssize_t size, int64_t position):
         cdef bytes data
-        fd = self._fd
+        cdef int fd = self._fd
         self.reads += 1
         try:
             if 0 < size <= MOST_BYTES_WITH_GIL and (data := cached_bytes(fd, size, position)) is not None:
@@ -234,7 +237,7 @@ cdef class PositionedFile:
             if self.reads == 0:
                 self.close_unread()
 
-    cdef bytes read_on(self, fd, bytes data, Py_ssize_t size, position):
+    cdef bytes read_on(self, int fd, bytes data, Py_ssize_t size, int64_t position):
         cdef list parts = [data]
         cdef Py_ssize_t done = len(data)
         while done < size and (data := self.system.pread(fd, size - done, position + done)):
@@ -261,6 +264,19 @@ cdef class PositionedFile:
         except OSError as error:
             raise self.to_error("close", self.path, error) from error
         return 0
+
+
+# Returns: the file, if a pread is its own method, so that read_at calls it without the interpreter; else the pread.
+cdef object reader_of(pread):
+    file = getattr(pread, "__self__", None)
+    return file if isinstance(file, PositionedFile) and type(file).pread is PositionedFile.pread else pread
+
+
+# Reads as pread(size, position=position) does. Args: reader: from reader_of.
+cdef inline bytes read_at(reader, int64_t size, int64_t position):
+    if isinstance(reader, PositionedFile):
+        return (<PositionedFile>reader).read_bytes(size, position)
+    return reader(size, position=position)
 
 
 cdef int write_on(system, int fd, view, Py_ssize_t done, position) except -1:

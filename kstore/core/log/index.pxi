@@ -482,11 +482,6 @@ cdef object made_answer(const OffsetAndTimestamp* found):
     return answer
 
 
-# Reads through a file of env/files.py, which makes all system calls.
-cdef inline bytes read_at(object pread, int64_t size, int64_t position):
-    return pread(size, position=position)
-
-
 # Returns: states of `count` slots, copied from `earlier` except for its last one, which may have changed; the rest is
 # `unknown`.
 cdef ColumnBuffer states_from(ColumnBuffer earlier, int64_t count, uint8_t unknown):
@@ -671,15 +666,15 @@ cdef class OffsetIndexSearch:
             return None
         return new_header(chunk + (w.position - plan.position), w.position)
 
-    cdef BatchHeader batch_for(self, int64_t offset, pread, const Readable* segment):
+    cdef BatchHeader batch_for(self, int64_t offset, reader, const Readable* segment):
         cdef ReadPlan plan
         if not self.plan_read(offset, segment.end_position, &plan):
             return None
-        return self.proven_batch(read_at(pread, plan.size, plan.position), offset, &plan, segment)
+        return self.proven_batch(read_at(reader, plan.size, plan.position), offset, &plan, segment)
 
     # Reads by a plan, which it makes. Returns: (header of the batch that batch_for finds, the bytes from plan.position
     # on), or None; the end of the batch may be missing.
-    cdef tuple read_chunk(self, int64_t offset, pread, const Readable* segment, ReadPlan* plan):
+    cdef tuple read_chunk(self, int64_t offset, reader, const Readable* segment, ReadPlan* plan):
         cdef bytes chunk
         cdef BatchHeader header
         if not self.plan_read(offset, segment.end_position, plan):
@@ -688,17 +683,17 @@ cdef class OffsetIndexSearch:
             plan.size = self.position_of(plan.slot + 1, segment.end_position) - plan.position
             if not 0 < plan.size <= MAX_INTERVAL_BYTES:
                 return None
-        chunk = read_at(pread, plan.size, plan.position)
+        chunk = read_at(reader, plan.size, plan.position)
         header = self.proven_batch(chunk, offset, plan, segment)
         return None if header is None else (header, chunk)
 
     # Returns: (header, bytes) of the batch that batch_for finds; the end of the bytes may be missing.
-    cdef tuple read_batch(self, int64_t offset, pread, const Readable* segment):
+    cdef tuple read_batch(self, int64_t offset, reader, const Readable* segment):
         cdef ReadPlan plan
         cdef BatchHeader header
         cdef bytes chunk
         cdef int64_t at
-        cdef tuple found = self.read_chunk(offset, pread, segment, &plan)
+        cdef tuple found = self.read_chunk(offset, reader, segment, &plan)
         if found is None:
             return None
         header, chunk = found
@@ -707,7 +702,7 @@ cdef class OffsetIndexSearch:
 
     # Returns: (header, bytes, where in them it starts) of the batch that batch_for finds, whole and with a right CRC, if
     # its magic is 2. Copies no bytes.
-    cdef tuple read_sound_batch(self, int64_t offset, pread, const Readable* segment):
+    cdef tuple read_sound_batch(self, int64_t offset, reader, const Readable* segment):
         cdef Problem problem
         cdef Status status
         cdef ReadPlan plan
@@ -715,7 +710,7 @@ cdef class OffsetIndexSearch:
         cdef const uint8_t* first
         cdef int64_t at, size
         cdef BatchHeader header
-        cdef tuple found = self.read_chunk(offset, pread, segment, &plan)
+        cdef tuple found = self.read_chunk(offset, reader, segment, &plan)
         if found is None:
             return None
         header, data = found
@@ -723,7 +718,7 @@ cdef class OffsetIndexSearch:
             return None
         at, size = header.position - plan.position, header.h.size
         if PyBytes_GET_SIZE(data) - at < size:
-            start, data, at = data[at:], read_at(pread, size, header.position), 0
+            start, data, at = data[at:], read_at(reader, size, header.position), 0
             if not data.startswith(start):
                 return None
         start_problem(&problem, header.position)
@@ -735,7 +730,7 @@ cdef class OffsetIndexSearch:
     # Returns: the first record at or after both bounds, if a checked time entry leads to a batch with an index interval
     # of its own; else None. Reads only as much of the batch as the record should need, judging by two entries of the
     # time index; therefore the CRC, which was checked once, is not computed again.
-    cdef object find_record(self, TimeIndexSearch steps, int64_t timestamp_ms, int64_t start_offset, pread,
+    cdef object find_record(self, TimeIndexSearch steps, int64_t timestamp_ms, int64_t start_offset, reader,
                             const Readable* segment):
         cdef int64_t before, after, slot, position, size
         cdef OffsetAndTimestamp found
@@ -759,7 +754,7 @@ cdef class OffsetIndexSearch:
         size = self.position_of(slot + 1, segment.end_position) - position
         if position < 0 or not BATCH_HEADER_SIZE < size <= MAX_INTERVAL_BYTES or size > segment.end_position - position:
             return None
-        data = read_at(pread, bytes_up_to(steps.start + before * TIME_ENTRY_SIZE, timestamp_ms, size), position)
+        data = read_at(reader, bytes_up_to(steps.start + before * TIME_ENTRY_SIZE, timestamp_ms, size), position)
         if find_in_part(<const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), size,
                         self.base_offset + offset_key(self.start, slot), timestamp_ms, start_offset,
                         segment.max_batch_bytes, &found):

@@ -24,7 +24,7 @@ cdef class SegmentLookup:
     cdef object fetch_pread
     cdef object offsets
     cdef object steps
-    cdef object pread
+    cdef object reader
     cdef int64_t uses
     cdef Readable segment
     cdef object decompress
@@ -48,8 +48,8 @@ cdef class SegmentLookup:
         if found is None or self.uses % USES_UNTOLD == 0:
             found = self.fetch_offsets()
             self.offsets = None if found is None else PyWeakref_NewRef(found, None)
-            if self.pread is not None:
-                self.pread = self.fetch_pread()
+            if self.reader is not None:
+                self.reader = reader_of(self.fetch_pread())
         return found
 
     cdef TimeIndexSearch steps_at_hand(self):
@@ -59,10 +59,10 @@ cdef class SegmentLookup:
             self.steps = None if found is None else PyWeakref_NewRef(found, None)
         return found
 
-    cdef object pread_at_hand(self):
-        if self.pread is None:
-            self.pread = self.fetch_pread()
-        return self.pread
+    cdef object reader_at_hand(self):
+        if self.reader is None:
+            self.reader = reader_of(self.fetch_pread())
+        return self.reader
 
     def batch_of_offset(self, int64_t offset):
         """Return the BatchHeader of the first batch with last offset >= offset, or None."""
@@ -70,17 +70,17 @@ cdef class SegmentLookup:
         if offsets is None:
             return None
         try:
-            return offsets.batch_for(offset, self.pread_at_hand(), &self.segment)
+            return offsets.batch_for(offset, self.reader_at_hand(), &self.segment)
         except LogClosedError:
-            self.pread = None
-            return offsets.batch_for(offset, self.pread_at_hand(), &self.segment)
+            self.reader = None
+            return offsets.batch_for(offset, self.reader_at_hand(), &self.segment)
 
     cdef tuple sound_batch(self, OffsetIndexSearch offsets, int64_t offset):
         try:
-            return offsets.read_sound_batch(offset, self.pread_at_hand(), &self.segment)
+            return offsets.read_sound_batch(offset, self.reader_at_hand(), &self.segment)
         except LogClosedError:
-            self.pread = None
-            return offsets.read_sound_batch(offset, self.pread_at_hand(), &self.segment)
+            self.reader = None
+            return offsets.read_sound_batch(offset, self.reader_at_hand(), &self.segment)
 
     def record_of_offset(self, int64_t offset, unproven, check=None, is_left_out=None):
         """Return the Record at an offset, from the batch of batch_of_offset, whose CRC is checked; None if that has none.
@@ -116,10 +116,10 @@ cdef class SegmentLookup:
         if offsets is None or steps is None:
             return None
         try:
-            return offsets.find_record(steps, timestamp_ms, start_offset, self.pread_at_hand(), &self.segment)
+            return offsets.find_record(steps, timestamp_ms, start_offset, self.reader_at_hand(), &self.segment)
         except LogClosedError:
-            self.pread = None
-            return offsets.find_record(steps, timestamp_ms, start_offset, self.pread_at_hand(), &self.segment)
+            self.reader = None
+            return offsets.find_record(steps, timestamp_ms, start_offset, self.reader_at_hand(), &self.segment)
 
     def batch_of_timestamp(self, int64_t timestamp_ms, *, int64_t start_offset):
         """Find the batch with the first record at or after both bounds, if a confirmed time entry leads to it.
@@ -136,10 +136,10 @@ cdef class SegmentLookup:
         if slot < 0 or steps.state_of(slot)[0] == UNCONFIRMED or steps.offset_at(slot) < start_offset - 1:
             return None
         try:
-            found = offsets.read_batch(steps.offset_at(slot) + 1, self.pread_at_hand(), &self.segment)
+            found = offsets.read_batch(steps.offset_at(slot) + 1, self.reader_at_hand(), &self.segment)
         except LogClosedError:
-            self.pread = None
-            found = offsets.read_batch(steps.offset_at(slot) + 1, self.pread_at_hand(), &self.segment)
+            self.reader = None
+            found = offsets.read_batch(steps.offset_at(slot) + 1, self.reader_at_hand(), &self.segment)
         if found is None or (<BatchHeader>found[0]).h.max_timestamp < timestamp_ms:
             return None
         return slot, found[0], found[1]

@@ -458,48 +458,70 @@ cdef inline int64_t number_bytes(const uint8_t* p) noexcept nogil:
     return size
 
 
-# Passes over fields of a record that nobody wants. What is not plain, or not sound, skip_field passes over.
-cdef ValueFault skip_fields(ValueRun* r, const AvroStep* s) noexcept nogil:
-    cdef const int32_t* fields = r.references + s.first
-    cdef const int32_t* last = fields + 2 * s.count
-    cdef const uint8_t* at = r.at
-    cdef const uint8_t* end = r.end
-    cdef const uint8_t* readable_end = r.readable_end
-    cdef const uint8_t* p
-    cdef int64_t size
+# Returns: what follows a size of one or two bytes and what has it; NULL if the size is longer, or negative. Requires:
+# two bytes.
+cdef inline const uint8_t* after_sized(const uint8_t* p) noexcept nogil:
+    if p[0] & 0x81 == 0:
+        return p + 1 + (p[0] >> 1)
+    if p[0] & 1 or p[1] & 0x80:
+        return NULL
+    return p + 2 + ((p[0] & 0x7F) >> 1 | <int64_t>p[1] << 6)
+
+
+# Returns: what follows the fields of a skip, perhaps beyond the value; NULL if one is not plain. Loads nothing beyond
+# readable_end.
+cdef inline const uint8_t* after_fields(const int32_t* field, const int32_t* last, const uint8_t* at,
+                                        const uint8_t* readable_end) noexcept nogil:
     cdef int32_t kind
-    cdef bint is_plain
-    cdef ValueFault fault
-    while fields < last:
-        kind = fields[0]
-        size = fields[1]
-        p = at
-        is_plain = readable_end - at > MAX_VARLONG_SIZE
-        if kind >= SKIP_IF_SECOND and is_plain:
-            p += 1
-            if at[0] == (0 if kind & SKIP_IF_SECOND else 2):
-                size = 0 if kind & (SKIP_IF_SECOND - 1) == SKIP_FIXED else size
-                kind = SKIP_FIXED
-            else:
-                is_plain = at[0] == (2 if kind & SKIP_IF_SECOND else 0)
-                kind &= SKIP_IF_SECOND - 1
-        if is_plain:
-            if kind == SKIP_NUMBER:
-                size += number_bytes(p)
-                is_plain = size - fields[1] <= MAX_VARLONG_SIZE
-            elif kind == SKIP_SIZED:
-                size += 1 + (p[0] >> 1)
-                is_plain = p[0] & 0x81 == 0
-        if is_plain and size <= end - p:
-            at = p + size
+    cdef int64_t number_size = 0
+    while field < last:
+        if readable_end - at <= MAX_VARLONG_SIZE + 1:
+            return NULL
+        kind = field[0]
+        if kind == SKIP_NUMBER:
+            number_size = number_bytes(at)
+            at += number_size + field[1]
+        elif kind == SKIP_SIZED:
+            at = after_sized(at)
+            if at == NULL:
+                return NULL
+            at += field[1]
+        elif kind == SKIP_FIXED:
+            at += field[1]
+        elif at[0] == (0 if kind & SKIP_IF_SECOND else 2):
+            at += 1 if kind & (SKIP_IF_SECOND - 1) == SKIP_FIXED else 1 + field[1]
+        elif at[0] != (2 if kind & SKIP_IF_SECOND else 0):
+            return NULL
+        elif kind & SKIP_NUMBER:
+            number_size = number_bytes(at + 1)
+            at += 1 + number_size + field[1]
+        elif kind & SKIP_SIZED:
+            at = after_sized(at + 1)
+            if at == NULL:
+                return NULL
+            at += field[1]
         else:
-            r.at = at
-            fault = skip_field(r, fields[0], fields[1])
-            if fault != VALUE_SOUND:
-                return fault
-            at = r.at
-        fields += 2
-    r.at = at
+            at += 1 + field[1]
+        if number_size > MAX_VARLONG_SIZE:
+            return NULL
+        field += 2
+    return at
+
+
+# Passes over fields of a record that nobody wants. Where one is not plain, or not sound, skip_field passes over each.
+cdef inline ValueFault skip_fields(ValueRun* r, const AvroStep* s) noexcept nogil:
+    cdef const int32_t* field = r.references + s.first
+    cdef const int32_t* last = field + 2 * s.count
+    cdef const uint8_t* at = after_fields(field, last, r.at, r.readable_end)
+    cdef ValueFault fault
+    if at != NULL and at <= r.end:
+        r.at = at
+        return VALUE_SOUND
+    while field < last:
+        fault = skip_field(r, field[0], field[1])
+        if fault != VALUE_SOUND:
+            return fault
+        field += 2
     return VALUE_SOUND
 
 

@@ -394,7 +394,7 @@ cdef class ValueDecoder:
         self.note_count += 1
         return VALUE_SOUND
 
-    cdef ValueStop decode_row(self, int64_t row, ValueFault* fault) noexcept nogil:
+    cdef inline ValueStop decode_row(self, int64_t row, ValueFault* fault) noexcept nogil:
         cdef ValueRun* r = &self.run
         cdef ValueInput* v = &self.values
         cdef int64_t at = v.first + row
@@ -437,7 +437,7 @@ cdef class ValueDecoder:
 
     # Finds the schema of a value, whose frame it moves past unless the id is from elsewhere. Returns: False if the
     # value has no frame.
-    cdef bint take_schema(self, int64_t schema_id) noexcept nogil:
+    cdef inline bint take_schema(self, int64_t schema_id) noexcept nogil:
         cdef ValueRun* r = &self.run
         cdef int64_t size = r.end - r.at
         cdef int64_t number
