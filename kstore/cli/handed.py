@@ -18,6 +18,7 @@ from kstore.log.files.names import (
     SEGMENT_INDEX_SUFFIXES,
     PartitionDirectory,
     base_offset_file_name,
+    has_tiered_storage,
     parse_segment_name,
     retired_partition,
 )
@@ -129,11 +130,13 @@ def note_tiered(
     """
     if is_handed_over(partition):
         return
-    from kstore.tier.opening import has_tiered_storage, moved_to_tier
-
     if partition.root not in tiered_roots:
         tiered_roots[partition.root] = has_tiered_storage(partition.root, partition.env)
-    moved = moved_to_tier(partition) if tiered_roots[partition.root] else None
+    if not tiered_roots[partition.root]:
+        return
+    from kstore.tier.opening import moved_to_tier
+
+    moved = moved_to_tier(partition)
     if moved is not None and start_offset <= moved[1]:
         out.notice(
             f"offsets {moved[0]} to {moved[1]} of {partition.topic_partition} are in tiered storage, not in this "

@@ -23,8 +23,6 @@ from kstore.tier.lineage import RemoteSegment
 from kstore.tier.listing import TieredPartition
 from kstore.types import MAX_OFFSET
 
-REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
-
 _logger = logging.getLogger("kstore.log")
 _SEGMENT, _UPDATE = 0, 1
 

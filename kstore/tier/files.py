@@ -24,13 +24,14 @@ from kstore.log.files.names import (
     LOG_SUFFIX,
     PARTITION_METADATA,
     PRODUCER_SNAPSHOT_SUFFIX,
+    REMOTE_LOG_METADATA_TOPIC,
     SEGMENT_INDEX_SUFFIXES,
     PartitionDirectory,
     base_offset_file_name,
     parse_segment_name,
 )
 from kstore.log.files.root_files import id_text, read_partition_metadata
-from kstore.tier.events import REMOTE_LOG_METADATA_TOPIC, PartitionEvents, replay_events
+from kstore.tier.events import PartitionEvents, replay_events
 from kstore.tier.keys import KeyRing
 from kstore.tier.lineage import Piece, RemoteSegment, as_of_epoch, choose_pieces, epochs_beside, heads_of
 from kstore.tier.listing import StoredSegment, TieredPartition, TierListing, list_directories, list_tier

@@ -9,13 +9,9 @@ from kstore.env import Env, Location, StrPath, join_path, locate, split_path
 from kstore.errors import checked_int
 from kstore.log.files.checkpoints import read_checkpoint, read_leader_epoch_checkpoint
 from kstore.log.files.names import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, PartitionDirectory
-from kstore.tier.events import REMOTE_LOG_METADATA_TOPIC
 from kstore.tier.files import TierFiles, first_local_offset
 from kstore.tier.keys import KeyRing
 from kstore.types import parse_partition_directory_name
-
-# Where a broker keeps indexes of remote segments.
-_INDEX_CACHE = "remote-log-index-cache"
 
 
 def open_tier(
@@ -78,16 +74,3 @@ def moved_to_tier(directory: PartitionDirectory) -> tuple[int, int] | None:
     checkpointed = read_checkpoint(directory.root, LOG_START_OFFSET_CHECKPOINT, env).get(directory.topic_partition, 0)
     start = max(checkpointed, epochs[0].start_offset)
     return None if start >= first_local else (start, first_local - 1)
-
-
-def has_tiered_storage(root: str, env: Env) -> bool:
-    """Whether a broker with tiered storage has written a root: it keeps a cache of remote indexes there, and partitions
-    of the metadata topic.
-
-    Raises: StorageError.  Cost: the names in the root.
-    """
-    return any(map(_is_of_tiering, env.listdir(root)))
-
-
-def _is_of_tiering(name: str) -> bool:
-    return name == _INDEX_CACHE or name.startswith(f"{REMOTE_LOG_METADATA_TOPIC}-")

@@ -24,7 +24,7 @@ SEGMENT_0 = "00000000000000000000.log"
 MANY_BATCHES = 4000
 needs_full_device = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
-HEAVY_MODULES = ("numpy", "pyarrow", "pyspark", "pandas", "polars", "rich")
+HEAVY_MODULES = ("numpy", "pyarrow", "pyspark", "pandas", "polars", "rich", "kstore.tier.events", "kstore.tier.files")
 
 
 @pytest.fixture(scope="module")

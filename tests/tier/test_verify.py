@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kstore.env import LocalEnv
-from kstore.log.files.names import find_partitions
-from kstore.tier.opening import has_tiered_storage, moved_to_tier, open_tier
+from kstore.log.files.names import find_partitions, has_tiered_storage
+from kstore.tier.opening import moved_to_tier, open_tier
 from kstore.tier.verify import TierReport, verify_tier
 from tests.making.batches import batches, flip_bit, write_root
 from tests.making.tiers import FINISHED, STARTED, Tier, Uploaded, key, write_epochs, write_events

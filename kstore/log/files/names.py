@@ -66,6 +66,9 @@ STAGING_DIRECTORY = "kstore-staging"
 
 # The log of a KRaft quorum, which LogManager does not load.
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+# What a broker with tiered storage has: partitions of this topic, and where it keeps indexes of remote segments.
+REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
+REMOTE_INDEX_CACHE = "remote-log-index-cache"
 
 
 _SEGMENT_NAME = re.compile(r"([0-9]{20})(\.(?:log|index|timeindex|txnindex|snapshot))")
@@ -449,6 +452,16 @@ def _content(path: str, names: Iterable[str], env: Env) -> _Content:
         if topic_partition is not None:
             partitions.append(PartitionDirectory(topic_partition, join_path(path, name), path, env))
     return _Content(has_logs, partitions)
+
+
+def has_tiered_storage(root: str, env: Env) -> bool:
+    """Whether a broker with tiered storage has written a root: it keeps a cache of remote indexes there, and partitions
+    of the metadata topic.
+
+    Raises: StorageError.  Cost: the names in the root.
+    """
+    names = env.listdir(root)
+    return any(name == REMOTE_INDEX_CACHE or name.startswith(f"{REMOTE_LOG_METADATA_TOPIC}-") for name in names)
 
 
 def _no_directory(path: str) -> LogNotFoundError:
