@@ -324,7 +324,7 @@ class Consumer(Closing, Generic[Key, Value]):
         if isinstance(topics, str):
             raise TypeError(f"topics must be a collection of names, got the str {topics!r}")
         topics = tuple(topics)
-        wanted = {TopicPartition(*partition) for partition in partitions}
+        wanted = set(map(_named, partitions))
         unknown = wanted - set(self._store.partitions)
         missing = set(topics) - set(self._store.topics)
         if unknown or missing:
@@ -380,7 +380,7 @@ class Consumer(Closing, Generic[Key, Value]):
         """
         assigned = self._assigned(partition)
         if assigned.position is None:
-            self._look_up({TopicPartition(*partition): assigned})
+            self._look_up({_named(partition): assigned})
         if assigned.failure is not None:
             raise assigned.failure
         if assigned.position is None:
@@ -391,7 +391,10 @@ class Consumer(Closing, Generic[Key, Value]):
         return assigned.position
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return the offset of the next record of each assigned partition that has one: what commit() commits."""
+        """Return the offset of the next record of each assigned partition that has one: what commit() commits.
+
+        Those that no poll() has come to have none, so that this is empty before the first one; position() looks it up.
+        """
         self._check_open()
         self._take_new_partitions()
         return {
@@ -594,12 +597,13 @@ class Consumer(Closing, Generic[Key, Value]):
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the group's committed offset in each partition, None for none; open transactions do not count.
 
-        Args: partitions: by default those that are assigned.
-        Raises: ValueError without a group; CorruptRecordError and the other errors of a read.
+        Args: partitions: several, by default those that are assigned.
+        Raises: ValueError without a group; TypeError for what is no partition; CorruptRecordError and the other errors
+            of a read.
         Cost: reads what was written to the group's partition of `__consumer_offsets` since the last call.
         """
         self._check_open()
-        wanted = self.assignment() if partitions is None else [TopicPartition(*partition) for partition in partitions]
+        wanted = self.assignment() if partitions is None else list(map(_named, partitions))
         if self._committed is None:
             raise self._no_group()
         committed = self._committed.current()
@@ -737,14 +741,23 @@ class Consumer(Closing, Generic[Key, Value]):
     def _assigned(self, partition: tuple[str, int]) -> _Partition:
         self._check_open()
         self._take_new_partitions()
-        assigned = self._partitions.get(TopicPartition(*partition))
+        assigned = self._partitions.get(_named(partition))
         if assigned is None:
-            raise ValueError(f"partition {TopicPartition(*partition)} is not assigned to this consumer")
+            raise ValueError(f"partition {_named(partition)} is not assigned to this consumer")
         return assigned
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise ConsumerClosedError("the consumer was closed")
+
+
+def _named(partition: tuple[str, int]) -> TopicPartition:
+    """Return a partition that a caller names.  Raises: TypeError for what is no topic and number."""
+    if isinstance(partition, tuple | list) and len(partition) == 2 and isinstance(partition[0], str):
+        return TopicPartition(partition[0], checked_int("partition", partition[1]))
+    raise TypeError(
+        f"a partition must be a topic and a number, ('t', 0), and several a collection of these, got {partition!r}"
+    )
 
 
 def _may_be_gone(error: KStoreError) -> bool:

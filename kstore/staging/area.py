@@ -74,7 +74,10 @@ def partitions_by_topic(root: StrPath, env: Env = DEFAULT_ENV) -> dict[str, list
 def unknown_topic_error(topic: str, root: str, known: Iterable[str]) -> UnknownTopicOrPartitionError:
     """Return the error of a topic that a root does not have.  Args: known: the topics that it has."""
     names = ", ".join(sorted(known)[:10]) or "none"
-    return UnknownTopicOrPartitionError(f"topic {topic!r} is not in {root}, which has: {names}")
+    return UnknownTopicOrPartitionError(
+        f"topic {topic!r} is not in {root}, which has: {names}. Create it, or say how many partitions a missing topic "
+        "gets: the option createTopics in Spark, new_topic_partitions of a StagingSink"
+    )
 
 
 def _as_name(app_id: str) -> str:

@@ -43,6 +43,7 @@ def kafka_server_factory(
 
     @pytest.fixture(scope=scope, name=name)
     def server() -> Iterator[KafkaServer]:
+        """A kstore.testing.KafkaServer with a root of its own, closed at the end of the fixture's scope."""
         from kstore.testing.server import KafkaServer
 
         with KafkaServer(**arguments) as running:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 
 import pytest
 
@@ -166,6 +167,35 @@ def test_seek_moves_the_position(store):
         consumer.seek_to_end()
         assert consumer.poll() == []
         assert consumer.position(T0) == 10
+
+
+def test_partitions_have_a_position_once_they_are_polled_or_asked_for(store):
+    fill(store)
+    with Consumer(store, topics=["t"], auto_offset_reset="earliest") as consumer:
+        assert consumer.positions() == {}
+        assert consumer.position(T0) == 0
+        assert consumer.positions() == {T0: 0}
+        consumer.poll()
+        assert consumer.positions() == {T0: 10, T1: 0}
+
+
+@pytest.mark.parametrize("named", ["t-0", "t", ("t",), ("t", "0"), ("t", 0, 1), 0])
+def test_what_is_no_partition_is_refused_with_the_form_of_one(store, named):
+    with Consumer(store, group="g", topics=["t"]) as consumer:
+        calls = (
+            partial(consumer.position, named),
+            partial(consumer.seek, named, 0),
+            partial(consumer.seek_to_end, named),
+            partial(consumer.committed, [named]),
+            partial(consumer.assign, partitions=[named]),
+        )
+        for call in calls:
+            with pytest.raises(TypeError, match=r"a topic and a number, \('t', 0\)|partition must be an int, got '0'"):
+                call()
+        # One where several are expected.
+        with pytest.raises(TypeError, match=r"several a collection of these, got 't'"):
+            consumer.committed(("t", 0))
+        assert consumer.committed([["t", 0]]) == {T0: None}
 
 
 def test_a_seek_drops_what_was_read_ahead(store):

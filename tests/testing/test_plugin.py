@@ -67,6 +67,16 @@ def test_the_plugin_imports_only_pytest():
     assert "asyncio" not in ended.stdout.split()
 
 
+def test_each_fixture_is_described(tmp_path):
+    (tmp_path / "test_own.py").write_text(TESTS)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--fixtures", str(tmp_path)]
+    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    for name in ("kafka_server", "kafka_bootstrap_servers", "kafka_topic", "own"):
+        text = re.search(rf"^{name}\b.*\n    (.+)", shown, re.MULTILINE)
+        assert text is not None, shown
+        assert text[1] != "no docstring available"
+
+
 def test_fixtures_are_a_server_its_address_and_a_topic_for_each_test(tmp_path):
     (tmp_path / "test_own.py").write_text(TESTS + OWN_TESTS)
     assert run_pytest(tmp_path).startswith("4 passed")
