@@ -3,7 +3,8 @@
 Measured: random lookups in a full offset index, one by one and an array at a time; the first and later lookups in 20
 sealed segments of a log that is open for writing, their indexes mapped or read whole; `LogSegment.translate_offset` and
 `search_timestamp` in a 512 MiB segment; its walk with every CRC checked, without and with building its indexes.
-Compared with: bisect; `numpy.searchsorted`; 1 MiB preads with one CRC over each; the rates of Kafka's own classes on
+Compared with: bisect; `numpy.searchsorted`; a pread of the batch of a record up to it, which a search by time has to
+read since the sizes of records are varints; 1 MiB preads with one CRC over each; the rates of Kafka's own classes on
 the machine of `results/`, as bounds.
 """
 
@@ -53,6 +54,7 @@ SEARCHSORTED = "numpy.searchsorted, an array of int32"
 BISECT = "bisect over a list"
 TRANSLATE = "LogSegment.translate_offset"
 TIME_SEARCH = "LogSegment.search_timestamp"
+PREAD = "os.pread of the record's batch up to it"
 BARE = "preads of 1 MiB and one CRC-32C over each"
 BATCHES = "FileRecords.batches, each checked"
 CHECKED = "recovery walk, every batch checked"
@@ -127,11 +129,18 @@ def lookup_case(settings: Settings, *, scratch: Path) -> Case:
     return case
 
 
+def read_parts(file: int, parts: Sequence[tuple[int, int]]) -> None:
+    """Read parts of a file, each (size, position)."""
+    for size, position in parts:
+        os.pread(file, size, position)
+
+
 def segment_case(segment: LogSegment, *, record_count: int, settings: Settings, scratch: Path) -> Case:
     """Find the batches of random offsets, and the records of random timestamps."""
     offsets = offsets_of(min(LOOKUPS, record_count), end=record_count)
     times = [BASE_TIMESTAMP_MS + offset // RECORDS_PER_MS for offset in offsets]
     positions = firsts = 0
+    parts: list[tuple[int, int]] = []
     for offset, timestamp_ms in zip(offsets, times, strict=True):
         batch = segment.translate_offset(offset)
         is_found = batch is not None and batch.base_offset <= offset <= batch.last_offset
@@ -141,10 +150,17 @@ def segment_case(segment: LogSegment, *, record_count: int, settings: Settings, 
             {"kstore": (is_found, found), "": (True, (offset - offset % RECORDS_PER_MS, timestamp_ms))},
         )
         positions += 0 if batch is None else batch.position
-        firsts += offset - offset % RECORDS_PER_MS
+        first = offset - offset % RECORDS_PER_MS
+        firsts += first
+        holding = segment.translate_offset(first)
+        assert holding is not None
+        records = holding.last_offset - holding.base_offset + 1
+        parts.append((holding.size_in_bytes * (first - holding.base_offset + 1) // records, holding.position))
+    log_file = os.open(segment.path, os.O_RDONLY)
     runs = {
         TRANSLATE: partial(one_by_one, segment.translate_offset, offsets),
         TIME_SEARCH: partial(one_by_one, partial(segment.search_timestamp, start_offset=0), times),
+        PREAD: partial(read_parts, log_file, parts),
     }
     title = f"Lookup in a segment of {segment.size_in_bytes} bytes, random, every index entry proven before"
     case = Case(title=title, unit="lookup", bytes_per_unit=0)
@@ -159,8 +175,10 @@ def segment_case(segment: LogSegment, *, record_count: int, settings: Settings, 
         contestants += translating.contestants(len(offsets), expected_sum=positions)
         contestants += searching.contestants(len(offsets), expected_sum=firsts)
         case.samples = interleaved(contestants, settings)
+    os.close(log_file)
     case.add_ratio(TRANSLATE, JAVA_TRANSLATE, target=1)
     case.add_ratio(TIME_SEARCH, JAVA_TIME, target=3)
+    case.add_ratio(TIME_SEARCH, PREAD)
     return case
 
 
