@@ -44,14 +44,19 @@ def test_a_server_of_its_own(own, kafka_bootstrap_servers):
 """
 
 
-def run_pytest(directory, *arguments):
-    """Run the tests of a directory with the plugin of the installed package; return what pytest printed at last."""
+def printed_by_pytest(directory, *arguments):
+    """Return the lines of pytest in a directory, with the plugin of the installed package."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment["PYTHONPATH"] = str(ROOT)
     ended = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
     assert ended.stdout, ended.stderr
-    return ended.stdout.splitlines()[-1]
+    return ended.stdout.splitlines()
+
+
+def run_pytest(directory, *arguments):
+    """Run the tests of a directory; return what pytest printed at last."""
+    return printed_by_pytest(directory, *arguments)[-1]
 
 
 def test_the_entry_point_names_the_plugin():
@@ -69,8 +74,7 @@ def test_the_plugin_imports_only_pytest():
 
 def test_each_fixture_is_described(tmp_path):
     (tmp_path / "test_own.py").write_text(TESTS)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--fixtures", str(tmp_path)]
-    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    shown = "\n".join(printed_by_pytest(tmp_path, "-v", "--fixtures", str(tmp_path)))
     for name in ("kafka_server", "kafka_bootstrap_servers", "kafka_topic", "own"):
         text = re.search(rf"^{name}\b.*\n    (.+)", shown, re.MULTILINE)
         assert text is not None, shown
