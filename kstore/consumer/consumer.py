@@ -751,7 +751,7 @@ class Consumer(Closing, Generic[Key, Value]):
             raise ConsumerClosedError("the consumer was closed")
 
 
-def _named(partition: tuple[str, int]) -> TopicPartition:
+def _named(partition: object) -> TopicPartition:
     """Return a partition that a caller names.  Raises: TypeError for what is no topic and number."""
     if isinstance(partition, tuple | list) and len(partition) == 2 and isinstance(partition[0], str):
         return TopicPartition(partition[0], checked_int("partition", partition[1]))
