@@ -381,7 +381,10 @@ class Durability:
         return self._group.append(records)
 
     def _append_together(self, batches: list[MemoryRecords], done: list[LogAppendInfo]) -> None:
-        """Append the first batches, as many as one compiled call each would append; none after a failed write."""
+        """Append the first batches, as many as one compiled call each would append; none after a failed write.
+
+        Raises: StorageError only if the log has failed, so that any batch may be in it.
+        """
         local, gate = self._local, self._gate
         with gate.append_lock:
             now_ms = self._env.wall_clock_ms()
@@ -390,7 +393,7 @@ class Durability:
                     pass
             except BaseException as error:
                 gate.fail_unless_undone(error, local)
-                if not isinstance(error, StorageError):
+                if not isinstance(error, StorageError) or not gate.is_open:
                     raise
         self._tell()
 

@@ -149,6 +149,19 @@ def test_full_disk_reaches_each_thread_of_a_group_and_nothing_is_left(log: Writa
     assert log.append(MemoryRecords(plain(b"later")), ack="flushed").base_offset == 2
 
 
+def test_failure_that_may_leave_batches_of_a_group_in_the_log_is_final_in_each_thread(
+    log: WritableLog, env: GatedEnv
+) -> None:
+    appenders = waiting_appenders(log, env, *[plain(b"v" * 60_000)] * 9)
+    env.calls, env.full = {"write back"}, (".log",)
+    go_on(env)
+    first, *others = [appender.ended() for appender in appenders]
+    assert isinstance(first, LogAppendInfo)
+    assert all(type(error) is StorageError and error.is_final for error in others)
+    assert log.has_failed
+    env.full = ()
+
+
 def test_failed_sync_of_a_group_reaches_each_thread_and_the_log_fails(log: WritableLog, env: GatedEnv) -> None:
     appenders = waiting_appenders(log, env)
     env.calls, env.full = {"sync"}, (".log",)
