@@ -85,8 +85,8 @@ crash-serve: build  ## kill kstore serve KILLS=200 times under four clients of l
 report-browser: build  ## look at a report's page in Chromium with axe; ends with 77 where these are missing
 	@$(BIN)/python -m tests.browser
 
-site-browser: docs  ## look at pages of the site in Chromium with axe; ends with 77 where these are missing
-	@$(BIN)/python -m tests.browser.site build/docs
+site-browser: docs  ## look at pages of the site in Chromium with axe, and search in it; ALL=1 for every page; ends with 77 where these are missing
+	@$(BIN)/python -m tests.browser.site build/docs $(if $(ALL),--all)
 
 wheels-here: build  ## build, check and use wheels for the platforms that can be had here; ends with 77 where means are missing; PARTS="manylinux aarch64"
 	@$(BIN)/python -m tests.wheel $(PARTS)

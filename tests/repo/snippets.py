@@ -25,6 +25,8 @@ NOT_RUN = {
     ("docs/tiers.md", 'import kstore\n\nbucket = "s3://'): "as above; tests/tier/test_tier_epoch.py",
     ("docs/tiers.md", 'options = {"tier"'): "as above; tests/spark/test_tiers.py",
     ("docs/tiers.md", "kstore cat /var/lib/kafka --topic orders"): "as above; tests/cli/test_tiers.py",
+    ("docs/tiers.md", "kstore export s3://"): "as above; tests/golden/test_tiers.py",
+    ("docs/tiers.md", "kstore adopt restored"): "as above; tests/adoption/test_adopt.py",
     ("docs/cli.md", "kstore ls /var/lib/kafka --tier"): "there is no such bucket; tests/cli/test_tiers.py",
     ("docs/cli.md", "kstore export /var/lib/kafka restored"): "as above",
     ("docs/tutorials/fastapi.md", ""): "needs fastapi; tests/examples/test_tutorial.py",

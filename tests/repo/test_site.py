@@ -17,6 +17,7 @@ from tests.repo.site.building import with_cells_as_on_github
 from tests.repo.site.links import broken_links, requested_hosts
 from tests.repo.site.pages import ROOT, place_of, with_links_of_the_site
 from tests.repo.site.reference import in_parts, members_without_a_line
+from tests.repo.site.searching import ranked
 
 pytestmark = pytest.mark.build
 
@@ -64,6 +65,32 @@ def test_site_has_each_page_of_docs_and_what_it_says_is_in_the_search(site: Path
     assert missing == []
     found = {item["location"] for item in json.loads((site / "search.json").read_text())["items"]}
     assert {"index.html", "format.html", "reference/kstore.Log.html#Log.read"} <= found
+
+
+def test_of_equal_results_of_a_search_pages_for_users_come_before_the_reference_and_that_before_the_inside() -> None:
+    titles = {
+        "changelog.html#log": "Log",
+        "internals/log.html": "Log",
+        "reference/kstore.Log.html": "Log",
+        "reference/command.html": "Log",
+        "log.html": "Log",
+    }
+    items = [{"location": location, "title": title} for location, title in titles.items()]
+    assert [item["location"] for item in ranked(items)] == [
+        "reference/command.html",
+        "log.html",
+        "reference/kstore.Log.html",
+        "changelog.html#log",
+        "internals/log.html",
+    ]
+
+
+def test_search_knows_a_member_by_its_own_name_before_that_of_its_class(site: Path) -> None:
+    index = json.loads((site / "search.json").read_text())
+    titles = {item["location"]: item["title"] for item in index["items"]}
+    assert titles["reference/kstore.Log.html#Log.read"] == "<code>read</code> (<code>Log</code>)"
+    assert titles["reference/kstore.html#recover"] == "<code>recover</code>"
+    assert json.loads((site / "search.js").read_text().removeprefix("var __index = ")) == index
 
 
 def test_links_of_a_page_lead_to_the_site_where_it_has_what_they_name_and_else_to_the_project() -> None:

@@ -85,7 +85,7 @@ def use(python: str | Path, wheel: Path, scratch: Path) -> None:
     run(python, "-m", "venv", environment)
     own = environment / "bin" / "python"
     run(own, "-m", "pip", "install", "--quiet", wheel)
-    say(run(own, "-I", SCRIPTS / "smoke.py", FLIGHTS, "--extras").rstrip())
+    say(run(own, "-I", SCRIPTS / "smoke.py", FLIGHTS, "--extras", "--install").rstrip())
     say(run(own, "-I", SCRIPTS / "stress.py").rstrip())
 
 

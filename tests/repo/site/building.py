@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.repo.site import command, reference
 from tests.repo.site.pages import write_pages
+from tests.repo.site.searching import rank
 
 HERE = Path(__file__).parent
 CONFIGURATION = HERE / "zensical.toml"
@@ -78,5 +79,6 @@ def build(target: Path, scratch: Path) -> None:
         base = os.path.relpath(scratch / "site", path.parent)
         text = path.read_text().replace(_SHIM, f"{base}/{WORKER.name}")
         path.write_text(with_cells_as_on_github(text))
+    rank(scratch / "site")
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(scratch / "site", target)

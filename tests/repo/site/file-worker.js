@@ -1,4 +1,5 @@
 // The search runs in a worker, which browsers refuse to pages of file:. There, a hidden frame runs its script instead.
+// Each side changes what it gets, so it gets a copy, as from a worker.
 if (location.protocol === "file:") {
   window.Worker = class {
     constructor(address) {
@@ -6,7 +7,7 @@ if (location.protocol === "file:") {
       this.frame.hidden = true;
       document.body.append(this.frame);
       this.inner = this.frame.contentWindow;
-      this.inner.postMessage = (data) => setTimeout(() => this.onmessage?.({ data }));
+      this.inner.postMessage = (data) => setTimeout(() => this.onmessage?.({ data: structuredClone(data) }));
       const script = this.inner.document.createElement("script");
       this.ready = new Promise((resolve) => (script.onload = resolve));
       script.onerror = (error) => this.onerror?.(error);
@@ -14,7 +15,7 @@ if (location.protocol === "file:") {
       this.inner.document.body.append(script);
     }
     postMessage(data) {
-      this.ready.then(() => this.inner.onmessage?.({ data }));
+      this.ready.then(() => this.inner.onmessage?.({ data: structuredClone(data) }));
     }
     terminate() {
       this.frame.remove();
