@@ -9,10 +9,10 @@ COPY . /source
 RUN pip wheel --no-cache-dir --wheel-dir /wheels '/source[spark]'
 
 FROM python:3.13-slim-bookworm
-COPY --from=build /wheels /wheels
 # The version is that of the source.
 # hadolint ignore=DL3008,DL3013
-RUN apt-get update && apt-get install -y --no-install-recommends openjdk-17-jre-headless procps && rm -rf /var/lib/apt/lists/* \
+RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
+    apt-get update && apt-get install -y --no-install-recommends openjdk-17-jre-headless procps && rm -rf /var/lib/apt/lists/* \
     && pip install --no-cache-dir --no-index --find-links /wheels 'kstore[spark]' && useradd --uid 1000 --create-home spark
 COPY examples/docker/count_records.py /jobs/
 # Spark starts the Python that this names, and looks for sources with it.

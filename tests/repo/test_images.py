@@ -49,6 +49,10 @@ def test_image_installs_the_extras_whose_wheels_it_built_and_runs_as_no_root(ima
     assert len(stages) == 2, image
     assert len({lines[at][1].partition(" AS ")[0] for at in stages}) == 1, image
     assert dict(lines[stages[1] :])["USER"] not in {"root", "0"}, image
+    kept = [
+        arguments for instruction, arguments in lines[stages[1] :] if instruction == "COPY" and "--from" in arguments
+    ]
+    assert kept == [], f"{image}: the wheels stay in the image beside what is installed of them"
 
 
 @over("image", IMAGES)

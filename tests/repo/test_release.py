@@ -5,6 +5,7 @@ Method: trees, lists of files and an sdist that are made here; the recipe and th
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from packaging.utils import canonicalize_name
 
 import kstore
 from tests.making.collecting import over
+from tests.making.installing import Environments, run
 from tests.repo.release.__main__ import main
 from tests.repo.release.files import platform_of, wrong_files
 from tests.repo.release.recipe import RECIPE, recipe_of
@@ -156,6 +158,17 @@ def test_recipe_asks_for_what_the_wheel_and_its_extras_ask_for() -> None:
     assert requirements(recipe["run_constraints"]) == requirements(others)
     host = requirements(recipe["host"])
     assert {name: host[name] for name in ("setuptools", "cython")} == requirements(PROJECT["build-system"]["requires"])
+
+
+def test_recipe_imports_and_runs_what_its_own_requirements_bring(environments: Environments, tmp_path: Path) -> None:
+    recipe = yaml.safe_load(RECIPE.read_text())
+    python = environments.python("cli")
+    imports, script = (test.get("python", test) for test in recipe["tests"])
+    run(python, "-c", f"import {', '.join(imports['imports'])}", cwd=tmp_path)
+    for source in script["files"]["source"]:
+        shutil.copytree(ROOT / source, tmp_path / source)
+    for line in script["script"]:
+        run(python.parent / line.split()[0], *line.split()[1:], cwd=tmp_path)
 
 
 def test_tools_of_a_release_are_pinned() -> None:
