@@ -93,6 +93,11 @@ def test_sdist_holds_all_tests_docs_and_examples(sdist: Path) -> None:
     assert rest_of_tree() - inside(sdist) == set()
 
 
+def test_sdist_takes_half_of_what_the_index_accepts_at_most(sdist: Path) -> None:
+    """Most of it is what brokers wrote, which the tests need; why it is within: CONTRIBUTING.md."""
+    assert sdist.stat().st_size <= 50_000_000
+
+
 def test_index_shows_description_links_and_topics(wheel: Path) -> None:
     found = metadata(wheel)
     said = {line.partition(", ")[0]: line.partition(", ")[2] for line in found.get_all("Project-URL") or []}

@@ -26,6 +26,8 @@ ROOT = Path(__file__).resolve().parents[3]
 TOOLS = Path(__file__).with_name("tools.txt")
 READ_SEGMENT = ROOT / "tests" / "wheel" / "read_segment.py"
 FLIGHTS = ROOT / "examples" / "flights"
+# Of Go's modules; its check of a workflow's steps takes shellcheck from the tools.
+ACTIONLINT = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"
 # What the smoke of a wheel needs.
 EXTRAS = "cli,arrow"
 
@@ -56,7 +58,10 @@ def steps(out: Path) -> Iterator[str]:
     run(tools / "zizmor", "--offline", "--no-progress", "--min-severity", "medium", ".github")
     images = sorted((ROOT / "examples").rglob("*Dockerfile"))
     run(tools / "hadolint", "--no-color", "--failure-threshold", "warning", *images)
-    yield f"workflows and {len(images)} Dockerfiles: nothing found"
+    yield f"workflows by zizmor, and {len(images)} Dockerfiles: nothing found"
+    if go := shutil.which("go"):
+        run(go, "run", ACTIONLINT, "-shellcheck", tools / "shellcheck")
+    yield f"workflows by actionlint: {'nothing found' if go else 'left out, go is not installed'}"
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out / "dist", ".")
     files = sorted((out / "dist").iterdir())
     if wrong := wrong_files(files, version):
