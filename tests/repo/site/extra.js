@@ -3,7 +3,7 @@ const mend = () => {
   // Buttons at a block of code are no navigation.
   document.querySelectorAll("nav.md-code__nav:not([role])").forEach((nav) => nav.setAttribute("role", "presentation"));
   // What scrolls can be scrolled by keys.
-  document.querySelectorAll(".md-typeset__scrollwrap:not([tabindex]), .highlight > pre:not([tabindex])").forEach((box) => {
+  document.querySelectorAll(".md-typeset__scrollwrap, .highlight > pre, p:has(> img[src$='.svg'])").forEach((box) => {
     box.tabIndex = 0;
   });
 };
