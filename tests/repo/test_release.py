@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from packaging.utils import canonicalize_name
 import kstore
 from tests.making.collecting import over
 from tests.making.installing import Environments, run
-from tests.repo.release.__main__ import main
+from tests.repo.release.__main__ import FLIGHTS, SMOKE, main
 from tests.repo.release.files import platform_of, wrong_files
 from tests.repo.release.recipe import RECIPE, recipe_of
 from tests.repo.release.version import left_to_do, version_of
@@ -160,6 +161,7 @@ def test_recipe_asks_for_what_the_wheel_and_its_extras_ask_for() -> None:
     assert {name: host[name] for name in ("setuptools", "cython")} == requirements(PROJECT["build-system"]["requires"])
 
 
+@pytest.mark.timeout(900)
 def test_recipe_imports_and_runs_what_its_own_requirements_bring(environments: Environments, tmp_path: Path) -> None:
     recipe = yaml.safe_load(RECIPE.read_text())
     python = environments.python("cli")
@@ -169,6 +171,11 @@ def test_recipe_imports_and_runs_what_its_own_requirements_bring(environments: E
         shutil.copytree(ROOT / source, tmp_path / source)
     for line in script["script"]:
         run(python.parent / line.split()[0], *line.split()[1:], cwd=tmp_path)
+
+
+def test_smoke_of_a_release_reads_each_partition_that_it_is_given(tmp_path: Path) -> None:
+    for partition in FLIGHTS.glob("flights-lz4-*"):
+        assert '"records"' in run(sys.executable, SMOKE, partition, cwd=tmp_path, PYTHONPATH=str(ROOT))
 
 
 def test_tools_of_a_release_are_pinned() -> None:

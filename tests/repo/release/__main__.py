@@ -24,7 +24,7 @@ from tests.repo.release.version import left_to_do, version_of
 
 ROOT = Path(__file__).resolve().parents[3]
 TOOLS = Path(__file__).with_name("tools.txt")
-READ_SEGMENT = ROOT / "tests" / "wheel" / "read_segment.py"
+SMOKE = ROOT / "tests" / "wheel" / "smoke.py"
 FLIGHTS = ROOT / "examples" / "flights"
 # Of Go's modules; its check of a workflow's steps takes shellcheck from the tools.
 ACTIONLINT = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"
@@ -95,7 +95,7 @@ def smoke(commands: Path, version: str, out: Path) -> str:
     if said != f"kstore {version}":
         raise ReleaseError(f"kstore --version: expected 'kstore {version}', found '{said}'")
     for partition in sorted(FLIGHTS.glob("flights-lz4-*")):
-        run(commands / "python", "-I", READ_SEGMENT, partition, cwd=out)
+        run(commands / "python", "-I", SMOKE, partition, cwd=out)
     run(commands / "kstore", "verify", FLIGHTS, cwd=out)
     return said
 
