@@ -41,6 +41,9 @@ _SYNC_FILE_RANGE_WRITE = 2
 # The errno if the file or system does not support the hint.
 _NO_WRITE_BACK = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.ESPIPE})
 _PAGE_BYTES = 4096
+# Linux keeps what one call writes in pieces of memory as large as the call, for which it moves other pages away: 240
+# MiB in calls of 1 MiB took 0.22 s of CPU time, in smaller ones 0.06.
+WRITE_BYTES = 262_144
 _OWNER_ONLY = 0o600
 
 
@@ -207,10 +210,28 @@ class WriteFile(LocalFile, PositionedWriteFile):
         self._inode: tuple[int, int] | None = None
 
     def pwritev(self, parts: list[Buffer], *, position: int, size: int) -> None:
-        """Write all of several adjacent buffers, `size` bytes in total; raises as pwrite."""
+        """Write all of several adjacent buffers of unsigned bytes, `size` bytes in total; raises as pwrite.
+
+        One system call takes WRITE_BYTES at most.
+        """
+        if size > WRITE_BYTES:
+            self._write_in_pieces(parts, position=position, size=size)
+            return
         done = self._write_parts(parts, position=position)
         if done < size:
             self.pwrite(b"".join(parts)[done:], position=position + done)
+
+    def _write_in_pieces(self, parts: list[Buffer], *, position: int, size: int) -> None:
+        """Write more than one call should; see WRITE_BYTES."""
+        if len(parts) == 1:
+            data = memoryview(parts[0])
+            for at in range(0, size, WRITE_BYTES):
+                self.pwrite(data[at : at + WRITE_BYTES], position=position + at)
+            return
+        half = len(parts) // 2
+        first = sum(memoryview(part).nbytes for part in parts[:half])
+        self.pwritev(parts[:half], position=position, size=first)
+        self.pwritev(parts[half:], position=position + first, size=size - first)
 
     def _write_parts(self, parts: list[Buffer], *, position: int) -> int:
         """Write what one system call takes of several adjacent buffers, and return its size in bytes."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import atexit
 import fcntl
+import gc
 import os
 import struct
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import NamedTuple, Protocol
 
 from kstore.waiting import Latch
@@ -79,6 +81,16 @@ def at_exit(callback: Callable[[], None]) -> None:
 
 
 after_fork_in_child(_called_at_exit.clear)
+
+
+@cache
+def exclude_from_collection() -> None:
+    """Exclude all objects that exist now from garbage collection, such as imported modules; only the first call does.
+
+    For a process in which others run full collections often.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @contextmanager

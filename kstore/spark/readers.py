@@ -5,16 +5,16 @@ A reader's partitions() runs on the driver, its read() in the tasks.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from kstore.config import MIB
+from kstore.env.process import exclude_from_collection
 from kstore.log.damage import OnSkip, SkippedRange
 from kstore.spark.options import ReadOptions
 from kstore.spark.planning import ScanPartition, plan_partitions, selected_partitions
@@ -36,13 +36,6 @@ def task_bytes(options: ReadOptions, schema: UserSchema) -> int:
     """Return how many bytes a task reads at most."""
     is_light = schema.is_light and options.values is None
     return options.max_partition_bytes or (_LIGHT_TASK_BYTES if is_light else _TASK_BYTES)
-
-
-@cache
-def settle_worker() -> None:
-    """Exclude imported modules from garbage collection: Spark runs a full one after each task of a reused worker."""
-    gc.collect()
-    gc.freeze()
 
 
 class KStoreReader(DataSourceReader):
@@ -79,7 +72,8 @@ def read_rows(
     if not isinstance(partition, ScanPartition):
         return iter(())
     if TaskContext.get() is not None:
-        settle_worker()
+        # Spark runs a full collection after each task of a reused worker.
+        exclude_from_collection()
     columns: Sequence[str] = schema.columns
     strings = schema.strings
     if partition.values:

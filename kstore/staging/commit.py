@@ -34,8 +34,8 @@ from kstore.types import SINK_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 
 _logger = logging.getLogger("kstore.staging")
 
-# How many bytes one call reads and stamps; a larger batch is read whole.
-_RUN_BYTES = 4 * MIB
+# How many bytes are read and stamped together, so few that they stay in the cache; a larger batch is read whole.
+_RUN_BYTES = MIB
 # A topic may have other limits, which a root does not show: what a producer was allowed to encode is appended.
 _CONFIG = LogConfig(max_message_bytes=LogConfig().max_batch_bytes)
 _TOPIC_CONFIGS = {SINK_TOPIC: SINK_TOPIC_CONFIG, TRANSACTION_STATE_TOPIC: TRANSACTION_STATE_CONFIG}
@@ -160,6 +160,8 @@ class _Committer:
         self._coordinator = coordinator
         self._area = area
         self._env = env
+        # Reused: new memory would have to be cleared. The start holds the incomplete batch of the last read.
+        self._run = bytearray(_RUN_BYTES)
 
     def commit(
         self,
@@ -252,16 +254,25 @@ class _Committer:
                     expected=size,
                     found=actual,
                 )
-            position, most = 0, _RUN_BYTES
+            position = held = 0
             while position < size:
-                run = bytearray(min(most, size - position))
-                file.pread_into(run, position=position)
-                done, sequence = _append_run(log, run, producer, sequence=sequence, position=position, path=path)
-                if not done and len(run) == size - position:
+                end = min(len(self._run), size - position)
+                with memoryview(self._run) as run:
+                    read = file.pread_into(run[held:end], position=position + held)
+                    if read < end - held:
+                        at = position + held + read
+                        raise CorruptRecordError(f"{path}: ends at {at}, expected {size} bytes", path=path, position=at)
+                    done, sequence = _append_run(
+                        log, run[:end], producer, sequence=sequence, position=position, path=path
+                    )
+                position, held = position + done, end - done
+                if done:
+                    self._run[:held] = self._run[done:end]
+                elif position + end == size:
                     raise CorruptRecordError(f"{path}: ends inside a batch", path=path, position=position)
-                # A batch is larger than the run: read twice as much.
-                most = _RUN_BYTES if done else 2 * most
-                position += done
+                else:
+                    # A batch is larger than the buffer.
+                    self._run = self._run + bytes(len(self._run))
         return sequence
 
     def _opened_file(self, path: str) -> ReadFile:
@@ -275,7 +286,13 @@ class _Committer:
 
 
 def _append_run(
-    log: WritableLog, run: bytearray, producer: ProducerIdAndEpoch, *, sequence: int, position: int, path: str | None
+    log: WritableLog,
+    run: bytearray | memoryview,
+    producer: ProducerIdAndEpoch,
+    *,
+    sequence: int,
+    position: int,
+    path: str | None,
 ) -> tuple[int, int]:
     """Stamp the complete batches of a buffer and append them; return their size in bytes and the next sequence."""
     ends, following = stamp_batches(

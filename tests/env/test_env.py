@@ -16,7 +16,7 @@ from kstore.env import files as env_module
 from kstore.env import local as local_module
 from kstore.env.base import FileIdentity
 from kstore.env.cache import SharedCache
-from kstore.env.files import status_of
+from kstore.env.files import WRITE_BYTES, status_of
 from kstore.errors import LogClosedError, StorageError
 from tests.fakes.counting import CountingEnv
 
@@ -521,3 +521,28 @@ def test_only_an_empty_directory_is_removed(tmp_path: Path) -> None:
     assert (full / "file").exists()
     with pytest.raises(StorageError, match="remove directory"):
         DEFAULT_ENV.remove_directory(str(full / "file"))
+
+
+@pytest.mark.parametrize("cut", [1, 3, 7], ids=lambda cut: f"{cut} parts")
+def test_large_write_is_several_calls_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int) -> None:
+    sizes: list[int] = []
+    write, write_parts = os.pwrite, os.pwritev
+
+    def pwrite(fd: int, data: bytes, position: int) -> int:
+        sizes.append(len(data))
+        return write(fd, data, position)
+
+    def pwritev(fd: int, parts: list[bytes], position: int) -> int:
+        sizes.append(sum(map(len, parts)))
+        return write_parts(fd, parts, position)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    monkeypatch.setattr(os, "pwritev", pwritev)
+    content = os.urandom(5 * WRITE_BYTES // 2)
+    step = -(-len(content) // cut)
+    parts = [memoryview(content)[at : at + step] for at in range(0, len(content), step)]
+    with DEFAULT_ENV.open_write(str(tmp_path / "f")) as file:
+        file.pwritev(parts, position=0, size=len(content))
+    assert (tmp_path / "f").read_bytes() == content
+    assert sum(sizes) == len(content)
+    assert max(sizes) <= WRITE_BYTES

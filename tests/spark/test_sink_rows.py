@@ -3,10 +3,13 @@ Method: Arrow batches as Spark sends them, staged by the calls of Spark's worker
 
 from __future__ import annotations
 
+import gc
 import pickle
 import sys
+from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -25,6 +28,7 @@ from pyspark.sql.types import (
 )
 
 import kstore
+from kstore.env.process import exclude_from_collection
 from kstore.errors import RecordTooLargeError, StorageError, UnknownTopicOrPartitionError, UnsupportedError
 from kstore.producer import ColumnsFuture, Producer, ProducerConfig, partition_for_key
 from kstore.spark.sink import rows as rows_module
@@ -336,3 +340,35 @@ def test_spark_without_the_class_of_arrow_writers_is_named(root: Path, monkeypat
             source = DefaultSource(CaseInsensitiveDict({"path": str(root), "topic": TOPIC}))
             with pytest.raises(UnsupportedError, match=r'to format\("kstore"\) need Spark 4\.[01] or later'):
                 getattr(source, call)(schema_of("value string"), False)
+
+
+@pytest.fixture
+def nothing_frozen() -> Iterator[None]:
+    exclude_from_collection.cache_clear()
+    gc.unfreeze()
+    yield
+    exclude_from_collection.cache_clear()
+    gc.unfreeze()
+
+
+def froze() -> bool:
+    """Whether objects were taken out of garbage collection since the last call."""
+    found = gc.get_freeze_count() > 0
+    exclude_from_collection.cache_clear()
+    gc.unfreeze()
+    return found
+
+
+@pytest.mark.usefixtures("nothing_frozen")
+@pytest.mark.parametrize("main", ["pyspark.daemon", "pytest"])
+def test_each_step_of_a_write_takes_its_imports_out_of_the_collections_of_sparks_workers(
+    root: Path, monkeypatch: pytest.MonkeyPatch, main: str
+) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", SimpleNamespace(name=main))
+    is_worker = main == "pyspark.daemon"
+    writer = writer_of(root, "value binary", topic=TOPIC)
+    assert froze() == is_worker
+    message = writer.write(iter([pa.RecordBatch.from_pydict({"value": pa.array([b"v"], pa.binary())})]))
+    assert froze() == is_worker
+    writer.commit([message])
+    assert froze() == is_worker

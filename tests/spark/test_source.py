@@ -19,6 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
 from kstore.config import MIB
+from kstore.env.process import exclude_from_collection
 from kstore.errors import CorruptRecordError, LogNotFoundError, StorageError
 from kstore.spark import KStoreDataSource, readers
 from kstore.spark.planning import PACK_ABOVE, ScanPartition
@@ -243,10 +244,10 @@ def test_registered_source_stands_for_the_real_one(tmp_path: Path) -> None:
 
 @pytest.fixture
 def nothing_frozen() -> Iterator[None]:
-    readers.settle_worker.cache_clear()
+    exclude_from_collection.cache_clear()
     gc.unfreeze()
     yield
-    readers.settle_worker.cache_clear()
+    exclude_from_collection.cache_clear()
     gc.unfreeze()
 
 

@@ -4,6 +4,7 @@ Method: stores in temporary folders; files that are damaged or gone, a disk that
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import kstore
 from kstore.config import LogConfig
 from kstore.coordinator.transaction import coordinator as coordinator_module
 from kstore.coordinator.transaction.coordinator import coordinator_of
-from kstore.env import LocalEnv
+from kstore.env import LocalEnv, ReadFile, StrPath
 from kstore.errors import (
     CorruptRecordError,
     KStoreError,
@@ -22,8 +23,10 @@ from kstore.errors import (
     StorageError,
     UnknownTopicOrPartitionError,
 )
+from kstore.log.files.names import STAGING_DIRECTORY
 from kstore.record import Record
 from kstore.staging import AppVersion, StagedFile, StagingArea, commit_staged, job_name, prepare_root
+from kstore.staging import commit as commit_module
 from kstore.staging import committed as committed_module
 from kstore.staging.area import CONTROL_PARTITION
 from kstore.staging.committed import CommittedVersions
@@ -385,6 +388,39 @@ def test_batches_larger_than_what_is_read_at_once_are_committed(root: Path) -> N
     files = stage(root, app, [(1, value) for value in values], max_request_size=2**24, buffer_memory=2**26)
     assert commit(root, app, files)
     assert committed_values(root)[1] == values
+    check_settled(root)
+
+
+def test_batches_that_begin_in_one_read_and_end_in_the_next_are_committed(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_module, "_RUN_BYTES", 1000)
+    app = AppVersion(Q, 0)
+    values = [b"%d-" % number + b"x" * (number * 37 % 400) for number in range(200)]
+    files = stage(root, app, [(1, value) for value in values], batch_size=300)
+    assert commit(root, app, files)
+    assert committed_values(root)[1] == values
+    check_settled(root)
+
+
+class CutEnv(LocalEnv):
+    """The operating system, on which staged files lose their second half as soon as their size was asked for."""
+
+    def open_read(self, path: StrPath) -> ReadFile:
+        file = super().open_read(path)
+        if STAGING_DIRECTORY in str(path):
+            size = file.size()
+            os.truncate(path, size // 2)
+            file.size = lambda: size
+        return file
+
+
+def test_staged_file_that_is_cut_while_it_is_read_is_refused(root: Path) -> None:
+    app = AppVersion(Q, 0)
+    values = [(1, b"x" * 500_000)] * 8
+    with pytest.raises(CorruptRecordError, match=r"ends at \d+, expected \d+ bytes"):
+        commit(root, app, stage(root, app, values), env=CutEnv())
+    assert committed_values(root) == [[], [], []]
     check_settled(root)
 
 

@@ -18,6 +18,7 @@ from kstore.env import (
     DEFAULT_ENV,
     ENOENT,
     NO_DESCRIPTOR,
+    WRITE_BYTES,
     Closing,
     Env,
     Identity,
@@ -333,7 +334,7 @@ class FileRecords(FileRecordsSlice, Closing):
         return self._append(batches, len(batches))
 
     def append_parts(self, parts: list[Buffer], size_in_bytes: int) -> int:
-        """Write several adjacent buffers as append does, with a single system call; raises as append."""
+        """Write several adjacent buffers as append does, without joining them; raises as append."""
         return self._append(parts, size_in_bytes)
 
     def _append(self, batches: bytes | bytearray | memoryview | list[Buffer], size: int) -> int:
@@ -346,6 +347,8 @@ class FileRecords(FileRecordsSlice, Closing):
         try:
             if isinstance(batches, list):
                 writer.pwritev(batches, position=end, size=size)
+            elif size > WRITE_BYTES:
+                writer.pwritev([batches], position=end, size=size)
             else:
                 writer.pwrite(batches, position=end)
         except BaseException as error:

@@ -69,9 +69,9 @@ def _results(spark: SparkSession, count: int, task: Callable[[int], bytes]) -> I
     from pyspark.sql.functions import udf
 
     def run(number: int) -> bytes:
-        from kstore.spark.readers import settle_worker
+        from kstore.env.process import exclude_from_collection
 
-        settle_worker()
+        exclude_from_collection()
         return task(number)
 
     # Without Arrow, for which Spark asks for pandas. Not deterministic, so that no plan evaluates it twice.

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql.types import StructField, StructType
 
 from kstore.env import EnvMaker, StrPath, locate, path_list
+from kstore.env.process import exclude_from_collection
 from kstore.log.files.names import PartitionDirectory, name_partitions
 from kstore.spark.jobs.selecting import Condition, constraint_where, projected
 from kstore.spark.offsets import check_partitions_listed
 from kstore.spark.options import Assign, Bound, EveryTopic, ReadOptions, parse_read_options
 from kstore.spark.planning import PACK_ABOVE, ScanPartition, packed, plan_directories, select_partitions
 from kstore.spark.pushdown import Constraint, Interval
-from kstore.spark.readers import read_rows, settle_worker, task_bytes, with_values
+from kstore.spark.readers import read_rows, task_bytes, with_values
 from kstore.spark.schema import COLUMN_TYPES, UserSchema, source_schema
 from kstore.types import TopicPartition
 
@@ -101,7 +102,7 @@ def _planned(
     parts = [pickle.dumps(part) for part in _parts(selected)]
 
     def plan(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle_worker()
+        exclude_from_collection()
         for batch in batches:
             for number, part in zip(batch.column("number").to_pylist(), batch.column("part").to_pylist(), strict=True):
                 tasks = _plan_part(pickle.loads(part), options, constraint, max_partition_bytes=max_partition_bytes)

@@ -6,6 +6,7 @@ messages that write() returned. So tasks import no store, and the driver's proce
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from kstore.env.process import exclude_from_collection
 from kstore.errors import StorageError
 from kstore.spark.sink.rows import RowSender, check_columns
 from kstore.staging.area import AppVersion, StagedFile, StagingArea, partitions_by_topic, unknown_topic_error
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 TRANSACTIONAL_ID_PREFIX = "kstore-spark-"
 # Of writes without an application, of which one at a time can hold the root's lock.
 _BATCH_ID = "batch"
+# The main module of Spark's processes that are used again.
+_WORKER = "pyspark.daemon"
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,16 @@ class StagedMessage(WriterCommitMessage):
 
     files: tuple[StagedFile, ...]
     app: AppVersion | None = None
+
+
+def settle_worker() -> None:
+    """In a process of Spark, exclude what its step has imported from garbage collection, once.
+
+    Spark uses the process again, for the same step of other writes, and runs a full collection after each.
+    """
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is not None and spec.name == _WORKER:
+        exclude_from_collection()
 
 
 def prepare_write(options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
@@ -54,6 +68,7 @@ def prepare_write(options: WriteOptions, schema: StructType, *, overwrite: bool)
         known = partitions_by_topic(options.root)
         if options.topic not in known:
             raise unknown_topic_error(options.topic, options.root, known)
+    settle_worker()
 
 
 def stage(options: WriteOptions, job: str, batches: Iterable[pa.RecordBatch]) -> tuple[StagedFile, ...]:
@@ -76,10 +91,12 @@ def stage(options: WriteOptions, job: str, batches: Iterable[pa.RecordBatch]) ->
             for batch in batches:
                 sender.write(batch)
             sender.finish()
-        return sink.finish()
+        files = sink.finish()
     except BaseException:
         sink.discard()
         raise
+    settle_worker()
+    return files
 
 
 def commit(options: WriteOptions, messages: Iterable[WriterCommitMessage | None], app: AppVersion | None) -> None:
@@ -95,6 +112,7 @@ def commit(options: WriteOptions, messages: Iterable[WriterCommitMessage | None]
         max_block_ms=options.max_block_ms,
         transaction_timeout_ms=options.transaction_timeout_ms,
     )
+    settle_worker()
 
 
 class KStoreWriter(DataSourceArrowWriter):
