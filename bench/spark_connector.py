@@ -54,17 +54,21 @@ class RunningBroker:
         self.address = address
 
     def create(self, topic: str, partitions: int) -> None:
-        """Create a topic."""
-        self._client.ask("create", topic, partitions)
+        """Create a topic, whose files are removed as soon as it is deleted."""
+        self._client.ask("create", topic, partitions, "file.delete.delay.ms=0")
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic."""
+        self._client.ask("delete", topic)
 
     def record_count(self, topic: str, partitions: int) -> int:
         """Return the sum of the ends of a topic."""
         asked = [self._client.ask("offsets", topic, number, "read_uncommitted", -1) for number in range(partitions)]
         return sum(int(answers[0]["offset"]) for answers in asked)
 
-    def write(self, frame: DataFrame, options: Mapping[str, str]) -> None:
+    def write(self, frame: DataFrame, options: Mapping[str, str], topic: str = TOPIC) -> None:
         """Write a frame through the connector."""
-        writer = frame.write.format("kafka").option("kafka.bootstrap.servers", self.address).option("topic", TOPIC)
+        writer = frame.write.format("kafka").option("kafka.bootstrap.servers", self.address).option("topic", topic)
         writer.options(**options).mode("append").save()
 
     def read(self, spark: SparkSession) -> DataFrame:
