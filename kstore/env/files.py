@@ -210,7 +210,7 @@ class WriteFile(LocalFile, PositionedWriteFile):
         self._inode: tuple[int, int] | None = None
 
     def pwritev(self, parts: list[Buffer], *, position: int, size: int) -> None:
-        """Write all of several adjacent buffers of unsigned bytes, `size` bytes in total; raises as pwrite.
+        """Write all of several adjacent buffers, `size` bytes in total; raises as pwrite.
 
         One system call takes WRITE_BYTES at most.
         """
@@ -224,7 +224,7 @@ class WriteFile(LocalFile, PositionedWriteFile):
     def _write_in_pieces(self, parts: list[Buffer], *, position: int, size: int) -> None:
         """Write more than one call should; see WRITE_BYTES."""
         if len(parts) == 1:
-            data = memoryview(parts[0])
+            data = memoryview(parts[0]).cast("B")
             for at in range(0, size, WRITE_BYTES):
                 self.pwrite(data[at : at + WRITE_BYTES], position=position + at)
             return
