@@ -31,6 +31,7 @@ NOT_RUN = {
     ("docs/cli.md", "kstore export /var/lib/kafka restored"): "as above",
     ("docs/tutorials/fastapi.md", ""): "needs fastapi; tests/examples/test_tutorial.py",
     ("docs/tutorials/serve.md", ""): "needs confluent-kafka; tests/examples/test_tutorial.py",
+    ("docs/testing.md", ""): "needs confluent-kafka; tests/examples/test_tutorial.py",
     ("docs/values.md", "rides = kstore.scan("): "needs a root with Protobuf and a registry's topic",
     ("docs/export.md", "rides = spark"): "needs pyspark; tests/spark/test_export.py runs it",
     (
