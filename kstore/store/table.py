@@ -99,6 +99,14 @@ class _Part:
         self._state, self._look_again_ms = state, _look_again_ms(self._logs.env) if is_new else None
         return has_changed
 
+    def record_after(self, key: bytes) -> Record | None:
+        """Return the newest record of a key among those after the ones that are mapped, None if there is none."""
+        found = None
+        for record in self.log.read(self.newest.position, isolation=self._isolation):
+            if record.key == key:
+                found = record
+        return found
+
     def records(self) -> Iterator[Record]:
         """Iterate the newest record of each key in the order of the log, as the map has them now.
 
@@ -128,7 +136,7 @@ class Table(Mapping[Any, Any], Closing):
     partitions, the record with the greatest timestamp counts, and with equal ones that of the greatest partition.
     Each call first takes up what is new, as far as at most three stats show it for a partition; in an object store only
     refresh() does. While an iteration runs, the table stays as it was when that began: until the iterator ends, or is
-    closed or dropped.
+    closed or dropped. A lookup of a record that the log has no more by then gives the newer one that replaced it.
     Attributes: topic, max_bytes, isolation_level.
     Raises: LogNotFoundError if there is no such topic any more; LogClosedError after close(), or that of the store;
         MemoryLimitError from every call once the keys take more than max_bytes, until refresh(), which reads the topic
@@ -275,16 +283,26 @@ class Table(Mapping[Any, Any], Closing):
                     continue
             records = self._read(places, key)
             missing = next((place for place, record in records if record is None), None)
+            if missing is not None and self._running:
+                missing = self._replaced(records, key)
             if missing is None:
                 return self._newest((place.part, record) for place, record in records if record is not None)
-            if self._running:
-                break
         path = "" if missing is None else missing.part.directory.path
         raise LogReplacedError(
-            f"the newest record of a key is not in {path} any more: "
-            + ("end the iteration that keeps the table as it was" if self._running else "it changes too often"),
-            path=path,
+            f"the newest record of a key is not in {path} any more, which changes too often", path=path
         )
+
+    def _replaced(self, records: list[tuple[_Place, Record | None]], key: bytes) -> _Place | None:
+        """Read what a log has now in the place of each record that is gone, while the map stays as it was: a newer one,
+        or nothing. Return the place where that can't be read, None if there is none.
+        """
+        for at, (place, record) in enumerate(records):
+            if record is None:
+                try:
+                    records[at] = place, place.part.record_after(key)
+                except (LogClosedError, LogReplacedError):
+                    return place
+        return None
 
     def _read(self, places: list[_Place], key: bytes) -> list[tuple[_Place, Record | None]]:
         """Return the record at each place, None if it is not there, or of another key."""
