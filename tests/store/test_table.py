@@ -588,9 +588,9 @@ def test_a_lookup_of_a_record_that_is_gone_while_the_table_stays_as_it_was_gives
     next(found)
     for number in range(2):
         log = store["many", number]
-        put(log, (f"a{number}", "newer"), (f"a{number}", "new"), ("b", "new"), at_ms=2)
+        put(log, (f"a{number}", "newer"), ("b", "new"), at_ms=2)
         log.roll()
-        put(log, ("z", "active"))
+        put(log, ("z", "active"), (f"a{number}", "new"), at_ms=2)
         log.compact(is_forced=True)
     assert [table[key] for key in (b"a0", b"a1", b"b", b"c")] == [b"new", b"new", b"new", b"3"]
     assert table.get(b"z") is None
