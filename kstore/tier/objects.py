@@ -51,7 +51,7 @@ _LEAST_SPLIT_BYTES = 8 * _AFTER_SPLIT_BYTES
 class _Spares:
     """Buffers of chunks that nobody reads any more, for the next chunks of their size.
 
-    Memory that a thread allocates for each chunk would come from the system anew each time, which takes half as long as
+    Memory that a thread allocates for each chunk would come from the system each time, which takes half as long as
     the decompression.
     Threads: thread-safe, also in finalizers.
     """
