@@ -199,7 +199,11 @@ def reader_of_fields(schema: dict[str, Any], *names: str, framing: Framing = "no
     return AvroReader(wanted, lambda _: parsed, framing=framing, most_bytes=1 << 20)
 
 
-@pytest.mark.parametrize("wanted", [("last",), ("kept", "last"), ("text", "last"), ("maybe_number", "last")], ids=str)
+@pytest.mark.parametrize(
+    "wanted",
+    [("last",), ("kept", "last"), ("text", "last"), ("maybe_number", "last"), ("half",), ("whole",), ("hash",)],
+    ids=str,
+)
 def test_a_field_is_the_same_whatever_fields_before_it_are_passed_over(wanted: tuple[str, ...]) -> None:
     reader = reader_of_fields(PASSED_OVER, *wanted)
     values = [encoded(PASSED_OVER, row) for row in PASSED_OVER_ROWS]
