@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence, ValuesView
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -99,10 +99,10 @@ class _Part:
         self._state, self._look_again_ms = state, _look_again_ms(self._logs.env) if is_new else None
         return has_changed
 
-    def record_after(self, key: bytes) -> Record | None:
-        """Return the newest record of a key among those after the ones that are mapped, None if there is none."""
+    def newest_from(self, offset: int, key: bytes) -> Record | None:
+        """Return the newest record of a key among those from an offset on, None if there is none."""
         found = None
-        for record in self.log.read(self.newest.position, isolation=self._isolation):
+        for record in self.log.read(offset, isolation=self._isolation):
             if record.key == key:
                 found = record
         return found
@@ -278,13 +278,16 @@ class Table(Mapping[Any, Any], Closing):
                 self._follow(is_forced=look > 0)
                 places = self._places(key)
                 if missing is not None and look > 1 and missing in places and not self._running:
-                    # The log has no such record, though it did not say that it changed.
+                    # The log has no such record, though it did not say that it changed. Mapped before the lock is given
+                    # back: an iteration that another thread begins keeps the map as it is.
                     missing.part.newest.restart()
-                    continue
+                    self._follow(is_forced=True)
+                    places = self._places(key)
+                mapped_ends = [place.part.newest.position for place in places]
             records = self._read(places, key)
             missing = next((place for place, record in records if record is None), None)
             if missing is not None and self._running:
-                missing = self._replaced(records, key)
+                missing = self._replaced(records, key, mapped_ends)
             if missing is None:
                 return self._newest((place.part, record) for place, record in records if record is not None)
         path = "" if missing is None else missing.part.directory.path
@@ -292,14 +295,17 @@ class Table(Mapping[Any, Any], Closing):
             f"the newest record of a key is not in {path} any more, which changes too often", path=path
         )
 
-    def _replaced(self, records: list[tuple[_Place, Record | None]], key: bytes) -> _Place | None:
+    def _replaced(
+        self, records: list[tuple[_Place, Record | None]], key: bytes, mapped_ends: Sequence[int]
+    ) -> _Place | None:
         """Read what a log has now in the place of each record that is gone, while the map stays as it was: a newer one,
-        or nothing. Return the place where that can't be read, None if there is none.
+        which is not below the offset up to which the log was mapped then, or nothing. Return the place where that can't
+        be read, None if there is none.
         """
-        for at, (place, record) in enumerate(records):
+        for at, ((place, record), mapped_end) in enumerate(zip(records, mapped_ends, strict=True)):
             if record is None:
                 try:
-                    records[at] = place, place.part.record_after(key)
+                    records[at] = place, place.part.newest_from(mapped_end, key)
                 except (LogClosedError, LogReplacedError):
                     return place
         return None
