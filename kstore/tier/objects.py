@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import count
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from kstore.compression import decompress_frame_into
+from kstore.compression import decompress_frame
 from kstore.env import ENOENT, FileKind, FileStatus, Identity, ObjectIdentity, ReadFile
 from kstore.env.cache import SharedCache
 from kstore.env.tiered import SeesObjects, View
@@ -38,7 +36,6 @@ MANIFEST_SUFFIX = ".rsm-manifest"
 INDEXES_SUFFIX = ".indexes"
 # What all open segments keep of decoded chunks; a compressed one that is larger is read in blocks.
 CHUNKS_LIMIT = 64 * 1024 * 1024
-_SPARE_BYTES = 16 * 1024 * 1024
 MAX_SIDE_FILE_BYTES = 1 << 30
 # In place of bytes that cannot be had: a length of -1, which no batch has.
 _NO_BYTE = b"\xff"
@@ -46,37 +43,6 @@ _NO_BYTE = b"\xff"
 # A place between two batches is looked for this far in a chunk, so that all that is read for it is in that chunk.
 _AFTER_SPLIT_BYTES = 128 * 1024
 _LEAST_SPLIT_BYTES = 8 * _AFTER_SPLIT_BYTES
-
-
-class _Spares:
-    """Buffers of chunks that nobody reads any more, for the next chunks of their size.
-
-    Memory that a thread allocates for each chunk would come from the system each time, which takes half as long as
-    the decompression.
-    Threads: thread-safe, also in finalizers.
-    """
-
-    def __init__(self) -> None:
-        self._buffers: deque[bytearray] = deque()
-
-    def take(self, size: int) -> bytearray:
-        """Return a buffer of this size, with any content."""
-        while self._buffers:
-            try:
-                buffer = self._buffers.pop()
-            except IndexError:
-                break
-            if len(buffer) == size:
-                return buffer
-        return bytearray(size)
-
-    def give(self, buffer: bytearray) -> None:
-        """Keep a buffer of which no view is left, unless there are enough."""
-        if (len(self._buffers) + 1) * len(buffer) <= _SPARE_BYTES:
-            self._buffers.append(buffer)
-
-
-_SPARES = _Spares()
 
 
 class _Decoded:
@@ -88,24 +54,17 @@ class _Decoded:
         # Of those that cannot be read in blocks, as encrypted ones, a larger one is kept as long as it is the only one.
         self.weight = min(size_in_bytes, CHUNKS_LIMIT)
         self._lock = threading.Lock()
-        self._content: bytes | bytearray | None = None
+        self._content: bytes | None = None
 
-    def content(self, decode: Callable[[], bytes | bytearray]) -> bytes | bytearray:
-        """Return the bytes, for use until the block is given back."""
+    def content(self, decode: Callable[[], bytes]) -> bytes:
         with self._lock:
             if self._content is None:
                 self._content = decode()
             return self._content
 
-    def drop(self) -> None:
-        """Let others have the memory."""
-        content, self._content = self._content, None
-        if isinstance(content, bytearray):
-            _SPARES.give(content)
-
 
 _CHUNKS: SharedCache[_Decoded] = SharedCache(
-    limit=CHUNKS_LIMIT, weigh=lambda decoded: decoded.weight, drop=_Decoded.drop
+    limit=CHUNKS_LIMIT, weigh=lambda decoded: decoded.weight, drop=lambda _: None
 )
 
 
@@ -361,7 +320,7 @@ class ChunkedFile(ViewFile):
     Raises: CorruptRecordError with the position of a damaged chunk, or of the first damaged block, in the log;
         MemoryLimitError for an encrypted chunk above max_decrypted_bytes; StorageError.
     Memory: for each read one chunk as stored and one decoded, or what ChunkStreams takes; up to CHUNKS_LIMIT bytes of
-        decoded ones stay for all files, and 16 MiB of memory for further ones as long as the process lives.
+        decoded ones stay for all files.
     Threads: as ReadFile.  Cost: each chunk is requested and decoded once while it is kept.
     """
 
@@ -392,11 +351,16 @@ class ChunkedFile(ViewFile):
     def pread_into(self, buffer: bytearray | memoryview, *, position: int) -> int:
         view = memoryview(buffer).cast("B")
         done = 0
-        for block in self.blocks(position=position, end_position=position + len(view)):
-            done += self.read_block(block, view[done:], position=position + done)
+        for part in self._parts(len(view), position=position):
+            view[done : done + len(part)] = part
+            done += len(part)
         if self._announced:
             self._let_go(position, end_position=position + done)
         return done
+
+    def pread(self, size: int, *, position: int) -> bytes:
+        parts = list(self._parts(size, position=position))
+        return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
     def will_read(self, *, position: int, end_position: int) -> None:
         if position < end_position <= self._chunks.file_bytes:
@@ -421,8 +385,7 @@ class ChunkedFile(ViewFile):
     def why_missing(self, position: int, *, end_position: int) -> str | None:
         for block in self.blocks(position=position, end_position=end_position):
             try:
-                with self._content(block):
-                    pass
+                self.content(block)
             except CorruptRecordError as error:
                 return error.reason
         return None
@@ -446,31 +409,17 @@ class ChunkedFile(ViewFile):
             else:
                 yield _Block(chunk, None, chunk.position, chunk.plain_bytes)
 
-    def read_block(self, block: _Block, view: memoryview, *, position: int) -> int:
-        """Fill a view with what a block has from a position of the log on, kept or decoded; return how many bytes.
-
-        Raises: as the class.
-        """
-        with self._content(block) as content:
-            start = position - block.position
-            size = min(len(view), block.plain_bytes - start)
-            view[:size] = memoryview(content)[start : start + size]
-        return size
-
-    @contextmanager
-    def _content(self, block: _Block) -> Iterator[bytes | bytearray]:
-        """Context manager: yield the plain bytes of a block, of which no view may be left afterwards."""
+    def content(self, block: _Block) -> bytes:
+        """Return the plain bytes of a block, kept or decoded.  Raises: as the class."""
         opened = self._open
         if opened is None:
-            yield self._decoded(block)
-            return
+            return self._decoded(block)
         with _CHUNKS.borrow(opened.owner, block.name, lambda: _Decoded(block.plain_bytes)) as decoded:
             try:
-                content = decoded.content(lambda: self._decoded(block))
+                return decoded.content(lambda: self._decoded(block))
             except BaseException:
                 _CHUNKS.release_one(opened.owner, block.name)
                 raise
-            yield content
 
     def _is_streamed(self, chunk: Chunk) -> bool:
         return self._is_compressed and max(chunk.plain_bytes, chunk.stored_bytes) > CHUNKS_LIMIT
@@ -485,24 +434,28 @@ class ChunkedFile(ViewFile):
             if opened is not None and is_passed:
                 _CHUNKS.release_one(opened.owner, block.name)
 
-    def _decoded(self, block: _Block) -> bytes | bytearray:
+    def _parts(self, size: int, *, position: int) -> Iterator[memoryview]:
+        end = position + size
+        for block in self.blocks(position=position, end_position=end):
+            start = block.position
+            yield memoryview(self.content(block))[max(position - start, 0) : min(end - start, block.plain_bytes)]
+
+    def _decoded(self, block: _Block) -> bytes:
         chunk = block.chunk
         self._check_memory(chunk)
         try:
             if block.number is not None:
                 return self._streams.block(chunk, block.number)
-            content: bytes | bytearray = self._decrypted(chunk)
-            found = len(content)
+            data = self._decrypted(chunk)
             if self._is_compressed:
-                stored, content = content, _SPARES.take(chunk.plain_bytes)
-                found = decompress_frame_into(stored, content)
-            if found != chunk.plain_bytes:
-                raise ValueError(f"expected {chunk.plain_bytes} plain bytes, found {found}")
+                data = decompress_frame(data, chunk.plain_bytes)
+            if len(data) != chunk.plain_bytes:
+                raise ValueError(f"expected {chunk.plain_bytes} plain bytes, found {len(data)}")
         except (ValueError, DecompressionError, MemoryLimitError) as error:
             reason = f"chunk {chunk.number} of {self._file.path} is damaged: {error}"
             message = f"damage at position {block.position} of {self.path}: {reason}"
             raise CorruptRecordError(message, path=self.path, position=block.position, reason=reason) from error
-        return content
+        return data
 
     def _check_memory(self, chunk: Chunk) -> None:
         largest = chunk.stored_bytes if self._is_compressed else max(chunk.plain_bytes, chunk.stored_bytes)
@@ -566,12 +519,13 @@ class _FilledChunks(ViewFile):
         view = memoryview(buffer).cast("B")
         end, done = position + len(view), 0
         for block in self._file.blocks(position=position, end_position=end):
-            size = min(end, block.position + block.plain_bytes) - position - done
+            start, stop = max(position, block.position), min(end, block.position + block.plain_bytes)
             try:
-                self._file.read_block(block, view[done : done + size], position=position + done)
+                part = self._file.content(block)[start - block.position : stop - block.position]
             except CorruptRecordError:
-                view[done : done + size] = _NO_BYTE * size
-            done += size
+                part = _NO_BYTE * (stop - start)
+            view[done : done + len(part)] = part
+            done += len(part)
         return done
 
     def close(self) -> None:
