@@ -153,7 +153,7 @@ def decompress_frame(frame: Payload, limit: int) -> bytes:
     return bytes(_decompress_zstd(frame, limit))
 
 
-def decompress_frame_into(frame: Payload, buffer: bytearray) -> int:
+def decompress_frame_into(frame: Payload, buffer: memoryview) -> int:
     """Decompress the zstd frame that a chunk of tiered storage is into a buffer; return how many bytes it has.
 
     Raises: as decompress, also if there is more than the buffer takes.  Cost: as decompress, without memory of its own.

@@ -10,7 +10,8 @@ from itertools import count
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from kstore.compression import decompress_frame
+from kstore._core import ColumnBuffer
+from kstore.compression import decompress_frame_into
 from kstore.env import ENOENT, FileKind, FileStatus, Identity, ObjectIdentity, ReadFile
 from kstore.env.cache import SharedCache
 from kstore.env.tiered import SeesObjects, View
@@ -54,9 +55,9 @@ class _Decoded:
         # Of those that cannot be read in blocks, as encrypted ones, a larger one is kept as long as it is the only one.
         self.weight = min(size_in_bytes, CHUNKS_LIMIT)
         self._lock = threading.Lock()
-        self._content: bytes | None = None
+        self._content: memoryview | None = None
 
-    def content(self, decode: Callable[[], bytes]) -> bytes:
+    def content(self, decode: Callable[[], memoryview]) -> memoryview:
         with self._lock:
             if self._content is None:
                 self._content = decode()
@@ -409,7 +410,7 @@ class ChunkedFile(ViewFile):
             else:
                 yield _Block(chunk, None, chunk.position, chunk.plain_bytes)
 
-    def content(self, block: _Block) -> bytes:
+    def content(self, block: _Block) -> memoryview:
         """Return the plain bytes of a block, kept or decoded.  Raises: as the class."""
         opened = self._open
         if opened is None:
@@ -438,19 +439,22 @@ class ChunkedFile(ViewFile):
         end = position + size
         for block in self.blocks(position=position, end_position=end):
             start = block.position
-            yield memoryview(self.content(block))[max(position - start, 0) : min(end - start, block.plain_bytes)]
+            yield self.content(block)[max(position - start, 0) : min(end - start, block.plain_bytes)]
 
-    def _decoded(self, block: _Block) -> bytes:
+    def _decoded(self, block: _Block) -> memoryview:
         chunk = block.chunk
         self._check_memory(chunk)
         try:
             if block.number is not None:
-                return self._streams.block(chunk, block.number)
-            data = self._decrypted(chunk)
+                return memoryview(self._streams.block(chunk, block.number))
+            data = memoryview(self._decrypted(chunk))
+            found = len(data)
             if self._is_compressed:
-                data = decompress_frame(data, chunk.plain_bytes)
-            if len(data) != chunk.plain_bytes:
-                raise ValueError(f"expected {chunk.plain_bytes} plain bytes, found {len(data)}")
+                # Not memory of the thread's own, whose pages would be new ones for each chunk.
+                frame, data = data, memoryview(ColumnBuffer(chunk.plain_bytes))
+                found = decompress_frame_into(frame, data)
+            if found != chunk.plain_bytes:
+                raise ValueError(f"expected {chunk.plain_bytes} plain bytes, found {found}")
         except (ValueError, DecompressionError, MemoryLimitError) as error:
             reason = f"chunk {chunk.number} of {self._file.path} is damaged: {error}"
             message = f"damage at position {block.position} of {self.path}: {reason}"
@@ -520,11 +524,11 @@ class _FilledChunks(ViewFile):
         end, done = position + len(view), 0
         for block in self._file.blocks(position=position, end_position=end):
             start, stop = max(position, block.position), min(end, block.position + block.plain_bytes)
+            part = view[done : done + stop - start]
             try:
-                part = self._file.content(block)[start - block.position : stop - block.position]
+                part[:] = self._file.content(block)[start - block.position : stop - block.position]
             except CorruptRecordError:
-                part = _NO_BYTE * (stop - start)
-            view[done : done + len(part)] = part
+                part[:] = _NO_BYTE * len(part)
             done += len(part)
         return done
 

@@ -248,7 +248,7 @@ def test_content_stays_when_its_memory_could_be_used_again() -> None:
 
 def _into(frame: bytes, size: int) -> bytes | str:
     """What a buffer of this size has of a frame, or the kind of the error."""
-    buffer = bytearray(b"\xaa" * size)
+    buffer = memoryview(bytearray(b"\xaa" * size))
     try:
         return bytes(buffer[: compression.decompress_frame_into(frame, buffer)])
     except DecompressionError as error:

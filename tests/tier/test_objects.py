@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kstore import (
@@ -22,6 +23,7 @@ from kstore import (
     RemoteSegmentError,
     TierKeyError,
 )
+from kstore._core import ColumnBuffer
 from kstore.env import DEFAULT_ENV, LocalEnv, ReadFile
 from kstore.env.tiered import ShownDirectory, TieredEnv
 from kstore.errors import StorageError
@@ -387,65 +389,31 @@ def test_edits_of_this_test_reach_the_object(tmp_path: Path) -> None:
         assert file.pread(10_000, position=0) == DATA
 
 
-@pytest.fixture
-def taken(monkeypatch: pytest.MonkeyPatch) -> list[bytearray]:
-    """The buffers that chunks are decompressed into, from now on."""
-    spares, buffers = objects._Spares(), list[bytearray]()
-
-    def take(size: int) -> bytearray:
-        buffers.append(objects._Spares.take(spares, size))
-        return buffers[-1]
-
-    monkeypatch.setattr(spares, "take", take)
-    monkeypatch.setattr(objects, "_SPARES", spares)
-    return buffers
-
-
 def test_a_reader_in_order_decompresses_into_the_memory_of_chunks_before(
-    keys: KeyRing, tmp_path: Path, taken: list[bytearray]
+    keys: KeyRing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tier = Tier(path=tmp_path / "tier", is_compressed=True, key=key())
-    buffer = bytearray(50)
-    with log_of(tier.upload(BATCHES), tier, keys).open(env_over(), "5.log") as file:
-        file.will_read(position=0, end_position=len(DATA))
-        for position in range(0, len(DATA), 50):
+    addresses: list[int] = []
+
+    def taken(size: int) -> ColumnBuffer:
+        buffer = ColumnBuffer(size)
+        addresses.append(np.frombuffer(buffer, np.uint8).ctypes.data)
+        return buffer
+
+    monkeypatch.setattr(objects, "ColumnBuffer", taken)
+    made, size = batches(5, 300, value_bytes=600), 32768
+    tier = Tier(path=tmp_path / "tier", is_compressed=True, key=key(), chunk_bytes=size)
+    data, buffer = b"".join(made), bytearray(8192)
+    with log_of(tier.upload(made), tier, keys).open(env_over(), "5.log") as file:
+        file.will_read(position=0, end_position=len(data))
+        for position in range(0, len(data), len(buffer)):
             done = file.pread_into(buffer, position=position)
-            assert buffer[:done] == DATA[position : position + 50]
-    assert len(taken) == -(-len(DATA) // 200)
-    assert len(set(map(id, taken))) <= 2 + (len(DATA) % 200 > 0)
-
-
-def test_the_memory_of_a_chunk_that_a_reader_has_is_not_used_for_another(
-    keys: KeyRing, tmp_path: Path, taken: list[bytearray]
-) -> None:
-    tier = Tier(path=tmp_path / "tier", is_compressed=True)
-    made, env = tier.upload(BATCHES), env_over()
-    with log_of(made, tier, keys).open(env, "5.log") as one, log_of(made, tier, keys).open(env, "5.log") as other:
-        assert isinstance(one, ChunkedFile)
-        (block,) = one.blocks(position=0, end_position=1)
-        with one._content(block) as content:
-            other.will_read(position=0, end_position=len(DATA))
-            assert other.pread(len(DATA), position=0) == DATA
-            objects._CHUNKS.drop_idle()
-            assert other.pread(len(DATA), position=0) == DATA
-            assert content == DATA[:200]
-    assert len(set(map(id, taken))) < len(taken)
-
-
-def test_the_memory_kept_for_chunks_is_bounded(
-    keys: KeyRing, tmp_path: Path, taken: list[bytearray], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(objects, "_SPARE_BYTES", 400)
-    tier = Tier(path=tmp_path / "tier", is_compressed=True)
-    with log_of(tier.upload(BATCHES), tier, keys).open(env_over(), "5.log") as file:
-        assert file.pread(len(DATA), position=0) == DATA
-    assert len(taken) > 2
-    assert len(objects._SPARES._buffers) == 2
-    assert sum(map(len, objects._SPARES._buffers)) <= 400
+            assert buffer[:done] == data[position : position + len(buffer)]
+    assert len(addresses) == -(-len(data) // size) > 5
+    assert len(set(addresses)) <= 3
 
 
 def test_threads_that_read_a_segment_in_pieces_each_have_its_bytes(
-    keys: KeyRing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: list[bytearray]
+    keys: KeyRing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(objects._CHUNKS, "_limit", 500)
     tier = Tier(path=tmp_path / "tier", is_compressed=True)
@@ -464,4 +432,3 @@ def test_threads_that_read_a_segment_in_pieces_each_have_its_bytes(
 
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(read, range(4)))
-    assert len(set(map(id, taken))) < len(taken)
