@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from kstore.env.process import exclude_from_collection
 from tests.making.extracting import extract
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -46,3 +48,13 @@ def connector_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("spark-connector")
     extract(PACKED, target)
     return target / "data"
+
+
+@pytest.fixture
+def nothing_frozen() -> Iterator[None]:
+    """Objects of the test's process are collected, before the test and after it."""
+    exclude_from_collection.cache_clear()
+    gc.unfreeze()
+    yield
+    exclude_from_collection.cache_clear()
+    gc.unfreeze()

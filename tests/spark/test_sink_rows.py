@@ -6,7 +6,6 @@ from __future__ import annotations
 import gc
 import pickle
 import sys
-from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -340,15 +339,6 @@ def test_spark_without_the_class_of_arrow_writers_is_named(root: Path, monkeypat
             source = DefaultSource(CaseInsensitiveDict({"path": str(root), "topic": TOPIC}))
             with pytest.raises(UnsupportedError, match=r'to format\("kstore"\) need Spark 4\.[01] or later'):
                 getattr(source, call)(schema_of("value string"), False)
-
-
-@pytest.fixture
-def nothing_frozen() -> Iterator[None]:
-    exclude_from_collection.cache_clear()
-    gc.unfreeze()
-    yield
-    exclude_from_collection.cache_clear()
-    gc.unfreeze()
 
 
 def froze() -> bool:

@@ -7,7 +7,6 @@ import gc
 import os
 import pickle
 import sys
-from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
 from kstore.config import MIB
-from kstore.env.process import exclude_from_collection
 from kstore.errors import CorruptRecordError, LogNotFoundError, StorageError
 from kstore.spark import KStoreDataSource, readers
 from kstore.spark.planning import PACK_ABOVE, ScanPartition
@@ -240,15 +238,6 @@ def test_registered_source_stands_for_the_real_one(tmp_path: Path) -> None:
     assert registered.name() == KStoreDataSource.name() == "kstore"
     assert registered.schema() == source_schema(include_headers=True)
     assert type(registered.reader(OFFSETS)) is type(source(tmp_path).reader(OFFSETS))
-
-
-@pytest.fixture
-def nothing_frozen() -> Iterator[None]:
-    exclude_from_collection.cache_clear()
-    gc.unfreeze()
-    yield
-    exclude_from_collection.cache_clear()
-    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("nothing_frozen")

@@ -16,7 +16,7 @@ from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords
 from kstore.store.opening import open_log
 from tests.fakes.full_disk import FullEnv
-from tests.log.write.test_group_commit import until
+from tests.log.write.test_group_commit import Ending, until, until_waiting
 from tests.making.batches import record
 from tests.reference.codec import write_batch
 from tests.reference.codecs import GZIP
@@ -42,7 +42,7 @@ class GatedEnv(FullEnv):
             super().check(call, path)
 
 
-class Appender(threading.Thread):
+class Appender(Ending):
     """Appends one record, flushed, in a thread; result is what the call returned or raised."""
 
     def __init__(self, log: WritableLog, value: bytes, *, data: bytes | None = None) -> None:
@@ -50,7 +50,6 @@ class Appender(threading.Thread):
         self.log = log
         self.value = value
         self.records = MemoryRecords(plain(value) if data is None else data)
-        self.result: LogAppendInfo | KStoreError | None = None
         self.start()
 
     def run(self) -> None:
@@ -58,11 +57,6 @@ class Appender(threading.Thread):
             self.result = self.log.append(self.records, ack="flushed")
         except KStoreError as error:
             self.result = error
-
-    def ended(self) -> LogAppendInfo | KStoreError | None:
-        self.join(timeout=60)
-        assert not self.is_alive()
-        return self.result
 
 
 def plain(value: bytes, **options: int) -> bytes:
@@ -103,7 +97,7 @@ def waiting_appenders(log: WritableLog, env: GatedEnv, *data: bytes) -> list[App
     assert env.started.acquire(timeout=60)
     for number, one in enumerate(data or [plain(b"v%d" % number) for number in range(4)]):
         appenders.append(Appender(log, b"v%d" % number, data=one))
-        until(lambda: len(log._durability._group._waiters) == number + 1)  # noqa: B023 - called before the next turn
+        until_waiting(log._durability._group, number + 1)
     return appenders
 
 

@@ -49,14 +49,25 @@ class Disk:
         return offset
 
 
-class Waiter(threading.Thread):
+class Ending(threading.Thread):
+    """A thread whose call has a result."""
+
+    result: Any = None
+
+    def ended(self) -> Any:
+        """Wait for the end of the call; return its result."""
+        self.join(timeout=60)
+        assert not self.is_alive()
+        return self.result
+
+
+class Waiter(Ending):
     """Waits for an offset in a thread; result is what it got, an offset or an error."""
 
     def __init__(self, commit: GroupCommit, offset: int) -> None:
         super().__init__(daemon=True)
         self.commit = commit
         self.offset = offset
-        self.result: int | StorageError | None = None
         self.start()
 
     def run(self) -> None:
@@ -64,11 +75,6 @@ class Waiter(threading.Thread):
             self.result = self.commit.wait_until(self.offset)
         except StorageError as error:
             self.result = error
-
-    def ended(self) -> int | StorageError | None:
-        self.join(timeout=60)
-        assert not self.is_alive()
-        return self.result
 
 
 @pytest.fixture
@@ -91,18 +97,21 @@ def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("the other thread did not come as far")
 
 
+def until_waiting(commit: GroupCommit, count: int) -> None:
+    until(lambda: waiting(commit) == count)
+
+
 def waiting(commit: GroupCommit) -> int:
     return len(commit._waiters)
 
 
-class Appender(threading.Thread):
+class Appender(Ending):
     """Appends a batch in a thread; result is its offset, None if it was not appended, or an error."""
 
     def __init__(self, commit: GroupCommit) -> None:
         super().__init__(daemon=True)
         self.commit = commit
         self.records = MemoryRecords(batch(0, 1, value_bytes=10))
-        self.result: int | StorageError | None = None
         self.start()
 
     def run(self) -> None:
@@ -114,11 +123,6 @@ class Appender(threading.Thread):
         except Stopped:
             self.result = -1
 
-    def ended(self) -> int | StorageError | None:
-        self.join(timeout=60)
-        assert not self.is_alive()
-        return self.result
-
 
 def appenders_during_a_flush(disk: Disk, commit: GroupCommit, count: int) -> list[Appender]:
     """Return threads that wait for the flush after the one that runs; the running one is ended by disk.gate."""
@@ -128,7 +132,7 @@ def appenders_during_a_flush(disk: Disk, commit: GroupCommit, count: int) -> lis
     appenders = []
     for number in range(count):
         appenders.append(Appender(commit))
-        until(lambda: waiting(commit) == number + 1)  # noqa: B023 - called before the next turn
+        until_waiting(commit, number + 1)
     return appenders
 
 
@@ -146,7 +150,7 @@ def test_threads_that_come_during_a_flush_share_the_next_one(disk: Disk, commit:
     assert disk.started.acquire(timeout=60)
     disk.log_end_offset = 16
     others = [Waiter(commit, offset) for offset in range(2, 17)]
-    until(lambda: waiting(commit) == 15)
+    until_waiting(commit, 15)
     disk.gate.release()
     assert first.ended() == 1
     assert disk.started.acquire(timeout=60)
@@ -161,7 +165,7 @@ def test_error_reaches_every_thread_that_waits_and_those_after_ask_the_log(disk:
     first = Waiter(commit, 1)
     assert disk.started.acquire(timeout=60)
     others = [Waiter(commit, 4) for _ in range(3)]
-    until(lambda: waiting(commit) == 3)
+    until_waiting(commit, 3)
     disk.error = LogFailedError("sync failed", path="/t-0/0.log", errno=5)
     disk.gate.release()
     results = [waiter.ended() for waiter in (first, *others)]
@@ -193,7 +197,7 @@ def test_interrupted_flush_leaves_it_to_another_thread(disk: Disk, commit: Group
     def join_then_go_on() -> None:
         assert disk.started.acquire(timeout=60)
         other.append(Waiter(commit, 3))
-        until(lambda: waiting(commit) == 1)
+        until_waiting(commit, 1)
         disk.gate.release(2)
 
     helper = threading.Thread(target=join_then_go_on)
@@ -262,7 +266,7 @@ def test_flush_that_began_before_a_cut_proves_nothing_about_what_follows(disk: D
     commit.lower(4)
     disk.log_end_offset = 8
     second = Waiter(commit, 8)
-    until(lambda: waiting(commit) == 1)
+    until_waiting(commit, 1)
     disk.gate.release()
     assert first.ended() == 10
     assert disk.started.acquire(timeout=60)
@@ -314,10 +318,10 @@ def test_interrupted_thread_leaves_the_next_flush_to_another(
     others: list[Waiter] = []
 
     def join_and_go_on() -> None:
-        until(lambda: waiting(commit) == 1)
+        until_waiting(commit, 1)
         monkeypatch.undo()
         others.append(Waiter(commit, 3))
-        until(lambda: waiting(commit) == 2)
+        until_waiting(commit, 2)
         disk.gate.release(2)
 
     helper = threading.Thread(target=join_and_go_on)
@@ -339,7 +343,7 @@ def test_flush_waits_for_the_threads_that_were_seen_with_the_last_one(
     assert disk.started.acquire(timeout=60)
     disk.log_end_offset = 3
     seen += [Waiter(commit, offset) for offset in (2, 3)]
-    until(lambda: waiting(commit) == 2)
+    until_waiting(commit, 2)
     disk.gate.release(2)
     assert [one.ended() for one in seen] == [1, 3, 3]
     monkeypatch.setattr(group_commit, "GATHER_SECONDS", 60)
@@ -361,7 +365,7 @@ def test_thread_that_is_alone_again_puts_a_flush_off_once_and_no_more(
     first = Waiter(commit, 1)
     assert disk.started.acquire(timeout=60)
     second = Waiter(commit, 2)
-    until(lambda: waiting(commit) == 1)
+    until_waiting(commit, 1)
     disk.log_end_offset = 2
     disk.gate.release(2)
     assert [first.ended(), second.ended()] == [1, 2]
@@ -408,7 +412,7 @@ def test_failed_flush_after_batches_were_appended_reaches_each_of_their_threads(
     disk.gate.release()
     assert disk.started.acquire(timeout=60)
     late = Appender(commit)
-    until(lambda: waiting(commit) == 1)
+    until_waiting(commit, 1)
     disk.error = LogFailedError("sync failed", path="/t-0/0.log", errno=5)
     disk.gate.release()
     results = [appender.ended() for appender in (*appenders, late)]
@@ -448,6 +452,14 @@ def test_batches_that_an_interrupted_leader_tried_are_not_tried_again(disk: Disk
     assert len(disk.appended) == 1
 
 
+def at_each_place(run: Callable[[Tracer], None]) -> None:
+    """Run without an interrupt, then with one at each line of the log that was passed."""
+    tracer = Tracer(watched=("/kstore/log/",))
+    run(tracer)
+    for place in first_visits(tracer):
+        run(Tracer(place, watched=("/kstore/log/",)))
+
+
 def test_thread_that_a_signal_interrupts_anywhere_leaves_nobody_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -462,7 +474,7 @@ def test_thread_that_a_signal_interrupts_anywhere_leaves_nobody_waiting(
         def flush_while_others_wait() -> int:
             commit._flush = lambda: 5
             others.extend(Waiter(commit, offset) for offset in (1, 2, 5))
-            until(lambda: waiting(commit) == 3)
+            until_waiting(commit, 3)
             return 2
 
         commit._flush = flush_while_others_wait
@@ -472,10 +484,7 @@ def test_thread_that_a_signal_interrupts_anywhere_leaves_nobody_waiting(
         assert {other.ended() for other in others} <= {2, 5}
         assert Waiter(commit, 5).ended() == 5
 
-    tracer = Tracer(watched=("/kstore/log/",))
-    run(tracer)
-    for place in first_visits(tracer):
-        run(Tracer(place, watched=("/kstore/log/",)))
+    at_each_place(run)
 
 
 def test_signal_anywhere_in_a_thread_that_appends_for_others_leaves_each_batch_appended_at_most_once(
@@ -494,7 +503,7 @@ def test_signal_anywhere_in_a_thread_that_appends_for_others_leaves_each_batch_a
         def append_while_others_wait(batches: list[MemoryRecords], done: list[LogAppendInfo]) -> None:
             commit._append = disk.append
             others.extend(Appender(commit) for _ in range(3))
-            until(lambda: waiting(commit) == 3)
+            until_waiting(commit, 3)
             disk.append(batches, done)
 
         commit._append = append_while_others_wait
@@ -506,7 +515,4 @@ def test_signal_anywhere_in_a_thread_that_appends_for_others_leaves_each_batch_a
         assert len(appended) == len(set(appended))
         assert {id(other.records) for other in others if other.result is not None} <= set(appended)
 
-    tracer = Tracer(watched=("/kstore/log/",))
-    run(tracer)
-    for place in first_visits(tracer):
-        run(Tracer(place, watched=("/kstore/log/",)))
+    at_each_place(run)
