@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -597,6 +598,74 @@ def test_a_lookup_of_a_record_that_is_gone_while_the_table_stays_as_it_was_gives
     assert table.get(b"z") is None
     del found
     check(table, {b"a0": b"new", b"a1": b"new", b"b": b"new", b"c": b"3", b"z": b"active"})
+
+
+def test_a_newer_record_is_read_from_where_the_map_ended_although_the_iteration_has_ended(
+    store: WritableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = store["t"]
+    put(log, ("a", "1"), ("b", "2"))
+    table = store.table("t")
+    found = iter(table)
+    next(found)
+    put(log, ("a", "new"))
+    log.roll()
+    put(log, ("z", "active"))
+    log.compact(is_forced=True)
+    replaced = table._replaced
+
+    def after_the_iteration(*arguments: Any) -> Any:
+        found.close()
+        assert b"z" in table
+        return replaced(*arguments)
+
+    monkeypatch.setattr(table, "_replaced", after_the_iteration)
+    assert table[b"a"] == b"new"
+
+
+class _Lock:
+    """The lock of a table; when_free is called each time that it is free again."""
+
+    def __init__(self, when_free: Callable[[], object]) -> None:
+        self._lock = threading.RLock()
+        self._depth = 0
+        self._when_free = when_free
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        is_free = not self._depth
+        self._lock.release()
+        if is_free:
+            self._when_free()
+
+
+def test_a_partition_that_a_lookup_maps_again_is_mapped_before_an_iteration_may_begin(
+    store: WritableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(store["t"], ("a", "1"))
+    table = store.table("t")
+    (part,) = table._parts.values()
+    restart, read = part.newest.restart, table._read
+    looks: list[bytes] = []
+    restarts: list[bool] = []
+
+    def restarted() -> None:
+        restarts.append(True)
+        restart()
+
+    def missed_twice(places: Any, key: bytes) -> Any:
+        looks.append(key)
+        return read(places, key) if len(looks) > 2 else [(place, None) for place in places]
+
+    monkeypatch.setattr(part.newest, "restart", restarted)
+    monkeypatch.setattr(table, "_read", missed_twice)
+    # As another thread does that gets the lock then.
+    monkeypatch.setattr(table, "_lock", _Lock(lambda: table._running.update(restarts)))
+    assert (table[b"a"], looks, restarts) == (b"1", [b"a"] * 3, [True])
 
 
 def test_a_lookup_of_a_key_that_is_gone_while_the_table_stays_as_it_was_finds_none(store: WritableStore) -> None:
