@@ -99,6 +99,10 @@ class _Part:
         self._state, self._look_again_ms = state, _look_again_ms(self._logs.env) if is_new else None
         return has_changed
 
+    def has_changed(self) -> bool:
+        """Whether the log is another one than when it was mapped, as after a compaction since."""
+        return bool(self.newest.source.state() != self._state)
+
     def newest_from(self, offset: int, key: bytes) -> Record | None:
         """Return the newest record of a key among those from an offset on, None if there is none."""
         found = None
@@ -380,20 +384,37 @@ class Table(Mapping[Any, Any], Closing):
 
     def _scan(self) -> Iterator[tuple[_Part, Record]]:
         token = object()
-        with self._lock:
-            self._follow()
-            parts = list(self._parts.values())
-            self._running.add(token)
         try:
-            # The first record of each, so that the files of all are those of now.
-            begun = [(part, records, next(records, None)) for part in parts for records in (part.records(),)]
+            begun = self._begin(token)
             for part, records, first in begun:
                 for record in chain(() if first is None else (first,), records):
                     self._check_open()
-                    if len(parts) == 1 or self._is_newest(record, part):
+                    if len(begun) == 1 or self._is_newest(record, part):
                         yield part, record
         finally:
             self._running.discard(token)
+
+    def _begin(self, token: object) -> list[tuple[_Part, Iterator[Record], Record | None]]:
+        """Keep the table as it is now for an iteration; return each partition with its records, and the first of them,
+        so that the files of all are those of now.
+        """
+        looks = 0
+        while True:
+            with self._lock:
+                self._running.discard(token)
+                self._follow()
+                parts = list(self._parts.values())
+                self._running.add(token)
+            looks += 1
+            # Beside others the table stays as it was when the first of them began.
+            is_last = looks > _MOST_LOOKS or len(self._running) > 1
+            try:
+                begun = [(part, records, next(records, None)) for part in parts for records in (part.records(),)]
+                if is_last or not any(part.has_changed() for part in parts):
+                    return begun
+            except (LogClosedError, LogReplacedError):
+                if is_last:
+                    raise
 
     def _is_newest(self, record: Record, part: _Part) -> bool:
         """Whether no other partition has a record of the same key that counts instead."""
