@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from kstore._core import Record
-from kstore.env.process import SYSTEM_CLOCK
+from kstore.env.process import SYSTEM_CLOCK, SystemClock
 from kstore.errors import ReplayError
 from kstore.types import TimestampType, TopicPartition
 
@@ -104,7 +104,14 @@ class Cluster:
     Threads: not thread-safe.
     """
 
-    def __init__(self, bootstrap_servers: str, client: Mapping[str, Any], *, timeout_s: float) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        client: Mapping[str, Any],
+        *,
+        timeout_s: float,
+        clock: SystemClock = SYSTEM_CLOCK,
+    ) -> None:
         try:
             import confluent_kafka
         except ModuleNotFoundError as error:
@@ -115,6 +122,7 @@ class Cluster:
         self.bootstrap_servers = bootstrap_servers
         self.last_error: str | None = None
         self._timeout_s = timeout_s
+        self._clock = clock
         self._settings: dict[str, Any] = {**client, "bootstrap.servers": bootstrap_servers, "error_cb": self._note}
         self._logger = logging.getLogger(CLIENT_LOGGER)
         self._logger.addFilter(_is_no_remark)
@@ -169,12 +177,12 @@ class Cluster:
 
         Raises: ReplayError if it takes longer than a request may.
         """
-        until_ms = SYSTEM_CLOCK.monotonic_ms() + 1000 * self._timeout_s
-        while SYSTEM_CLOCK.monotonic_ms() < until_ms:
+        until_ms = self._clock.monotonic_ms() + 1000 * self._timeout_s
+        while self._clock.monotonic_ms() < until_ms:
             topics = self.topics(counts)
             if all(name in topics and topics[name].partition_count >= count for name, count in counts.items()):
                 return topics
-            SYSTEM_CLOCK.sleep_ms(_LOOK_AGAIN_MS)
+            self._clock.sleep_ms(_LOOK_AGAIN_MS)
         raise ReplayError(f"{self.bootstrap_servers} does not show {', '.join(counts)}, which it has made")
 
     def create_topic(self, name: str, partition_count: int, settings: Mapping[str, str]) -> None:
@@ -323,7 +331,7 @@ class Cluster:
         that it may have one later, as of a topic that has no leader yet. What the cluster said last is the error, not
         that the time for the next request was too short.
         """
-        until_ms = SYSTEM_CLOCK.monotonic_ms() + 1000 * self._timeout_s
+        until_ms = self._clock.monotonic_ms() + 1000 * self._timeout_s
         answered = None
         while True:
             (future,) = ask().values()
@@ -335,9 +343,9 @@ class Cluster:
                     timed_out = found.code() == self._client.KafkaError._TIMED_OUT  # noqa: SLF001  # its name
                     raise self.error(answered if timed_out and answered else found, action) from error
                 answered = found
-                if SYSTEM_CLOCK.monotonic_ms() >= until_ms:
+                if self._clock.monotonic_ms() >= until_ms:
                     raise self.error(found, action) from error
-            SYSTEM_CLOCK.sleep_ms(_LOOK_AGAIN_MS)
+            self._clock.sleep_ms(_LOOK_AGAIN_MS)
 
 
 def _is_no_remark(record: logging.LogRecord) -> bool:

@@ -195,8 +195,8 @@ def test_a_cluster_that_is_gone_ends_the_run_and_the_next_one_goes_on(
 ) -> None:
     cluster = KafkaServer(tmp_path / "cluster", topics={"t": 2})
     port = int(cluster.bootstrap_servers.rpartition(":")[2])
-    with pytest.raises(kstore.ReplayError, match=r"acknowledged nothing for 3 s, and \d+ records wait") as caught:
-        replayed(source, cluster, state=state, progress=Stopping(40, cluster.close), timeout=3)
+    with pytest.raises(kstore.ReplayError, match=r"acknowledged nothing for 5 s, and \d+ records wait") as caught:
+        replayed(source, cluster, state=state, progress=Stopping(40, cluster.close), timeout=5)
     assert not caught.value.summary.is_complete
     with KafkaServer(tmp_path / "cluster", config=ServerConfig(port=port)) as cluster:
         replayed(source, cluster, state=state)
