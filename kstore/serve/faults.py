@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kstore.errors import KStoreError
+from kstore.errors import KStoreError, checked_int
+from kstore.naming import did_you_mean
 from kstore.serve.calls import NoAnswerError
 from kstore.wire.classes import Message, attribute
 from kstore.wire.codes import ErrorCode
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _CODE = "error_code"
 _PRODUCE, _FETCH, _METADATA = 0, 1, 3
+_MOST_TIMES = 1_000_000
 # A number of a partition that requests and answers call by two names.
 _OTHER_NAMES = {"partition_index": "partition"}
 
@@ -59,7 +61,7 @@ class Faults:
     def plan(self, api: str, fault: Fault, *, times: int) -> None:
         """Plan a fault for the next requests of an api, by Kafka's name ("Produce").
 
-        Raises: ValueError for another name.
+        Raises: ValueError for another name, and unless `times` is from 1 to 1,000,000.
         """
         from kstore.wire.frames import apis
 
@@ -68,13 +70,16 @@ class Faults:
             raise ValueError(
                 f"expected one of {', '.join(sorted(known.name for known in apis().values()))}, got {api!r}"
             )
+        count = checked_int("times", times, least=1, greatest=_MOST_TIMES)
         with self._changing:
-            self._planned[key].extend([fault] * times)
+            self._planned[key].extend([fault] * count)
 
-    def clear(self) -> None:
-        """Forget all faults that did not happen yet."""
+    def clear(self) -> int:
+        """Forget all faults that did not happen yet; return how many there were."""
         with self._changing:
+            count = sum(map(len, self._planned.values()))
             self._planned.clear()
+        return count
 
     def around(self, work: Work, *, api_key: int) -> Work:
         """Return what answers a request of an api: the work, or with a planned fault something else."""
@@ -91,16 +96,17 @@ class Faults:
 def code_named(error: str | int | type[KStoreError]) -> int:
     """Return the code of an error, which is given by Kafka's name, by its number or as a class of kstore.
 
-    Raises: ValueError for another name, or a class without a code.
+    Raises: ValueError for another name or number, for NONE, and for a class without a code.
     """
-    code = error if isinstance(error, int) else None
-    if isinstance(error, str) and error in ErrorCode.__members__:
-        code = ErrorCode[error]
+    code: object = error
+    if isinstance(error, str):
+        code = ErrorCode.__members__.get(error)
     elif isinstance(error, type):
-        code = error.kafka_code
-    if code is None:
-        raise ValueError(f"expected the name of an error in Kafka, such as NOT_LEADER_OR_FOLLOWER, got {error!r}")
-    return code
+        code = getattr(error, "kafka_code", None)
+    if isinstance(code, int) and code != ErrorCode.NONE and code in ErrorCode.__members__.values():
+        return int(code)
+    similar = did_you_mean([error], ErrorCode.__members__) if isinstance(error, str) else ""
+    raise ValueError(f"expected the name of an error in Kafka, such as NOT_LEADER_OR_FOLLOWER, got {error!r}{similar}")
 
 
 async def _spoilt(fault: Fault, work: Work, broker: Any, call: Call[Any], *, api_key: int) -> Message | None:

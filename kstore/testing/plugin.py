@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _Scope = Any  # those of pytest.fixture
 _BROKER, _KEEP = "kafka_bootstrap_servers", "kafka_keep_topics"
+_RUNNING = pytest.StashKey["list[KafkaServer]"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,6 +29,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini(_BROKER, help_)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Forget the faults that did not happen in a test, so that none happens to the next one: a hook of pytest."""
+    for server in item.config.stash.get(_RUNNING, []):
+        server.clear_faults()
+
+
 def _broker(config: pytest.Config) -> str | None:
     """Return the address of the running broker that the tests are to use, if they are told one."""
     return config.getoption(_BROKER) or config.getini(_BROKER) or None
@@ -38,16 +46,20 @@ def kafka_server_factory(
 ) -> Callable[..., Iterator[KafkaServer]]:
     """Return a fixture that is a server of its own: `events = kafka_server_factory(scope="function", topics={"t": 3})`.
 
-    Args: scope, name: as those of pytest.fixture; arguments: those of KafkaServer.
+    Args: scope, name: as those of pytest.fixture; arguments: those of KafkaServer. Faults that did not happen in a
+        test are forgotten after it.
     """
 
     @pytest.fixture(scope=scope, name=name)
-    def server() -> Iterator[KafkaServer]:
+    def server(request: pytest.FixtureRequest) -> Iterator[KafkaServer]:
         """A kstore.testing.KafkaServer with a root of its own, closed at the end of the fixture's scope."""
         from kstore.testing.server import KafkaServer
 
-        with KafkaServer(**arguments) as running:
-            yield running
+        with KafkaServer(**arguments) as started:
+            running = request.config.stash.setdefault(_RUNNING, [])
+            running.append(started)
+            yield started
+            running.remove(started)
 
     return server
 

@@ -4,6 +4,8 @@ Method: KafkaServer with requests of our own, librdkafka and aiokafka."""
 from __future__ import annotations
 
 import asyncio
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,32 @@ def test_records_are_there_without_a_client(kafka):
         kafka.records("other")
 
 
+def test_records_of_aborted_transactions_are_left_out_if_asked(kafka):
+    producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": "x"})
+    producer.init_transactions()
+    for value, end in ((b"aborted", producer.abort_transaction), (b"committed", producer.commit_transaction)):
+        producer.begin_transaction()
+        producer.produce("t", value, partition=0)
+        producer.flush()
+        end()
+    assert [record.value for record in kafka.records("t")] == [b"aborted", b"committed"]
+    assert [record.value for record in kafka.records("t", isolation="read_committed")] == [b"committed"]
+    assert len(kafka.wait_for_records("t", 2)) == 2
+    with pytest.raises(TimeoutError, match=r"topic t has 1 of 2 records, and got no other in 0.01 s"):
+        kafka.wait_for_records("t", 2, timeout=0.01, isolation="read_committed")
+
+
+def test_records_that_come_later_are_waited_for(kafka):
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(kafka.wait_for_records, "later", 3, timeout=30)
+        kafka.create_topic("later", 2)
+        for number in range(3):
+            kafka.store.log("later", number % 2).append(kstore.Record(value=b"%d" % number))
+        assert [record.value for record in waiting.result()] == [b"0", b"2", b"1"]
+    kafka.store.log("later", 0).delete_records(1)
+    assert [record.value for record in kafka.wait_for_records("later", 2)] == [b"2", b"1"]
+
+
 def test_a_directory_of_its_own_is_removed_and_a_given_one_stays(tmp_path):
     with KafkaServer(topics={"t": 1}) as server:
         root = Path(server.root)
@@ -62,6 +90,14 @@ def test_a_directory_of_its_own_is_removed_and_a_given_one_stays(tmp_path):
     with KafkaServer(tmp_path / "root", topics={"t": 1}):
         pass
     assert (tmp_path / "root" / "t-0").is_dir()
+
+
+def test_the_topics_of_a_directory_that_was_kept_stay_as_they_are(tmp_path):
+    with KafkaServer(tmp_path, topics={"t": 2}) as server:
+        server.store.log("t", 1).append(kstore.Record(value=b"v"))
+    with KafkaServer(tmp_path, topics={"t": 1, "u": 1}) as server:
+        assert [record.value for record in server.records("t", 1)] == [b"v"]
+        assert server.store.topics == ("t", "u")
 
 
 def test_a_topic_that_cannot_be_created_leaves_no_server(tmp_path):
@@ -116,7 +152,9 @@ def test_a_fault_happens_as_often_as_it_was_planned(kafka):
 
 def test_faults_that_are_cleared_do_not_happen(kafka):
     kafka.fail_next("Produce", 3, times=100)
-    kafka.clear_faults()
+    kafka.disconnect_next("Fetch")
+    assert kafka.clear_faults() == 101
+    assert kafka.clear_faults() == 0
     assert produced(kafka, b"v") is None
 
 
@@ -130,6 +168,20 @@ def test_a_broker_that_restarts_has_the_same_records_and_port(kafka):
 
     asyncio.run(run())
     assert [record.value for record in kafka.records("t")] == [b"1", b"2"]
+
+
+def test_a_client_goes_on_after_a_broker_that_was_away(kafka):
+    kafka.stop()
+    kafka.stop()
+    host, port = kafka.bootstrap_servers.split(":")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)))
+    with pytest.raises(ValueError, match="the server is not started"):
+        kafka.records("t")
+    assert kafka.start() is kafka
+    assert produced(kafka, b"v") is None
+    with pytest.raises(ValueError, match="the server runs already"):
+        kafka.start()
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -163,13 +215,26 @@ def test_a_member_whose_session_ends_joins_again_and_reads_on(kafka, protocol):
         consumer.close()
 
 
-def test_an_unknown_api_or_error_is_refused(kafka):
+@pytest.mark.parametrize(
+    "error", ["NOT_A_LEADER", "NONE", 0, 7777, -2, kstore.KStoreError, ValueError, None, "REQUEST_TIMEOUT"]
+)
+def test_an_unknown_error_is_refused(kafka, error):
+    similar = r"got 'REQUEST_TIMEOUT'; did you mean .*REQUEST_TIMED_OUT" if error == "REQUEST_TIMEOUT" else "got "
+    with pytest.raises(ValueError, match=f"expected the name of an error in Kafka.*{similar}"):
+        kafka.fail_next("Produce", error)
+    assert kafka.clear_faults() == 0
+
+
+def test_an_unknown_api_and_a_fault_that_could_not_happen_are_refused(kafka):
     with pytest.raises(ValueError, match=r"expected one of .*Produce.*, got 'Product'"):
         kafka.fail_next("Product", 1)
-    with pytest.raises(ValueError, match="expected the name of an error in Kafka"):
-        kafka.fail_next("Produce", "NOT_A_LEADER")
-    with pytest.raises(ValueError, match="expected the name of an error in Kafka"):
-        kafka.fail_next("Produce", kstore.KStoreError)
+    for times in (0, -1, 1_000_001):
+        with pytest.raises(ValueError, match=f"times must be from 1 to 1000000, got {times}"):
+            kafka.disconnect_next("Produce", times=times)
+    for seconds in (-1, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="seconds must be 0 or more"):
+            kafka.delay_next("Fetch", seconds)
+    assert kafka.clear_faults() == 0
 
 
 P, F, L, C, O = ProduceRequest, FetchRequest, ListOffsetsRequest, OffsetCommitRequest, OffsetFetchRequest  # noqa: E741

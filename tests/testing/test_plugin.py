@@ -86,6 +86,25 @@ def test_fixtures_are_a_server_its_address_and_a_topic_for_each_test(tmp_path):
     assert run_pytest(tmp_path).startswith("4 passed")
 
 
+FAULTS = """
+from kstore.testing import kafka_server_factory
+
+shared = kafka_server_factory(scope="module")
+
+def test_with_a_fault_that_does_not_happen(kafka_server, shared):
+    kafka_server.fail_next("Produce", 3)
+    shared.fail_next("Produce", 3, times=2)
+
+def test_after_it(kafka_server, shared):
+    assert (kafka_server.clear_faults(), shared.clear_faults()) == (0, 0)
+"""
+
+
+def test_faults_that_did_not_happen_are_forgotten_after_their_test(tmp_path):
+    (tmp_path / "test_own.py").write_text(FAULTS)
+    assert run_pytest(tmp_path).startswith("2 passed")
+
+
 def test_the_same_tests_run_against_a_broker_that_is_there(tmp_path):
     (tmp_path / "test_own.py").write_text(TESTS)
     with KafkaServer() as broker:
