@@ -5,6 +5,9 @@
 cdef enum:
     WARM_BYTES = 8192
     LANES = 16
+    EVEN_ENTRIES = 1024         # rise so evenly, most of the time, that a guess misses by at most NEAR_ENTRIES
+    NEAR_ENTRIES = 16
+    MOST_WRONG_GUESSES = 8
 
 
 cdef inline int64_t offset_key(const uint8_t* entries, int64_t slot) noexcept nogil:
@@ -19,32 +22,81 @@ cdef inline int64_t key_at(const uint8_t* entries, int entry_size, int64_t slot)
     return offset_key(entries, slot) if entry_size == OFFSET_ENTRY_SIZE else time_key(entries, slot)
 
 
+# Returns: low + half if the key there is <= target, else low.
+cdef inline int64_t half_of(const uint8_t* entries, int entry_size, int64_t low, int64_t half,
+                            int64_t target) noexcept nogil:
+    ks_prefetch(entries + (low + (half >> 1)) * entry_size)
+    ks_prefetch(entries + (low + half + (half >> 1)) * entry_size)
+    return low + half if key_at(entries, entry_size, low + half) <= target else low
+
+
 # Returns: a slot in [low, low + count) with key <= target, the greatest one if the entries rise; low if there is none.
-# Has no branch on the keys, because one with a random target would be mispredicted half of the time; prefetches both
-# entries that the next step may need.
+# Has no branch on the keys, because one with a random target would be mispredicted half of the time (so the choice below
+# is a conditional move, which a product with the comparison is slower than); prefetches both entries that the next step
+# may need.
 cdef inline int64_t floor_in(const uint8_t* entries, int entry_size, int64_t low, int64_t count,
                              int64_t target) noexcept nogil:
     cdef int64_t half
     while count > 1:
         half = count >> 1
-        ks_prefetch(entries + (low + (half >> 1)) * entry_size)
-        ks_prefetch(entries + (low + half + (half >> 1)) * entry_size)
-        low += half * (key_at(entries, entry_size, low + half) <= target)
+        low = half_of(entries, entry_size, low, half, target)
         count -= half
     return low
 
 
+# Requires: key(low) <= target < key(low + count). Guesses the slot of the target as if keys were evenly spread, and
+# improves the guess `corrections` times by the key that is there. Returns: whether the keys NEAR_ENTRIES before and after
+# it enclose the target; [first, last) are the slots between.
+cdef inline bint guess(const uint8_t* entries, int entry_size, int64_t low, int64_t count, int64_t target, int corrections,
+                       int64_t* first, int64_t* last) noexcept nogil:
+    cdef int64_t end = low + count
+    cdef uint64_t key = <uint64_t>key_at(entries, entry_size, low)
+    # Unsigned, since two timestamps may differ by more than an int64 holds.
+    cdef double slots_per_key = count / <double>(<uint64_t>key_at(entries, entry_size, end) - key)
+    cdef double slot = min(low + <double>(<uint64_t>target - key) * slots_per_key, <double>(end - 1))
+    cdef int correction
+    for correction in range(corrections):
+        slot += (<double>target - <double>key_at(entries, entry_size, <int64_t>slot)) * slots_per_key
+        slot = min(max(slot, <double>low), <double>(end - 1))
+    first[0] = max(<int64_t>slot - NEAR_ENTRIES, low)
+    last[0] = min(<int64_t>slot + NEAR_ENTRIES, end)
+    return (key_at(entries, entry_size, first[0]) <= target) & (key_at(entries, entry_size, last[0]) > target)
+
+
+# Requires: key(low) <= target < key(low + count). Returns: as floor_in. Guesses among the EVEN_ENTRIES to which it halves
+# the entries; the keys by which it does are so few that caches hold them, which those of the last steps are not in.
+cdef inline int64_t floor_near(const uint8_t* entries, int entry_size, int64_t low, int64_t count,
+                               int64_t target) noexcept nogil:
+    cdef int64_t half, first, last
+    while count > EVEN_ENTRIES:
+        half = count >> 1
+        low = half_of(entries, entry_size, low, half, target)
+        count -= half
+    if guess(entries, entry_size, low, count, target, 0, &first, &last):
+        return floor_in(entries, entry_size, first, last - first, target)
+    return floor_in(entries, entry_size, low, count, target)
+
+
 # Returns: the slot of the greatest key <= target in [0, count), -1 if there is none. Tries the last WARM_BYTES first,
-# so that lookups near the end only touch pages that stay in memory (KAFKA-6432).
-cdef int64_t floor_slot(const uint8_t* entries, int entry_size, int64_t count, int64_t target) noexcept nogil:
+# so that lookups near the end only touch pages that stay in memory (KAFKA-6432). Then guesses among all entries, until
+# that was wrong MOST_WRONG_GUESSES times more than it was right. Args: wrong_guesses: of the searches so far, from 0.
+# Cost: O(log count), whatever the entries are.
+cdef int64_t floor_slot(const uint8_t* entries, int entry_size, int64_t count, int64_t target,
+                        int* wrong_guesses) noexcept nogil:
     cdef int64_t first_warm = count - 1 - WARM_BYTES // entry_size
+    cdef int64_t first, last
     if count == 0 or key_at(entries, entry_size, 0) > target:
         return -1
     if first_warm <= 0:
         return floor_in(entries, entry_size, 0, count, target)
     if key_at(entries, entry_size, first_warm) <= target:
         return floor_in(entries, entry_size, first_warm, count - first_warm, target)
-    return floor_in(entries, entry_size, 0, first_warm, target)
+    if wrong_guesses[0] < MOST_WRONG_GUESSES:
+        if guess(entries, entry_size, 0, first_warm, target, 1, &first, &last):
+            wrong_guesses[0] -= wrong_guesses[0] > 0
+            return floor_in(entries, entry_size, first, last - first, target)
+        wrong_guesses[0] += 1
+    return floor_near(entries, entry_size, 0, first_warm, target)
 
 
 # As floor_slot for LANES targets at a time, whose loads overlap.
@@ -507,6 +559,7 @@ cdef class TimeIndexSearch:
     cdef readonly int64_t entry_count
     cdef int64_t base_offset
     cdef ColumnBuffer states
+    cdef int wrong_guesses
     cdef object __weakref__
 
     def __cinit__(self, const uint8_t[::1] entries, *, int64_t base_offset, TimeIndexSearch earlier=None):
@@ -516,6 +569,9 @@ cdef class TimeIndexSearch:
         self.base_offset = base_offset
         if earlier is not None and earlier.states is not None:
             self.states = states_from(earlier.states, self.entry_count, UNCONFIRMED)
+
+    cdef inline int64_t floor(self, int64_t timestamp_ms) noexcept:
+        return floor_slot(self.start, TIME_ENTRY_SIZE, self.entry_count, timestamp_ms, &self.wrong_guesses)
 
     cdef inline int64_t offset_at(self, int64_t slot) noexcept:
         return self.base_offset + <int32_t>ks_get32(self.start + slot * TIME_ENTRY_SIZE + 8)
@@ -529,7 +585,7 @@ cdef class TimeIndexSearch:
 
     def slot_of_timestamp(self, int64_t timestamp_ms):
         """Return the slot of the greatest entry with timestamp <= the given one (ms), -1 if there is none."""
-        return floor_slot(self.start, TIME_ENTRY_SIZE, self.entry_count, timestamp_ms)
+        return self.floor(timestamp_ms)
 
     def confirm(self, int64_t slot):
         """Record that the log agrees with a slot's entry, so that later lookups skip the check.  Raises: IndexError."""
@@ -552,6 +608,7 @@ cdef class OffsetIndexSearch:
     cdef readonly int64_t entry_count
     cdef int64_t base_offset
     cdef ColumnBuffer proofs
+    cdef int wrong_guesses
     cdef object __weakref__
 
     def __cinit__(self, const uint8_t[::1] entries, *, int64_t base_offset, OffsetIndexSearch earlier=None):
@@ -565,7 +622,7 @@ cdef class OffsetIndexSearch:
     cdef inline int64_t floor(self, int64_t offset) noexcept:
         if offset < self.base_offset:
             return -1
-        return floor_slot(self.start, OFFSET_ENTRY_SIZE, self.entry_count, offset - self.base_offset)
+        return floor_slot(self.start, OFFSET_ENTRY_SIZE, self.entry_count, offset - self.base_offset, &self.wrong_guesses)
 
     cdef inline int64_t position_of(self, int64_t slot, int64_t end_position) noexcept:
         if slot < 0:
@@ -737,7 +794,7 @@ cdef class OffsetIndexSearch:
         cdef bytes data
         if timestamp_ms == INT64_MIN:
             return None
-        before = floor_slot(steps.start, TIME_ENTRY_SIZE, steps.entry_count, timestamp_ms - 1)
+        before = steps.floor(timestamp_ms - 1)
         if before < 0 or before + 1 >= steps.entry_count or steps.state_of(before)[0] != CHECKED:
             return None
         after = steps.offset_at(before)

@@ -132,7 +132,7 @@ cdef class SegmentLookup:
         cdef tuple found
         if offsets is None or steps is None or timestamp_ms == INT64_MIN:
             return None
-        slot = floor_slot(steps.start, TIME_ENTRY_SIZE, steps.entry_count, timestamp_ms - 1)
+        slot = steps.floor(timestamp_ms - 1)
         if slot < 0 or steps.state_of(slot)[0] == UNCONFIRMED or steps.offset_at(slot) < start_offset - 1:
             return None
         try:
