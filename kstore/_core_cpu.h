@@ -36,8 +36,10 @@ static inline int ks_varint_size(uint64_t value) { return ((63 ^ __builtin_clzll
 
 #if defined(__GNUC__) || defined(__clang__)
 #define ks_prefetch(p) __builtin_prefetch(p)
+#define KS_HAS_EFFECT() __asm__ volatile("")
 #else
 #define ks_prefetch(p) ((void)(p))
+#define KS_HAS_EFFECT() ((void)0)
 #endif
 
 /* A spin lock for a few instructions, with or without the GIL: its holder must never block. */
@@ -110,8 +112,15 @@ static inline void ks_copy_exactly(uint8_t *target, const uint8_t *source, int64
 }
 
 enum { KS_CACHE_LINE = 64, KS_AHEAD = 512, KS_LONG_STREAM = 4096, KS_SHORT_STREAM = 256 };
-#define KS_CRC32C_POLYNOMIAL 0x82f63b78u
 
+/* Prefetches bytes, which need not be readable. GCC takes a function that only prefetches for one without effect, and
+   drops the calls of it; the empty asm statement is an effect. */
+static inline void ks_prefetch_all(const uint8_t *p, int64_t size) {
+    KS_HAS_EFFECT();
+    for (int64_t at = 0; at < size; at += KS_CACHE_LINE) ks_prefetch(p + at);
+}
+
+#define KS_CRC32C_POLYNOMIAL 0x82f63b78u
 #define KS_CRC32_POLYNOMIAL 0xedb88320u
 
 static uint32_t ks_crc_table[8][256], ks_crc32_table[8][256];

@@ -260,6 +260,7 @@ cdef extern from "_core_cpu.h" nogil:
     void ks_copy(uint8_t* target, const uint8_t* source, int64_t size, const uint8_t* readable_end) noexcept
     void ks_copy_exactly(uint8_t* target, const uint8_t* source, int64_t size) noexcept
     void ks_prefetch(const void* p) noexcept
+    void ks_prefetch_all(const uint8_t* p, int64_t size) noexcept
     void ks_cpu_init() noexcept
     ctypedef struct ks_named_path:
         const char* name
@@ -369,20 +370,6 @@ cdef inline uint32_t short_varint(const uint8_t** at) noexcept nogil:
     if p[1] < 0x80:
         return (p[0] & 0x7F) | <uint32_t>p[1] << 7
     return LONG_VARINT
-
-
-# Prefetches bytes, which need not be readable.
-cdef inline void prefetch(const uint8_t* p, int64_t size) noexcept nogil:
-    cdef int64_t at = 0
-    while size - at > 3 * CACHE_LINE:
-        ks_prefetch(p + at)
-        ks_prefetch(p + at + CACHE_LINE)
-        ks_prefetch(p + at + 2 * CACHE_LINE)
-        ks_prefetch(p + at + 3 * CACHE_LINE)
-        at += 4 * CACHE_LINE
-    while at < size:
-        ks_prefetch(p + at)
-        at += CACHE_LINE
 
 
 cdef const uint8_t* start_of(const uint8_t[::1] buffer) noexcept:

@@ -3,6 +3,7 @@
 
 cdef extern from *:
     """
+    #include <errno.h>
     #include <sys/types.h>
     #include <sys/uio.h>
 
@@ -14,17 +15,18 @@ cdef extern from *:
     #define KS_HAS_PREADV2 1
     #endif
 
-    /* Read from the page cache only, without waiting for the disk. Returns: the bytes read, or -1 on an error or where
-       the system has no such call. */
+    /* Read from the page cache only, without waiting for the disk. Returns: the bytes read, or -1 and errno: EAGAIN if the
+       first one is not there, ENOSYS where the system has no such call. */
     static ssize_t ks_pread_cached(int fd, void* to, size_t size, int64_t position) {
     #ifdef RWF_NOWAIT
         struct iovec part;
-        if (!KS_HAS_PREADV2) return -1;
+        if (!KS_HAS_PREADV2) { errno = ENOSYS; return -1; }
         part.iov_base = to;
         part.iov_len = size;
         return preadv2(fd, &part, 1, (off_t)position, RWF_NOWAIT);
     #else
         (void)fd, (void)to, (void)size, (void)position;
+        errno = ENOSYS;
         return -1;
     #endif
     }

@@ -184,6 +184,14 @@ class ReadFile(Closing):
         """Whether a read would not have to wait, as far as a few of its pages tell; never where it is a request."""
         return False
 
+    def pread_cached(self, size: int, *, position: int) -> bytes | None:  # noqa: ARG002
+        """Return `size` bytes from `position` if that takes no wait for a disk, or the file system cannot say it.
+
+        Returns: None if they are not in memory, the file ends before, or a read is a request.
+        Raises: as pread.
+        """
+        return None
+
     def walk_cached(self, scan: HeaderScan) -> None:
         """Continue a scan of this file by small reads if its pages are cached; the caller feeds it the rest."""
 

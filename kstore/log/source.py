@@ -111,6 +111,16 @@ class FetchRange(Closing):
         """Return the result of the fetch with the bytes of the records.  Raises: as read."""
         return self._bounds._replace(records=self.read())
 
+    def data_at_once(self) -> FetchData | None:
+        """Return the result of data() if that does not have to wait for a disk, as far as that can be told, else None.
+
+        Raises: as read, but None takes the place of a LogReplacedError.
+        """
+        if not self.size_in_bytes:
+            return self.data()
+        records = self._lent().pread_cached(self.size_in_bytes, position=self.position)
+        return None if records is None else self._bounds._replace(records=records)
+
     def is_cached(self) -> bool:
         """Whether data() would not have to wait for a disk, as far as that can be told."""
         return self.file is None or self.file.is_cached(position=self.position, size=self.size_in_bytes)

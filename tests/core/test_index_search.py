@@ -1,14 +1,17 @@
 """Goal: index entries are counted, read and searched as Kafka does, whatever the file holds.
 
 Method: files of the reference codec around the sizes where the search changes its plan; every slot and gap
-against bisect; entries out of order for bounds alone.
+against bisect, and of large files keys of several spreads, before and after the search has learned that its guesses are
+wrong; entries out of order for bounds and for keys that are not above the target.
 """
 
 from __future__ import annotations
 
 import bisect
+import random
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import accumulate
 
 import pytest
 
@@ -47,6 +50,70 @@ def test_time_search_finds_the_floor_of_every_entry_and_gap(count: int) -> None:
         assert slot == bisect.bisect_right(keys, target) - 1, target
         if slot >= 0:
             assert _core.time_index_entry(data, slot) == (keys[slot], slot)
+
+
+def steps_of(spread: str, count: int) -> Iterator[int]:
+    """Yield by how much each key exceeds the one before."""
+    draw = random.Random(42).randrange
+    pace = 1
+    for number in range(count):
+        pace = 1 << draw(14) if number % 400 == 0 else pace
+        yield {
+            "even": 7,
+            "nearly even": 1 + draw(200),
+            "in clusters": 1 + draw(pace),
+            "rising faster and faster": 1 + number // 3,
+            "rising more and more slowly": 1 + (count - number) // 3,
+            "one leap at the start": 1 << 30 if number == 1 else 1,
+            "one leap in the middle": 1 << 30 if number == count // 2 else 1,
+            "one leap before the last ones": 1 << 30 if number == count - 1030 else 1,
+            "equal in runs": draw(500) if number % 50 == 0 else 0,
+            "all equal but the last ones": 1000 if number == count - 1030 else 0,
+            "doubled at each thousand": 1 << (number // 1000),
+        }[spread]
+
+
+SPREADS = [
+    "even",
+    "nearly even",
+    "in clusters",
+    "rising faster and faster",
+    "rising more and more slowly",
+    "one leap at the start",
+    "one leap in the middle",
+    "one leap before the last ones",
+    "equal in runs",
+    "all equal but the last ones",
+    "doubled at each thousand",
+]
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+@pytest.mark.parametrize("count", [1026, 2100, 5000, 9000])
+def test_search_of_many_entries_finds_the_floor_whatever_their_spread(spread: str, count: int) -> None:
+    keys = list(accumulate(steps_of(spread, count)))
+    offsets = _core.OffsetIndexSearch(reference.write_offset_index([(key, 1) for key in keys]), base_offset=0)
+    times = _core.TimeIndexSearch(reference.write_time_index([(key, 1) for key in keys]), base_offset=0)
+    draw = random.Random(count).randrange
+    targets = [keys[draw(count)] + step for step in (-1, 0, 1) for _ in range(400)]
+    targets += [draw(keys[-1] + 10) for _ in range(400)] + [-1, 0, keys[0], keys[-1], keys[-1] + 1]
+    random.Random(1).shuffle(targets)
+    for target in targets:
+        expected = bisect.bisect_right(keys, target) - 1
+        assert offsets.slot_of_offset(target) == expected, target
+        assert times.slot_of_timestamp(target) == expected, target
+    assert list(memoryview(offsets.slots_of_offsets(array("q", targets))).cast("q")) == [
+        bisect.bisect_right(keys, target) - 1 for target in targets
+    ]
+
+
+def test_search_of_timestamps_further_apart_than_an_int64_finds_the_floor() -> None:
+    low, high = -(2**63), 2**63 - 1
+    keys = [low + 3 * n for n in range(2000)] + [high - 3 * n for n in range(2000, 0, -1)]
+    search = _core.TimeIndexSearch(reference.write_time_index([(key, 1) for key in keys]), base_offset=0)
+    targets = [key + step for key in keys[::7] for step in (0, 1)]
+    for target in (low, -1, 0, 1, high, *targets):
+        assert search.slot_of_timestamp(target) == bisect.bisect_right(keys, target) - 1, target
 
 
 @pytest.mark.parametrize("target", [-(2**63), -1, 0, 2**31 - 1, 2**31, 2**63 - 1])
@@ -98,6 +165,21 @@ def test_search_over_entries_out_of_order_stays_in_bounds(entries: int) -> None:
     ):
         for target in (-(2**63), -1, 0, entries // 2, 2**63 - 1):
             assert -1 <= search(data, len(data) // entry_size, target) < entries
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_search_over_many_entries_out_of_order_finds_none_above_the_target(seed: int) -> None:
+    rng = random.Random(seed)
+    count = rng.choice([1026, 1500, 3000, 6000])
+    keys = sorted(rng.randrange(2**31) for _ in range(count))
+    for _ in range(rng.choice([1, 10, count])):
+        keys[rng.randrange(count)] = rng.choice([0, -(2**31), 2**31 - 1, rng.randrange(2**31)])
+    offsets = _core.OffsetIndexSearch(reference.write_offset_index([(key, 1) for key in keys]), base_offset=0)
+    times = _core.TimeIndexSearch(reference.write_time_index([(key << 32, 1) for key in keys]), base_offset=0)
+    for target in (-1, 0, *(rng.randrange(2**31) for _ in range(200)), 2**31 - 1):
+        for slot in (offsets.slot_of_offset(target), times.slot_of_timestamp(target << 32)):
+            assert -1 <= slot < count
+            assert slot < 0 or keys[slot] <= target
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
-"""Goal: it is told of a part of a file whether reading it would wait for the disk.
-Method: preadv as a file system answers it whose cache has some pages."""
+"""Goal: it is told of a part of a file whether reading it would wait for the disk, and no wait is needed to read one
+that is in memory.
+Method: preadv as a file system answers it whose cache has some pages; a file whose pages are dropped from the cache."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ import os
 
 import pytest
 
+from kstore._core import PositionedFile
 from kstore.env import DEFAULT_ENV
+from kstore.errors import LogClosedError
 
 PAGE, SIZE = 4096, 1 << 20
 
@@ -43,3 +46,50 @@ def test_a_file_system_that_cannot_say_it_is_not_asked_again(file, monkeypatch):
 
     monkeypatch.setattr(os, "preadv", preadv)
     assert file.is_cached(position=0, size=SIZE)
+
+
+CONTENT = bytes(range(256)) * (SIZE // 256)
+
+
+@pytest.fixture
+def filled(tmp_path):
+    path = tmp_path / "filled"
+    path.write_bytes(CONTENT)
+    with DEFAULT_ENV.open_read(str(path)) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(("size", "position"), [(SIZE, 0), (1, SIZE - 1), (PAGE, 100), (0, 5)])
+def test_what_is_in_memory_is_read_at_once(filled, size, position):
+    assert filled.pread_cached(size, position=position) == CONTENT[position : position + size]
+
+
+@pytest.mark.parametrize("kept", [0, SIZE // 2])
+def test_what_is_not_in_memory_is_not_waited_for(filled, kept):
+    os.fsync(filled.fileno())
+    os.posix_fadvise(filled.fileno(), kept, 0, os.POSIX_FADV_DONTNEED)
+    # A file system without a disk keeps it.
+    is_cached = filled.is_cached(position=SIZE - 1, size=1)
+    assert filled.pread_cached(1, position=SIZE - 1) == (CONTENT[-1:] if is_cached else None)
+    assert filled.pread_cached(SIZE, position=0) == (CONTENT if is_cached else None)
+
+
+def test_a_part_that_ends_after_the_file_is_not_read(filled):
+    assert filled.pread_cached(2, position=SIZE - 1) is None
+    assert filled.pread_cached(1, position=SIZE) is None
+
+
+def test_nothing_is_read_of_a_closed_file(filled):
+    filled.close()
+    with pytest.raises(LogClosedError):
+        filled.pread_cached(1, position=0)
+
+
+def test_a_file_that_reads_otherwise_is_read_as_it_does(filled):
+    class Otherwise(PositionedFile):
+        def pread(self, size, *, position):
+            return b"other"[position : position + size]
+
+    other = Otherwise(filled.fileno(), path="other", system=os, to_error=lambda *_: OSError())
+    assert other.pread_cached(4, position=1) == b"ther"
+    assert other.pread_cached(5, position=1) is None

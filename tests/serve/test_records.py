@@ -225,7 +225,7 @@ def test_records_that_are_not_in_memory_are_read_in_a_thread(client, served, mon
     monkeypatch.setattr(WritableLog, "fetch", noted)
     assert [record.value for record in kstore.MemoryRecords(bytes(fetch(client, 0).records))] == [b"v"]
     assert read_in == []
-    monkeypatch.setattr(LocalFile, "is_cached", lambda *_, **__: False)
+    monkeypatch.setattr(LocalFile, "pread_cached", lambda *_, **__: None)
     for wait_ms in (0, 500):
         assert [record.value for record in kstore.MemoryRecords(bytes(fetch(client, 0, wait_ms=wait_ms).records))] == [
             b"v"

@@ -313,7 +313,6 @@ cdef Assigned copy_and_assign(uint8_t* target, const uint8_t* records, int64_t s
     cdef Header h
     cdef Assigned outcome
     cdef int64_t content_size = 0
-    prefetch(records, min(size, GIL_RELEASE_SIZE))    # all at once; memcpy alone would wait for memory line by line
     memcpy(target, records, <size_t>size)
     if not is_plain_append(target, size, rules, &h):
         return NOT_ASSIGNED

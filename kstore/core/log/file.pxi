@@ -181,6 +181,35 @@ cdef class PositionedFile:
         """
         return self.read_bytes(size, position)
 
+    def pread_cached(self, Py_ssize_t size, *, int64_t position):
+        """Return `size` bytes from `position` if they are in the page cache, or if the file system cannot say that.
+
+        Returns: None if they are not, or if the file ends before.
+        Raises: as pread.
+        Threads: the GIL is released.
+        """
+        cdef bytes data
+        cdef char* to
+        cdef int fd = self._fd
+        cdef int why
+        cdef Py_ssize_t done
+        if type(self).pread is not PositionedFile.pread:    # a subclass reads otherwise
+            data = self.pread(size, position=position)
+            return data if PyBytes_GET_SIZE(data) == size else None
+        data = PyBytes_FromStringAndSize(NULL, size)
+        to = PyBytes_AS_STRING(data)
+        self.reads += 1
+        try:
+            with nogil:
+                done = ks_pread_cached(fd, to, <size_t>size, position)
+                why = errno
+        finally:
+            self.end_read()
+        if done < 0 and why != EAGAIN:
+            data = self.read_bytes(size, position)
+            done = PyBytes_GET_SIZE(data)
+        return data if done == size else None
+
     cdef bytes read_bytes(self, Py_ssize_t size, int64_t position):
         cdef bytes data
         cdef int fd = self._fd

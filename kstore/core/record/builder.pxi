@@ -280,7 +280,7 @@ cdef class MemoryRecordsBuilderCore:
         cdef int64_t step = r.value - self.last_value
         self.last_value = r.value
         if LEAST_PREFETCHED_SIZE <= r.value_size <= step <= MOST_PREFETCHED_SIZE:
-            prefetch(r.value + 2 * step - CACHE_LINE, r.value_size + CACHE_LINE)
+            ks_prefetch_all(r.value + 2 * step - CACHE_LINE, r.value_size + CACHE_LINE)
 
     # Requires: check() did not raise. Inside a V1 wrapper, offsets are relative to the base offset.
     @cython.final

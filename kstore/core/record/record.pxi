@@ -486,7 +486,7 @@ cdef class RecordIterator:
         if status != OK:
             raise error_of(&self.problem, self.path)
         if self.ahead:
-            prefetch(start + self.at + self.ahead, raw.end - start - self.at)
+            ks_prefetch_all(start + self.at + self.ahead, raw.end - start - self.at)
         self.done += 1
         self.at = raw.end - start
         return True

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 
 from kstore._core import RecoveryWalk
-from kstore.errors import CorruptionError, KStoreError, LogReplacedError, OffsetOutOfRangeError
+from kstore.errors import CorruptionError, KStoreError, OffsetOutOfRangeError
 from kstore.log.log import FetchIsolation, Log
 from kstore.log.source import FetchData
 from kstore.serve.broker import Broker
@@ -50,13 +50,11 @@ class _ReadAs:
         with log.fetch_range(
             offset, self.most_bytes, min_one_batch=self.min_one_batch, isolation=self.isolation
         ) as part:
-            if not part.is_cached():
-                raise _NotCachedError
-            try:
-                return part.data()
-            except LogReplacedError:
-                # Log.fetch reads it again as it is now.
-                raise _NotCachedError from None
+            found = part.data_at_once()
+        if found is None:
+            # Also if the log was truncated meanwhile: Log.fetch reads it again as it is now.
+            raise _NotCachedError
+        return found
 
 
 class _NotCachedError(Exception):
