@@ -77,6 +77,12 @@ def one_by_one(call: Callable[[int], object], targets: Sequence[int]) -> None:
         call(target)
 
 
+def search_each(segment: LogSegment, times: Sequence[int]) -> None:
+    """Find the first record at or after each timestamp."""
+    for timestamp_ms in times:
+        segment.search_timestamp(timestamp_ms, start_offset=0)
+
+
 def write_targets(path: Path, targets: Sequence[int]) -> None:
     """Write the targets that a Java program looks up."""
     path.write_bytes(np.array(targets, ">i8").tobytes())
@@ -159,7 +165,7 @@ def segment_case(segment: LogSegment, *, record_count: int, settings: Settings, 
     log_file = os.open(segment.path, os.O_RDONLY)
     runs = {
         TRANSLATE: partial(one_by_one, segment.translate_offset, offsets),
-        TIME_SEARCH: partial(one_by_one, partial(segment.search_timestamp, start_offset=0), times),
+        TIME_SEARCH: partial(search_each, segment, times),
         PREAD: partial(read_parts, log_file, parts),
     }
     title = f"Lookup in a segment of {segment.size_in_bytes} bytes, random, every index entry proven before"
