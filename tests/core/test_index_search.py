@@ -174,9 +174,12 @@ def test_search_over_many_entries_out_of_order_finds_none_above_the_target(seed:
     keys = sorted(rng.randrange(2**31) for _ in range(count))
     for _ in range(rng.choice([1, 10, count])):
         keys[rng.randrange(count)] = rng.choice([0, -(2**31), 2**31 - 1, rng.randrange(2**31)])
+    if seed % 3 == 0:
+        keys = [-1, *(rng.randrange(3) for _ in range(count - 1))]
+        keys[-1025:] = [3] * 1025
     offsets = _core.OffsetIndexSearch(reference.write_offset_index([(key, 1) for key in keys]), base_offset=0)
     times = _core.TimeIndexSearch(reference.write_time_index([(key << 32, 1) for key in keys]), base_offset=0)
-    for target in (-1, 0, *(rng.randrange(2**31) for _ in range(200)), 2**31 - 1):
+    for target in (-1, 0, 1, 2, 3, *(rng.randrange(2**31) for _ in range(200)), 2**31 - 1):
         for slot in (offsets.slot_of_offset(target), times.slot_of_timestamp(target << 32)):
             assert -1 <= slot < count
             assert slot < 0 or keys[slot] <= target

@@ -22,14 +22,6 @@ cdef inline int64_t key_at(const uint8_t* entries, int entry_size, int64_t slot)
     return offset_key(entries, slot) if entry_size == OFFSET_ENTRY_SIZE else time_key(entries, slot)
 
 
-# Returns: low + half if the key there is <= target, else low.
-cdef inline int64_t half_of(const uint8_t* entries, int entry_size, int64_t low, int64_t half,
-                            int64_t target) noexcept nogil:
-    ks_prefetch(entries + (low + (half >> 1)) * entry_size)
-    ks_prefetch(entries + (low + half + (half >> 1)) * entry_size)
-    return low + half if key_at(entries, entry_size, low + half) <= target else low
-
-
 # Returns: a slot in [low, low + count) with key <= target, the greatest one if the entries rise; low if there is none.
 # Has no branch on the keys, because one with a random target would be mispredicted half of the time (so the choice below
 # is a conditional move, which a product with the comparison is slower than); prefetches both entries that the next step
@@ -39,39 +31,53 @@ cdef inline int64_t floor_in(const uint8_t* entries, int entry_size, int64_t low
     cdef int64_t half
     while count > 1:
         half = count >> 1
-        low = half_of(entries, entry_size, low, half, target)
+        ks_prefetch(entries + (low + (half >> 1)) * entry_size)
+        ks_prefetch(entries + (low + half + (half >> 1)) * entry_size)
+        low = low + half if key_at(entries, entry_size, low + half) <= target else low
         count -= half
     return low
 
 
-# Requires: key(low) <= target < key(low + count). Guesses the slot of the target as if keys were evenly spread, and
-# improves the guess `corrections` times by the key that is there. Returns: whether the keys NEAR_ENTRIES before and after
-# it enclose the target; [first, last) are the slots between.
+# Returns: the slot in [low, end) that is nearest to a guess.
+cdef inline int64_t nearest_slot(double guessed, int64_t low, int64_t end) noexcept nogil:
+    if not guessed > low:
+        return low
+    return <int64_t>guessed if guessed < end else end - 1
+
+
+# Requires: count > 0. Guesses the slot of the target as if keys were evenly spread, and improves the guess `corrections`
+# times by the key that is there. Returns: whether the keys NEAR_ENTRIES before and after it enclose the target; [first,
+# last) are the slots between, inside of [low, low + count] whatever the keys are.
 cdef inline bint guess(const uint8_t* entries, int entry_size, int64_t low, int64_t count, int64_t target, int corrections,
                        int64_t* first, int64_t* last) noexcept nogil:
     cdef int64_t end = low + count
     cdef uint64_t key = <uint64_t>key_at(entries, entry_size, low)
-    # Unsigned, since two timestamps may differ by more than an int64 holds.
-    cdef double slots_per_key = count / <double>(<uint64_t>key_at(entries, entry_size, end) - key)
-    cdef double slot = min(low + <double>(<uint64_t>target - key) * slots_per_key, <double>(end - 1))
+    # Unsigned, since two timestamps may differ by more than an int64 holds; at least 1, also if the file changes now.
+    cdef uint64_t span = max(<uint64_t>key_at(entries, entry_size, end) - key, <uint64_t>1)
+    cdef double slots_per_key = count / <double>span
+    cdef int64_t slot = nearest_slot(low + <double>(<uint64_t>target - key) * slots_per_key, low, end)
     cdef int correction
     for correction in range(corrections):
-        slot += (<double>target - <double>key_at(entries, entry_size, <int64_t>slot)) * slots_per_key
-        slot = min(max(slot, <double>low), <double>(end - 1))
-    first[0] = max(<int64_t>slot - NEAR_ENTRIES, low)
-    last[0] = min(<int64_t>slot + NEAR_ENTRIES, end)
+        slot = nearest_slot(slot + (<double>target - <double>key_at(entries, entry_size, slot)) * slots_per_key, low, end)
+    first[0] = max(slot - NEAR_ENTRIES, low)
+    last[0] = min(slot + NEAR_ENTRIES, end)
     return (key_at(entries, entry_size, first[0]) <= target) & (key_at(entries, entry_size, last[0]) > target)
 
 
-# Requires: key(low) <= target < key(low + count). Returns: as floor_in. Guesses among the EVEN_ENTRIES to which it halves
-# the entries; the keys by which it does are so few that caches hold them, which those of the last steps are not in.
+# Requires: key(low) <= target < key(low + count), also of the entries to which it halves them. Returns: as floor_in.
+# Guesses among EVEN_ENTRIES; the keys by which it gets there are so few that caches hold them, which those of the last
+# steps are not in.
 cdef inline int64_t floor_near(const uint8_t* entries, int entry_size, int64_t low, int64_t count,
                                int64_t target) noexcept nogil:
     cdef int64_t half, first, last
+    cdef bint is_above
     while count > EVEN_ENTRIES:
         half = count >> 1
-        low = half_of(entries, entry_size, low, half, target)
-        count -= half
+        ks_prefetch(entries + (low + (half >> 1)) * entry_size)
+        ks_prefetch(entries + (low + half + (half >> 1)) * entry_size)
+        is_above = key_at(entries, entry_size, low + half) > target
+        count = half if is_above else count - half
+        low = low if is_above else low + half
     if guess(entries, entry_size, low, count, target, 0, &first, &last):
         return floor_in(entries, entry_size, first, last - first, target)
     return floor_in(entries, entry_size, low, count, target)
