@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -15,7 +15,7 @@ from kstore._core import ColumnDecoder
 from kstore.arrow.assembler import Assembler, Projection
 from kstore.arrow.columns import Binary, schema
 from kstore.config import MAX_INT32, LogConfig, config_or_default
-from kstore.env import Env
+from kstore.env import DEFAULT_ENV, Env, OpenFiles
 from kstore.errors import checked_int
 from kstore.log.damage import OnError, OnSkip, SkippedRange, SkipReport, skips_damage
 from kstore.log.files.columns import column_decoder, full_tables
@@ -206,7 +206,7 @@ class _Parted(NamedTuple):
     assembler: Assembler
     item: Rows | SkippedRange
     last: LastBatch
-    env: Env
+    files: OpenFiles
 
 
 def _decode(
@@ -222,13 +222,15 @@ def _decode(
     do so, and reports what is left out.
     """
     alone = LastBatch() if threads == 1 else None
+    kept = OpenFiles(DEFAULT_ENV if env is None else env)
 
     def decode(scan_range: ScanRange) -> Generator[_Parted, None, None]:
         assembler = Assembler(projection, topic=scan_range.topic, partition=scan_range.partition)
         last = LastBatch() if alone is None else alone
         reading = scan_range.env if env is None else env
-        for item in scan(scan_range, last=last, env=reading):
-            yield _Parted(assembler, item, last, reading)
+        files = kept if reading is kept.env else OpenFiles(reading)
+        for item in scan(scan_range, last=last, files=files):
+            yield _Parted(assembler, item, last, files)
 
     if threads == 1:
         parts = (parted for scan_range in ranges for parted in decode(scan_range))
@@ -236,13 +238,15 @@ def _decode(
         most_bytes_ahead = threads * _THREAD_BYTES_AHEAD
         parts = read_ahead(ranges, decode, threads=threads, size_of=_size_of_part, most_bytes_ahead=most_bytes_ahead)
     before: LastBatch | None = None
-    with closing(parts):
-        for assembler, item, last, reading in parts:
+    with ExitStack() as stack:
+        stack.callback(kept.close_soon)
+        stack.enter_context(closing(parts))
+        for assembler, item, last, files in parts:
             if isinstance(item, SkippedRange):
                 report(item)
                 continue
             if before is not None and before is not last:
-                check_junction(before, last, reading)
+                check_junction(before, last, files)
             before = last
             batch = assembler.record_batch(item.columns)
             is_whole = item.end - item.start == batch.num_rows

@@ -6,7 +6,7 @@ import errno
 import os
 import resource
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from operator import methodcaller
@@ -51,6 +51,21 @@ def writers_limit() -> int:
     """Return how many files for appending a store keeps open by default: half of RLIMIT_NOFILE."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST_WRITERS if limit == resource.RLIM_INFINITY else min(max(limit // 2, 1), _MOST_WRITERS)
+
+
+def _are_cached(fd: int, positions: Iterable[int]) -> bool | None:
+    """Whether the bytes at some positions of a file are in memory; None if the system or the file system cannot say."""
+    if _NOWAIT is None:
+        return None
+    byte = [bytearray(1)]
+    try:
+        for position in positions:
+            os.preadv(fd, byte, position, _NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
 
 
 def send_parts(fd: int, parts: Sequence[Buffer]) -> int:
@@ -120,24 +135,19 @@ class LocalFile(PositionedFile, ReadFile):
 
     def will_read(self, *, position: int, end_position: int) -> None:
         fd, size = self._open_fd(), min(end_position - position, _MOST_AHEAD_BYTES)
-        if size > 0 and _WILL_NEED is not None:
+        if size <= 0 or _WILL_NEED is None:
+            return
+        # The system looks at each page that it is to read, which takes as long as to copy some of them.
+        if not _are_cached(fd, (position, position + size - 1)):
             # A hint: the read itself says what is wrong.
             with suppress(OSError):
                 os.posix_fadvise(fd, position, size, _WILL_NEED)
 
     def is_cached(self, *, position: int, size: int) -> bool:
-        if not size or _NOWAIT is None:
+        if not size:
             return True
-        fd, byte = self._open_fd(), [bytearray(1)]
-        try:
-            for at in (*range(position, position + size, _READ_AHEAD_BYTES), position + size - 1):
-                os.preadv(fd, byte, at, _NOWAIT)
-        except BlockingIOError:
-            return False
-        except OSError:
-            # Not every file system can say it.
-            return True
-        return True
+        fd = self._open_fd()
+        return _are_cached(fd, (*range(position, position + size, _READ_AHEAD_BYTES), position + size - 1)) is not False
 
     def skip_hole(self, position: int) -> int:
         """Return the first position >= `position` that may hold a nonzero byte; the file's size if there is none.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from kstore._core import BatchHeader, check_crc
+from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, check_crc
 from kstore.config import MAX_INT64
 from kstore.env import DEFAULT_ENV, Env, EnvMaker, Identity, locate
 from kstore.errors import CorruptionError, UnsupportedError
@@ -376,24 +376,39 @@ def _find_split_point(segment: LogSegment, *, position: int, target: int, end_po
     near = _split_target(segment, target, position=position, end_position=end_position)
     if near is None:
         return None
+    indexed = segment.batch_before(near)
+    if indexed is not None and _is_split(indexed, position=position, target=near, end_position=end_position):
+        return _SplitPoint(indexed.position, indexed.base_offset)
     for start in _walk_starts(segment, position=position, target=near, end_position=end_position):
         walk = segment.records.walk(position=start, end_position=near)
         boundary, last_offset = walk.position, walk.last_offset
         if boundary == start > position:
             continue
         if boundary == position:
-            first = segment.records.walk(position=position, end_position=end_position, stop_offset=0).found
+            first = segment.records.walk(
+                position=position, end_position=end_position, stop_offset=0, first_bytes=RECORD_BATCH_OVERHEAD
+            ).found
             if first is None:
                 return None
             boundary, last_offset = position + first.size_in_bytes, first.last_offset
         if boundary >= end_position:
             return None
         split: BatchHeader | None = segment.records.walk(
-            position=boundary, end_position=end_position, previous_last_offset=last_offset, stop_offset=0
+            position=boundary,
+            end_position=end_position,
+            previous_last_offset=last_offset,
+            stop_offset=0,
+            first_bytes=RECORD_BATCH_OVERHEAD,
         ).found
         if split is not None:
             return _SplitPoint(split.position, split.base_offset if split.has_base_offset else last_offset + 1)
     return None
+
+
+def _is_split(batch: BatchHeader, *, position: int, target: int, end_position: int) -> bool:
+    """Whether a batch is the last one that starts in (position, target], and before end_position."""
+    starts_there = position < batch.position < end_position and batch.has_base_offset
+    return starts_there and batch.position <= target < batch.position + batch.size_in_bytes
 
 
 def _find_proven_split(segment: LogSegment, *, position: int, target: int, end_position: int) -> _SplitPoint | None:

@@ -193,7 +193,7 @@ class _ReadAhead(Generic[Part, Item]):
     # The methods below require the lock.
 
     def _call_helpers(self) -> None:
-        if self._is_stopped or self._bytes_ahead > self._most_bytes_ahead // 2:
+        if not self._idle_helpers or self._is_stopped or self._bytes_ahead > self._most_bytes_ahead // 2:
             return
         free = sum(work.is_free for work in islice(self._open, 1, None)) + self._may_open()
         while self._idle_helpers and free > 0:

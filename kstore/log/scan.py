@@ -18,11 +18,11 @@ from kstore.env import (
     Env,
     FileIdentity,
     Identity,
+    OpenFiles,
     ReadFile,
-    check_in_place,
-    open_listed,
     positioned,
 )
+from kstore.env.cache import Loan
 from kstore.errors import CorruptionError, KStoreError, LogReplacedError, UnsupportedError
 from kstore.log.damaged.sound import FileRange, fault_at_end, read_offset_index
 from kstore.log.files.columns import ChunkReader, ColumnSelection, column_decoder, full_tables
@@ -48,31 +48,31 @@ def scan_columns(
     *,
     batch_bytes: int,
     config: LogConfig,
-    env: Env | None = None,
+    files: OpenFiles | None = None,
     last: LastBatch | None = None,
 ) -> Iterator[Rows]:
     """Decode the records of one range, without control records, into Columns of about batch_bytes.
 
     An error for damage is raised after the rows of the batches before it.
-    Args: env: reads the files; None for that of the range; last: the last batch read before the range, which must be
-        of the same history; updated while the range is read.
+    Args: files: opens the files; None for files of the range alone; last: the last batch read before the range, which
+        must be of the same history; updated while the range is read.
     Raises: CorruptRecordError, InvalidRecordError, DecompressionError, Unsupported...Error, StorageError;
         LogReplacedError if a file is no longer the one that was planned.
     Cost: one pass; preads of config.read_chunk_bytes into a reused buffer; memory of one chunk, one Columns and one
         decompressed batch.
     """
     decoder = range_decoder(scan_range, selection, batch_bytes=batch_bytes, config=config)
-    files = PlannedFiles(scan_range, selection, config=config, env=env, last=last)
+    planned = PlannedFiles(scan_range, selection, config=config, files=files, last=last)
     for part in scan_range.files:
         fault: KStoreError | None = None
         part.start(decoder)
         try:
-            with closing(files.open(part)) as file:
+            with closing(planned.open(part)) as file:
                 yield from map(all_rows, file.full_tables(decoder, end_position=part.end_position))
                 if decoder.position < part.end_position:
-                    _check_end(file.content, part, files.env, position=decoder.position, config=config)
+                    _check_end(file.content, part, planned.env, position=decoder.position, config=config)
         except (CorruptionError, UnsupportedError) as error:
-            files.check_unchanged(part, error)
+            planned.check_unchanged(part, error)
             fault = error
         if fault is not None:
             yield from rows_before_fault(decoder)
@@ -149,7 +149,7 @@ def _check_end(content: ReadFile, part: FileRange, env: Env, *, position: int, c
 class PlannedFiles:
     """The files of a range, opened one after the other, and what shows that they are still those of the plan.
 
-    Args: env, last: as of scan_columns.
+    Args: files, last: as of scan_columns.
     """
 
     def __init__(
@@ -158,16 +158,21 @@ class PlannedFiles:
         selection: ColumnSelection,
         *,
         config: LogConfig,
-        env: Env | None,
+        files: OpenFiles | None,
         last: LastBatch | None,
     ) -> None:
-        self.env = scan_range.env if env is None else env
+        self._files = OpenFiles(scan_range.env) if files is None else files
         self._config = config
         self._keeps_chunks = "view" in (selection.key, selection.value)
         self._identities = dict(scan_range.identities)
         self._is_live = scan_range.is_live
         self._last = LastBatch() if last is None else last
-        self._anchor = None if scan_range.last_batch is None else Anchor(scan_range.last_batch, self.env)
+        self._anchor = None if scan_range.last_batch is None else Anchor(scan_range.last_batch, self._files)
+
+    @property
+    def env(self) -> Env:
+        """The Env of the files."""
+        return self._files.env
 
     def open(self, part: FileRange) -> PlannedFile:
         """Open the file of a part of the range.
@@ -176,11 +181,14 @@ class PlannedFiles:
         """
         identity = self._identities.get(part.path)
         self._last.start(part.path, identity)
-        content = _opened(part.path, identity, self.env, is_live=self._is_live)
-        content.will_read(position=part.start_position, end_position=part.end_position)
+        files = _files_for_one(self._files, identity)
+        content = _lent(part.path, identity, files, is_live=self._is_live)
         chunk_bytes = self._config.read_chunk_bytes
-        chunks = ChunkReader(content, chunk_bytes=chunk_bytes, keeps_chunks=self._keeps_chunks)
-        return PlannedFile(content, chunks, DirectReads(chunk_bytes=chunk_bytes), self._last, self._anchor)
+        chunks = ChunkReader(content.value, chunk_bytes=chunk_bytes, keeps_chunks=self._keeps_chunks)
+        reads = DirectReads(chunk_bytes=chunk_bytes)
+        file = PlannedFile(content, files, chunks, reads, self._last, self._anchor)
+        file.content.will_read(position=part.start_position, end_position=part.end_position)
+        return file
 
     def check_unchanged(self, part: FileRange, error: KStoreError) -> None:
         """Raise LogReplacedError if a change of a file caused an error.  Cost: see change_that_caused."""
@@ -202,31 +210,44 @@ class PlannedFile:
     """
 
     def __init__(
-        self, content: ReadFile, chunks: ChunkReader, reads: DirectReads, last: LastBatch, anchor: Anchor | None
+        self,
+        loan: Loan[ReadFile],
+        files: OpenFiles,
+        chunks: ChunkReader,
+        reads: DirectReads,
+        last: LastBatch,
+        anchor: Anchor | None,
     ) -> None:
-        self.content = content
+        self.content = loan.value
+        self._loan = loan
+        self._files = files
         self._chunks = chunks
         self._reads = reads
         self._last = last
         self._anchor = anchor
-        self._is_first_chunk = True
 
     def full_tables(self, decoder: ColumnDecoder, *, end_position: int) -> Iterator[Columns]:
         """Run a decoder that was started up to end_position, and yield the columns each time they are full.
 
         Raises: as ColumnDecoder.run; LogReplacedError if the file ends early or was rewritten.
         """
-        yield from full_tables(decoder, partial(self._checked_chunk, end_position=end_position), reads=self._reads)
+        self._read_directly()
+        for columns in full_tables(decoder, partial(self._checked_chunk, end_position=end_position), reads=self._reads):
+            if not self._last.place.header:
+                # So that a range that is read ahead can be checked against the one before it.
+                self._note_last(decoder)
+            yield columns
         self._note_last(decoder)
         if self._anchor is not None:
             self._anchor.check_in_place()
 
     def close(self) -> None:
+        """Return the file. Takes no lock: at interpreter exit a thread that no longer runs may have it."""
         try:
             if self._anchor is not None:
                 self._anchor.close()
         finally:
-            self.content.close()
+            self._files.give_back_soon(self._loan)
 
     def _checked_chunk(self, decoder: ColumnDecoder, *, end_position: int) -> memoryview:
         """Read what a decoder needs.
@@ -240,22 +261,18 @@ class PlannedFile:
         chunk = self._chunks.read(decoder, end_position=end_position)
         if self._anchor is not None:
             self._anchor.check(self.content)
-        if self._is_first_chunk and position + len(chunk) < end_position:
-            self._read_directly()
-            self._is_first_chunk = False
         if self._last.place.header:
             check_batch(self._last.place, self.content)
         elif len(chunk) >= RECORD_BATCH_OVERHEAD:
-            # The first batch of the first chunk, so that a range that is read ahead can be checked against the one
-            # before it.
+            # The first batch of the first chunk, as DirectReads notes it.
             self._last.note(position, bytes(chunk[: min(entry_size(chunk[:12]), RECORD_BATCH_OVERHEAD)]))
         return chunk
 
     def _read_directly(self) -> None:
-        """Let the core read the chunks after the first one, if it can check what is checked here."""
-        file = positioned(self.content)
-        if file is not None and (self._anchor is None or self._anchor.hold(self._reads)):
-            self._reads.begin(file)
+        """Let the core read the chunks, if it can check what is checked here."""
+        file, place = positioned(self.content), self._last.place
+        if file is not None and (self._anchor is None or self._anchor.hold(self._reads, file)):
+            self._reads.begin(file, (place.position, place.header) if place.header else None)
 
     def _note_last(self, decoder: ColumnDecoder) -> None:
         """Note the batch that a decoder passed last."""
@@ -264,18 +281,23 @@ class PlannedFile:
             self._last.note(*self._reads.last)
 
 
-def _opened(path: str, identity: Identity | None, env: Env, *, is_live: bool = False) -> ReadFile:
-    """Open a planned file. Args: is_live: or what this process has renamed it to, when it replaced it."""
-    if identity is None:
-        return env.open_read(path)
+def _files_for_one(files: OpenFiles, identity: Identity | None) -> OpenFiles:
+    """Return where a reader opens a file: with other readers, or alone where an open file keeps what it reads ahead, or
+    nothing tells whether its name still means it.
+    """
+    return OpenFiles(files.env) if files.is_high_latency or identity is None else files
+
+
+def _lent(path: str, identity: Identity | None, files: OpenFiles, *, is_live: bool = False) -> Loan[ReadFile]:
+    """Lend a planned file. Args: is_live: or what this process has renamed it to, when it replaced it."""
     try:
-        return open_listed(path, identity, env)
+        return files.lend(path, identity)
     except LogReplacedError:
         if not is_live:
             raise
         for deleted in deleted_paths(path):
             try:
-                return open_listed(deleted, identity, env)
+                return files.lend(deleted, identity)
             except LogReplacedError:
                 continue
         raise
@@ -284,29 +306,28 @@ def _opened(path: str, identity: Identity | None, env: Env, *, is_live: bool = F
 class Anchor(Closing):
     """The batch that must be in its file while a range is read; opens the file at the first check."""
 
-    def __init__(self, place: BatchPlace, env: Env) -> None:
+    def __init__(self, place: BatchPlace, files: OpenFiles) -> None:
         self._place = place
-        self._env = env
-        self._file: ReadFile | None = None
+        self._files = _files_for_one(files, place.identity)
+        self._lent: Loan[ReadFile] | None = None
 
     def check(self, reading: ReadFile) -> None:
         """Raise LogReplacedError if the batch is gone from its file, as far as that bears on what was read last.
 
         Cost: a pread of 61 bytes, and a stat if it is in another file than the one that is being read.
         """
-        place = self._place
-        if place.identity is not None and place.path == reading.path and reading.is_listed(place.identity):
-            check_batch(place, reading)
+        if self._is_in(reading):
+            check_batch(self._place, reading)
         else:
             self.check_in_place()
 
-    def hold(self, reads: DirectReads) -> bool:
-        """Let direct reads make the check that was made last, and return whether they can."""
+    def hold(self, reads: DirectReads, reading: ReadFile) -> bool:
+        """Let direct reads of a file make this check after each, and return whether they can."""
         place, hold = self._place, partial(reads.hold_to, self._place.position, self._place.header)
-        if self._file is None:
+        if self._is_in(reading):
             hold()
             return True
-        file = positioned(self._file)
+        file = positioned(self._file())
         if file is None or place.identity == UNKNOWN_FILE:
             return False
         if isinstance(place.identity, FileIdentity):
@@ -322,29 +343,41 @@ class Anchor(Closing):
         Cost: a stat and a pread of 61 bytes.
         """
         place = self._place
-        if self._file is None:
-            self._file = _opened(place.path, place.identity, self._env)
-        elif place.identity is not None:
-            check_in_place(place.path, place.identity, self._env)
-        check_batch(place, self._file)
+        if place.identity is not None:
+            self._files.check_in_place(place.path, place.identity)
+        check_batch(place, self._file())
+
+    def _is_in(self, reading: ReadFile) -> bool:
+        place = self._place
+        return place.identity is not None and place.path == reading.path and reading.is_listed(place.identity)
+
+    def _file(self) -> ReadFile:
+        """Return the file that the batch is in."""
+        if self._lent is None:
+            self._lent = self._files.lend(self._place.path, self._place.identity)
+        return self._lent.value
 
     def close(self) -> None:
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
+        lent, self._lent = self._lent, None
+        if lent is not None:
+            self._files.give_back_soon(lent)
 
 
-def check_junction(before: LastBatch, after: LastBatch, env: Env) -> None:
+def check_junction(before: LastBatch, after: LastBatch, files: OpenFiles) -> None:
     """Check that what was read up to two batches is of one history, even if it was not read in order.
 
     Raises: LogReplacedError if it is not, or that can no longer be determined.
-    Cost: opens the file of the later batch.
+    Cost: a pread of 61 bytes for one or both; a stat if they are in two files.
     """
     earlier, later = before.place, after.place
     if later.identity is None:
         return
-    # A truncation below a segment removes its file: if it is in place, what was read of earlier segments is unchanged.
-    with closing(open_listed(later.path, later.identity, env)) as file:
+    is_one_file = earlier.path == later.path and earlier.identity == later.identity
+    if not is_one_file:
+        # A truncation below a segment removes its file: if it is in place, what was read of earlier segments is
+        # unchanged.
+        files.check_in_place(later.path, later.identity)
+    with _files_for_one(files, later.identity).borrow(later.path, later.identity) as file:
         check_batch(later, file)
-        if earlier.path == later.path:
+        if is_one_file:
             check_batch(earlier, file)

@@ -9,7 +9,7 @@ from functools import partial
 
 from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, ColumnDecoder, Columns, read_header
 from kstore.config import LogConfig
-from kstore.env import Env
+from kstore.env import OpenFiles
 from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedError
 from kstore.log.damage import SkippedRange
 from kstore.log.damaged.sound import DamagedPart, FileRange, SoundRun, read_offset_index, skipped_batch, sound_parts
@@ -38,7 +38,7 @@ def scan_around_damage(
     *,
     batch_bytes: int,
     config: LogConfig,
-    env: Env | None = None,
+    files: OpenFiles | None = None,
     last: LastBatch | None = None,
 ) -> Iterator[Rows | SkippedRange]:
     """Decode the records of one range as scan_columns does, and leave out what is damaged; see damaged/sound.py.
@@ -56,10 +56,10 @@ def scan_around_damage(
     new_decoder = partial(
         range_decoder, scan_range, selection, batch_bytes=batch_bytes, config=config, allows_low_last_offset=True
     )
-    files = PlannedFiles(scan_range, selection, config=config, env=env, last=last)
+    planned = PlannedFiles(scan_range, selection, config=config, files=files, last=last)
     for part in scan_range.files:
-        with closing(files.open(part)) as file:
-            yield from _SoundScan(scan_range, part, files, file, new_decoder, config).items()
+        with closing(planned.open(part)) as file:
+            yield from _SoundScan(scan_range, part, planned, file, new_decoder, config).items()
 
 
 class _Yielded:

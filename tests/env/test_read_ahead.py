@@ -50,9 +50,33 @@ def test_a_small_file_is_not_announced():
     ChunkReader(read, end_position=1000, first_bytes=MIB, announce=announce).find(0, size=61)
 
 
-def test_a_local_file_hints_at_most_16_mib(tmp_path, monkeypatch):
+def hints_of(monkeypatch, missing):
+    """Return the list of hints to come of files whose bytes at these positions are not in memory."""
     hints = []
+
+    def preadv(_fd, _buffers, position, flags):
+        assert flags == os.RWF_NOWAIT
+        if position in missing:
+            raise BlockingIOError
+        return 1
+
+    monkeypatch.setattr(os, "preadv", preadv)
     monkeypatch.setattr(os, "posix_fadvise", lambda _, *hint: hints.append(hint))
+    return hints
+
+
+@pytest.mark.parametrize(("missing", "is_announced"), [((), False), ((100,), True), ((299,), True), ((300,), False)])
+def test_what_is_in_memory_is_not_announced(tmp_path, monkeypatch, missing, is_announced):
+    hints = hints_of(monkeypatch, missing)
+    path = tmp_path / "file"
+    path.write_bytes(b"x")
+    with DEFAULT_ENV.open_read(str(path)) as file:
+        file.will_read(position=100, end_position=300)
+    assert hints == [(100, 200, os.POSIX_FADV_WILLNEED)] * is_announced
+
+
+def test_a_local_file_hints_at_most_16_mib(tmp_path, monkeypatch):
+    hints = hints_of(monkeypatch, {3, 5})
     path = tmp_path / "file"
     path.write_bytes(b"x")
     with DEFAULT_ENV.open_read(str(path)) as file:

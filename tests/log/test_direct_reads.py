@@ -64,12 +64,13 @@ def table_of(log: Log, env: LocalEnv, **options) -> pa.Table:
 
 @pytest.fixture
 def preads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The positions that Python reads at while a test runs."""
+    """The positions that Python reads at while a test runs, without the looks at whether bytes are in memory."""
     positions: list[int] = []
     preadv = os.preadv
 
     def counted(fd, buffers, position, *flags):
-        positions.append(position)
+        if not flags:
+            positions.append(position)
         return preadv(fd, buffers, position, *flags)
 
     monkeypatch.setattr(os, "preadv", counted)
@@ -77,10 +78,10 @@ def preads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("binary", ["copy", "view"])
-def test_python_reads_one_chunk_of_each_file(tmp_path: Path, preads: list[int], binary: str) -> None:
+def test_python_reads_no_chunk_of_a_local_file(tmp_path: Path, preads: list[int], binary: str) -> None:
     with open_log(write_partition(tmp_path, segments(COUNT, COUNT))) as log:
         assert table_of(log, DEFAULT_ENV, binary=binary).num_rows == 2 * COUNT
-        assert preads == [0, 0]
+        assert preads == []
         assert table_of(log, InterpretedEnv(), binary=binary).num_rows == 2 * COUNT
         assert len(preads) > 2 * COUNT * VALUE_BYTES // CHUNK_BYTES
 
@@ -207,10 +208,9 @@ def test_a_file_that_changed_gives_no_row_of_what_the_core_reads_after_that(
     directory = write_partition(tmp_path, segments(*counts))
     with open_log(directory, config=SMALL_CHUNKS) as log:
         tables = log.to_arrow_batches(columns=["value"], binary=binary, batch_bytes=5000)
-        # The third table was read by the core.
         for _ in range(3):
             next(tables)
-        assert preads == [0]
+        assert preads == []
         change(directory)
         # A chunk has fewer rows than a table.
         with pytest.raises(LogReplacedError):
@@ -296,6 +296,33 @@ def test_the_batch_passed_last_is_known_after_a_read_that_failed(tmp_path: Path)
     position, header = reads.last
     assert position == decoder.last_position
     assert header == content[position : position + 61]
+
+
+def test_the_first_batch_is_known_before_one_was_passed(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    content = batch(0, COUNT, value_bytes=100)
+    path.write_bytes(content)
+    decoder = decoder_of(path, value="copy", batch_bytes=1000)
+    with DEFAULT_ENV.open_read(str(path)) as file:
+        reads = direct_reads_of(file, chunk_bytes=1 << 16)
+        assert decoder.run(reads) == "full"
+        decoder.note_last(reads)
+    assert decoder.last_position == -1
+    assert reads.last == (0, content[:61])
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_reads_go_on_only_from_a_batch_that_is_still_there(tmp_path: Path, is_there: bool) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    made = segments(COUNT)[0]
+    path.write_bytes(b"".join(made))
+    decoder = decoder_of(path, value="copy")
+    decoder.start_file(position=len(made[0]), end_position=path.stat().st_size, path=str(path))
+    with DEFAULT_ENV.open_read(str(path)) as file:
+        reads = DirectReads(chunk_bytes=CHUNK_BYTES)
+        reads.begin(file, (0, made[0][:61] if is_there else bytes(61)))
+        assert decoder.run(reads) == ("done" if is_there else "more")
+    assert decoder.row_count == (COUNT - 1 if is_there else 0)
 
 
 def test_a_closed_file_is_left_to_the_caller(tmp_path: Path) -> None:

@@ -217,6 +217,16 @@ def test_good_index_spares_reading_what_is_not_cut(tmp_path: Path) -> None:
     assert 0 < env.log_bytes < 1_000_000
 
 
+def test_a_split_at_an_index_entry_reads_one_interval(tmp_path: Path) -> None:
+    segment = [write_batch([record(n, bytes(40_000))]) for n in range(100)]
+    env = CountingEnv()
+    with open_log(write_partition(tmp_path, [segment]), env=env) as log:
+        (_whole,) = log.plan()
+        before = env.log_bytes
+        assert len(log.plan(max_bytes=400_000)) == 12
+    assert env.log_bytes - before < 12 * 45_000
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_first_arrow_batch_of_a_long_log_waits_for_few_cuts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int

@@ -33,6 +33,7 @@ from kstore.env import DEFAULT_ENV
 from kstore.tier.files import TierFiles
 from kstore.tier.keys import KeyRing
 from kstore.tier.manifest import parse_manifest
+from kstore.tier.objects import ChunkedFile
 from kstore.tier.opening import open_tier
 from tests.fakes.counting import CountingEnv
 from tests.making.batches import (
@@ -373,6 +374,25 @@ def test_a_lookup_takes_a_manifest_the_indexes_and_one_chunk(tmp_path: Path) -> 
             whole += 1
             assert 0 < remote.log_bytes <= largest
     assert whole > 20
+
+
+def test_the_first_range_takes_no_chunk_of_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+    decode = ChunkedFile._decoded
+
+    def noted(file: ChunkedFile, block: Any) -> memoryview:
+        decoded.append(block.chunk.number)
+        return decode(file, block)
+
+    monkeypatch.setattr(ChunkedFile, "_decoded", noted)
+    tier = Tier(path=tmp_path / "tier", is_compressed=True, key=key(), chunk_bytes=256 * 1024)
+    tier.upload(batches(0, 250, records_per_batch=2, value_bytes=2500))
+    with open_log(tier.path / "t-0", tier=tier.path, tier_keys={"key1": key().write(tmp_path)}) as log:
+        reads, isolation = log._reads("raise"), "read_uncommitted"
+        bounds = reads.scan_bounds(None, None, isolation=isolation)
+        first = next(reads.scan_ranges(bounds, max_bytes=512 * 1024, isolation=isolation))
+    assert first.size_in_bytes > 400 * 1024
+    assert 0 < max(decoded) <= 2
 
 
 def test_a_tier_alone_is_a_root(joined: Joined) -> None:

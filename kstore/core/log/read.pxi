@@ -33,6 +33,14 @@ cdef bint is_in_file(int fd, const NotedBatch* batch) noexcept nogil:
     return read_whole(fd, there, batch.size, batch.position) and memcmp(there, batch.header, <size_t>batch.size) == 0
 
 
+# Requires: BATCH_HEADER_SIZE bytes at `data`, where a batch may be.
+cdef void note_first(NotedBatch* batch, int64_t position, const uint8_t* data) noexcept nogil:
+    cdef int64_t size = entry_size_at(data)
+    batch.position = position
+    batch.size = size if 0 < size < BATCH_HEADER_SIZE else BATCH_HEADER_SIZE
+    memcpy(batch.header, data, <size_t>batch.size)
+
+
 cdef int copy_header(NotedBatch* batch, int64_t position, const uint8_t[::1] header) except -1:
     cdef const uint8_t* start = start_of(header)
     if header.shape[0] > BATCH_HEADER_SIZE:
@@ -49,9 +57,10 @@ cdef class DirectReads:
 
     A chunk is taken if, after it was read, the batch before it is still in the file, and what hold_to was given in its
     own. If not, and after any error, the decoder asks for the chunk as if nothing had been read, so that the caller
-    reads it again and raises what is wrong. The first chunk is left to the caller.
+    reads it again and raises what is wrong.
     Args: chunk_bytes: of one read; a larger one is left to the caller, as all reads before begin() are.
-    Attributes: last: (position, header) of the batch that the decoder passed last, None if it passed none.
+    Attributes: last: (position, first bytes) of the batch that the decoder passed last; before it passed one, of that
+        which begin was given, or of the first batch of the first chunk; None before that.
     Threads: as the decoder.
     """
 
@@ -74,9 +83,15 @@ cdef class DirectReads:
             raise ValueError(f"chunk_bytes must be at least 1, got {chunk_bytes}")
         self.chunk_bytes = chunk_bytes
 
-    def begin(self, PositionedFile file not None):
-        """Read this file from now on."""
+    def begin(self, PositionedFile file not None, last=None):
+        """Read this file from now on. Args: last: (position, first bytes) of a batch that must be in it, None for none.
+
+        Raises: ValueError.
+        """
         self.file = file
+        self.passed.size = 0
+        if last is not None:
+            copy_header(&self.passed, last[0], last[1])
 
     def hold_to(self, int64_t position, const uint8_t[::1] header, *, file=None, path=None, identity=None):
         """Check after each read that a batch is still in a file.
@@ -111,12 +126,14 @@ cdef class DirectReads:
     # Reads the chunk at `position` into the buffer. Returns: its size, 0 if the caller has to read it.
     cdef int64_t read(self, int fd, int64_t position, int64_t needed, int64_t end_position) noexcept nogil:
         cdef int64_t size = min(self.chunk_bytes, end_position - position)
-        if self.passed.size == 0 or needed > size or size > self.buffer.size \
-                or size > MOST_DIRECT_BYTES - self.bytes_read:
+        if needed > size or size > self.buffer.size or size > MOST_DIRECT_BYTES - self.bytes_read:
             return 0
-        if not read_whole(fd, self.buffer.block.data, size, position) or not is_in_file(fd, &self.passed) \
+        if not read_whole(fd, self.buffer.block.data, size, position) \
+                or (self.passed.size and not is_in_file(fd, &self.passed)) \
                 or (self.has_anchor and not self.is_anchor_in_place(fd)):
             return 0
+        if self.passed.size == 0 and size >= BATCH_HEADER_SIZE:
+            note_first(&self.passed, position, self.buffer.block.data)
         self.bytes_read += size
         return size
 

@@ -403,6 +403,22 @@ class LogSegment:
             part = self.file_range(position=batch.position, end_position=end)
             return batch if is_sound(file, part, self._context.config) else None
 
+    def batch_before(self, position: int) -> BatchHeader | None:
+        """Return the batch that the last index entry at or before a position points to, if one read shows that headers
+        lead there from the entry before it, which is proven; else None.
+
+        Cost: O(log entries) and a read of an index interval, if it was not proven before.
+        """
+        if self.is_last and self._tail is None:
+            # To find its end may take as long as to walk here.
+            return None
+        index = self.offset_index
+        slot = -1 if index is None else index.slot_of_position(position)
+        if index is None or slot < 1:
+            return None
+        batch = (self._lookup or self._made_lookup()).batch_of_offset(index.entry(slot - 1).offset + 1)
+        return batch if batch is not None and batch.position == index.entry(slot).position else None
+
     def translate_offset(self, offset: int) -> BatchHeader | None:
         """Return the first batch whose last offset is >= offset, None if the segment ends before it.
 
