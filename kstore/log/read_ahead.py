@@ -1,7 +1,7 @@
 """read_ahead: decodes the parts of some work in several threads, and yields their items in order.
 
 The thread that iterates decodes too, so that exactly as many threads run as requested. To find the next part may take
-as long as to decode some of it: whichever thread has nothing to decode does it, one at a time.
+as long as to decode some of it: one thread at a time does it, before all that can be decoded has been begun.
 """
 
 from __future__ import annotations
@@ -202,13 +202,15 @@ class _ReadAhead(Generic[Part, Item]):
             self._helpers.submit(self._help)
 
     def _task_of_helper(self) -> tuple[_Work[Item] | None, bool]:
-        """Return a part that was taken to be decoded, or whether the next one is to be opened. The first part comes
-        last, since the reader works on it.
+        """Return a part that was taken to be decoded, or whether the next one is to be opened.
+
+        That comes before all while at most one waits, since it may take long. The first part comes last: the reader
+        works on it.
         """
-        work = self._take(islice(self._open, 1, None))
-        if work is None and self._claim_opening():
+        waiting = sum(work.is_free for work in islice(self._open, 1, None))
+        if waiting <= 1 and self._claim_opening():
             return None, True
-        return work or self._take(islice(self._open, 1)), False
+        return self._take(islice(self._open, 1, None)) or self._take(islice(self._open, 1)), False
 
     def _may_open(self) -> bool:
         return self._has_more and not self._is_opening and len(self._open) < self._most_open

@@ -83,6 +83,26 @@ def test_the_next_part_is_looked_for_while_the_first_one_is_decoded() -> None:
     assert list(start(parts(), decode)) == [1, 1]
 
 
+def test_the_next_part_is_looked_for_before_the_last_one_that_waits_is_decoded() -> None:
+    third_is_looked_for, second_is_decoded = threading.Event(), threading.Event()
+
+    def parts() -> Generator[str, None, None]:
+        yield from ("first", "second")
+        third_is_looked_for.set()
+        yield "third"
+
+    def decode(part: str) -> Generator[int, None, None]:
+        if part == "first":
+            assert second_is_decoded.wait(timeout=WAIT_SECONDS)
+        elif part == "second":
+            assert third_is_looked_for.wait(timeout=WAIT_SECONDS)
+        yield 1
+        if part == "second":
+            second_is_decoded.set()
+
+    assert list(start(parts(), decode)) == [1, 1, 1]
+
+
 @pytest.mark.parametrize("threads", [2, 4])
 def test_parts_are_looked_for_by_one_thread_at_a_time(threads: int) -> None:
     looking: list[int] = []
