@@ -186,7 +186,8 @@ class PlannedFiles:
         chunk_bytes = self._config.read_chunk_bytes
         chunks = ChunkReader(content.value, chunk_bytes=chunk_bytes, keeps_chunks=self._keeps_chunks)
         reads = DirectReads(chunk_bytes=chunk_bytes)
-        file = PlannedFile(content, files, chunks, reads, self._last, self._anchor)
+        is_alone = files is not self._files
+        file = PlannedFile(content, files, chunks, reads, self._last, self._anchor, is_alone=is_alone)
         file.content.will_read(position=part.start_position, end_position=part.end_position)
         return file
 
@@ -206,6 +207,7 @@ class PlannedFiles:
 class PlannedFile:
     """An open file of a range. Each chunk is checked to be of the history that was planned and read before.
 
+    Args: is_alone: `files` are closed with this one.
     Attributes: content: the open file.
     """
 
@@ -217,8 +219,11 @@ class PlannedFile:
         reads: DirectReads,
         last: LastBatch,
         anchor: Anchor | None,
+        *,
+        is_alone: bool,
     ) -> None:
         self.content = loan.value
+        self._is_alone = is_alone
         self._loan = loan
         self._files = files
         self._chunks = chunks
@@ -248,6 +253,8 @@ class PlannedFile:
                 self._anchor.close()
         finally:
             self._files.give_back_soon(self._loan)
+            if self._is_alone:
+                self._files.close_soon()
 
     def _checked_chunk(self, decoder: ColumnDecoder, *, end_position: int) -> memoryview:
         """Read what a decoder needs.

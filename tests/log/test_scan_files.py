@@ -47,7 +47,7 @@ def test_a_scan_opens_a_local_file_once_or_once_a_thread(ranges: list[ScanRange]
 def test_no_file_is_open_after_a_scan(ranges: list[ScanRange], env: CountingEnv, threads: int) -> None:
     found = record_batches(ranges, columns=["offset"], env=env, threads=threads, batch_bytes=100)
     next(found)
-    assert env.open_names()
+    assert env.opened
     found.close()
     assert env.open_names() == []
     found = record_batches(ranges, columns=["offset"], env=env, threads=threads)
