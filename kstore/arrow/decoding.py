@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -15,14 +15,14 @@ from kstore._core import ColumnDecoder
 from kstore.arrow.assembler import Assembler, Projection
 from kstore.arrow.columns import Binary, schema
 from kstore.config import MAX_INT32, LogConfig, config_or_default
-from kstore.env import DEFAULT_ENV, Env, OpenFiles
+from kstore.env import DEFAULT_ENV, Env
 from kstore.errors import checked_int
 from kstore.log.damage import OnError, OnSkip, SkippedRange, SkipReport, skips_damage
 from kstore.log.files.columns import column_decoder, full_tables
 from kstore.log.files.records import LastBatch
 from kstore.log.plan import ScanRange
 from kstore.log.read_ahead import read_ahead
-from kstore.log.scan import Rows, check_junction, scan_columns
+from kstore.log.scan import Rows, ScanFiles, check_junction, scan_columns
 from kstore.log.sound_scan import scan_around_damage
 from kstore.record.batches import RecordBatch
 
@@ -206,7 +206,7 @@ class _Parted(NamedTuple):
     assembler: Assembler
     item: Rows | SkippedRange
     last: LastBatch
-    files: OpenFiles
+    files: ScanFiles
 
 
 def _decode(
@@ -222,13 +222,13 @@ def _decode(
     do so, and reports what is left out.
     """
     alone = LastBatch() if threads == 1 else None
-    kept = OpenFiles(DEFAULT_ENV if env is None else env)
+    kept = ScanFiles(DEFAULT_ENV if env is None else env, most_idle=threads + 1)
 
     def decode(scan_range: ScanRange) -> Generator[_Parted, None, None]:
         assembler = Assembler(projection, topic=scan_range.topic, partition=scan_range.partition)
         last = LastBatch() if alone is None else alone
         reading = scan_range.env if env is None else env
-        files = kept if reading is kept.env else OpenFiles(reading)
+        files = kept if reading is kept.env else ScanFiles(reading, most_idle=0)
         for item in scan(scan_range, last=last, files=files):
             yield _Parted(assembler, item, last, files)
 
@@ -238,9 +238,7 @@ def _decode(
         most_bytes_ahead = threads * _THREAD_BYTES_AHEAD
         parts = read_ahead(ranges, decode, threads=threads, size_of=_size_of_part, most_bytes_ahead=most_bytes_ahead)
     before: LastBatch | None = None
-    with ExitStack() as stack:
-        stack.callback(kept.close_soon)
-        stack.enter_context(closing(parts))
+    with closing(kept), closing(parts):
         for assembler, item, last, files in parts:
             if isinstance(item, SkippedRange):
                 report(item)

@@ -104,10 +104,8 @@ class SharedCache(Generic[T]):
     def release_soon(self, owner: object) -> None:
         """Release an owner now, or, while a thread is in this cache, with the next value that is added.
 
-        For finalizers, which may run in the thread that has the lock: nobody adds a value of the owner meanwhile.
+        For finalizers, which may run in the thread that has the lock.
         """
-        if owner not in self._paths:
-            return
         self._released_soon.append(owner)
         self._release_waiting()
 

@@ -21,7 +21,7 @@ class OpenFiles(Closing):
     """
 
     def __init__(self, env: Env, cache: SharedCache[ReadFile] | None = None) -> None:
-        self.env = env
+        self._env = env
         self._cache = OPEN_FILES if cache is None else cache
         self._is_closed = self._is_released = False
         # The owner in the cache, which would keep this object alive.
@@ -35,12 +35,12 @@ class OpenFiles(Closing):
     @property
     def is_high_latency(self) -> bool:
         """Whether a read is so slow that it is worth extra work to save one."""
-        return self.env.is_high_latency
+        return self._env.is_high_latency
 
     @property
     def url(self) -> str | None:
         """The URL from which another process makes an Env that reads these files, None for local ones."""
-        return self.env.url
+        return self._env.url
 
     def borrow(self, path: str, listed: Identity | None = None) -> _Borrowed:
         """Context manager: yield the open file.
@@ -86,7 +86,7 @@ class OpenFiles(Closing):
 
     def check_in_place(self, path: str, listed: Identity) -> None:
         """Raise LogReplacedError if the path does not refer to the listed file; StorageError.  Cost: a stat."""
-        check_in_place(path, listed, self.env)
+        check_in_place(path, listed, self._env)
 
     def forget(self, path: str) -> None:
         """Close one file, if it is open, as soon as it is not in use: another file may get its name."""
@@ -107,18 +107,10 @@ class OpenFiles(Closing):
         self._cache.release(self._owner)
         self._is_released = True
 
-    def close_soon(self) -> None:
-        """Close the files without waiting for a lock, while a thread has it with the next file that is opened: for
-        finalizers.
-        """
-        self._is_closed = True
-        self._cache.release_soon(self._owner)
-        self._is_released = True
-
     def _opened(self, path: str, listed: Identity | None) -> ReadFile:
         if self._is_closed:
             raise _closed_before(path)
-        return self.env.open_read(path) if listed is None else open_listed(path, listed, self.env)
+        return self._env.open_read(path) if listed is None else open_listed(path, listed, self._env)
 
 
 class _Borrowed:

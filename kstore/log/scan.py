@@ -5,8 +5,9 @@ A range is read from the files that were planned, or an error says that they cha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -18,11 +19,11 @@ from kstore.env import (
     Env,
     FileIdentity,
     Identity,
-    OpenFiles,
     ReadFile,
+    check_in_place,
+    open_listed,
     positioned,
 )
-from kstore.env.cache import Loan
 from kstore.errors import CorruptionError, KStoreError, LogReplacedError, UnsupportedError
 from kstore.log.damaged.sound import FileRange, fault_at_end, read_offset_index
 from kstore.log.files.columns import ChunkReader, ColumnSelection, column_decoder, full_tables
@@ -48,7 +49,7 @@ def scan_columns(
     *,
     batch_bytes: int,
     config: LogConfig,
-    files: OpenFiles | None = None,
+    files: ScanFiles | None = None,
     last: LastBatch | None = None,
 ) -> Iterator[Rows]:
     """Decode the records of one range, without control records, into Columns of about batch_bytes.
@@ -146,6 +147,71 @@ def _check_end(content: ReadFile, part: FileRange, env: Env, *, position: int, c
     raise fault
 
 
+class ScanFiles(Closing):
+    """The open files of a scan, each of them read by one range at a time.
+
+    What is given back is kept for the ranges that follow, unless an open file keeps what it reads ahead, or nothing
+    tells whether a name still means it.
+    Args: most_idle: how many are kept.
+    Threads: any, none of which waits for another: at interpreter exit one may stop anywhere.
+    """
+
+    def __init__(self, env: Env, *, most_idle: int) -> None:
+        self.env = env
+        self._most_idle = 0 if env.is_high_latency else most_idle
+        self._idle: deque[tuple[Identity, ReadFile]] = deque()
+
+    def take(self, path: str, identity: Identity | None, *, is_live: bool = False) -> ReadFile:
+        """Return a planned file, for use until give_back.
+
+        Args: is_live: or what this process has renamed it to, when it replaced it.
+        Raises: StorageError; LogReplacedError if another file has its name, and the planned one is not open.
+        """
+        if identity is None:
+            return self.env.open_read(path)
+        for _ in range(len(self._idle)):
+            try:
+                listed, file = self._idle.popleft()
+            except IndexError:
+                break
+            if listed == identity and file.path == path:
+                return file
+            self._idle.append((listed, file))
+        return _opened(path, identity, self.env, is_live=is_live)
+
+    def give_back(self, file: ReadFile, identity: Identity | None) -> None:
+        """Return a file from take; exactly once."""
+        if identity is None or not self._most_idle:
+            file.close()
+            return
+        self._idle.append((identity, file))
+        if len(self._idle) > self._most_idle:
+            self._close_one()
+
+    def close(self) -> None:
+        """Close the files that are not in use."""
+        while self._idle:
+            self._close_one()
+
+    def _close_one(self) -> None:
+        with suppress(IndexError):
+            self._idle.popleft()[1].close()
+
+
+def _opened(path: str, identity: Identity, env: Env, *, is_live: bool) -> ReadFile:
+    try:
+        return open_listed(path, identity, env)
+    except LogReplacedError:
+        if not is_live:
+            raise
+        for deleted in deleted_paths(path):
+            try:
+                return open_listed(deleted, identity, env)
+            except LogReplacedError:
+                continue
+        raise
+
+
 class PlannedFiles:
     """The files of a range, opened one after the other, and what shows that they are still those of the plan.
 
@@ -158,21 +224,17 @@ class PlannedFiles:
         selection: ColumnSelection,
         *,
         config: LogConfig,
-        files: OpenFiles | None,
+        files: ScanFiles | None,
         last: LastBatch | None,
     ) -> None:
-        self._files = OpenFiles(scan_range.env) if files is None else files
+        self._files = ScanFiles(scan_range.env, most_idle=0) if files is None else files
+        self.env = self._files.env
         self._config = config
         self._keeps_chunks = "view" in (selection.key, selection.value)
         self._identities = dict(scan_range.identities)
         self._is_live = scan_range.is_live
         self._last = LastBatch() if last is None else last
         self._anchor = None if scan_range.last_batch is None else Anchor(scan_range.last_batch, self._files)
-
-    @property
-    def env(self) -> Env:
-        """The Env of the files."""
-        return self._files.env
 
     def open(self, part: FileRange) -> PlannedFile:
         """Open the file of a part of the range.
@@ -181,15 +243,12 @@ class PlannedFiles:
         """
         identity = self._identities.get(part.path)
         self._last.start(part.path, identity)
-        files = _files_for_one(self._files, identity)
-        content = _lent(part.path, identity, files, is_live=self._is_live)
+        content = self._files.take(part.path, identity, is_live=self._is_live)
+        content.will_read(position=part.start_position, end_position=part.end_position)
         chunk_bytes = self._config.read_chunk_bytes
-        chunks = ChunkReader(content.value, chunk_bytes=chunk_bytes, keeps_chunks=self._keeps_chunks)
-        reads = DirectReads(chunk_bytes=chunk_bytes)
-        is_alone = files is not self._files
-        file = PlannedFile(content, files, chunks, reads, self._last, self._anchor, is_alone=is_alone)
-        file.content.will_read(position=part.start_position, end_position=part.end_position)
-        return file
+        chunks = ChunkReader(content, chunk_bytes=chunk_bytes, keeps_chunks=self._keeps_chunks)
+        give_back = partial(self._files.give_back, content, identity)
+        return PlannedFile(content, chunks, DirectReads(chunk_bytes=chunk_bytes), self._last, self._anchor, give_back)
 
     def check_unchanged(self, part: FileRange, error: KStoreError) -> None:
         """Raise LogReplacedError if a change of a file caused an error.  Cost: see change_that_caused."""
@@ -207,25 +266,21 @@ class PlannedFiles:
 class PlannedFile:
     """An open file of a range. Each chunk is checked to be of the history that was planned and read before.
 
-    Args: is_alone: `files` are closed with this one.
+    Args: give_back: what closing it calls.
     Attributes: content: the open file.
     """
 
     def __init__(
         self,
-        loan: Loan[ReadFile],
-        files: OpenFiles,
+        content: ReadFile,
         chunks: ChunkReader,
         reads: DirectReads,
         last: LastBatch,
         anchor: Anchor | None,
-        *,
-        is_alone: bool,
+        give_back: Callable[[], None],
     ) -> None:
-        self.content = loan.value
-        self._is_alone = is_alone
-        self._loan = loan
-        self._files = files
+        self.content = content
+        self._give_back = give_back
         self._chunks = chunks
         self._reads = reads
         self._last = last
@@ -247,14 +302,11 @@ class PlannedFile:
             self._anchor.check_in_place()
 
     def close(self) -> None:
-        """Return the file. Takes no lock: at interpreter exit a thread that no longer runs may have it."""
         try:
             if self._anchor is not None:
                 self._anchor.close()
         finally:
-            self._files.give_back_soon(self._loan)
-            if self._is_alone:
-                self._files.close_soon()
+            self._give_back()
 
     def _checked_chunk(self, decoder: ColumnDecoder, *, end_position: int) -> memoryview:
         """Read what a decoder needs.
@@ -288,35 +340,13 @@ class PlannedFile:
             self._last.note(*self._reads.last)
 
 
-def _files_for_one(files: OpenFiles, identity: Identity | None) -> OpenFiles:
-    """Return where a reader opens a file: with other readers, or alone where an open file keeps what it reads ahead, or
-    nothing tells whether its name still means it.
-    """
-    return OpenFiles(files.env) if files.is_high_latency or identity is None else files
-
-
-def _lent(path: str, identity: Identity | None, files: OpenFiles, *, is_live: bool = False) -> Loan[ReadFile]:
-    """Lend a planned file. Args: is_live: or what this process has renamed it to, when it replaced it."""
-    try:
-        return files.lend(path, identity)
-    except LogReplacedError:
-        if not is_live:
-            raise
-        for deleted in deleted_paths(path):
-            try:
-                return files.lend(deleted, identity)
-            except LogReplacedError:
-                continue
-        raise
-
-
 class Anchor(Closing):
     """The batch that must be in its file while a range is read; opens the file at the first check."""
 
-    def __init__(self, place: BatchPlace, files: OpenFiles) -> None:
+    def __init__(self, place: BatchPlace, files: ScanFiles) -> None:
         self._place = place
-        self._files = _files_for_one(files, place.identity)
-        self._lent: Loan[ReadFile] | None = None
+        self._files = files
+        self._opened: ReadFile | None = None
 
     def check(self, reading: ReadFile) -> None:
         """Raise LogReplacedError if the batch is gone from its file, as far as that bears on what was read last.
@@ -351,7 +381,7 @@ class Anchor(Closing):
         """
         place = self._place
         if place.identity is not None:
-            self._files.check_in_place(place.path, place.identity)
+            check_in_place(place.path, place.identity, self._files.env)
         check_batch(place, self._file())
 
     def _is_in(self, reading: ReadFile) -> bool:
@@ -360,17 +390,17 @@ class Anchor(Closing):
 
     def _file(self) -> ReadFile:
         """Return the file that the batch is in."""
-        if self._lent is None:
-            self._lent = self._files.lend(self._place.path, self._place.identity)
-        return self._lent.value
+        if self._opened is None:
+            self._opened = self._files.take(self._place.path, self._place.identity)
+        return self._opened
 
     def close(self) -> None:
-        lent, self._lent = self._lent, None
-        if lent is not None:
-            self._files.give_back_soon(lent)
+        file, self._opened = self._opened, None
+        if file is not None:
+            self._files.give_back(file, self._place.identity)
 
 
-def check_junction(before: LastBatch, after: LastBatch, files: OpenFiles) -> None:
+def check_junction(before: LastBatch, after: LastBatch, files: ScanFiles) -> None:
     """Check that what was read up to two batches is of one history, even if it was not read in order.
 
     Raises: LogReplacedError if it is not, or that can no longer be determined.
@@ -383,8 +413,11 @@ def check_junction(before: LastBatch, after: LastBatch, files: OpenFiles) -> Non
     if not is_one_file:
         # A truncation below a segment removes its file: if it is in place, what was read of earlier segments is
         # unchanged.
-        files.check_in_place(later.path, later.identity)
-    with _files_for_one(files, later.identity).borrow(later.path, later.identity) as file:
+        check_in_place(later.path, later.identity, files.env)
+    file = files.take(later.path, later.identity)
+    try:
         check_batch(later, file)
         if is_one_file:
             check_batch(earlier, file)
+    finally:
+        files.give_back(file, later.identity)

@@ -9,7 +9,6 @@ from functools import partial
 
 from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, ColumnDecoder, Columns, read_header
 from kstore.config import LogConfig
-from kstore.env import OpenFiles
 from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedError
 from kstore.log.damage import SkippedRange
 from kstore.log.damaged.sound import DamagedPart, FileRange, SoundRun, read_offset_index, skipped_batch, sound_parts
@@ -20,6 +19,7 @@ from kstore.log.scan import (
     PlannedFile,
     PlannedFiles,
     Rows,
+    ScanFiles,
     all_rows,
     position_of_last_row,
     range_decoder,
@@ -38,7 +38,7 @@ def scan_around_damage(
     *,
     batch_bytes: int,
     config: LogConfig,
-    files: OpenFiles | None = None,
+    files: ScanFiles | None = None,
     last: LastBatch | None = None,
 ) -> Iterator[Rows | SkippedRange]:
     """Decode the records of one range as scan_columns does, and leave out what is damaged; see damaged/sound.py.

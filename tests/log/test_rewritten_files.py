@@ -16,11 +16,11 @@ import pytest
 from kstore._core import crc32c
 from kstore.arrow import record_batches
 from kstore.config import LogConfig
-from kstore.env import DEFAULT_ENV, LocalEnv, LocalFile, OpenFiles
+from kstore.env import DEFAULT_ENV, LocalEnv, LocalFile
 from kstore.errors import LogReplacedError
 from kstore.log.files.records import LastBatch
 from kstore.log.log import Log
-from kstore.log.scan import check_junction
+from kstore.log.scan import ScanFiles, check_junction
 from kstore.record import ControlRecordType, MemoryRecords
 from kstore.record.control import control_record_type
 from kstore.store.opening import open_log
@@ -490,7 +490,7 @@ def place_of(directory: Path, base_offset: int, slot: int) -> LastBatch:
 def test_junction_of_two_ranges_needs_both_batches(tmp_path: Path) -> None:
     directory = history(tmp_path, value_bytes=LARGE)
     earlier, later, other = place_of(directory, 20, 3), place_of(directory, 20, 8), place_of(directory, 10, 3)
-    kept, files = place_of(directory, 20, 0), OpenFiles(DEFAULT_ENV)
+    kept, files = place_of(directory, 20, 0), ScanFiles(DEFAULT_ENV, most_idle=2)
     for one in (earlier, other, kept):
         check_junction(one, later, files)
     append_the_same_sizes(directory)

@@ -33,13 +33,24 @@ def ranges(tmp_path: Path) -> list[ScanRange]:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_a_scan_opens_a_local_file_once_or_once_a_thread(ranges: list[ScanRange], threads: int) -> None:
+def test_a_scan_opens_a_local_file_for_its_threads_not_for_its_ranges(ranges: list[ScanRange], threads: int) -> None:
     env = CountingEnv()
     found = record_batches(ranges, columns=["offset"], env=env, threads=threads)
     assert sum(len(rows) for rows in found) == sum(COUNTS)
     opened = Counter(Path(file.path).name for file in env.opened)
     assert len(opened) == len(COUNTS)
-    assert max(opened.values()) <= threads
+    # One to read, and one for the last batch of the log or the ends of two ranges.
+    assert max(opened.values()) <= 2 * threads
+
+
+def test_few_files_are_kept_open(tmp_path: Path) -> None:
+    made = [batches(first, 10, value_bytes=500) for first in range(0, 120, 10)]
+    with open_log(write_partition(tmp_path, made)) as log:
+        ranges = log.plan(max_bytes=2000)
+    env = CountingEnv()
+    for _ in record_batches(ranges, columns=["offset"], env=env):
+        assert len(env.open_names()) <= 4
+    assert len(env.opened) >= len(made)
 
 
 @pytest.mark.parametrize("env", [CountingEnv(), SlowEnv()], ids=["local", "slow"])
