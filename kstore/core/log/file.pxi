@@ -1,5 +1,6 @@
-# Positioned reads and writes of an open file, by functions that env/files.py passes in, without a Python frame of their
-# own; the header walk that reads from the page cache; read-only maps; and the status of a file with its birth time.
+# Positioned reads and writes of an open file, by functions that env/files.py passes in, and appends to a file of records,
+# without Python frames of their own; the header walk that reads from the page cache; read-only maps; and the status of a
+# file with its birth time.
 
 cdef extern from *:
     """
@@ -336,3 +337,55 @@ cdef class PositionedWriteFile(PositionedFile):
             raise
         except OSError as error:
             raise self.failed("write", error) from error
+
+
+# Linux keeps what one call writes in pieces of memory as large as the call, for which it moves other pages away: 240
+# MiB in calls of 1 MiB took 0.22 s of CPU time, in smaller ones 0.06.
+WRITE_BYTES = 262_144
+cdef Py_ssize_t most_bytes_per_call = WRITE_BYTES
+
+
+cdef class AppendedFile:
+    """The end of a file of records, at which one thread appends; the base class of FileRecords.
+
+    An append costs no Python frame: after the kernel has copied a batch, each one finds its memory out of the first
+    cache, which makes it 3 to 4 times as long.
+    Fields: _size_in_bytes (of the records), _writer (the WriteFile; None without a descriptor), _failure (the error after
+        which nothing may be written, or None), _is_closed, _is_undoing (a failed append is being undone).
+    Requires: a subclass with _writable() (the WriteFile, or the error that forbids to write), _too_large(size) (an
+        error), _undo_append(writer, error).
+    """
+
+    cdef public int64_t _size_in_bytes
+    cdef public object _writer
+    cdef public object _failure
+    cdef public bint _is_closed
+    cdef public bint _is_undoing
+
+    def append_bytes(self, batches):
+        """Write the bytes of batches as append does; a memoryview must be of unsigned bytes. Raises as append."""
+        cdef Py_ssize_t size = len(batches)
+        return self.append_at_end(batches if size <= most_bytes_per_call else [batches], size)
+
+    def append_parts(self, list parts not None, int64_t size_in_bytes):
+        """Write several adjacent buffers as append does, without joining them; raises as append."""
+        return self.append_at_end(parts, size_in_bytes)
+
+    cdef object append_at_end(self, content, int64_t size):
+        cdef int64_t end = self._size_in_bytes
+        writer = self._writer
+        if writer is None or self._is_closed or self._failure is not None:
+            writer = self._writable()
+        if size > INT32_MAX - end:
+            raise self._too_large(end + size)
+        try:
+            if type(content) is list:
+                writer.pwritev(content, position=end, size=size)
+            else:
+                writer.pwrite(content, position=end)
+        except BaseException as error:
+            self._is_undoing = True
+            self._undo_append(writer, error)
+            raise
+        self._size_in_bytes = end + size
+        return size

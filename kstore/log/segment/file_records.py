@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, Record, next_header
+from kstore._core import RECORD_BATCH_OVERHEAD, AppendedFile, BatchHeader, Record, next_header
 from kstore._lazy import lazy_logger
 from kstore.config import MAX_INT32, LogConfig, config_or_default
 from kstore.env import (
     DEFAULT_ENV,
     ENOENT,
     NO_DESCRIPTOR,
-    WRITE_BYTES,
     Closing,
     Env,
     Identity,
@@ -32,6 +31,7 @@ from kstore.errors import (
     CorruptRecordError,
     LogClosedError,
     LogFailedError,
+    SegmentTooLargeError,
     StorageError,
 )
 from kstore.log.damage import corruption
@@ -249,7 +249,7 @@ class FileRecordsSlice:
         return corruption(CorruptRecordError, what, path=self.path, position=place, expected=expected, found=found)
 
 
-class FileRecords(FileRecordsSlice, Closing):
+class FileRecords(FileRecordsSlice, AppendedFile, Closing):
     """All records of a .log file; a context manager that closes it. Created by FileRecords.open.
 
     The effect of append and truncate_to, once they return, survives the end of the process; that of flush, a power cut.
@@ -262,7 +262,7 @@ class FileRecords(FileRecordsSlice, Closing):
         self, file: ReadFile, *, writer: WriteFile | None, size_in_bytes: int, env: Env, config: LogConfig
     ) -> None:
         super().__init__(file, start=0, size_in_bytes=size_in_bytes, config=config)
-        self._writer = writer
+        self._writer: WriteFile | None = writer
         self._env = env
         self._failure: StorageError | None = None
         self._is_undoing = False
@@ -328,35 +328,6 @@ class FileRecords(FileRecordsSlice, Closing):
         if not isinstance(records, MemoryRecords):
             raise TypeError(f"expected MemoryRecords, got {type(records).__name__}")
         return self.append_bytes(records.buffer)
-
-    def append_bytes(self, batches: bytes | bytearray | memoryview) -> int:
-        """Write the bytes of batches as append does; a memoryview must be of unsigned bytes. Raises as append."""
-        return self._append(batches, len(batches))
-
-    def append_parts(self, parts: list[Buffer], size_in_bytes: int) -> int:
-        """Write several adjacent buffers as append does, without joining them; raises as append."""
-        return self._append(parts, size_in_bytes)
-
-    def _append(self, batches: bytes | bytearray | memoryview | list[Buffer], size: int) -> int:
-        writer = self._writer
-        if writer is None or self._is_closed or self._failure is not None:
-            writer = self._writable()
-        end = self._size_in_bytes
-        if size > MAX_INT32 - end:
-            raise too_large(self.path, found=end + size)
-        try:
-            if isinstance(batches, list):
-                writer.pwritev(batches, position=end, size=size)
-            elif size > WRITE_BYTES:
-                writer.pwritev([batches], position=end, size=size)
-            else:
-                writer.pwrite(batches, position=end)
-        except BaseException as error:
-            self._is_undoing = True
-            self._undo_append(writer, error)
-            raise
-        self._size_in_bytes = end + size
-        return size
 
     def truncate_to(self, target_size: int) -> int:
         """Truncate the records to `target_size` bytes and return how many were removed; durable only after flush.
@@ -557,6 +528,9 @@ class FileRecords(FileRecordsSlice, Closing):
     def _fail(self, error: StorageError) -> None:
         error.is_final = True
         self._failure = error
+
+    def _too_large(self, size: int) -> SegmentTooLargeError:
+        return too_large(self.path, found=size)
 
     def _undo_append(self, writer: WriteFile, append_error: BaseException) -> None:
         """Truncate what a failed append left. An error here is only logged: the caller raises that of the append."""

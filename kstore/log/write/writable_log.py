@@ -279,7 +279,11 @@ class WritableLog(Log):
             origin = AppendOrigin(origin)
         if expected_key_offset is not None:
             records, key = self._expecting(records)
-        sent, *rest = (records,) if isinstance(records, MemoryRecords) else self._packed(records, atomic=atomic)
+        rest: Sequence[MemoryRecords] = ()
+        if isinstance(records, MemoryRecords):
+            sent = records
+        else:
+            sent, *rest = self._packed(records, atomic=atomic)
         gate = self._gate
         if ack == "flushed" and not rest and origin is _CLIENT:
             wanted = (guard, partition_leader_epoch, expected_end_offset, expected_key_offset)
@@ -301,7 +305,7 @@ class WritableLog(Log):
                 except BaseException as error:
                     gate.fail_unless_undone(error, self._local)
                     raise
-            if done is None or isinstance(done, AppendSurvey):
+            if not isinstance(done, LogAppendInfo):
                 done = self._append_as_leader(sent, done, leader_epoch=epoch, origin=origin, now_ms=now_ms, guard=guard)
             if rest:
                 done = self._append_rest(done, rest, epoch, origin, guard)
@@ -384,7 +388,7 @@ class WritableLog(Log):
             except BaseException as error:
                 gate.fail_unless_undone(error, self._local)
                 raise
-            if isinstance(done, AppendSurvey):
+            if not isinstance(done, LogAppendInfo):
                 done = self._append_fetched(done)
         self._live.tell()
         if ack == "flushed" or not self._durability.needs_no_flush:
