@@ -790,6 +790,7 @@ WRITE_BYTES: Final[int]
 class AppendedFile:
     _size_in_bytes: int
     _writer: Any
+    _plain_writer: PositionedWriteFile | None
     _failure: Any
     _is_closed: bool
     _is_undoing: bool

@@ -312,6 +312,11 @@ class WriteFile(LocalFile, PositionedWriteFile):
             raise storage_error("sync", self.path, error) from error
 
 
+def plain_writer(file: WriteFile | None) -> WriteFile | None:
+    """Return a file whose descriptor may be written without its methods; None for any other, and for a subclass."""
+    return file if type(file) is WriteFile else None
+
+
 class NewFile(Closing):
     """A new file that is written in sequence: durable once sync() has returned. Not thread-safe."""
 

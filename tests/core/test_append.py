@@ -574,3 +574,22 @@ def test_append_behind_which_write_back_fails_is_not_shown() -> None:
     with pytest.raises(OSError, match="planted"):
         append_large(log, range(3, 4))
     assert log.appender.published is published
+
+
+# Memory of the caller
+
+
+@pytest.mark.parametrize("form", [bytearray, lambda data: memoryview(bytearray(data))], ids=["bytearray", "a view"])
+def test_memory_that_changes_after_its_check_is_not_what_is_written(form: Callable[[bytes], Any]) -> None:
+    data = sent(at(0), at(1, offset=1))
+    given = form(data)
+
+    class ChangingLog(Log):
+        def write(self, data: bytes | bytearray | memoryview) -> None:
+            given[70] ^= 1
+            super().write(data)
+
+    log = ChangingLog()
+    log.send(given)
+    assert given[70] != data[70]
+    assert log.written[0][17:] == data[17:]

@@ -238,15 +238,17 @@ cdef bint is_plain_content(const uint8_t* p, int64_t size, int64_t now_ms, const
     return are_accepted(survey.least_timestamp, survey.greatest_timestamp, survey.null_key_count > 0, now_ms, rules)
 
 
-# Requires: the whole V2 batch of h at p. Sets timestamp type and largest timestamp, and the CRC if either changes.
-cdef void put_max_timestamp(uint8_t* p, Header* h, int64_t timestamp, int type_bit) noexcept nogil:
+# Requires: the header of the V2 batch of h at p, its other bytes at rest. Sets timestamp type and largest timestamp, and the
+# CRC if either changes.
+cdef void put_max_timestamp(uint8_t* p, const uint8_t* rest, Header* h, int64_t timestamp, int type_bit) noexcept nogil:
     if h.max_timestamp == timestamp and h.attributes & TIMESTAMP_TYPE_MASK == type_bit:
         return
     h.max_timestamp = timestamp
     h.attributes = (h.attributes & ~TIMESTAMP_TYPE_MASK) | type_bit
     ks_put16(p + ATTRIBUTES_AT, <uint16_t>h.attributes)
     ks_put64(p + MAX_TIMESTAMP_AT, <uint64_t>timestamp)
-    h.crc = ks_crc32c_by(BEST_PATH, 0, p + ATTRIBUTES_AT, <size_t>(h.size - ATTRIBUTES_AT))
+    h.crc = ks_crc32c_by(BEST_PATH, 0, p + ATTRIBUTES_AT, BATCH_HEADER_SIZE - ATTRIBUTES_AT)
+    h.crc = ks_crc32c_by(BEST_PATH, h.crc, rest, <size_t>(h.size - BATCH_HEADER_SIZE))
     ks_put32(p + CRC_AT, h.crc)
 
 
@@ -285,19 +287,19 @@ cdef Assigned decompress_content(const uint8_t* p, const Header* h, const Assign
     return IS_ASSIGNED
 
 
-# Requires: the whole batch of h at target, its decompressed content at content. Assigns offsets to the batch and fills
-# f, if the content is valid and accepted; else f is unchanged.
-cdef Assigned assign_content(uint8_t* target, Header* h, const uint8_t* content, int64_t size, const Assignment* given,
-                             const AssignerRules* rules, AppendFacts* f) noexcept nogil:
+# Requires: the header of h at header, the other bytes of the batch at rest, its decompressed content at content. Assigns
+# offsets to the header and fills f, if the content is valid and accepted; else f is unchanged.
+cdef Assigned assign_content(uint8_t* header, const uint8_t* rest, Header* h, const uint8_t* content, int64_t size,
+                             const Assignment* given, const AssignerRules* rules, AppendFacts* f) noexcept nogil:
     cdef RecordSurvey found
     if not is_plain_content(content, size, given.now_ms, rules, h, &found) \
             or h.last_offset_delta >= INT64_MAX - given.base_offset:
         return NOT_ASSIGNED
-    put_base_offset(target, given.base_offset, given.leader_epoch)
+    put_base_offset(header, given.base_offset, given.leader_epoch)
     if rules.is_log_append_time:
-        put_max_timestamp(target, h, given.now_ms, TIMESTAMP_TYPE_MASK)
+        put_max_timestamp(header, rest, h, given.now_ms, TIMESTAMP_TYPE_MASK)
     else:
-        put_max_timestamp(target, h, found.greatest_timestamp, 0)
+        put_max_timestamp(header, rest, h, found.greatest_timestamp, 0)
     h.base_offset = given.base_offset
     h.leader_epoch = given.leader_epoch
     start_facts(f)
@@ -305,24 +307,32 @@ cdef Assigned assign_content(uint8_t* target, Header* h, const uint8_t* content,
     return IS_ASSIGNED
 
 
-# Requires: room for `size` bytes at `target`, at least 61; base_offset and now_ms not negative. Copies the records
-# before checking them, because another thread may change the given buffer. Returns: IS_ASSIGNED if the batch at
-# `target` is now ready to append; else f is unchanged.
-cdef Assigned copy_and_assign(uint8_t* target, const uint8_t* records, int64_t size, const Assignment* given,
-                              const AssignerRules* rules, ContentRoom* room, AppendFacts* f) noexcept nogil:
+# Requires: at least 61 bytes at p that nobody changes meanwhile; base_offset and now_ms not negative. Returns: IS_ASSIGNED
+# if the batch is ready to append with the header that is then at `header`, which may be p; else f is unchanged.
+cdef Assigned check_and_assign(const uint8_t* p, int64_t size, uint8_t* header, const Assignment* given,
+                               const AssignerRules* rules, ContentRoom* room, AppendFacts* f) noexcept nogil:
     cdef Header h
     cdef Assigned outcome
+    cdef const uint8_t* rest = p + BATCH_HEADER_SIZE
     cdef int64_t content_size = 0
-    memcpy(target, records, <size_t>size)
-    if not is_plain_append(target, size, rules, &h):
+    if not is_plain_append(p, size, rules, &h):
         return NOT_ASSIGNED
+    if header != p:
+        memcpy(header, p, BATCH_HEADER_SIZE)
     if not h.attributes & CODEC_MASK:
-        return assign_content(target, &h, target + BATCH_HEADER_SIZE, size - BATCH_HEADER_SIZE, given, rules, f)
-    outcome = decompress_content(target, &h, rules, room, &content_size)
+        return assign_content(header, rest, &h, rest, size - BATCH_HEADER_SIZE, given, rules, f)
+    outcome = decompress_content(p, &h, rules, room, &content_size)
     if outcome == IS_ASSIGNED:
-        outcome = assign_content(target, &h, room.data, content_size, given, rules, f)
+        outcome = assign_content(header, rest, &h, room.data, content_size, given, rules, f)
     free_if_large(room)
     return outcome
+
+
+# As check_and_assign, for a copy of the records that begins at `target`: another thread may change the given buffer.
+cdef Assigned copy_and_assign(uint8_t* target, const uint8_t* records, int64_t size, const Assignment* given,
+                              const AssignerRules* rules, ContentRoom* room, AppendFacts* f) noexcept nogil:
+    memcpy(target, records, <size_t>size)
+    return check_and_assign(target, size, target, given, rules, room, f)
 
 
 # As copy_and_assign for a sealed batch at p, whose bytes do not change: only f gets the assigned fields. Requires: no
@@ -418,40 +428,35 @@ cdef class LeaderAssigner:
                                    max_decompressed_bytes, codec_id, is_compacted, is_log_append_time)
         self.decompress = decompress
 
-    # Fills f with the facts of a copy of the records, with offsets assigned. Returns: the copy; None unless the records
-    # are one complete V2 batch of a client that the rules accept and that needs no rebuild.
-    cdef object assigned(self, object records, const Assignment* given, ContentRoom* room, AppendFacts* f):
-        cdef Py_buffer view
-        cdef bytes copy
-        cdef uint8_t* target
-        cdef Assigned outcome = NOT_ASSIGNED
-        PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
-        if view.len < BATCH_HEADER_SIZE or given.base_offset < 0 or given.now_ms < 0:
-            PyBuffer_Release(&view)
+    # Fills f with the facts of the records, with offsets assigned. Returns: what to write; None unless the records are one
+    # complete V2 batch of a client that the rules accept and that needs no rebuild.
+    cdef StampedBatch assigned(self, object records, const Assignment* given, ContentRoom* room, AppendFacts* f):
+        cdef StampedBatch batch = StampedBatch.__new__(StampedBatch)
+        cdef Assigned outcome
+        cdef const uint8_t* p
+        batch.take(records)
+        if batch.view.len < BATCH_HEADER_SIZE or given.base_offset < 0 or given.now_ms < 0:
             return None
-        try:
-            copy = PyBytes_FromStringAndSize(NULL, view.len)
-            target = <uint8_t*>PyBytes_AS_STRING(copy)
-            if view.len < GIL_RELEASE_SIZE:
-                outcome = copy_and_assign(target, <const uint8_t*>view.buf, view.len, given, &self.rules, room, f)
-            else:
-                with nogil:
-                    outcome = copy_and_assign(target, <const uint8_t*>view.buf, view.len, given, &self.rules, room, f)
-        finally:
-            PyBuffer_Release(&view)
+        p = <const uint8_t*>batch.view.buf
+        if batch.view.len < GIL_RELEASE_SIZE:
+            outcome = check_and_assign(p, batch.view.len, batch.header, given, &self.rules, room, f)
+        else:
+            with nogil:
+                outcome = check_and_assign(p, batch.view.len, batch.header, given, &self.rules, room, f)
         if outcome == NEEDS_CODEC:
-            outcome = self.assign_by_package(copy, target, 0, given, f)
-        return copy if outcome == IS_ASSIGNED else None
+            outcome = self.assign_by_package(batch.held, 0, batch.header, given, f)
+        return batch if outcome == IS_ASSIGNED else None
 
-    # Requires: is_plain_append returned true for the batch at data + at; data is the memory of records.
-    cdef Assigned assign_by_package(self, object records, uint8_t* data, int64_t at, const Assignment* given,
+    # Requires: check_and_assign returned NEEDS_CODEC for the batch at `at` in records, and has copied its header.
+    cdef Assigned assign_by_package(self, object records, int64_t at, uint8_t* header, const Assignment* given,
                                     AppendFacts* f) except *:
         cdef Header h
         cdef const Py_buffer* content
+        cdef const Py_buffer* rest
         cdef Assigned outcome
         if self.decompress is None:
             return NOT_ASSIGNED
-        load_header(data + at, &h)
+        load_header(header, &h)
         payload = memoryview(records)[at + BATCH_HEADER_SIZE:at + h.size]
         try:
             decompressed = self.decompress(h.attributes & CODEC_MASK, payload, self.rules.max_decompressed_bytes)
@@ -459,6 +464,8 @@ cdef class LeaderAssigner:
             return NOT_ASSIGNED
         view = memoryview(decompressed)
         content = bytes_of(view)
+        rest = bytes_of(payload)
         with nogil:
-            outcome = assign_content(data + at, &h, <const uint8_t*>content.buf, content.len, given, &self.rules, f)
+            outcome = assign_content(header, <const uint8_t*>rest.buf, &h, <const uint8_t*>content.buf, content.len,
+                                     given, &self.rules, f)
         return outcome

@@ -397,17 +397,17 @@ cdef class LogAppender:
 
         Args: leader_epoch: None for that of the last append, 0 in a new log; now_ms: the wall-clock time.
         Returns: the AppendSurvey if the append needs the slow path; None if it needs validate_and_assign_offsets first.
-        Cost: O(bytes) with one copy, and no object per record.
+        Cost: O(bytes), with one copy unless the records are bytes, and no object per record.
         """
         cdef AppendFacts f
         cdef int32_t epoch = max(self.leader_epoch, 0) if leader_epoch is None else leader_epoch
         cdef Assignment given = Assignment(self.log_end_offset, now_ms, epoch)
         if self.assigner is None:
             return None
-        assigned = self.assigner.assigned(records, &given, &self.room, &f)
-        if assigned is None:
+        batch = self.assigner.assigned(records, &given, &self.room, &f)
+        if batch is None:
             return None
-        return self.append_or_survey(&f, assigned, self.append_time(now_ms))
+        return self.append_or_survey(&f, batch, self.append_time(now_ms))
 
     def append_all_as_leader(self, list batches not None, list done not None, *, int64_t now_ms):
         """Append the batches of clients for which `done` has no result yet, as append_as_leader does.
@@ -505,7 +505,7 @@ cdef class LogAppender:
                     self.producers.replace(producer)
                 self.publish_end(f.last_offset + 1)
                 return self.made_info(f, log_append_time_ms)
-        return survey_of(f, records)
+        return survey_of(f, bytes(records) if type(records) is StampedBatch else records)
 
     # Requires: the batches are written and counted.
     cdef int publish_end(self, int64_t log_end_offset) except -1:
@@ -578,7 +578,7 @@ cdef class LogAppender:
                 with nogil:
                     outcome = assign_some(data, &at, sent, count, &done, &given, rules, &self.room)
             if outcome == NEEDS_CODEC:
-                outcome = self.assigner.assign_by_package(content, data, at, &given, &sent[done].f)
+                outcome = self.assigner.assign_by_package(content, at, data + at, &given, &sent[done].f)
                 if outcome == IS_ASSIGNED:
                     advance_past(&sent[done].f, &at, &done, &given)
         return done

@@ -25,6 +25,7 @@ from kstore.env import (
     StrPath,
     WriteFile,
     is_same_file,
+    plain_writer,
     split_path,
 )
 from kstore.errors import (
@@ -262,7 +263,7 @@ class FileRecords(FileRecordsSlice, AppendedFile, Closing):
         self, file: ReadFile, *, writer: WriteFile | None, size_in_bytes: int, env: Env, config: LogConfig
     ) -> None:
         super().__init__(file, start=0, size_in_bytes=size_in_bytes, config=config)
-        self._writer: WriteFile | None = writer
+        self._write_by(writer)
         self._env = env
         self._failure: StorageError | None = None
         self._is_undoing = False
@@ -381,7 +382,8 @@ class FileRecords(FileRecordsSlice, AppendedFile, Closing):
             return False
         self.flush()
         identity = writer.identity()
-        self._parked, self._writer = identity, None
+        self._parked = identity
+        self._write_by(None)
         writer.close()
         return True
 
@@ -487,9 +489,14 @@ class FileRecords(FileRecordsSlice, AppendedFile, Closing):
             if writer.is_new:
                 self._env.unlink(self.path)
             raise
-        self._file = self._writer = writer
+        self._file = writer
+        self._write_by(writer)
         self._parked = None
         return writer
+
+    def _write_by(self, writer: WriteFile | None) -> None:
+        self._writer: WriteFile | None = writer
+        self._plain_writer = plain_writer(writer)
 
     def _not_in_place(self) -> StorageError:
         return StorageError(

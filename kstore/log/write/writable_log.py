@@ -58,6 +58,7 @@ from kstore.record.validation import AppendOrigin, check_replicated_offsets
 from kstore.types import NO_TIMESTAMP, Ack, Time, time_ms
 
 _CLIENT = AppendOrigin.CLIENT
+_NONE: Sequence[MemoryRecords] = ()
 
 
 class LogCounts(NamedTuple):
@@ -279,11 +280,7 @@ class WritableLog(Log):
             origin = AppendOrigin(origin)
         if expected_key_offset is not None:
             records, key = self._expecting(records)
-        rest: Sequence[MemoryRecords] = ()
-        if isinstance(records, MemoryRecords):
-            sent = records
-        else:
-            sent, *rest = self._packed(records, atomic=atomic)
+        sent, rest = (records, _NONE) if isinstance(records, MemoryRecords) else self._packed(records, atomic=atomic)
         gate = self._gate
         if ack == "flushed" and not rest and origin is _CLIENT:
             wanted = (guard, partition_leader_epoch, expected_end_offset, expected_key_offset)
@@ -408,8 +405,12 @@ class WritableLog(Log):
 
     # Steps of an append
 
-    def _packed(self, records: RecordBatch | Record | Iterable[Record], *, atomic: bool) -> Sequence[MemoryRecords]:
-        return self._rules.packed(records, now_ms=self._env.wall_clock_ms(), atomic=atomic)
+    def _packed(
+        self, records: RecordBatch | Record | Iterable[Record], *, atomic: bool
+    ) -> tuple[MemoryRecords, Sequence[MemoryRecords]]:
+        """Return the first batch, and those that are left if one would be too large."""
+        first, *rest = self._rules.packed(records, now_ms=self._env.wall_clock_ms(), atomic=atomic)
+        return first, rest
 
     def _append_rest(
         self,
