@@ -784,6 +784,11 @@ class PositionedFile:
 class PositionedWriteFile(PositionedFile):
     def pwrite(self, data: bytes | bytearray | memoryview, *, position: int) -> None: ...
 
+@final
+class StampedBatch:
+    def __len__(self) -> int: ...
+    def __bytes__(self) -> bytes: ...
+
 WRITE_BYTES: Final[int]
 
 @disjoint_base

@@ -366,7 +366,7 @@ cdef extern from "Python.h":
 
 
 # Returns: whether the bytes of a buffer cannot change while it exists.
-cdef inline bint is_unchanging(object buffer):
+cdef inline bint is_unchanging(object buffer) noexcept:
     cdef const Py_buffer* raw
     if type(buffer) is not memoryview:
         return type(buffer) is bytes
