@@ -1,5 +1,6 @@
-/* The only CPU-specific code of the core: CRC-32C, CRC-32, big-endian loads and stores, wide copies, a spin lock.
- * Each CRC is chosen at run time from what the CPU supports, down to a portable one; wheels target the baseline CPU. */
+/* The only CPU-specific code of the core: CRC-32C, CRC-32, big-endian loads and stores, wide copies, classes of many
+ * bytes at once, a spin lock. Each CRC is chosen at run time from what the CPU supports, down to a portable one; wheels
+ * target the baseline CPU, of which the rest needs no more. */
 #ifndef KSTORE_CORE_CPU_H
 #define KSTORE_CORE_CPU_H
 
@@ -109,6 +110,79 @@ static inline void ks_copy_exactly(uint8_t *target, const uint8_t *source, int64
         memcpy(target, &first, 4);
         memcpy(target + size - 4, &last, 4);
     }
+}
+
+/* Classes of bytes in the text of JSON, many bytes at once; of x86-64, all CPUs have the instructions. */
+enum { KS_DIGIT_BITS = 32 };
+#define KS_EACH_BYTE(byte) (0x0101010101010101u * (uint64_t)(byte))
+
+/* Returns: a bit for each of eight bytes whose highest bit is set. */
+static inline uint32_t ks_high_bits(uint64_t word) {
+    return (uint32_t)(((word & KS_EACH_BYTE(0x80)) >> 7) * 0x0102040810204080u >> 56);
+}
+
+static inline uint32_t ks_digit_bits_portable(const uint8_t *p) {
+    uint32_t bits = 0;
+    for (int i = 0; i < KS_DIGIT_BITS; i += 8) {
+        uint64_t word;
+        memcpy(&word, p + i, 8);
+        word ^= KS_EACH_BYTE('0');
+        word |= (word & KS_EACH_BYTE(0x7F)) + KS_EACH_BYTE(0x7F - 9);
+        bits |= ks_high_bits(~word) << i;
+    }
+    return bits;
+}
+
+static inline const uint8_t *ks_text_stop_portable(const uint8_t *at, const uint8_t *readable_end) {
+    for (; readable_end - at >= 8; at += 8) {
+        uint64_t word;
+        memcpy(&word, at, 8);
+        uint64_t quotes = word ^ KS_EACH_BYTE('"'), slashes = word ^ KS_EACH_BYTE('\\');
+        uint64_t stops = (quotes - KS_EACH_BYTE(1)) | (slashes - KS_EACH_BYTE(1)) | (word - KS_EACH_BYTE(0x20)) | word;
+        stops &= KS_EACH_BYTE(0x80);
+        if (stops) return at + (__builtin_ctzll(stops) >> 3);
+    }
+    return NULL;
+}
+
+/* Returns: what follows a byte where it is at p. By a branch, which the processor predicts: what is loaded from a sum
+ * would wait for this byte. */
+static inline const uint8_t *ks_after(const uint8_t *p, uint8_t byte) {
+    if (*p != byte) return p;
+    p++;
+    __asm__("" : "+r"(p));
+    return p;
+}
+
+/* Returns: which of the KS_DIGIT_BITS bytes at p are decimal digits, that of the first byte as the lowest bit. */
+static inline uint32_t ks_digit_bits(const uint8_t *p) {
+#if defined(KS_X86)
+    const __m128i zero = _mm_set1_epi8('0'), most = _mm_set1_epi8(9);
+    __m128i low = _mm_sub_epi8(_mm_loadu_si128((const __m128i *)p), zero);
+    __m128i high = _mm_sub_epi8(_mm_loadu_si128((const __m128i *)(p + 16)), zero);
+    uint32_t bits = (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(low, most), low));
+    return bits | (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(high, most), high)) << 16;
+#else
+    return ks_digit_bits_portable(p);
+#endif
+}
+
+/* Returns: the first byte from `at` on that is a quote, a backslash, a control character or none of ASCII; NULL if there
+ * is none before the last bytes, fewer than 16, in front of readable_end. */
+static inline const uint8_t *ks_text_stop(const uint8_t *at, const uint8_t *readable_end) {
+#if defined(KS_X86)
+    const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\'), control = _mm_set1_epi8(0x1F);
+    for (; readable_end - at >= 16; at += 16) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)at);
+        __m128i stops = _mm_or_si128(_mm_cmpeq_epi8(bytes, quote), _mm_cmpeq_epi8(bytes, slash));
+        stops = _mm_or_si128(stops, _mm_cmpeq_epi8(_mm_min_epu8(bytes, control), bytes));
+        int bits = _mm_movemask_epi8(_mm_or_si128(stops, bytes));
+        if (bits) return at + __builtin_ctz((unsigned)bits);
+    }
+    return NULL;
+#else
+    return ks_text_stop_portable(at, readable_end);
+#endif
 }
 
 enum { KS_CACHE_LINE = 64, KS_AHEAD = 512, KS_LONG_STREAM = 4096, KS_SHORT_STREAM = 256 };

@@ -16,15 +16,6 @@ cdef enum:
     NO_APICURIO_ID = 0xC0       # bits of its first byte; from 1 << 62 on, ids are the numbers of headers
     LIMBS = 4                   # of 64 bits, in the widest decimal
 
-# What a field that nobody wants takes in a value. A union of it and null has a bit for the number of the null. The size
-# with it is that of SKIP_FIXED; of another, that of the fields of a fixed size that follow.
-cdef enum SkipKind:
-    SKIP_FIXED
-    SKIP_NUMBER
-    SKIP_SIZED
-    SKIP_IF_SECOND = 4      # the first branch of a union is null
-    SKIP_IF_FIRST = 8
-
 cdef enum ValueFraming:
     FRAMING_NONE
     FRAMING_CONFLUENT           # byte 0, schema id of four bytes
@@ -49,8 +40,8 @@ cdef inline uint64_t joined_bits(uint64_t word, int64_t size) noexcept nogil:
     return (word & 0x000000000FFFFFFFULL) | ((word & 0x0FFFFFFF00000000ULL) >> 4)
 
 
-# As read_avro_long, for a number of any number of bytes.
-cdef ValueFault read_wide_number(ValueRun* r, int64_t* value) noexcept nogil:
+# As read_avro_long from r.at on, for a number of any number of bytes, which becomes r.number.
+cdef ValueFault read_wide_number(ValueRun* r) noexcept nogil:
     cdef const uint8_t* p = r.at
     cdef int64_t left = min(r.end - p, <int64_t>MAX_VARLONG_SIZE)
     cdef uint64_t result = 0
@@ -58,34 +49,40 @@ cdef ValueFault read_wide_number(ValueRun* r, int64_t* value) noexcept nogil:
     cdef int64_t i = varint_bytes(p, r.readable_end, &word)
     if 0 < i <= left:
         r.at = p + i
-        value[0] = unzigzag64(joined_bits(word, i))
+        r.number = unzigzag64(joined_bits(word, i))
         return VALUE_SOUND
     for i in range(left):
         result |= <uint64_t>(p[i] & 0x7F) << (7 * i)
         if p[i] < 0x80:
             r.at = p + i + 1
-            value[0] = unzigzag64(result)
+            r.number = unzigzag64(result)
             return VALUE_SOUND
     return VALUE_BAD_VARINT if left == MAX_VARLONG_SIZE else VALUE_TRUNCATED
 
 
-cdef inline ValueFault read_avro_long(ValueRun* r, int64_t* value) noexcept nogil:
-    cdef const uint8_t* p = r.at
+# What reads plain values moves `at`, which the compiler keeps in a register where it is a variable.
+cdef inline ValueFault read_avro_long(ValueRun* r, const uint8_t** at, int64_t* value) noexcept nogil:
+    cdef const uint8_t* p = at[0]
+    cdef ValueFault fault
     if r.end - p >= 2:
         if p[0] < 0x80:
-            r.at = p + 1
+            at[0] = p + 1
             value[0] = unzigzag64(p[0])
             return VALUE_SOUND
         if p[1] < 0x80:
-            r.at = p + 2
+            at[0] = p + 2
             value[0] = unzigzag64((p[0] & 0x7F) | <uint64_t>p[1] << 7)
             return VALUE_SOUND
-    return read_wide_number(r, value)
+    r.at = p
+    fault = read_wide_number(r)
+    at[0] = r.at
+    value[0] = r.number
+    return fault
 
 
-cdef inline ValueFault read_avro_int(ValueRun* r, int32_t* value) noexcept nogil:
-    cdef int64_t wide
-    cdef ValueFault fault = read_avro_long(r, &wide)
+cdef inline ValueFault read_avro_int(ValueRun* r, const uint8_t** at, int32_t* value) noexcept nogil:
+    cdef int64_t wide = 0
+    cdef ValueFault fault = read_avro_long(r, at, &wide)
     if fault == VALUE_SOUND and wide != <int32_t>wide:
         return VALUE_BAD_INT
     value[0] = <int32_t>wide
@@ -93,24 +90,26 @@ cdef inline ValueFault read_avro_int(ValueRun* r, int32_t* value) noexcept nogil
 
 
 # Moves past `size` bytes, of which it returns the first in `p`.
-cdef inline ValueFault take_from_value(ValueRun* r, int64_t size, const uint8_t** p) noexcept nogil:
+cdef inline ValueFault take_from_value(const ValueRun* r, const uint8_t** at, int64_t size,
+                                       const uint8_t** p) noexcept nogil:
     if size < 0:
         return VALUE_BAD_SIZE
-    if size > r.end - r.at:
+    if size > r.end - at[0]:
         return VALUE_TRUNCATED
-    p[0] = r.at
-    r.at += size
+    p[0] = at[0]
+    at[0] += size
     return VALUE_SOUND
 
 
-cdef inline ValueFault take_sized_from_value(ValueRun* r, const uint8_t** p, int64_t* size) noexcept nogil:
-    cdef ValueFault fault = read_avro_long(r, size)
-    return take_from_value(r, size[0], p) if fault == VALUE_SOUND else fault
+cdef inline ValueFault take_sized_from_value(ValueRun* r, const uint8_t** at, const uint8_t** p,
+                                             int64_t* size) noexcept nogil:
+    cdef ValueFault fault = read_avro_long(r, at, size)
+    return take_from_value(r, at, size[0], p) if fault == VALUE_SOUND else fault
 
 
-cdef ValueFault read_boolean(ValueRun* r, int32_t column) noexcept nogil:
+cdef inline ValueFault read_boolean(ValueRun* r, const uint8_t** at, int32_t column) noexcept nogil:
     cdef const uint8_t* p
-    cdef ValueFault fault = take_from_value(r, 1, &p)
+    cdef ValueFault fault = take_from_value(r, at, 1, &p)
     if fault != VALUE_SOUND:
         return fault
     if p[0] > 1:
@@ -122,7 +121,7 @@ cdef ValueFault read_enum(ValueRun* r, const AvroStep* s) noexcept nogil:
     cdef int32_t symbol
     cdef int32_t text
     cdef int32_t size
-    cdef ValueFault fault = read_avro_int(r, &symbol)
+    cdef ValueFault fault = read_avro_int(r, &r.at, &symbol)
     if fault != VALUE_SOUND:
         return fault
     if not 0 <= symbol < s.count:
@@ -160,7 +159,7 @@ cdef ValueFault read_decimal(ValueRun* r, const AvroStep* s) noexcept nogil:
     cdef uint64_t bound[LIMBS]
     cdef uint8_t sign
     cdef int64_t i
-    cdef ValueFault fault = take_sized_from_value(r, &p, &size) if s.kind == STEP_DECIMAL_BYTES else take_from_value(r, size, &p)
+    cdef ValueFault fault = take_sized_from_value(r, &r.at, &p, &size) if s.kind == STEP_DECIMAL_BYTES else take_from_value(r, &r.at, size, &p)
     if fault != VALUE_SOUND or s.column == UNWANTED:
         return fault
     sign = 0xFF if size > 0 and p[0] & 0x80 else 0
@@ -186,7 +185,7 @@ cdef ValueFault read_uuid(ValueRun* r, int32_t column) noexcept nogil:
     cdef const char* digits = "0123456789abcdef"
     cdef int i
     cdef int at = 0
-    cdef ValueFault fault = take_from_value(r, UUID_SIZE, &p)
+    cdef ValueFault fault = take_from_value(r, &r.at, UUID_SIZE, &p)
     if fault != VALUE_SOUND:
         return fault
     for i in range(UUID_SIZE):
@@ -203,7 +202,7 @@ cdef ValueFault read_duration(ValueRun* r, int32_t column) noexcept nogil:
     cdef const uint8_t* p
     cdef int32_t first
     cdef int i
-    cdef ValueFault fault = take_from_value(r, DURATION_SIZE, &p)
+    cdef ValueFault fault = take_from_value(r, &r.at, DURATION_SIZE, &p)
     if fault != VALUE_SOUND or column == UNWANTED:
         return fault
     first = r.table.columns[column].first_child
@@ -219,7 +218,7 @@ cdef ValueFault read_duration(ValueRun* r, int32_t column) noexcept nogil:
 cdef ValueFault read_block(ValueRun* r, const AvroStep* s, int64_t* count, bint* is_last) noexcept nogil:
     cdef const uint8_t* p
     cdef int64_t size
-    cdef ValueFault fault = read_avro_long(r, count)
+    cdef ValueFault fault = read_avro_long(r, &r.at, count)
     if fault != VALUE_SOUND:
         return fault
     is_last[0] = count[0] == 0
@@ -227,12 +226,12 @@ cdef ValueFault read_block(ValueRun* r, const AvroStep* s, int64_t* count, bint*
         if count[0] == INT64_MIN:
             return VALUE_BAD_ITEM_COUNT
         count[0] = -count[0]
-        fault = read_avro_long(r, &size)
+        fault = read_avro_long(r, &r.at, &size)
         if fault != VALUE_SOUND:
             return fault
         if s.column == UNWANTED:
             count[0] = 0
-            return take_from_value(r, size, &p)
+            return take_from_value(r, &r.at, size, &p)
         if size < 0:
             return VALUE_BAD_SIZE
     if s.size > 0:
@@ -262,7 +261,7 @@ cdef ValueFault read_items(ValueRun* r, const AvroStep* s, int depth) noexcept n
             break
         for i in range(count):
             if s.kind == STEP_MAP:
-                fault = take_sized_from_value(r, &p, &size)
+                fault = take_sized_from_value(r, &r.at, &p, &size)
                 if fault == VALUE_SOUND:
                     fault = put_value_text(r, key, p, size)
                 if fault != VALUE_SOUND:
@@ -305,9 +304,9 @@ cdef ValueFault read_default(ValueRun* r, const AvroStep* s, int depth) noexcept
 
 
 # Reads which branch of a union follows, and goes to its step, which is no union.
-cdef inline ValueFault read_branch(ValueRun* r, const AvroStep** s) noexcept nogil:
+cdef inline ValueFault read_branch(ValueRun* r, const uint8_t** at, const AvroStep** s) noexcept nogil:
     cdef int64_t branch
-    cdef ValueFault fault = read_avro_long(r, &branch)
+    cdef ValueFault fault = read_avro_long(r, at, &branch)
     if fault != VALUE_SOUND:
         return fault
     if not 0 <= branch < s[0].count:
@@ -316,52 +315,67 @@ cdef inline ValueFault read_branch(ValueRun* r, const AvroStep** s) noexcept nog
     return VALUE_SOUND
 
 
-cdef inline ValueFault read_plain(ValueRun* r, const AvroStep* s) noexcept nogil:
+cdef inline ValueFault read_plain(ValueRun* r, const uint8_t** at, const AvroStep* s) noexcept nogil:
     cdef const uint8_t* p = NULL
     cdef int64_t wide = 0
     cdef int32_t narrow = 0
     cdef ValueFault fault
     if s.kind == STEP_LONG:
-        fault = read_avro_long(r, &wide)
+        fault = read_avro_long(r, at, &wide)
         return put_long(r, s.column, wide) if fault == VALUE_SOUND else fault
     elif s.kind == STEP_STRING:
-        fault = take_sized_from_value(r, &p, &wide)
+        fault = take_sized_from_value(r, at, &p, &wide)
         return put_value_text(r, s.column, p, wide) if fault == VALUE_SOUND else fault
     elif s.kind == STEP_BYTES:
-        fault = take_sized_from_value(r, &p, &wide)
+        fault = take_sized_from_value(r, at, &p, &wide)
         return put_value_bytes(r, s.column, p, wide, r.readable_end) if fault == VALUE_SOUND else fault
     elif s.kind == STEP_INT:
-        fault = read_avro_int(r, &narrow)
+        fault = read_avro_int(r, at, &narrow)
         return put_four(r, s.column, &narrow) if fault == VALUE_SOUND else fault
     elif s.kind == STEP_DOUBLE:
-        fault = take_from_value(r, 8, &p)
+        fault = take_from_value(r, at, 8, &p)
         return put_eight(r, s.column, p) if fault == VALUE_SOUND else fault
     elif s.kind == STEP_FLOAT:
-        fault = take_from_value(r, 4, &p)
+        fault = take_from_value(r, at, 4, &p)
         return put_four(r, s.column, p) if fault == VALUE_SOUND else fault
     elif s.kind == STEP_NULL:
         return VALUE_SOUND if s.column == UNWANTED else append_null(r.table, s.column)
-    return read_boolean(r, s.column)
+    return read_boolean(r, at, s.column)
 
 
 cdef ValueFault read_record(ValueRun* r, const AvroStep* s, int depth) noexcept nogil:
+    cdef const int32_t* number = r.references + s.first
+    cdef const int32_t* last = number + s.count
+    cdef const AvroStep* steps = r.steps
     cdef const AvroStep* inner
+    cdef const uint8_t* at = r.at
+    cdef const uint8_t* after
     cdef ValueFault fault
-    cdef int32_t i
-    for i in range(s.first, s.first + s.count):
-        inner = r.steps + r.references[i]
+    while number < last:
+        inner = steps + number[0]
+        number += 1
+        fault = VALUE_SOUND
         if inner.kind == STEP_UNION:
-            fault = read_branch(r, &inner)
-            if fault != VALUE_SOUND:
-                return fault
-        if inner.kind < STEP_INT_AS_LONG:
-            fault = read_plain(r, inner)
-        elif inner.kind == STEP_SKIP:
-            fault = skip_fields(r, inner)
-        else:
-            fault = read_other(r, inner, depth)
+            fault = read_branch(r, &at, &inner)
+        if fault == VALUE_SOUND:
+            if inner.kind < STEP_INT_AS_LONG:
+                fault = read_plain(r, &at, inner)
+            elif inner.kind == STEP_SKIP:
+                after = after_skip(r, inner, at)
+                if after != NULL and after <= r.end:
+                    at = after
+                else:
+                    r.at = at
+                    fault = skip_each_field(r, inner)
+                    at = r.at
+            else:
+                r.at = at
+                fault = read_other(r, inner, depth)
+                at = r.at
         if fault != VALUE_SOUND:
+            r.at = at
             return fault
+    r.at = at
     return end_struct(r, s.column)
 
 
@@ -386,10 +400,10 @@ cdef ValueFault read_step(ValueRun* r, int32_t number, int depth) noexcept nogil
     cdef const AvroStep* s = r.steps + number
     cdef ValueFault fault
     if s.kind == STEP_UNION:
-        fault = read_branch(r, &s)
+        fault = read_branch(r, &r.at, &s)
         if fault != VALUE_SOUND:
             return fault
-    return read_plain(r, s) if s.kind < STEP_INT_AS_LONG else read_other(r, s, depth)
+    return read_plain(r, &r.at, s) if s.kind < STEP_INT_AS_LONG else read_other(r, s, depth)
 
 
 # Reads a number that becomes a wider one.
@@ -400,15 +414,15 @@ cdef ValueFault read_promoted(ValueRun* r, const AvroStep* s) noexcept nogil:
     cdef int64_t wide = 0
     cdef ValueFault fault
     if s.kind == STEP_FLOAT_AS_DOUBLE:
-        fault = take_from_value(r, 4, &p)
+        fault = take_from_value(r, &r.at, 4, &p)
         if fault != VALUE_SOUND:
             return fault
         memcpy(&single, p, 4)
         return put_double(r, s.column, single)
     if s.kind == STEP_LONG_AS_FLOAT or s.kind == STEP_LONG_AS_DOUBLE:
-        fault = read_avro_long(r, &wide)
+        fault = read_avro_long(r, &r.at, &wide)
     else:
-        fault = read_avro_int(r, &narrow)
+        fault = read_avro_int(r, &r.at, &narrow)
         wide = narrow
     if fault != VALUE_SOUND:
         return fault
@@ -419,13 +433,6 @@ cdef ValueFault read_promoted(ValueRun* r, const AvroStep* s) noexcept nogil:
     return put_double(r, s.column, <double>wide)
 
 
-# Moves past a size, and what has it.
-cdef inline ValueFault skip_sized(ValueRun* r) noexcept nogil:
-    cdef const uint8_t* p = NULL
-    cdef int64_t size = 0
-    return take_sized_from_value(r, &p, &size)
-
-
 # Passes over one field, and what fields of a fixed size follow it. Checks everything: this is what says what is wrong.
 cdef ValueFault skip_field(ValueRun* r, int32_t kind, int64_t size) noexcept nogil:
     cdef const uint8_t* p = NULL
@@ -433,7 +440,7 @@ cdef ValueFault skip_field(ValueRun* r, int32_t kind, int64_t size) noexcept nog
     cdef bint is_there = True
     cdef ValueFault fault = VALUE_SOUND
     if kind >= SKIP_IF_SECOND:
-        fault = read_avro_long(r, &number)
+        fault = read_avro_long(r, &r.at, &number)
         if fault != VALUE_SOUND:
             return fault
         if not 0 <= number <= 1:
@@ -441,82 +448,19 @@ cdef ValueFault skip_field(ValueRun* r, int32_t kind, int64_t size) noexcept nog
         is_there = (number == 0) == (kind & SKIP_IF_FIRST != 0)
         kind &= SKIP_IF_SECOND - 1
     if kind == SKIP_FIXED:
-        return take_from_value(r, size, &p) if is_there else VALUE_SOUND
+        return take_from_value(r, &r.at, size, &p) if is_there else VALUE_SOUND
     if is_there:
-        fault = read_avro_long(r, &number) if kind == SKIP_NUMBER else skip_sized(r)
-    return take_from_value(r, size, &p) if fault == VALUE_SOUND else fault
+        fault = read_avro_long(r, &r.at, &number)
+        if fault == VALUE_SOUND and kind == SKIP_SIZED:
+            fault = take_from_value(r, &r.at, number, &p)
+    return take_from_value(r, &r.at, size, &p) if fault == VALUE_SOUND else fault
 
 
-# Returns: the bytes of a number, more than MAX_VARLONG_SIZE if it is none. Requires: so many bytes. A branch for each
-# byte: where sizes repeat, the processor goes on with the next field before it knows them, which arithmetic prevents.
-cdef inline int64_t number_bytes(const uint8_t* p) noexcept nogil:
-    cdef int64_t size = 1
-    while p[size - 1] >= 0x80:
-        size += 1
-        if size > MAX_VARLONG_SIZE:
-            break
-    return size
-
-
-# Returns: what follows a size of one or two bytes and what has it; NULL if the size is longer, or negative. Requires:
-# two bytes.
-cdef inline const uint8_t* after_sized(const uint8_t* p) noexcept nogil:
-    if p[0] & 0x81 == 0:
-        return p + 1 + (p[0] >> 1)
-    if p[0] & 1 or p[1] & 0x80:
-        return NULL
-    return p + 2 + ((p[0] & 0x7F) >> 1 | <int64_t>p[1] << 6)
-
-
-# Returns: what follows the fields of a skip, perhaps beyond the value; NULL if one is not plain. Loads nothing beyond
-# readable_end.
-cdef inline const uint8_t* after_fields(const int32_t* field, const int32_t* last, const uint8_t* at,
-                                        const uint8_t* readable_end) noexcept nogil:
-    cdef int32_t kind
-    cdef int64_t number_size = 0
-    while field < last:
-        if readable_end - at <= MAX_VARLONG_SIZE + 1:
-            return NULL
-        kind = field[0]
-        if kind == SKIP_NUMBER:
-            number_size = number_bytes(at)
-            at += number_size + field[1]
-        elif kind == SKIP_SIZED:
-            at = after_sized(at)
-            if at == NULL:
-                return NULL
-            at += field[1]
-        elif kind == SKIP_FIXED:
-            at += field[1]
-        elif at[0] == (0 if kind & SKIP_IF_SECOND else 2):
-            at += 1 if kind & (SKIP_IF_SECOND - 1) == SKIP_FIXED else 1 + field[1]
-        elif at[0] != (2 if kind & SKIP_IF_SECOND else 0):
-            return NULL
-        elif kind & SKIP_NUMBER:
-            number_size = number_bytes(at + 1)
-            at += 1 + number_size + field[1]
-        elif kind & SKIP_SIZED:
-            at = after_sized(at + 1)
-            if at == NULL:
-                return NULL
-            at += field[1]
-        else:
-            at += 1 + field[1]
-        if number_size > MAX_VARLONG_SIZE:
-            return NULL
-        field += 2
-    return at
-
-
-# Passes over fields of a record that nobody wants. Where one is not plain, or not sound, skip_field passes over each.
-cdef inline ValueFault skip_fields(ValueRun* r, const AvroStep* s) noexcept nogil:
+# Passes over fields of which not all are plain or sound.
+cdef ValueFault skip_each_field(ValueRun* r, const AvroStep* s) noexcept nogil:
     cdef const int32_t* field = r.references + s.first
     cdef const int32_t* last = field + 2 * s.count
-    cdef const uint8_t* at = after_fields(field, last, r.at, r.readable_end)
     cdef ValueFault fault
-    if at != NULL and at <= r.end:
-        r.at = at
-        return VALUE_SOUND
     while field < last:
         fault = skip_field(r, field[0], field[1])
         if fault != VALUE_SOUND:
@@ -529,7 +473,7 @@ cdef inline ValueFault skip_fields(ValueRun* r, const AvroStep* s) noexcept nogi
 cdef ValueFault read_time(ValueRun* r, const AvroStep* s) noexcept nogil:
     cdef int64_t wide = 0
     cdef int32_t narrow
-    cdef ValueFault fault = read_avro_long(r, &wide)
+    cdef ValueFault fault = read_avro_long(r, &r.at, &wide)
     if fault != VALUE_SOUND:
         return fault
     if not 0 <= wide < (MILLIS_OF_DAY if s.kind == STEP_TIME_MILLIS else 1000 * <int64_t>MILLIS_OF_DAY):
@@ -542,11 +486,11 @@ cdef ValueFault read_scalar(ValueRun* r, const AvroStep* s) noexcept nogil:
     cdef const uint8_t* p = NULL
     cdef ValueFault fault
     if s.kind == STEP_SKIP:
-        return skip_fields(r, s)
+        return skip_each_field(r, s)
     if s.kind == STEP_ENUM:
         return read_enum(r, s)
     if s.kind == STEP_FIXED:
-        fault = take_from_value(r, s.size, &p)
+        fault = take_from_value(r, &r.at, s.size, &p)
         if fault == VALUE_SOUND and s.size == 0:
             return put_value_bytes(r, s.column, p, 0, r.readable_end)
         return put_fixed(r, s.column, p, s.size) if fault == VALUE_SOUND else fault

@@ -49,11 +49,13 @@ cdef class AvroProgram:
         column -1 for a value that is skipped; references: the numbers that `first` and `count` are parts of; constants:
         the bytes that `constant` and the references of an enum point into; root: the number of the step of a value.
     Raises: ValueError for a step that does not fit the columns, or refers to what is not there; MemoryError.
-    Threads: safe; nothing changes it.
+    Threads: not thread-safe: it keeps the shapes of values.
     """
 
     cdef AvroStep* steps
     cdef int32_t* references
+    cdef SkipShape* shapes
+    cdef SkipGroup* groups
     cdef bytes constants
     cdef int32_t root
 
@@ -84,6 +86,41 @@ cdef class AvroProgram:
                 raise ValueError(f"step {number} is a union with a union as a branch: {steps[number]}")
         if not 0 <= root < step_count:
             raise ValueError(f"step {root} is not there")
+        self.give_shapes(step_count)
+
+    # Whether a skip has so many numbers and branches that comparing them together takes less than each by itself.
+    cdef bint has_shape(self, const AvroStep* s) noexcept:
+        cdef int32_t compared = 0
+        cdef int32_t i
+        for i in range(s.first, s.first + 2 * s.count, 2):
+            compared += (self.references[i] & SKIP_NUMBER != 0) + (self.references[i] >= SKIP_IF_SECOND)
+        return compared >= LEAST_COMPARED
+
+    # Gives skips their shapes, as far as there are groups for them.
+    cdef int give_shapes(self, int32_t step_count) except -1:
+        cdef AvroStep* s
+        cdef int32_t number
+        cdef int32_t groups = 0
+        cdef int32_t count = 1
+        for number in range(step_count):
+            s = self.steps + number
+            s.size = NO_SHAPE if s.kind == STEP_SKIP else s.size
+            if s.kind == STEP_SKIP and s.count < MOST_GROUPS - groups and self.has_shape(s):
+                s.size = count
+                groups += s.count + 1
+                count += 1
+        self.shapes = <SkipShape*>calloc(count, sizeof(SkipShape))
+        self.groups = <SkipGroup*>calloc(max(groups, 1), sizeof(SkipGroup))
+        if self.shapes == NULL or self.groups == NULL:
+            raise MemoryError(f"no memory for the shapes of {count} skips")
+        groups = 0
+        for number in range(step_count):
+            s = self.steps + number
+            if s.kind == STEP_SKIP and s.size != NO_SHAPE:
+                self.shapes[s.size].groups = self.groups + groups
+                self.shapes[s.size].room = s.count + 1
+                groups += s.count + 1
+        return 0
 
     cdef bint has_plain_branches(self, const AvroStep* s) noexcept:
         cdef int32_t i
@@ -123,6 +160,8 @@ cdef class AvroProgram:
     def __dealloc__(self):
         free(self.steps)
         free(self.references)
+        free(self.shapes)
+        free(self.groups)
 
 
 # A value that became a null row: its row in the table, why, where in the value it was seen, the id of its schema, and
@@ -139,6 +178,7 @@ cdef struct KnownSchema:
     bint is_readable            # no: values of this id become null rows
     const AvroStep* steps
     const int32_t* references
+    SkipShape* shapes
     const uint8_t* constants
     int32_t root
     const JsonNode* nodes       # NULL for Avro
@@ -241,6 +281,7 @@ cdef class ValueDecoder:
     cdef void add_avro(self, KnownSchema* known, AvroProgram program) noexcept:
         known.steps = program.steps
         known.references = program.references
+        known.shapes = program.shapes
         known.constants = <const uint8_t*>PyBytes_AS_STRING(program.constants)
         known.root = program.root
 
@@ -397,6 +438,7 @@ cdef class ValueDecoder:
     cdef inline ValueStop decode_row(self, int64_t row, ValueFault* fault) noexcept nogil:
         cdef ValueRun* r = &self.run
         cdef ValueInput* v = &self.values
+        cdef const AvroStep* root
         cdef int64_t at = v.first + row
         fault[0] = VALUE_SOUND
         if v.validity != NULL and not is_bit_set(v.validity, at):
@@ -425,7 +467,9 @@ cdef class ValueDecoder:
             return STOP_AT_END
         r.steps = self.current.steps
         r.references = self.current.references
-        fault[0] = read_step(r, self.current.root, 0)
+        r.shapes = self.current.shapes
+        root = r.steps + self.current.root
+        fault[0] = read_record(r, root, 1) if root.kind == STEP_RECORD else read_step(r, self.current.root, 0)
         if fault[0] == VALUE_SOUND and r.at != r.end and not v.allows_trailing:
             fault[0] = VALUE_TRAILING_BYTES
         return STOP_AT_END

@@ -141,12 +141,18 @@ cdef int32_t four_digits(const uint8_t* p) noexcept nogil:
 # Moves past a string; p, size: what is between its quotes, which is UTF-8.
 cdef ValueFault take_string(ValueRun* r, const uint8_t** p, int64_t* size, bint* has_escapes) noexcept nogil:
     cdef const uint8_t* at = r.at + 1
+    cdef const uint8_t* stop
     cdef uint64_t high = 0
     cdef uint64_t word, stops
     cdef int64_t good
     cdef int i
     p[0] = at
     has_escapes[0] = False
+    stop = ks_text_stop(at, r.readable_end)
+    if stop != NULL and stop < r.end and stop[0] == c'"':
+        size[0] = stop - at
+        r.at = stop + 1
+        return VALUE_SOUND
     while at < r.end:
         if r.readable_end - at >= 8:
             word = load_word(at, 8)
@@ -370,14 +376,11 @@ cdef ValueFault skip_json(ValueRun* r) noexcept nogil:
 # the field that is looked at first, then of the one after it.
 cdef inline ValueFault take_field(ValueRun* r, const JsonNode* n, int32_t* expected, int32_t* child) noexcept nogil:
     cdef const JsonNode* field = r.nodes + n.first + expected[0]
-    cdef const uint8_t* name = r.at + 1
-    if expected[0] < n.count and field.is_plain and r.end - name > field.name_size and r.readable_end - name >= 8 \
-            and (load_word(name, 8) ^ field.name_word) & field.name_mask == 0 \
-            and (field.name_size < 8 or (name[field.name_size] == c'"'
-                 and memcmp(name, r.constants + field.name, <size_t>field.name_size) == 0)):
+    if expected[0] < n.count and field.is_plain and r.readable_end - r.at > max(field.name_size + 1, 8) \
+            and has_name(r, field, r.at + 1) and r.end - r.at > field.name_size + 1:
         child[0] = n.first + expected[0]
         expected[0] += 1
-        r.at = name + field.name_size + 1
+        r.at += field.name_size + 2
         return VALUE_SOUND
     return look_up_field(r, n, expected, child)
 
@@ -413,69 +416,6 @@ cdef ValueFault look_up_field(ValueRun* r, const JsonNode* n, int32_t* expected,
     return VALUE_SOUND
 
 
-# The digits from `at` on end there, or at readable_end; whether they are all within the value is not looked at.
-cdef inline const uint8_t* after_digits(const uint8_t* at, const uint8_t* readable_end) noexcept nogil:
-    cdef uint64_t digits, stops
-    while readable_end - at >= 8:
-        digits = load_word(at, 8) ^ (ONES * c'0')
-        stops = ((digits + ONES * (0x7F - 9)) | digits) & HIGH_BITS
-        if stops != 0:
-            return at + (lowest_bit(stops) >> 3)
-        at += 8
-    while at < readable_end and is_digit(at[0]):
-        at += 1
-    return at
-
-
-# Moves past a number that no column takes. Returns: False, and has not moved, unless it is plain that it fits its node.
-cdef inline bint pass_number(ValueRun* r, const JsonNode* n) noexcept nogil:
-    cdef const uint8_t* first = r.at + (r.at[0] == c'-')
-    cdef const uint8_t* at = after_digits(first, r.readable_end)
-    cdef int64_t digits = at - first
-    if at >= r.end or not 0 < digits <= n.most_digits or (first[0] == c'0' and digits > 1) \
-            or (n.kind == JSON_UINT and first > r.at):
-        return False
-    if at[0] == c'.' and n.kind == JSON_DOUBLE:
-        first = at + 1
-        at = after_digits(first, r.readable_end)
-        if at >= r.end or at == first:
-            return False
-    if at[0] == c'.' or at[0] | 0x20 == c'e':
-        return False
-    r.at = at
-    return True
-
-
-# As pass_number, of a string; one of ASCII without escapes is plain.
-cdef inline bint pass_string(ValueRun* r) noexcept nogil:
-    cdef const uint8_t* at = r.at + 1
-    cdef uint64_t word, stops
-    cdef int stop
-    while r.readable_end - at >= 8:
-        word = load_word(at, 8)
-        stops = (string_stops(word) | word) & HIGH_BITS
-        if stops == 0:
-            at += 8
-            continue
-        stop = lowest_bit(stops) >> 3
-        at += stop
-        if at >= r.end or at[0] != c'"':
-            return False
-        r.at = at + 1
-        return True
-    return False
-
-
-# Passes over the value of a field that no column takes. Returns: False, and has not moved, unless it is plain that it
-# fits its node: read_node has to say.
-cdef inline bint pass_plain_value(ValueRun* r, const JsonNode* n) noexcept nogil:
-    if r.at >= r.end:
-        return False
-    if n.kind == JSON_STRING:
-        return r.at[0] == c'"' and pass_string(r)
-    return n.most_digits > 0 and pass_number(r, n)
-
-
 cdef ValueFault read_field(ValueRun* r, int32_t child, int64_t rows) noexcept nogil:
     cdef int32_t column = r.nodes[child].column
     if column != UNWANTED and r.table.columns[column].rows > rows:
@@ -499,6 +439,8 @@ cdef ValueFault read_object(ValueRun* r, const JsonNode* n) noexcept nogil:
         r.at += 1
     else:
         while True:
+            if pass_fields(r, n, &expected):
+                break
             skip_blanks(r)
             if r.at == r.end or r.at[0] != c'"':
                 return bad_json(r)
@@ -509,7 +451,7 @@ cdef ValueFault read_object(ValueRun* r, const JsonNode* n) noexcept nogil:
                 skip_blanks(r)
                 if child == UNWANTED:
                     fault = skip_json(r)
-                elif r.nodes[child].column != UNWANTED or not pass_plain_value(r, r.nodes + child):
+                elif r.nodes[child].column != UNWANTED or not pass_value(r, r.nodes + child):
                     fault = read_field(r, child, rows)
             if fault != VALUE_SOUND:
                 return fault
@@ -665,6 +607,8 @@ cdef class JsonProgram:
             n.name_word = int.from_bytes(begin, "little")
             n.name_mask = ~<uint64_t>0 >> (64 - 8 * <int>len(begin))
             n.most_digits = self.most_digits_of(n)
+            if n.is_plain and n.column == UNWANTED:
+                n.passing = PASS_STRING if n.kind == JSON_STRING else PASS_NUMBER if n.most_digits > 0 else PASS_WORD
             self.key_room = max(self.key_room, ESCAPE_SIZE * n.name_size)
         if expected != count:
             raise ValueError(f"there are {count} nodes, and their children are {expected - 1}")

@@ -41,7 +41,8 @@ cdef enum AvroStepKind:
 # steps (fields of a record in the writer's order, branches of a union, the item of an array, the value of a map, the
 # value of a default), or for an enum positions of texts in the constants, -1 for a symbol that the reader does not have,
 # each followed by its size, or for a skip a SkipKind and the size with it for each field that is passed over.
-# `size` is the size of a fixed, the least size of an item, the number of a member among the children of its struct.
+# `size` is the size of a fixed, the least size of an item, the number of a member among the children of its struct, of
+# a skip that of its shape.
 # constant, constant_size: an encoded default; the 32 bytes of 10^precision; the sizes of an enum's texts follow them.
 cdef struct AvroStep:
     AvroStepKind kind
@@ -51,6 +52,26 @@ cdef struct AvroStep:
     int64_t size
     int64_t constant
     int64_t constant_size
+
+# Fields in a row whose sizes are known if the bytes that follow have these bits: the highest ones of varints, and the
+# branches of unions. size: of these fields. is_sized: then comes a size and what has it, and fields of a fixed size;
+# rest: of these, with the byte of the size. field: the number of the first field in the skip.
+cdef struct SkipGroup:
+    uint64_t mask[2]
+    uint64_t bits[2]
+    int64_t size
+    int64_t rest
+    int32_t field
+    bint is_sized
+
+# The groups of the fields of a skip, as one value had them. After them stands one that only says which field is next.
+# left: the values until the shape is judged; misses: those of them that did not have it.
+cdef struct SkipShape:
+    SkipGroup* groups
+    int32_t room
+    int32_t count
+    int32_t left
+    int32_t misses
 
 cdef enum JsonKind:
     JSON_NULL
@@ -65,6 +86,13 @@ cdef enum JsonKind:
     JSON_STRUCT
     JSON_KINDS
 
+# How the field of a node is passed over where it is plain; PASS_NOT: its name is not plain, or a column takes it.
+cdef enum JsonPass:
+    PASS_NOT
+    PASS_STRING
+    PASS_NUMBER
+    PASS_WORD
+
 # The children of a node stand together: fields of a struct in the order of the schema, the item of a list, the value of
 # a map. size: the bytes of a number. is_plain: whether the name is the same in JSON. name_word, name_mask: the first
 # eight bytes of the name and the quote after it. most_digits: a number of no more before its point fits.
@@ -77,6 +105,7 @@ cdef struct JsonNode:
     int32_t name
     int32_t name_size
     int32_t most_digits
+    JsonPass passing
     bint is_plain
     uint64_t name_word
     uint64_t name_mask
@@ -89,8 +118,10 @@ cdef struct ValueRun:
     const uint8_t* readable_end
     const AvroStep* steps
     const int32_t* references
+    SkipShape* shapes
     const uint8_t* constants    # and the names of nodes
     int64_t empty_items
+    int64_t number              # that was read last of more than two bytes
     const JsonNode* nodes
     const int32_t* ordered      # the numbers of the fields of each node, by name
     uint8_t* key                # room for a name without its escapes
