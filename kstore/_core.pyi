@@ -676,8 +676,8 @@ class ValueDecoder:
     def decode(
         self,
         validity: Buffer | None,
-        offsets: Buffer,
-        data: Buffer | None,
+        index: Buffer,
+        data: Buffer | list[Buffer] | None,
         *,
         first: int,
         row_count: int,

@@ -56,4 +56,6 @@ def decoder_of_log(
     partitions = Partitions.of([directory], on_error=on_error)
     typed = typed_rows(formats, partitions, names=columns, default=DEFAULT_COLUMNS, mode=mode, flatten=flatten)
     in_bytes = partial(decode, columns=typed.base_columns, strings=text_columns(formats))
+    if typed.reads_views:
+        in_bytes = partial(in_bytes, binary="view")
     return lambda ranges: typed.batches(in_bytes(ranges), most_bytes=config.max_decompressed_bytes)

@@ -77,7 +77,7 @@ class Scan:
         self._typed = typed
         self._options = ScanOptions(
             columns=columns if typed is None else typed.base_columns,
-            binary=binary,
+            binary="view" if typed is not None and typed.reads_views else binary,
             strings=strings_of(strings),
             batch_bytes=batch_bytes,
             threads=threads,

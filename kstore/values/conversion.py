@@ -27,6 +27,10 @@ class ConvertedFormat:
     def reads_headers(self) -> bool:
         return self.inner.reads_headers
 
+    @property
+    def reads_views(self) -> bool:
+        return self.inner.reads_views
+
     def type(self, _wanted: Wanted) -> pa.DataType:
         return self.target
 

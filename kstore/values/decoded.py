@@ -90,6 +90,11 @@ class ColumnFormat(Protocol):
         """Whether readers take the headers of the records, where ids of schemas may be."""
         ...
 
+    @property
+    def reads_views(self) -> bool:
+        """Whether readers take arrays of views, too."""
+        ...
+
     def type(self, wanted: Wanted) -> pa.DataType:
         """Return the Arrow type.  Args: wanted: the fields of a record that are read.  Raises: InvalidSchemaError."""
         ...

@@ -113,6 +113,10 @@ class PrimitiveFormat:
     def reads_headers(self) -> bool:
         return False
 
+    @property
+    def reads_views(self) -> bool:
+        return False
+
     def type(self, _wanted: Wanted) -> pa.DataType:
         return PRIMITIVE_TYPES[self.name]
 

@@ -43,11 +43,12 @@ class SchemaProvider(ABC):
     """What a format does with its schemas. Without state, and pickled with formats. Thread-safe.
 
     Attributes: schema_type: what a registry calls schemas of the format; uses_writers: whether a value is read by the
-    schema that it was written with, or only has to have one.
+    schema that it was written with, or only has to have one; reads_views: whether readers take arrays of views, too.
     """
 
     schema_type: ClassVar[SchemaType]
     uses_writers: ClassVar[bool] = True
+    reads_views: ClassVar[bool] = True
 
     @abstractmethod
     def text_of(self, source: SchemaSource) -> str:
@@ -125,6 +126,10 @@ class SchemaFormat:
     @property
     def reads_headers(self) -> bool:
         return self.registry is not None and any(schema.guid is not None for schema in self.registry.schemas)
+
+    @property
+    def reads_views(self) -> bool:
+        return self.provider.reads_views
 
     def type(self, wanted: Wanted) -> pa.DataType:
         return self.provider.type(self.reader_schema, wanted)

@@ -59,7 +59,9 @@ class CoreReader(ABC):
     def _program(self, schema_id: int) -> tuple[AvroProgram | JsonProgram, str]:
         """Return what reads values of a schema id, and what cannot be read with it.  Raises: SchemaError."""
 
-    def decode(self, array: pa.BinaryArray, headers: pa.ListArray | None = None) -> Iterator[DecodedValues]:
+    def decode(
+        self, array: pa.BinaryArray | pa.BinaryViewArray, headers: pa.ListArray | None = None
+    ) -> Iterator[DecodedValues]:
         """Decode values, of which null ones stay null.
 
         Args: headers: those of the records, where a value without a frame has its schema id; None: none is read.
@@ -72,10 +74,11 @@ class CoreReader(ABC):
             self._unreadable.clear()
         numbers = None if headers is None or self._header_ids is None else self._header_ids.of(headers)
         ids = None if numbers is None else numbers.data
-        validity, offsets, data = array.buffers()
+        validity, index, *parts = array.buffers()
+        data = parts if pa.types.is_binary_view(array.type) else parts[0]
         while True:
             row, stop = self._decoder.decode(
-                validity, offsets, data, first=array.offset, row_count=rows, row=row, ids=ids
+                validity, index, data, first=array.offset, row_count=rows, row=row, ids=ids
             )
             if _STOPS[stop] == "schema":
                 if len(self._unreadable) >= _MOST_UNREADABLE:
@@ -102,7 +105,7 @@ class CoreReader(ABC):
         self._problems[schema_id] = problem
         self._decoder.add(schema_id, program)
 
-    def _taken(self, array: pa.BinaryArray, start: int) -> DecodedValues:
+    def _taken(self, array: pa.BinaryArray | pa.BinaryViewArray, start: int) -> DecodedValues:
         bad = []
         for row, reason, position, schema_id, node in self._decoder.faults():
             is_id = has_number(schema_id)
@@ -119,7 +122,7 @@ class CoreReader(ABC):
         values = pa.RecordBatch._import_from_c(exported.address, self._schema).column(0)
         return DecodedValues(start, values, bad)
 
-    def _mismatch(self, array: pa.BinaryArray, row: int, *, node: int, position: int) -> str:
+    def _mismatch(self, array: pa.BinaryArray | pa.BinaryViewArray, row: int, *, node: int, position: int) -> str:
         """Return what a value has in the place of the type of a node, which only JSON has."""
         del array, row, node, position
         return ""

@@ -92,6 +92,14 @@ class TypedRows:
         headers = ["headers"] if self.with_headers else []
         self.base_columns = list(dict.fromkeys([*passed_on, *self._wanted, *headers, *_PLACE]))
 
+    @property
+    def reads_views(self) -> bool:
+        """Whether the keys and values of base_columns are all decoded by readers that take views."""
+        return all(name in self._wanted and self.reads_views_of(name) for name in _ORIGINS if name in self.base_columns)
+
+    def reads_views_of(self, origin: Origin) -> bool:
+        return self._formats[origin].reads_views
+
     def narrowed(self, names: Sequence[str]) -> TypedRows:
         """Return the same with these of the columns only."""
         return TypedRows(
@@ -227,8 +235,7 @@ class _Typing:
         origin, *others = origins
         headers = batch.column("headers") if origin in self._rows.with_headers else None
         column = batch.column(origin)
-        if not pa.types.is_binary(column.type) and not pa.types.is_string(column.type):
-            # A view, which a scan may have of the other column.
+        if pa.types.is_binary_view(column.type) and not self._rows.reads_views_of(origin):
             column = column.cast(pa.binary())
         for part in self._readers[origin].decode(column, headers):
             rows = batch.slice(part.start, len(part.values))

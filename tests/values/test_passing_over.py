@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import json
 import random
+import struct
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from kstore._core import text_classes
+from kstore._core import AVRO_STEPS, VALUE_LAYOUTS, VALUE_STOPS, AvroProgram, ValueColumns, ValueDecoder, text_classes
 from kstore.values.avro.columns import columns_of
 from kstore.values.avro.reader import AvroReader
 from kstore.values.avro.schema import parse_avro_schema
@@ -104,25 +105,10 @@ def json_texts(name: str) -> list[bytes]:
         for separators in ((",", ":"), (", ", ": "), (" ,", " :"), ("\n,\t", ":\r "))
     ]
     shuffled = json.dumps(dict(sorted(fields.items())))
-    numbers = (
-        "0 -0 00 -01 1. .5 1.5. 1e5 1E-2 -  - 1x 123456789012345678901234567890 0.12345678901234567890123456789012"
-    )
+    numbers = "0 -0 00 -01 1. .5 1.5. 1e5 1E-2 -  - 1x 123456789012345678901234567890 0.1234567890123456789012345678901"
     texts = [f'{{"{name}":"t","f":{number},"n":{number},"u":{number},"last":3}}' for number in numbers.split(" ")]
-    words = [
-        "tru",
-        "falsey",
-        "nul",
-        "true",
-        "false",
-        "null",
-        '"true"',
-        "[1]",
-        "{}",
-        '"\\u00e4"',
-        '"\\x"',
-        '"\x01"',
-        '"ä"',
-    ]
+    words = ["tru", "falsey", "nul", "true", "false", "null", '"true"', "[1]", "{}"]
+    words += ['"\\u00e4"', '"\\x"', '"\x01"', '"ä"']
     texts += [f'{{"{name}":{word},"f":1,"b":{word},"z":{word},"last":3}}' for word in words]
     return forms + [each.encode() for each in (shuffled, *texts)]
 
@@ -152,3 +138,38 @@ def test_bytes_are_of_one_class_by_all_ways_to_find_it() -> None:
         stop = next(place for place, byte in enumerate(text + b'"') if byte < 0x20 or byte in b'"\\' or byte > 0x7F)
         for is_portable in (False, True):
             assert text_classes(text + b'"' + bytes(31), is_portable=is_portable) == (digits, stop)
+
+
+@pytest.mark.parametrize("size", [0, 1, 12, 13, 40])
+def test_views_are_read_as_arrays_with_offsets_are(size: int) -> None:
+    schema = record(("a", "long"), ("text", "string"), ("b", "long"))
+    values = [None, *(encoded(schema, {"a": 1, "text": "x" * size, "b": number << 40}) for number in range(3)), b"\x02"]
+    parsed = parse_avro_schema(json.dumps(schema))
+    rows, types = [], (pa.binary(), pa.binary_view())
+    for arrow_type in types:
+        reader = AvroReader(columns_of(parsed), lambda _: parsed, framing="none", most_bytes=1 << 20)
+        for array in (pa.array(values, arrow_type), pa.array([b"y" * 100, *values, b""], arrow_type).slice(1, 5)):
+            (part,) = reader.decode(array)
+            rows.append((part.values.to_pylist(), part.bad))
+    assert rows[1:] == rows[:1] * 3
+    assert [row is None for row in rows[0][0]] == [True, False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    "view",
+    [(-1, 0, 0, 0), (13, 0, 2, 0), (13, 0, -1, 0), (13, 0, 0, 8), (13, 0, 1, 8), (13, 0, 0, -1), (1 << 30, 0, 0, 0)],
+    ids=str,
+)
+def test_a_view_that_is_not_within_the_data_is_refused(view: tuple[int, ...]) -> None:
+    columns = ValueColumns([(VALUE_LAYOUTS["variable"], 0, 0, 0)], most_bytes=1 << 16)
+    decoder = ValueDecoder(columns, framing="none", allows_trailing=True)
+    program = AvroProgram(columns, [(AVRO_STEPS["bytes"], 0, 0, 0, 0, 0, 0)], [], b"", root=0)
+    decoder.add(-1, program)
+    views = struct.pack("<iiii", 13, 0, 1, 7) + struct.pack("<iiii", *view)
+    given = {"first": 0, "ids": None}
+    parts = [bytes(20), b"\x06" * 20]
+    assert decoder.decode(None, views, parts, row_count=1, **given) == (1, VALUE_STOPS["end"])
+    with pytest.raises(ValueError, match="row 1 is not within the data"):
+        decoder.decode(None, views, parts, row_count=2, row=1, **given)
+    with pytest.raises(ValueError, match="too short"):
+        decoder.decode(None, views[:-1], parts, row_count=2, **given)

@@ -191,17 +191,51 @@ cdef enum ValueStop:
     STOP_NO_MEMORY
     STOP_BAD_ARRAY
 
-# A column of values to decode. ids: schema ids from elsewhere, -1 for a row whose value has its own; NULL for none.
+# A column of values to decode. offsets: of rows in the first buffer, or views: of rows in any of the buffers; the other
+# one is NULL. ids: schema ids from elsewhere, -1 for a row whose value has its own; NULL for none.
 cdef struct ValueInput:
     const uint8_t* validity
     const int32_t* offsets
-    const uint8_t* data
-    int64_t data_size
+    const View* views
+    const Py_buffer* buffers
+    int64_t buffer_count
     int64_t first               # of the rows, among the entries of the buffers
     int64_t rows
     const int64_t* ids
     ValueFraming framing
     bint allows_trailing
+
+
+# Begins a value at a place in the array's data. Returns: False if it is not within the data.
+cdef inline bint place_by_offsets(ValueRun* r, const ValueInput* v, int64_t at) noexcept nogil:
+    cdef const uint8_t* data = <const uint8_t*>v.buffers[0].buf
+    if not 0 <= v.offsets[at] <= v.offsets[at + 1] <= v.buffers[0].len:
+        return False
+    r.start = r.at = data + v.offsets[at]
+    r.end = data + v.offsets[at + 1]
+    r.readable_end = data + v.buffers[0].len
+    return True
+
+
+# As place_by_offsets, of a view, which may hold the value itself.
+cdef inline bint place_by_view(ValueRun* r, const ValueInput* v, int64_t at) noexcept nogil:
+    cdef const View* view = v.views + at
+    cdef int64_t size = <int32_t>view.low
+    cdef int64_t number = <int32_t>view.high
+    cdef int64_t offset = <int32_t>(view.high >> 32)
+    if size < 0:
+        return False
+    if size <= VIEW_INLINE_SIZE:
+        r.start = <const uint8_t*>view + 4
+        r.readable_end = <const uint8_t*>(v.views + v.first + v.rows)
+    else:
+        if not 0 <= number < v.buffer_count or not 0 <= offset <= v.buffers[number].len - size:
+            return False
+        r.start = <const uint8_t*>v.buffers[number].buf + offset
+        r.readable_end = <const uint8_t*>v.buffers[number].buf + v.buffers[number].len
+    r.at = r.start
+    r.end = r.start + size
+    return True
 
 
 @cython.final
@@ -317,52 +351,54 @@ cdef class ValueDecoder:
                 high = middle
         return low
 
-    def decode(self, validity, offsets, data, *, int64_t first, int64_t row_count, int64_t row=0, ids=None):
+    def decode(self, validity, index, data, *, int64_t first, int64_t row_count, int64_t row=0, ids=None):
         """Decode rows of an Arrow binary array from `row` on; return (the row that is next, one of VALUE_STOPS).
 
-        Args: validity, offsets, data: the buffers of the array, None for an absent one; first: the array's offset in
-            them; ids: an int64 schema id for each row, -1 where the value's frame has it, None for no such ids.
-        Raises: ValueError for buffers that are too short, or offsets that do not rise within the data; MemoryError.
+        Args: validity, index, data: the buffers of the array, None for an absent one: offsets and the bytes that they
+            divide, or views and a list of the buffers that they point into; first: the array's offset in them; ids: an
+            int64 schema id for each row, -1 where the value's frame has it, None for no such ids.
+        Raises: ValueError for buffers that are too short, or offsets or views that are not within them; MemoryError.
         """
-        cdef Py_buffer views[4]
-        cdef int held = 0
-        cdef int64_t sizes[4]
+        cdef Py_buffer* held = NULL
+        cdef int held_count = 0
         cdef int64_t next_row = row
         cdef ValueStop stop = STOP_AT_END
-        buffers = (validity, offsets, data, ids)
+        cdef ValueInput* v = &self.values
+        are_views = isinstance(data, list)
+        buffers = (validity, index, ids, *(data if are_views else (data,)))
         if first < 0 or row_count < 0 or not 0 <= row <= row_count or row_count > INT32_MAX - first:
             raise ValueError(f"rows {row} to {row_count} from {first} on are no part of an array")
+        held = <Py_buffer*>calloc(len(buffers), sizeof(Py_buffer))
+        if held == NULL:
+            raise MemoryError(f"no memory for {len(buffers)} buffers")
         try:
-            for number, buffer in enumerate(buffers):
+            for buffer in buffers:
                 if buffer is None:
-                    PyBuffer_FillInfo(&views[number], None, NULL, 0, True, PyBUF_SIMPLE)
+                    PyBuffer_FillInfo(&held[held_count], None, NULL, 0, True, PyBUF_SIMPLE)
                 else:
-                    PyObject_GetBuffer(buffer, &views[number], PyBUF_SIMPLE)
-                held += 1
-                sizes[number] = views[number].len
-            if sizes[1] // 4 < first + row_count + 1 or (validity is not None and 8 * sizes[0] < first + row_count) \
-                    or (ids is not None and sizes[3] // 8 < row_count):
+                    PyObject_GetBuffer(buffer, &held[held_count], PyBUF_SIMPLE)
+                held_count += 1
+            least = 16 * (first + row_count) if are_views else 4 * (first + row_count + 1)
+            if held[1].len < least or (validity is not None and 8 * held[0].len < first + row_count) \
+                    or (ids is not None and held[2].len // 8 < row_count):
                 raise ValueError(f"the buffers are too short for {row_count} rows from {first} on")
-            self.values.validity = NULL
-            if validity is not None:
-                self.values.validity = <const uint8_t*>views[0].buf
-            self.values.offsets = <const int32_t*>views[1].buf
-            self.values.data = <const uint8_t*>views[2].buf
-            self.values.data_size = sizes[2]
-            self.values.ids = NULL
-            if ids is not None:
-                self.values.ids = <const int64_t*>views[3].buf
-            self.values.first, self.values.rows = first, row_count
+            v.validity = <const uint8_t*>held[0].buf if validity is not None else NULL
+            v.offsets = <const int32_t*>held[1].buf if not are_views else NULL
+            v.views = <const View*>held[1].buf if are_views else NULL
+            v.ids = <const int64_t*>held[2].buf if ids is not None else NULL
+            v.buffers, v.buffer_count = held + 3, held_count - 3
+            v.first, v.rows = first, row_count
             self.columns.prepare()
             with nogil:
                 stop = self.decode_rows(&next_row)
         finally:
-            for number in range(held):
-                PyBuffer_Release(&views[number])
+            for number in range(held_count):
+                PyBuffer_Release(&held[number])
+            free(held)
         if stop == STOP_NO_MEMORY:
             raise MemoryError("no memory for decoded values")
         if stop == STOP_BAD_ARRAY:
-            raise ValueError(f"the offsets of row {next_row} are not within {self.values.data_size} bytes of data")
+            raise ValueError(f"row {next_row} is not within the data")
         return next_row, <int>stop
 
     def faults(self):
@@ -444,11 +480,8 @@ cdef class ValueDecoder:
         if v.validity != NULL and not is_bit_set(v.validity, at):
             fault[0] = append_null(r.table, 0)
             return STOP_AT_END
-        if not 0 <= v.offsets[at] <= v.offsets[at + 1] <= v.data_size:
+        if not (place_by_view(r, v, at) if v.views != NULL else place_by_offsets(r, v, at)):
             return STOP_BAD_ARRAY
-        r.start = r.at = v.data + v.offsets[at]
-        r.end = v.data + v.offsets[at + 1]
-        r.readable_end = v.data + v.data_size
         r.empty_items = 0
         r.node = -1
         if not self.take_schema(-1 if v.ids == NULL else v.ids[row]):

@@ -49,7 +49,9 @@ cdef inline bint has_name(const ValueRun* r, const JsonNode* field, const uint8_
 # Returns: what follows a string; NULL unless it is plain, of ASCII without escapes.
 cdef inline const uint8_t* after_string(const ValueRun* r, const uint8_t* at) noexcept nogil:
     at = ks_text_stop(at + 1, r.readable_end)
-    return NULL if at == NULL or at >= r.end or at[0] != c'"' else at + 1
+    if at == NULL or at >= r.end or at[0] != c'"':
+        return NULL
+    return at + 1
 
 
 # Returns: what follows a number, perhaps beyond the value; NULL unless it is plain that it fits its node. Requires:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import pyarrow as pa
 
 from kstore._core import JsonProgram
@@ -51,12 +50,10 @@ class JsonReader(CoreReader):
         self._check_id(schema_id)
         return self._json, ""
 
-    def _mismatch(self, array: pa.BinaryArray, row: int, *, node: int, position: int) -> str:
-        _, offsets_buffer, data = array.buffers()
-        start, end = np.frombuffer(offsets_buffer, np.int32)[array.offset + row :][:2].tolist()
-        at = start + position
-        shown = bytes(memoryview(data)[at : min(at + _SHOWN_BYTES, end)])
-        more = "..." if at + _SHOWN_BYTES < end else ""
+    def _mismatch(self, array: pa.BinaryArray | pa.BinaryViewArray, row: int, *, node: int, position: int) -> str:
+        value = memoryview(array[row].as_buffer())
+        shown = bytes(value[position : position + _SHOWN_BYTES])
+        more = "..." if position + _SHOWN_BYTES < len(value) else ""
         expected = self._nodes[node]
         named = _TYPES.get(expected.kind, expected.arrow_type)
         return f"{expected.path[:_MOST_PATH] or 'the value'} is {named}, found {shown!r}{more}"

@@ -27,6 +27,7 @@ class ProtobufProvider(SchemaProvider):
     """
 
     schema_type = "PROTOBUF"
+    reads_views = False
 
     def text_of(self, source: SchemaSource) -> str:
         _check_installed()
