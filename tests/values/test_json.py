@@ -299,6 +299,7 @@ def test_names_that_json_has_to_escape_are_found_by_their_escapes() -> None:
 def test_names_of_any_length_are_compared_to_their_end(size: int) -> None:
     name = ("common_x" * 40)[:size]
     others = [name + "y", name + "\\u0079", ("z" + name)[: size + 1], name + "_" * 8]
+    others += [name[:place] + "Z" + name[place + 1 :] for place in (8, size // 2, size - 9) if 0 <= place < size]
     arrow_type = pa.struct([(name, pa.int64()), (name + "yy", pa.int64()), ("zz", pa.string())])
     escaped = "".join(f"\\u{ord(each):04x}" for each in name)
     values = [f'{{"{name}":1}}', f'{{"{name}yy":2}}', f'{{"{escaped}":3,"{name}":4}}', f'{{"{name}":5,"{escaped}":6}}']

@@ -110,6 +110,8 @@ def json_texts(name: str) -> list[bytes]:
     words = ["tru", "falsey", "nul", "true", "false", "null", '"true"', "[1]", "{}"]
     words += ['"\\u00e4"', '"\\x"', '"\x01"', '"ä"']
     texts += [f'{{"{name}":{word},"f":1,"b":{word},"z":{word},"last":3}}' for word in words]
+    texts += [f'{{"{name}"{colon}"t","f"{colon}1,"last":3}}' for colon in (";", "", "x", "::")]
+    texts += [f'{{"{name}":"t"{comma}"f":1{comma}"last":3}}' for comma in (";", "", ",,", ", ,")]
     return forms + [each.encode() for each in (shuffled, *texts)]
 
 
@@ -119,7 +121,9 @@ def test_json_that_nobody_reads_is_as_bad_as_where_it_is_read(size: int) -> None
     kinds = [(name, pa.string()), ("f", pa.float64()), ("n", pa.int32()), ("u", pa.uint8()), ("b", pa.bool_())]
     arrow_type = pa.struct([*kinds, ("z", pa.string()), ("last", pa.int64())])
     texts = json_texts(name)
-    values: list[bytes | None] = [text[:end] for text in texts for end in (len(text), *range(0, len(text), 7))]
+    # A value that is cut off has the rest of it behind, which is another value.
+    values: list[bytes | None] = list(texts)
+    values += [part for text in texts for end in range(1, len(text)) for part in (text[:end], text[end:])]
     padded = [*values, b" " * 64 + b"null"]
     rows, bad = read_json(padded, arrow_type)
     for names in ((), ("last",), ("n", "last"), (name, "b"), ("z",)):
