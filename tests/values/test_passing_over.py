@@ -75,6 +75,8 @@ def test_a_value_of_a_known_shape_that_is_cut_off_is_bad(names: tuple[str, ...])
 def test_any_number_of_numbers_is_passed_over(count: int) -> None:
     schema = record(*((f"n{number}", "long") for number in range(count)), ("last", "int"))
     rows = [{**{f"n{number}": size for number in range(count)}, "last": 7} for size in (1, 1, 1 << 40, 1, 1 << 40)]
+    # Numbers of which one is longer than in the values before.
+    rows += [{**rows[0], f"n{place}": 1 << 40} for place in (0, 7, 8, 15, count - 1) if place < count]
     values = [encoded(schema, row) for row in rows]
     assert read(schema, ("last",), values) == [{"last": 7}] * len(rows)
     bad = bytearray(values[0])
