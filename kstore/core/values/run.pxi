@@ -2,7 +2,6 @@
 
 cdef enum:
     UNWANTED = -1               # the column of what is read, and not stored
-    SHORT_TEXT_SIZE = 16        # of text that is copied by one move
 
 # The kinds before STEP_INT_AS_LONG are common and plain: read_plain reads them, and read_other all others.
 cdef enum AvroStepKind:
@@ -216,12 +215,6 @@ cdef ValueFault put_value_text(ValueRun* r, int32_t column, const uint8_t* p, in
     cdef int64_t good
     cdef ValueFault fault
     if column == UNWANTED:
-        return VALUE_SOUND
-    if size <= SHORT_TEXT_SIZE and r.readable_end - p >= SHORT_TEXT_SIZE and c.rows < c.row_capacity \
-            and size <= c.capacity - c.used and is_ascii(p, size, r.readable_end):
-        ks_move16(c.data + c.used, p)
-        c.used += size
-        end_variable_row(c)
         return VALUE_SOUND
     if is_ascii(p, size, r.readable_end):
         return put_value_bytes(r, column, p, size, r.readable_end)
