@@ -10,7 +10,7 @@ ENVIRONMENT := .venv/.environment-stamp
 BUILD := .venv/.build-stamp
 CORE := setup.py pyproject.toml $(wildcard kstore/*.pyx kstore/*.h kstore/core/*.pxi kstore/core/*/*.pxi)
 DEBUG_TREE := build/debug
-DEBUG_TESTS := $(addprefix tests/,basics core env record coordinator log producer store arrow cli hostile property differential fuzz golden)
+DEBUG_TESTS := $(addprefix tests/,basics core env record coordinator log producer store arrow values cli hostile property differential fuzz golden)
 # Also preload libstdc++: without it the sanitizer can't handle pyarrow's C++ exceptions.
 UNDER_SANITIZERS = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
 	PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
