@@ -131,9 +131,11 @@ class LocalFile(PositionedFile, ReadFile):
         return done
 
     def will_read(self, *, position: int, end_position: int) -> None:
-        fd, size = self._open_fd(), min(end_position - position, _MOST_AHEAD_BYTES)
-        if size <= 0 or _WILL_NEED is None:
+        size = min(end_position - position, _MOST_AHEAD_BYTES)
+        if size <= _READ_AHEAD_BYTES or _WILL_NEED is None:
+            # The first read of so few bytes reads them all.
             return
+        fd = self._open_fd()
         # The system looks at each page that it is to read, which takes as long as to copy some of them.
         if not _are_cached(fd, (position, position + size - 1)):
             # A hint: the read itself says what is wrong.

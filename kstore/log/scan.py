@@ -177,7 +177,13 @@ class ScanFiles(Closing):
             if listed == identity and file.path == path:
                 return file
             self._idle.append((listed, file))
-        return _opened(path, identity, self.env, is_live=is_live)
+        try:
+            return open_listed(path, identity, self.env)
+        except LogReplacedError:
+            renamed = _renamed(path, identity, self.env) if is_live else None
+            if renamed is None:
+                raise
+            return renamed
 
     def give_back(self, file: ReadFile, identity: Identity | None) -> None:
         """Return a file from take; exactly once."""
@@ -185,31 +191,21 @@ class ScanFiles(Closing):
             file.close()
             return
         self._idle.append((identity, file))
-        if len(self._idle) > self._most_idle:
-            self._close_one()
+        self.close(all_but=self._most_idle)
 
-    def close(self) -> None:
-        """Close the files that are not in use."""
-        while self._idle:
-            self._close_one()
-
-    def _close_one(self) -> None:
-        with suppress(IndexError):
-            self._idle.popleft()[1].close()
+    def close(self, *, all_but: int = 0) -> None:
+        """Close the files that are not in use, except the newest."""
+        while len(self._idle) > all_but:
+            with suppress(IndexError):
+                self._idle.popleft()[1].close()
 
 
-def _opened(path: str, identity: Identity, env: Env, *, is_live: bool) -> ReadFile:
-    try:
-        return open_listed(path, identity, env)
-    except LogReplacedError:
-        if not is_live:
-            raise
-        for deleted in deleted_paths(path):
-            try:
-                return open_listed(deleted, identity, env)
-            except LogReplacedError:
-                continue
-        raise
+def _renamed(path: str, identity: Identity, env: Env) -> ReadFile | None:
+    """Return the file that was at a path, by the names that this process gives what it replaces; None without it."""
+    for deleted in deleted_paths(path):
+        with suppress(LogReplacedError):
+            return open_listed(deleted, identity, env)
+    return None
 
 
 class PlannedFiles:

@@ -65,27 +65,39 @@ def hints_of(monkeypatch, missing):
     return hints
 
 
-@pytest.mark.parametrize(("missing", "is_announced"), [((), False), ((100,), True), ((299,), True), ((300,), False)])
+@pytest.mark.parametrize(
+    ("missing", "is_announced"), [((), False), ((MIB,), True), ((3 * MIB - 1,), True), ((3 * MIB,), False)]
+)
 def test_what_is_in_memory_is_not_announced(tmp_path, monkeypatch, missing, is_announced):
     hints = hints_of(monkeypatch, missing)
     path = tmp_path / "file"
     path.write_bytes(b"x")
     with DEFAULT_ENV.open_read(str(path)) as file:
-        file.will_read(position=100, end_position=300)
-    assert hints == [(100, 200, os.POSIX_FADV_WILLNEED)] * is_announced
+        file.will_read(position=MIB, end_position=3 * MIB)
+    assert hints == [(MIB, 2 * MIB, os.POSIX_FADV_WILLNEED)] * is_announced
 
 
-def test_a_local_file_hints_at_most_16_mib(tmp_path, monkeypatch):
-    hints = hints_of(monkeypatch, {3, 5})
+@pytest.mark.parametrize(("size", "is_announced"), [(131_072, False), (131_073, True)])
+def test_what_the_first_read_gets_is_not_announced(tmp_path, monkeypatch, size, is_announced):
+    hints = hints_of(monkeypatch, {MIB})
     path = tmp_path / "file"
     path.write_bytes(b"x")
     with DEFAULT_ENV.open_read(str(path)) as file:
-        file.will_read(position=3, end_position=10)
-        file.will_read(position=5, end_position=100 * MIB)
-        file.will_read(position=10, end_position=10)
-    assert hints == [(3, 7, os.POSIX_FADV_WILLNEED), (5, 16 * MIB, os.POSIX_FADV_WILLNEED)]
+        file.will_read(position=MIB, end_position=MIB + size)
+    assert hints == [(MIB, size, os.POSIX_FADV_WILLNEED)] * is_announced
+
+
+def test_a_local_file_hints_at_most_16_mib(tmp_path, monkeypatch):
+    hints = hints_of(monkeypatch, {3 * MIB, 5 * MIB})
+    path = tmp_path / "file"
+    path.write_bytes(b"x")
+    with DEFAULT_ENV.open_read(str(path)) as file:
+        file.will_read(position=3 * MIB, end_position=10 * MIB)
+        file.will_read(position=5 * MIB, end_position=100 * MIB)
+        file.will_read(position=10 * MIB, end_position=10 * MIB)
+    assert hints == [(3 * MIB, 7 * MIB, os.POSIX_FADV_WILLNEED), (5 * MIB, 16 * MIB, os.POSIX_FADV_WILLNEED)]
     with pytest.raises(LogClosedError):
-        file.will_read(position=0, end_position=1)
+        file.will_read(position=0, end_position=MIB)
 
 
 def test_a_hint_that_the_system_refuses_stops_nothing(tmp_path, monkeypatch):
