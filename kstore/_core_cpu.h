@@ -83,7 +83,7 @@ static inline void ks_move32(uint8_t *target, const uint8_t *source) {
 static inline void ks_copy(uint8_t *target, const uint8_t *source, int64_t size, const uint8_t *readable_end) {
     if (size <= 256 && readable_end - source >= size + 31) {
         for (int64_t done = 0; done < size; done += 32) memcpy(target + done, source + done, 32);
-    } else {
+    } else if (size) {
         /* Hide the size: given a small upper bound, the compiler would expand memcpy to slow string instructions. */
         size_t hidden = (size_t)size;
         __asm__("" : "+r"(hidden));

@@ -502,7 +502,8 @@ cdef Status put_rebuilt(Compaction* k, Header* h, const uint8_t* payload, int64_
     if not has_grown_by(&k.out, header_size + size):
         return fail(problem, NO_MEMORY, 0, 0)
     h.size = header_size + size
-    memcpy(k.out.data + k.out.size + header_size, payload, <size_t>size)
+    if size:
+        memcpy(k.out.data + k.out.size + header_size, payload, <size_t>size)
     seal_batch(k.out.data + k.out.size, h)
     k.out.size += h.size
     return OK
