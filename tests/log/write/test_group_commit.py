@@ -460,6 +460,7 @@ def at_each_place(run: Callable[[Tracer], None]) -> None:
         run(Tracer(place, watched=("/kstore/log/",)))
 
 
+@pytest.mark.traces
 def test_thread_that_a_signal_interrupts_anywhere_leaves_nobody_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -487,6 +488,7 @@ def test_thread_that_a_signal_interrupts_anywhere_leaves_nobody_waiting(
     at_each_place(run)
 
 
+@pytest.mark.traces
 def test_signal_anywhere_in_a_thread_that_appends_for_others_leaves_each_batch_appended_at_most_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
