@@ -112,8 +112,9 @@ class FetchRange(Closing):
         return self._bounds._replace(records=self.read())
 
     def data_at_once(self) -> FetchData | None:
-        """Return the result of data() if that does not have to wait for a disk, as far as that can be told, else None.
+        """Return the result of data() without waiting for a disk; None if it would wait.
 
+        Where the file system cannot say whether it would, the call waits.
         Raises: as read, but None takes the place of a LogReplacedError.
         """
         if not self.size_in_bytes:

@@ -30,7 +30,7 @@ class KafkaServer(Closing):
         close() removes; config: by default a free port, and topics that clients ask for are created with one partition;
         topics: by name, how many partitions are created; those that a given root has already stay as they are.
     It runs in a thread of its own, so that a client that blocks does not stop it. Faults happen to the next requests of
-    an api, by Kafka's name of it (Produce, Fetch, Metadata, JoinGroup), whoever sends them, in the order in which they
+    an api, by Kafka's name of it (Produce, Fetch, Metadata, JoinGroup), from any client, in the order in which they
     were planned.
     Raises: as open_store; OSError if a port is taken.
     Threads: safe.
@@ -101,7 +101,7 @@ class KafkaServer(Closing):
         """Wait until a topic, which need not exist yet, has so many records; return all that it has then, as records().
 
         Args: timeout: in seconds without another record; None for no end.
-        Raises: TimeoutError, with how many there are; LogClosedError if the server is stopped meanwhile.
+        Raises: TimeoutError, with how many there are; LogClosedError if the server stops during the wait.
         """
         wanted = checked_int("count", count, least=1)
         follow = self.store.follow

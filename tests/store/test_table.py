@@ -65,6 +65,14 @@ def put(log: WritableLog, *pairs: tuple[str, str | None], at_ms: int = 1) -> Non
         log.append(Record(timestamp_ms=at_ms, key=key.encode(), value=None if value is None else value.encode()))
 
 
+def replace(log: WritableLog, *pairs: tuple[str, str | None], at_ms: int = 1) -> None:
+    """Append newer records, and compact what they replace; an active record with key z comes after them."""
+    put(log, *pairs, at_ms=at_ms)
+    log.roll()
+    put(log, ("z", "active"))
+    log.compact(is_forced=True)
+
+
 def end(log: WritableLog, how: ControlRecordType, producer_id: int = 7) -> None:
     marker = EndTransactionMarker(control_type=how, coordinator_epoch=0)
     log.append_as_follower(
@@ -571,10 +579,7 @@ def test_an_iteration_reads_what_a_compaction_replaced_meanwhile(store: Writable
     first = next(found)
     for number in range(3):
         log = store["many", number]
-        put(log, ("a", "new"), ("b", "new"), ("c", "new"), at_ms=2)
-        log.roll()
-        put(log, ("z", "active"))
-        log.compact(is_forced=True)
+        replace(log, ("a", "new"), ("b", "new"), ("c", "new"), at_ms=2)
     assert sorted([first, *found]) == [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]
     check(table, {b"a": b"new", b"b": b"new", b"c": b"new", b"z": b"active"})
 
@@ -607,10 +612,7 @@ def test_a_newer_record_is_read_from_where_the_map_ended_although_the_iteration_
     table = store.table("t")
     found = iter(table)
     next(found)
-    put(log, ("a", "new"))
-    log.roll()
-    put(log, ("z", "active"))
-    log.compact(is_forced=True)
+    replace(log, ("a", "new"))
     replaced = table._replaced
 
     def after_the_iteration(*arguments: Any) -> Any:
@@ -693,10 +695,7 @@ def test_an_iteration_begins_with_the_map_of_the_files_that_it_reads(
     def compacted_before(*arguments: Any) -> Any:
         begun.append(arguments)
         if len(begun) == 1:
-            put(log, ("a", "new"), ("b", "new"))
-            log.roll()
-            put(log, ("z", "active"))
-            log.compact(is_forced=True)
+            replace(log, ("a", "new"), ("b", "new"))
         return records(*arguments)
 
     monkeypatch.setattr(part, "records", compacted_before)

@@ -12,6 +12,7 @@ import pytest
 
 import kstore
 from kstore.testing import KafkaServer
+from kstore.waiting import Latch
 from kstore.wire.classes import Message, attribute
 from kstore.wire.codes import ErrorCode
 from kstore.wire.frames import apis
@@ -90,6 +91,22 @@ def test_a_directory_of_its_own_is_removed_and_a_given_one_stays(tmp_path):
     with KafkaServer(tmp_path / "root", topics={"t": 1}):
         pass
     assert (tmp_path / "root" / "t-0").is_dir()
+
+
+def test_a_wait_for_records_ends_when_the_server_stops(kafka):
+    follow, following = kafka.store.follow, Latch()
+
+    def followed(*arguments, **options):
+        following.open()
+        return follow(*arguments, **options)
+
+    with ThreadPoolExecutor() as threads, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kafka.store, "follow", followed)
+        waiting = threads.submit(kafka.wait_for_records, "t", 1, timeout=None)
+        following.wait()
+        kafka.stop()
+        with pytest.raises(kstore.LogClosedError):
+            waiting.result()
 
 
 def test_the_topics_of_a_directory_that_was_kept_stay_as_they_are(tmp_path):

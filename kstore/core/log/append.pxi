@@ -307,7 +307,7 @@ cdef Assigned assign_content(uint8_t* header, const uint8_t* rest, Header* h, co
     return IS_ASSIGNED
 
 
-# Requires: at least 61 bytes at p that nobody changes meanwhile; base_offset and now_ms not negative. Returns: IS_ASSIGNED
+# Requires: at least 61 bytes at p that do not change during the call; base_offset and now_ms not negative. Returns: IS_ASSIGNED
 # if the batch is ready to append with the header that is then at `header`, which may be p; else f is unchanged.
 cdef Assigned check_and_assign(const uint8_t* p, int64_t size, uint8_t* header, const Assignment* given,
                                const AssignerRules* rules, ContentRoom* room, AppendFacts* f) noexcept nogil:

@@ -52,7 +52,7 @@ class _ReadAs:
         ) as part:
             found = part.data_at_once()
         if found is None:
-            # Also if the log was truncated meanwhile: Log.fetch reads it again as it is now.
+            # Also after a truncation during the read: Log.fetch reads the log as it is then.
             raise _NotCachedError
         return found
 
