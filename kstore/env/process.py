@@ -51,6 +51,13 @@ class SystemClock:
 SYSTEM_CLOCK = SystemClock()
 
 
+def usable_cpus() -> int:
+    """Return on how many CPUs the threads of this process may run."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def after_fork_in_child(callback: Callable[[], None]) -> None:
     """Call `callback` in every child process that Python's fork() creates, before fork() returns there."""
     os.register_at_fork(after_in_child=callback)

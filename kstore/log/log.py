@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 from kstore._core import BatchHeader, Record
 from kstore._deprecated import with_old_names
 from kstore._html import fields_html, table_html
-from kstore.config import MAX_INT64, LogConfig
+from kstore.config import MAX_INT32, MAX_INT64, LogConfig
 from kstore.env import Arrivals, Closing, Env, StrPath, split_path
 from kstore.errors import KStoreError, OffsetOutOfRangeError, checked_index, checked_int
 from kstore.log.damage import OnError, OnSkip, SkippedRange, SkipReport, skips_damage
@@ -396,20 +396,29 @@ class Log(Closing):
         start_offset: int | None = None,
         end_offset: int | None = None,
         *,
+        threads: int = 1,
         isolation: Isolation = "read_uncommitted",
         on_error: OnError = "raise",
         on_skip: OnSkip | None = None,
     ) -> Iterator[Record]:
         """Iterate the records of [start_offset, end_offset) that meet the conditions of a search; no control records.
 
-        Args: search: the conditions; the others as in read().
+        Args: search: the conditions; threads: how many look through batches, including the caller's, which decodes
+            those that may have a match; the others as in read().
         Raises: as read().
         Cost: one pass over the batches. The bytes that a match must have are looked for in whole batches, without the
             GIL; only in a batch that has them records are decoded, and only those that match become objects. With
-            on_error="skip" every batch is decoded, since one that cannot be is left out.
+            several threads one chunk more than there are of them is in memory. With on_error="skip" every batch is
+            decoded, in the caller's thread, since one that cannot be is left out.
         """
         batches = self._batches_for(
-            search, start_offset, end_offset, isolation=isolation, on_error=on_error, on_skip=on_skip
+            search,
+            start_offset,
+            end_offset,
+            isolation=isolation,
+            on_error=on_error,
+            on_skip=on_skip,
+            threads=checked_int("threads", threads, least=1, greatest=MAX_INT32),
         )
         return search.found_in(
             batches,
@@ -686,12 +695,13 @@ class Log(Closing):
         on_error: OnError,
         on_skip: OnSkip | None,
         on_pass: Callable[[int], object] = int,
+        threads: int,
     ) -> Iterator[RecordBatch]:
         """Iterate batches as batches() does, without most of those that cannot hold a match of a search.
 
-        Args: on_pass: called with the size in bytes of what is left out.
+        Args: on_pass: called with the size in bytes of what is left out; threads: how many look for them.
         """
-        reads, passing = self._reads(on_error, on_skip), search.passing(on_pass)
+        reads, passing = self._reads(on_error, on_skip), search.passing(on_pass, threads=threads)
         return reads.batches(start_offset, end_offset, isolation=isolation, passing=passing)
 
     def _held_offsets(

@@ -6,18 +6,22 @@ index costs only time. Each range names its files, since another process may rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, check_crc
-from kstore.config import MAX_INT64
+from kstore.config import MAX_INT64, MIB, LogConfig
 from kstore.env import DEFAULT_ENV, Env, EnvMaker, Identity, locate
-from kstore.errors import CorruptionError, UnsupportedError
+from kstore.errors import CorruptionError, KStoreError, UnsupportedError
 from kstore.log.damage import SkippedRange
 from kstore.log.damaged.sound import FileRange
 from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX
-from kstore.log.files.records import BatchPlace
+from kstore.log.files.records import HEADER_CHUNK_BYTES, BatchPlace
+from kstore.log.read_ahead import read_ahead
+from kstore.log.segment.passing import Look, Piece
 from kstore.log.segment.segment import ENTRIES_TRIED, LogSegment
 from kstore.types import TopicPartition
 
@@ -28,6 +32,8 @@ DEFAULT_PLAN_BYTES = 128 * 1024 * 1024
 # Size of a range that one thread decodes ahead of the reader. Decompressed to a few times its size, it should still fit
 # the memory allowed per thread.
 THREAD_RANGE_BYTES = 8 * 1024 * 1024
+# Batches that a search found, and its reader has not got to.
+_MOST_FOUND_BYTES = 4 * MIB
 
 
 class Share(NamedTuple):
@@ -460,19 +466,67 @@ def _walk_starts(segment: LogSegment, *, position: int, target: int, end_positio
     yield position
 
 
-def batches_of(
-    parts: Iterable[Extent], *, checks_crc: bool, anchor: BatchPlace | None, passing: Passing | None = None
-) -> Iterator[RawBatch]:
+def batches_of(parts: Iterable[Extent], *, checks_crc: bool, anchor: BatchPlace | None) -> Iterator[RawBatch]:
     """Iterate the batches of extents.
 
-    Args: anchor, passing: as in SegmentRecords.read_batches.
+    Args: anchor: as in SegmentRecords.read_batches.
     Raises: CorruptRecordError, UnsupportedMagicError; LogReplacedError; StorageError.
     """
     for segment, position, end_position, *_ in parts:
-        batches = segment.records.read_batches(
-            position=position, end_position=end_position, anchor=anchor, passing=passing
-        )
+        batches = segment.records.read_batches(position=position, end_position=end_position, anchor=anchor)
         for header, data in batches:
             if checks_crc:
                 check_crc(data, position=header.position, path=segment.path)
             yield segment, header, data
+
+
+def unpassed_batches(
+    parts: Iterable[Extent], passing: Passing, *, anchor: BatchPlace | None, config: LogConfig
+) -> Generator[RawBatch, None, None]:
+    """Iterate the batches of extents that a search does not pass over.
+
+    Args: passing: on_pass is called by the thread that iterates; anchor: as in SegmentRecords.read_batches.
+    Raises: as batches_of.
+    Threads: passing.threads look, one of which is the caller's.
+    Cost: a chunk for each thread; with several of them, batches of a few MiB too.
+    """
+    if passing.threads == 1:
+        look = Look(passing, anchor=anchor, first_bytes=HEADER_CHUNK_BYTES, config=config)
+        found = (one for extent in parts for one in look.through(Piece(*extent[:3], extent.end_position)))
+    else:
+        look = Look(passing, anchor=anchor, first_bytes=config.read_chunk_bytes, config=config)
+        pieces = (piece for extent in parts for piece in _divided(extent))
+        size_of, most = attrgetter("size_in_bytes"), _MOST_FOUND_BYTES
+        found = read_ahead(pieces, look.through, threads=passing.threads, size_of=size_of, most_bytes_ahead=most)
+    read_on: tuple[LogSegment, int] | None = None
+    with closing(found):
+        for piece, passed_bytes, header, data, rest in found:
+            if read_on == (piece.segment, piece.rest_position):
+                # What follows was read in order.
+                continue
+            passing.on_pass(passed_bytes)
+            if header is not None:
+                yield piece.segment, header, data
+            elif rest is not None:
+                read_on = piece.segment, piece.rest_position
+                for header, data in piece.segment.records.read_batches(
+                    position=rest[0], end_position=piece.rest_position, previous_last_offset=rest[1], anchor=anchor
+                ):
+                    yield piece.segment, header, data
+
+
+def _divided(extent: Extent) -> Iterator[Piece]:
+    """Yield an extent in pieces for threads.
+
+    What hinders a division, or makes it costly, makes pieces larger, and is no error.
+    """
+    segment, position, end_position, *_ = extent
+    while end_position - position > THREAD_RANGE_BYTES and not segment.is_costly_to_split:
+        split, target = None, position + THREAD_RANGE_BYTES
+        with suppress(KStoreError):
+            split = _find_split_point(segment, position=position, target=target, end_position=end_position)
+        if split is None:
+            break
+        yield Piece(segment, position, split.position, end_position)
+        position = split.position
+    yield Piece(segment, position, end_position, end_position)

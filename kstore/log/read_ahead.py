@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from types import TracebackType
 from typing import Generic, TypeVar
@@ -136,7 +137,9 @@ class _ReadAhead(Generic[Part, Item]):
         self._helpers.close()
         for work in self._open:
             work.unread.clear()
-            work.items.close()
+            # The garbage collector may call this in a helper, beside another one that is in a part, and drops it.
+            with suppress(ValueError):
+                work.items.close()
 
     def _item_or_work(self, first: _Work[Item]) -> tuple[Item | None, _Work[Item] | None]:
         """Return the next item, or work that was taken for the reader to do; neither at the end of the first part."""

@@ -18,7 +18,16 @@ from kstore.compression import decompress
 from kstore.errors import CorruptionError, KStoreError, OffsetOutOfRangeError, checked_index, checked_int
 from kstore.log.damage import SkippedRange
 from kstore.log.files.records import BatchPlace
-from kstore.log.plan import DEFAULT_PLAN_BYTES, Extent, RawBatch, ScanRange, batches_of, extents, plan_ranges
+from kstore.log.plan import (
+    DEFAULT_PLAN_BYTES,
+    Extent,
+    RawBatch,
+    ScanRange,
+    batches_of,
+    extents,
+    plan_ranges,
+    unpassed_batches,
+)
 from kstore.log.segment.segment import LogSegment
 from kstore.log.segment.time_search import first_from_time, first_with_largest_timestamp
 from kstore.log.source import LogSource, SettledLog, SourcePart, closed_error, out_of_range
@@ -171,7 +180,7 @@ class Reads:
     ) -> Iterator[RecordBatch]:
         """Iterate the batches that hold offsets of [start_offset, end_offset), with checked CRC; see Log.batches.
 
-        Args: passing: as in SegmentRecords.read_batches.
+        Args: passing: what leaves out batches without a match, whose CRC it checks; None for all batches.
         """
         batches, part = self._watched(
             start_offset, end_offset, isolation, checks_crc=False, checks_control=True, passing=passing
@@ -262,7 +271,10 @@ class Reads:
                 log_end_offset=self.source.log_end_offset,
             )
 
-        return batches_of(self.source.answer(find), checks_crc=checks_crc, anchor=part.last_batch, passing=passing)
+        found = self.source.answer(find)
+        if passing is not None:
+            return unpassed_batches(found, passing, anchor=part.last_batch, config=self.source.context.config)
+        return batches_of(found, checks_crc=checks_crc, anchor=part.last_batch)
 
     def _record_batches(
         self, batches: Iterator[RawBatch], part: SourcePart, *, max_bytes: int | None

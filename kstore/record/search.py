@@ -33,11 +33,12 @@ _ESCAPED_LITERALS = frozenset("\\.^$*+?{}[]|()-/ #&~\"'=:;,<>@!%`_")
 class Passing(NamedTuple):
     """What a reader of a file passes over: batches that cannot hold a match of a search, by their bytes.
 
-    on_pass: called with the size in bytes of what was passed over.
+    on_pass: called with the size in bytes of what was passed over; threads: how many look, with the caller's.
     """
 
     matcher: _core.RecordMatcher
     on_pass: Callable[[int], object]
+    threads: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +87,9 @@ class RecordSearch:
                     if start_offset <= record.offset and (record.offset < end_offset or batch.last_offset < end_offset):
                         yield record
 
-    def passing(self, on_pass: Callable[[int], object] = int) -> Passing:
-        """Return what lets a reader pass over batches without a match.  Args: on_pass: as of Passing."""
-        return Passing(self._matcher, on_pass)
+    def passing(self, on_pass: Callable[[int], object] = int, *, threads: int = 1) -> Passing:
+        """Return what lets a reader pass over batches without a match.  Args: as of Passing."""
+        return Passing(self._matcher, on_pass, threads)
 
     @cached_property
     def _matcher(self) -> _core.RecordMatcher:

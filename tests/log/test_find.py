@@ -5,20 +5,30 @@ from __future__ import annotations
 
 import random
 import re
+import struct
 
 import pytest
 
 import kstore
 from kstore._core import RecordMatcher
 from kstore.cli.output import Progress
+from kstore.cli.printing import cat
 from kstore.cli.printing.cat import CatOptions, batches_of
 from kstore.config import LogConfig
+from kstore.log import plan
 from kstore.record import RecordSearch
 from tests.making.batches import batch, batches, flip_bit, patch_header, record, write_partition
 from tests.reference.codec import write_batch, write_end_transaction_marker
 
 SMALL_READS = LogConfig(read_chunk_bytes=4096)
 LETTERS = b"abOR"
+THREADS = (1, 3)
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    """Divide a file into parts of a few batches for the threads of a search."""
+    monkeypatch.setattr(plan, "THREAD_RANGE_BYTES", 500)
 
 
 def drawn_value(chosen: random.Random) -> bytes | None:
@@ -64,8 +74,10 @@ SEARCHES = (
 )
 
 
+@pytest.mark.parametrize("threads", THREADS)
 @pytest.mark.parametrize("seed", range(6))
-def test_search_finds_what_a_look_at_each_record_finds(tmp_path, seed):
+@pytest.mark.usefixtures("small_parts")
+def test_search_finds_what_a_look_at_each_record_finds(tmp_path, seed, threads):
     chosen = random.Random(seed)
     parts = drawn_batches(chosen, 60)
     with kstore.open_log(write_partition(tmp_path, [parts[:25], parts[25:35], parts[35:]]), config=SMALL_READS) as log:
@@ -74,7 +86,7 @@ def test_search_finds_what_a_look_at_each_record_finds(tmp_path, seed):
         for conditions, has_it in SEARCHES:
             for start, stop in ((log.log_start_offset, end), (end // 3, end // 2), (end - 1, end)):
                 expected = [one for one, producer_id in held if start <= one.offset < stop and has_it(one, producer_id)]
-                assert [*log.find(RecordSearch(**conditions), start, stop)] == expected
+                assert [*log.find(RecordSearch(**conditions), start, stop, threads=threads)] == expected
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
@@ -140,6 +152,85 @@ def test_damage_of_a_batch_without_a_match_is_an_error(tmp_path):
         assert [(one.first_missing_offset, one.last_missing_offset) for one in skipped] == [(8, 9)]
 
 
+def outcome_of(path, expression, threads):
+    """Return the offsets that a search finds, and the error that ends it."""
+    found = []
+    try:
+        with kstore.open_log(path, config=SMALL_READS) as log:
+            found += [one.offset for one in log.find(RecordSearch(value_regex=expression), threads=threads)]
+    except kstore.KStoreError as error:
+        return found, type(error), str(error)
+    return found, None, ""
+
+
+DAMAGE = (
+    ("payload", lambda part: part[:70] + bytes((part[70] ^ 1,)) + part[71:]),
+    ("size", lambda part: patch_header(part, batch_length=len(part) - 10, repair_crc=False)),
+    ("large size", lambda part: patch_header(part, batch_length=len(part) + 30, repair_crc=False)),
+    ("magic", lambda part: patch_header(part, magic=9, repair_crc=False)),
+    ("offset", lambda part: patch_header(part, base_offset=1)),
+    ("last offset", lambda part: patch_header(part, last_offset_delta=40)),
+    ("nothing", bytes),
+)
+
+
+@pytest.mark.parametrize("damage", [damage for _, damage in DAMAGE], ids=[name for name, _ in DAMAGE])
+@pytest.mark.usefixtures("small_parts")
+def test_several_threads_meet_the_damage_that_one_meets(tmp_path, damage):
+    sound = batches(0, 30, records_per_batch=3)
+    for at in range(1, len(sound)):
+        parts = [*sound[:at], damage(sound[at]), *sound[at + 1 :]]
+        path = write_partition(tmp_path / str(at), [parts])
+        for expression in ("QQ", "v.*[05]$"):
+            assert outcome_of(path, expression, 3) == outcome_of(path, expression, 1)
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_index_that_points_into_a_record_changes_no_answer(tmp_path):
+    held = batches(100, 60, records_per_batch=1)
+    whole = write_batch([record(0, b"".join(held))])
+    path = write_partition(tmp_path, [[whole, *batches(200, 30, records_per_batch=1)]])
+    position = whole.index(held[0])
+    entries = bytearray()
+    for number, part in enumerate(held):
+        entries += struct.pack(">ii", 100 + number, position)
+        position += len(part)
+    (path / f"{0:020}.index").write_bytes(entries)
+    for expression in ("QQ", "v2", "v"):
+        assert outcome_of(path, expression, 3) == outcome_of(path, expression, 1)
+    assert outcome_of(path, "v", 3)[0] == [0, *range(200, 230)]
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_error_of_a_look_for_parts_changes_no_answer(tmp_path, monkeypatch):
+    def fail(*_args, **_places):
+        raise kstore.CorruptRecordError("a bad sector", path="x", position=1, expected=1, found=0)
+
+    path = write_partition(tmp_path, [batches(0, 60, records_per_batch=1)])
+    monkeypatch.setattr(plan, "_find_split_point", fail)
+    assert outcome_of(path, "v5", 3) == ([5, *range(50, 60)], None, "")
+
+
+@pytest.mark.parametrize("threads", [0, -1, 2**31])
+def test_number_of_threads_that_can_not_be_is_refused(tmp_path, threads):
+    with (
+        kstore.open_log(write_partition(tmp_path, [batches(0, 2)])) as log,
+        pytest.raises(ValueError, match="threads must be from 1 to"),
+    ):
+        log.find(RecordSearch(value_regex="v"), threads=threads)
+
+
+def test_cat_looks_in_as_many_threads_as_there_are_cpus_and_at_most_four(tmp_path, monkeypatch):
+    used = []
+    monkeypatch.setattr(kstore.Log, "_batches_for", lambda *_, threads, **__: used.append(threads) or iter(()))
+    wanted = CatOptions(start_offset=0, end_offset=60, search=RecordSearch(value_regex="v"))
+    with kstore.open_log(write_partition(tmp_path, [batches(0, 2)])) as log:
+        for cpus in (1, 3, 64):
+            monkeypatch.setattr(cat, "usable_cpus", lambda cpus=cpus: cpus)
+            list(batches_of(log, wanted))
+    assert used == [1, 3, 4]
+
+
 def test_offsets_that_go_back_after_batches_without_a_match_are_an_error(tmp_path):
     parts = [batch(0, 3), batch(3, 3), batch(2, 3)]
     with (
@@ -149,7 +240,10 @@ def test_offsets_that_go_back_after_batches_without_a_match_are_an_error(tmp_pat
         list(log.find(RecordSearch(value_regex="QQ")))
 
 
-def test_a_search_counts_the_bytes_that_it_passes_over(tmp_path):
+@pytest.mark.parametrize("cpus", THREADS)
+@pytest.mark.usefixtures("small_parts")
+def test_a_search_counts_the_bytes_that_it_passes_over(tmp_path, monkeypatch, cpus):
+    monkeypatch.setattr(cat, "usable_cpus", lambda: cpus)
     parts = batches(0, 20, records_per_batch=3)
     with kstore.open_log(write_partition(tmp_path, [parts[:9], parts[9:]]), config=SMALL_READS) as log:
         for expression in ("QQ", "v30", "v"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterable
+from itertools import repeat
 from typing import Any
 
 import pytest
@@ -237,3 +238,31 @@ def test_closing_waits_for_no_lock_that_a_thread_has() -> None:
         wait_until(lambda: ahead._is_stopped)
     closing.join(timeout=WAIT_SECONDS)
     assert not closing.is_alive()
+
+
+def test_closing_in_a_helper_leaves_the_part_that_another_helper_decodes() -> None:
+    second_is_begun, third_is_begun, third_has_closed, second_may_end = (threading.Event() for _ in range(4))
+
+    def decode(part: str) -> Generator[int, None, None]:
+        if part == "first":
+            yield from repeat(1)
+        elif part == "second":
+            second_is_begun.set()
+            second_may_end.wait(timeout=WAIT_SECONDS)
+            yield 1
+        else:
+            third_is_begun.set()
+            third_may_close.wait(timeout=WAIT_SECONDS)
+            items.close()
+            third_has_closed.set()
+            yield 1
+
+    third_may_close = threading.Event()
+    items = start(["first", "second", "third"], decode, threads=3)
+    # Each look of the reader may call a helper.
+    while not (second_is_begun.is_set() and third_is_begun.is_set()):
+        next(items)
+    third_may_close.set()
+    is_closed = third_has_closed.wait(timeout=WAIT_SECONDS)
+    second_may_end.set()
+    assert is_closed

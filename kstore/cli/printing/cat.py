@@ -15,6 +15,7 @@ from kstore.cli.output import Progress
 from kstore.cli.printing.formats import Group
 from kstore.cli.printing.values import DecodedRecords
 from kstore.cli.render import parts_of, text_of_batch
+from kstore.env.process import usable_cpus
 from kstore.errors import KStoreError
 from kstore.store.opening import log_size_in_bytes, open_found
 from kstore.types import MAX_OFFSET
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from kstore.record.batches import RecordBatch
     from kstore.record.search import RecordSearch
     from kstore.types import TopicPartition
+
+# Threads of a search, of which one at a time reads.
+_MOST_THREADS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +225,10 @@ def batches_of(
         if progress is not None:
             progress.done_bytes += size_in_bytes
 
-    read = log.batches if wanted.search is None else partial(log._batches_for, wanted.search, on_pass=on_read)
+    read = log.batches
+    if wanted.search is not None:
+        threads = min(usable_cpus(), _MOST_THREADS)
+        read = partial(log._batches_for, wanted.search, on_pass=on_read, threads=threads)
     for batch in read(start_offset, end_offset, isolation=isolation, on_error=on_error, on_skip=on_skip):
         on_read(batch.size_in_bytes)
         if not batch.is_control or wanted.with_control:

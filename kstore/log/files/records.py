@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, HeaderScan, check_crc, iterate_records, read_header
 from kstore.compression import decompress
@@ -26,9 +26,6 @@ from kstore.errors import (
     UnsupportedMagicError,
 )
 from kstore.log.files.names import deleted_paths
-
-if TYPE_CHECKING:
-    from kstore.record.search import Passing
 
 # Size of one read. It fits the L2 cache, so that the comparison finds the data there that was just read.
 _ZEROS = bytes(256 * 1024)
@@ -190,7 +187,8 @@ def truncated_since_listed(path: str, position: int, *, expected: int, found: in
 class ChunkReader:
     """Reads a file for a walk from lower to higher positions, many batches with one read.
 
-    Args: read: read(size, position=...) returns exactly that many bytes, as read_exactly; end_position: nothing from
+    Args: read: read(size, position=...) returns exactly that many bytes, as read_exactly, or a view of a buffer that is
+        used again; end_position: nothing from
         there on is read; first_bytes: size of the first read; most_bytes: each read is twice as large as the one
         before, up to this; announce: is called with position= and end_position= of what is read soon.
     Attributes: chunk: the bytes of the last read.
@@ -199,14 +197,14 @@ class ChunkReader:
 
     def __init__(
         self,
-        read: Callable[..., bytes],
+        read: Callable[..., bytes | memoryview],
         *,
         end_position: int,
         first_bytes: int,
         most_bytes: int | None = None,
         announce: Callable[..., None] | None = None,
     ) -> None:
-        self.chunk = b""
+        self.chunk: bytes | memoryview = b""
         self._position = 0
         self._read = read
         self._end_position = end_position
@@ -236,7 +234,7 @@ class ChunkReader:
     def bytes_at(self, position: int, *, size: int) -> bytes:
         """Return `size` bytes from a position, fewer before end_position."""
         at = self.find(position, size=size)
-        return self.chunk[at : at + min(size, self._end_position - position)]
+        return bytes(self.chunk[at : at + min(size, self._end_position - position)])
 
 
 class BatchPlace(NamedTuple):
@@ -558,12 +556,11 @@ class SegmentRecords:
         end_position: int,
         previous_last_offset: int = -1,
         anchor: BatchPlace | None = None,
-        passing: Passing | None = None,
     ) -> Iterator[tuple[BatchHeader, bytes]]:
         """Yield header and bytes of each batch in [position, end_position); both must be batch boundaries.
 
         Args: anchor: a later batch of the log, which must be in its file after each read; None if the file is not
-            rewritten, or the caller is notified of truncations; passing: passes over batches, whose CRC it checks.
+            rewritten, or the caller is notified of truncations.
         Raises: LogReplacedError if the log was truncated before that batch; CorruptRecordError for bad framing, for
             offsets that go back or leave the segment, and for a batch that does not end by end_position;
             InvalidRecordError for a last offset below the base offset in a batch with a valid CRC;
@@ -578,20 +575,6 @@ class SegmentRecords:
         least_offset = max(self.base_offset, previous_last_offset + 1)
         while position < end_position:
             at = reader.find(position, size=RECORD_BATCH_OVERHEAD)
-            if passing is not None:
-                passed_bytes, last_offset = passing.matcher.pass_over(
-                    reader.chunk,
-                    at,
-                    position=position,
-                    end_position=end_position,
-                    least_offset=least_offset,
-                    next_base_offset=self.next_base_offset,
-                    max_batch_bytes=self._config.max_batch_bytes,
-                )
-                if passed_bytes:
-                    passing.on_pass(passed_bytes)
-                    position, least_offset = position + passed_bytes, last_offset + 1
-                    continue
             header: BatchHeader = read_header(
                 reader.chunk,
                 at,
@@ -601,10 +584,18 @@ class SegmentRecords:
                 end_position=end_position,
             )
             self._check_place(header, least_offset=least_offset)
-            at = reader.find(position, size=header.size_in_bytes)
-            yield header, reader.chunk[at : at + header.size_in_bytes]
+            yield header, reader.bytes_at(position, size=header.size_in_bytes)
             position += header.size_in_bytes
             least_offset = header.last_offset + 1
+
+    def fill_before(self, anchor: BatchPlace | None, part: memoryview, *, position: int) -> None:
+        """Fill a buffer from the history of a later batch.  Args, Raises: as read_before."""
+        with self.borrow() as file:
+            found = file.pread_into(part, position=position)
+        if found < len(part):
+            raise truncated_since_listed(self.path, position, expected=len(part), found=found)
+        if anchor is not None:
+            self.check_anchor(anchor)
 
     def read_before(self, anchor: BatchPlace | None, size: int, *, position: int) -> bytes:
         """Return bytes as read_bytes does, from the history of a later batch.
