@@ -5,7 +5,8 @@ Each server is a process of its own; what is measured by processor time is their
 Measured: `kstore serve`: records of 1 KiB in and out by librdkafka, with lz4 and without; fetches of 1 MiB by a bare
 socket; single records; start; memory.
 Compared with: a broker of Kafka 4.1 in its default JVM (`--rivals`), both running, in turns; by time and by the
-processor time of the servers; for the fetches what only reads a file and sends it.
+processor time of the servers; for the fetches programs that only send a file, read or by sendfile: what they reach of
+Kafka is the bound.
 """
 
 from __future__ import annotations
@@ -36,10 +37,13 @@ from tests.interop import broker
 from tests.interop.programs import Unavailable, require_tools
 from tests.interop.store import CLUSTER_ID
 
-SERVE, KAFKA, BARE = "kstore serve", "Kafka 4.1", "pread and send, nothing else"
+SERVE, KAFKA = "kstore serve", "Kafka 4.1"
+BARE, BARE_SENDFILE = "pread and send, nothing else", "sendfile, nothing else"
 VALUE_BYTES = 1024
 LARGEST_BYTES = 256 * MIB
 FETCHED_BYTES = MIB
+# Samples of so many fetches take a quarter of a second: in less the processors that both sides run on decide.
+ROUNDS_OF_A_SAMPLE = 3
 SINGLE_RECORDS = 300
 BROKER_JVM = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC")
 # What a broker of a production cluster has by default; the one of tests/interop is made small.
@@ -112,9 +116,9 @@ def servers(settings: Settings, work: Path) -> Iterator[dict[str, Served]]:
 
 
 @contextmanager
-def bare_server(file: Path, size: int) -> Iterator[Served]:
-    """Start what answers each request with the first bytes of a file."""
-    command = [sys.executable, "-m", "bench.serve_process", str(file), str(size)]
+def bare_server(how: str, file: Path, size: int) -> Iterator[Served]:
+    """Start what answers each request with the first bytes of a file, which it reads, or sends by sendfile."""
+    command = [sys.executable, "-m", "bench.serve_process", how, str(file), str(size)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         if process.stdout is None:
             raise Unavailable("no pipe")
@@ -262,15 +266,17 @@ def fetching(found: dict[str, Served], settings: Settings, size: int, root: Path
     topic = FetchRequest.FetchTopic(topic="out", partitions=[part])
     request = FetchRequest(replica_id=-1, max_wait_ms=500, min_bytes=1, max_bytes=FETCHED_BYTES, topics=[topic])
     data = b"".join(bytes(one) for one in encode_request(request, version=11, correlation_id=1))
-    count = max(size // FETCHED_BYTES, 1)
+    count = max(ROUNDS_OF_A_SAMPLE * size // FETCHED_BYTES, 1)
     with ExitStack() as stack:
         connections = {name: stack.enter_context(closing(RawConnection(one.address))) for name, one in found.items()}
         sizes = {name: connection.exchange(data) for name, connection in connections.items()}
-        bare = stack.enter_context(bare_server(next(root.glob("out-0/*.log")), sizes[SERVE]))
-        connections[BARE] = stack.enter_context(closing(RawConnection(bare.address)))
-        # Servers differ in whether they send the part of a batch that fits.
-        sizes[BARE] = connections[BARE].exchange(data)
-        contestants = found | {BARE: bare}
+        contestants = found.copy()
+        for name, how in ((BARE, "read"), (BARE_SENDFILE, "sendfile")):
+            bare = stack.enter_context(bare_server(how, next(root.glob("out-0/*.log")), sizes[SERVE]))
+            contestants[name] = bare
+            connections[name] = stack.enter_context(closing(RawConnection(bare.address)))
+            # Servers differ in whether they send the part of a batch that fits.
+            sizes[name] = connections[name].exchange(data)
         names = {served.pid: name for name, served in contestants.items()}
 
         def run(served: Served) -> float:
@@ -280,7 +286,18 @@ def fetching(found: dict[str, Served], settings: Settings, size: int, root: Path
         case.samples = both(contestants, settings, count, run)
     case.add_ratio(SERVE, KAFKA, target=2.0)
     case.add_ratio(SERVE, BARE, target=0.8)
+    case.add_ratio(SERVE, BARE_SENDFILE)
+    case.add_ratio(BARE, KAFKA)
+    case.add_ratio(BARE_SENDFILE, KAFKA)
+    control = congestion_control()
+    case.notes.append(f"congestion control of the system: {control}; kstore and the bare programs take reno here")
     return case
+
+
+def congestion_control() -> str:
+    """Return what connections have by default: BBR makes pauses between segments, on the loopback too."""
+    path = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+    return path.read_text().strip() if path.exists() else "unknown"
 
 
 def waiting(found: dict[str, Served], settings: Settings) -> Case:

@@ -1,6 +1,7 @@
-"""A server that only reads a file and sends it, the bound of fetches: `python -m bench.serve_process FILE SIZE`.
+"""A server that only sends a file, the bound of fetches: `python -m bench.serve_process read|sendfile FILE SIZE`.
 
-Each request, whatever it says, is answered by a frame with SIZE bytes from the start of the file. It prints its port.
+Each request, whatever it says, is answered by a frame with SIZE bytes from the start of the file, which it reads and
+sends, or has the system send. Its connection has the options of one of `kstore serve`. It prints its port.
 """
 
 from __future__ import annotations
@@ -10,21 +11,40 @@ import socket
 import struct
 import sys
 
+from kstore.serve.sending import send_unpaced
+
 _SIZE = struct.Struct(">i")
+_CORK: int | None = getattr(socket, "TCP_CORK", None)
 
 
 def main() -> None:
-    path, size = sys.argv[1], int(sys.argv[2])
+    how, path, size = sys.argv[1], sys.argv[2], int(sys.argv[3])
     descriptor = os.open(path, os.O_RDONLY)
     answer = memoryview(bytearray(_SIZE.size + size))
     _SIZE.pack_into(answer, 0, size)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         print(listening.getsockname()[1], flush=True)
-        connection, _ = listening.accept()
+        connection, (host, _) = listening.accept()
     with connection:
+        send_unpaced(connection, host=host)
         while connection.recv(65_536):
-            os.preadv(descriptor, [answer[_SIZE.size :]], 0)
-            connection.sendall(answer)
+            if how == "read":
+                os.preadv(descriptor, [answer[_SIZE.size :]], 0)
+                connection.sendall(answer)
+            else:
+                send_file(connection, descriptor, size)
+
+
+def send_file(connection: socket.socket, descriptor: int, size: int) -> None:
+    """Send a frame of the first bytes of a file without reading it."""
+    if _CORK is not None:
+        connection.setsockopt(socket.IPPROTO_TCP, _CORK, 1)
+    connection.sendall(_SIZE.pack(size))
+    sent = 0
+    while sent < size:
+        sent += os.sendfile(connection.fileno(), descriptor, sent, size - sent)
+    if _CORK is not None:
+        connection.setsockopt(socket.IPPROTO_TCP, _CORK, 0)
 
 
 if __name__ == "__main__":

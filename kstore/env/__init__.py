@@ -34,6 +34,7 @@ from kstore.env.files import (
     WriteFile,
     plain_writer,
     positioned,
+    send_file,
     send_parts,
     writers_limit,
 )
@@ -96,6 +97,7 @@ __all__ = [
     "plain_writer",
     "portable",
     "positioned",
+    "send_file",
     "send_parts",
     "shown_path",
     "size_of_open",

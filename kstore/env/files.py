@@ -12,7 +12,7 @@ from functools import cache
 from operator import methodcaller
 from typing import TYPE_CHECKING
 
-from kstore._core import WRITE_BYTES, PositionedFile, PositionedWriteFile, file_status
+from kstore._core import WRITE_BYTES, PositionedFile, PositionedWriteFile, are_cached, file_status
 from kstore.env.base import UNKNOWN_FILE, Closing, FileIdentity, Identity, ReadFile, is_same_file
 from kstore.env.cache import SharedCache
 from kstore.errors import LogClosedError, StorageError
@@ -71,6 +71,14 @@ def send_parts(fd: int, parts: Sequence[Buffer]) -> int:
     Raises: OSError as the socket's own send(), BlockingIOError if it takes none.
     """
     return os.writev(fd, parts[:_MOST_PARTS])
+
+
+def send_file(fd: int, file: ReadFile, *, position: int, size: int) -> int:
+    """Hand a part of a local file to a socket that does not block, by sendfile; return how many bytes it takes at once.
+
+    Raises: OSError as send_parts, and if the system cannot send this file; LogClosedError.
+    """
+    return os.sendfile(fd, file.fileno(), position, size)
 
 
 class LocalFile(PositionedFile, ReadFile):
@@ -146,6 +154,9 @@ class LocalFile(PositionedFile, ReadFile):
         if not size:
             return True
         fd = self._open_fd()
+        known = are_cached(fd, position=position, size=size)
+        if known is not None:
+            return known
         return _are_cached(fd, (*range(position, position + size, _READ_AHEAD_BYTES), position + size - 1)) is not False
 
     def skip_hole(self, position: int) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from kstore._core import BatchHeader
-from kstore.env import Arrivals, Closing, Env, ReadFile
+from kstore.env import Arrivals, Closing, Env, ReadFile, positioned
 from kstore.errors import KStoreError, LogClosedError, OffsetOutOfRangeError, checked_int
 from kstore.log.damage import SkippedRange
 from kstore.log.files.records import BatchPlace, SegmentRecords, read_exactly, truncated_since_listed
@@ -46,7 +46,7 @@ class FetchRange(Closing):
     A cleaner or retention may replace or remove the segment meanwhile, and the log may be closed: the part does not
     change. Only a truncation of the log, which a leader never makes, ends it early, or puts other bytes there.
     Attributes: file (a ReadFile, whose fileno() is a descriptor if it is local; None if there are no records), position
-        and size_in_bytes of the part, size 0 without records; the others are those of FetchData.
+        and size_in_bytes of the part, size 0 without records; the others are those of FetchData. len() is its size too.
     Threads: thread-safe; close() in one thread, once the others do not use it.
     """
 
@@ -66,6 +66,9 @@ class FetchRange(Closing):
         self._records = records
         self._loan = None if records is None else records.lend()
         self.file = None if self._loan is None else self._loan.value
+
+    def __len__(self) -> int:
+        return self.size_in_bytes
 
     @property
     def high_watermark(self) -> int | None:
@@ -121,6 +124,17 @@ class FetchRange(Closing):
             return self.data()
         records = self._lent().pread_cached(self.size_in_bytes, position=self.position)
         return None if records is None else self._bounds._replace(records=records)
+
+    def is_sent_at_once(self) -> bool:
+        """Whether the system can send the part itself (sendfile) without a wait for a disk, as far as that can be told.
+
+        Where the file system cannot say it, a call may wait.
+        """
+        return self.file is not None and positioned(self.file) is not None and self.is_cached()
+
+    def bounds(self) -> FetchData:
+        """Return the result of the fetch without the bytes of the records."""
+        return self._bounds
 
     def is_cached(self) -> bool:
         """Whether data() would not have to wait for a disk, as far as that can be told."""

@@ -12,11 +12,11 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from kstore.config import KIB, MIB
-from kstore.env import send_parts
-from kstore.errors import AuthenticationError, InvalidRequestError, UnsupportedVersionError
+from kstore.errors import AuthenticationError, InvalidRequestError, LogReplacedError, UnsupportedVersionError
 from kstore.serve.calls import NoAnswerError, Peer
 from kstore.serve.config import ConnectionLimits
 from kstore.serve.security.sasl import MOST_UNAUTHENTICATED_BYTES
+from kstore.serve.sending import not_taken, send_unpaced
 
 if TYPE_CHECKING:
     from kstore.serve.security.door import Door
@@ -31,6 +31,8 @@ _MOST_WRITE_BYTES = MIB
 # What is received of a connection at a time, unless it sends a large request.
 _FEW_BYTES = 64 * KIB
 _SIZE = struct.Struct(">i")
+# What ends a connection without a fault of the server: also a log that was truncated while records of it were sent.
+_CLOSING = (InvalidRequestError, UnsupportedVersionError, AuthenticationError, NoAnswerError, LogReplacedError)
 _logger = logging.getLogger("kstore.serve")
 
 
@@ -144,6 +146,7 @@ class Connection(asyncio.BufferedProtocol):
         self.own_address = Peer(host, port)
         self.client_host = str(own.get_extra_info("peername")[0])
         own.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        send_unpaced(own.get_extra_info("socket"), host=self.client_host)
         refused = self._door.enter(self.client_host)
         if refused is not None:
             self._close(refused)
@@ -241,9 +244,8 @@ class Connection(asyncio.BufferedProtocol):
             frame = self._frames.popleft()
             answer = None
             with self._closing_on_errors():
-                answer = self._respond(frame, self, self.session)
-            if isinstance(answer, list):
-                answer = self._not_taken(answer)
+                found = self._respond(frame, self, self.session)
+                answer = self._not_taken(found) if isinstance(found, list) else found
             if self._is_sent_at_once(answer):
                 self._budget.give_back(len(frame))
             else:
@@ -263,22 +265,11 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _not_taken(self, answer: list[Part]) -> list[Part]:
-        """Hand the socket an answer as it is, and return the parts that it does not take at once.
-
-        Before Python 3.12 a transport joins parts, which copies them. In a call for each, the first wakes the client,
-        which reads while the server writes: that takes longer than both in turn.
-        """
-        transport = self._transport
-        if transport is None or transport is not self._socket or transport.is_closing():
-            return answer
-        if transport.get_write_buffer_size():
-            return answer
-        try:
-            sent = send_parts(transport.get_extra_info("socket").fileno(), answer)
-        except OSError:
-            # It takes nothing now; or the transport meets the same error, and ends the connection.
-            return answer
-        return _after(answer, sent)
+        """Hand the socket an answer, and return the parts that it does not take at once.  Raises: as not_taken."""
+        transport, own = self._transport, None
+        if transport is not None and transport is self._socket and not transport.is_closing():
+            own = None if transport.get_write_buffer_size() else transport.get_extra_info("socket")
+        return not_taken(own, answer)
 
     async def _answer_later(self, answer: Answer | Awaitable[Answer], request_bytes: int) -> None:
         try:
@@ -298,7 +289,7 @@ class Connection(asyncio.BufferedProtocol):
         """Close the connection where a request cannot be answered, as a broker does."""
         try:
             yield
-        except (InvalidRequestError, UnsupportedVersionError, AuthenticationError, NoAnswerError) as error:
+        except _CLOSING as error:
             self._close(str(error))
         except Exception:
             _logger.exception("a request cannot be answered")
@@ -393,13 +384,3 @@ class Connection(asyncio.BufferedProtocol):
         dropped = sum(map(len, self._frames))
         self._frames.clear()
         self._budget.give_back(dropped)
-
-
-def _after(parts: list[Part], size: int) -> list[Part]:
-    """Return what follows the first bytes of parts."""
-    found: list[Part] = []
-    for part in parts:
-        if len(part) > size:
-            found.append(memoryview(part)[size:] if size else part)
-        size = max(size - len(part), 0)
-    return found

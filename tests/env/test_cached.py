@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from kstore._core import PositionedFile
+from kstore._core import PositionedFile, are_cached
 from kstore.env import DEFAULT_ENV
 from kstore.errors import LogClosedError
 
@@ -35,6 +35,7 @@ def test_a_part_with_a_page_that_is_not_in_memory_is_not_cached(file, monkeypatc
         return 1
 
     monkeypatch.setattr(os, "preadv", preadv)
+    monkeypatch.setattr("kstore.env.files.are_cached", lambda *_, **__: None)
     assert not file.is_cached(position=0, size=SIZE)
     assert file.is_cached(position=0, size=0)
     assert file.is_cached(position=PAGE, size=PAGE)
@@ -45,6 +46,7 @@ def test_a_file_system_that_cannot_say_it_is_not_asked_again(file, monkeypatch):
         raise OSError(errno.EOPNOTSUPP, "not supported")
 
     monkeypatch.setattr(os, "preadv", preadv)
+    monkeypatch.setattr("kstore.env.files.are_cached", lambda *_, **__: None)
     assert file.is_cached(position=0, size=SIZE)
 
 
@@ -57,6 +59,28 @@ def filled(tmp_path):
     path.write_bytes(CONTENT)
     with DEFAULT_ENV.open_read(str(path)) as opened:
         yield opened
+
+
+def test_a_single_page_that_is_not_in_memory_is_noticed(tmp_path):
+    # Between the pages that a look at a few of them asks for.
+    gone = 37 * PAGE
+    path = tmp_path / "with a hole"
+    with path.open("wb") as made:
+        made.write(CONTENT[:gone])
+        made.seek(gone + PAGE)
+        made.write(CONTENT[gone + PAGE :])
+    with DEFAULT_ENV.open_read(str(path)) as opened:
+        if are_cached(opened.fileno(), position=0, size=1) is None:
+            pytest.skip("Linux says it from 6.5 on")
+        assert not opened.is_cached(position=0, size=SIZE)
+        assert not opened.is_cached(position=gone - 1, size=2)
+        assert not opened.is_cached(position=gone + PAGE - 1, size=2)
+        assert opened.is_cached(position=0, size=gone)
+        assert opened.is_cached(position=gone + PAGE, size=SIZE - gone - PAGE)
+
+
+def test_what_the_system_does_not_say_is_not_known():
+    assert are_cached(-1, position=0, size=1) is None
 
 
 @pytest.mark.parametrize(("size", "position"), [(SIZE, 0), (1, SIZE - 1), (PAGE, 100), (0, 5)])

@@ -94,7 +94,7 @@ WINGS = {
     "aio": "futures < producer, consumer",
     "reporting": "statistics, units < walk < collecting < charts < sections < page < report",
     "serve": (
-        "config, metrics, news, refusals < security < calls < faults, coordination, settings < broker, connection"
+        "config, metrics, news, refusals < security < calls, sending < faults, coordination, settings < broker, connection"
         " < answers < apis < server"
     ),
     "testing": "topics < server < plugin",

@@ -3,6 +3,7 @@ Method: requests as objects; what a broker answers is from Kafka 4.1."""
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 
@@ -232,6 +233,54 @@ def test_records_that_are_not_in_memory_are_read_in_a_thread(client, served, mon
         ]
     assert len(read_in) == 2
     assert "kstore-serve" not in read_in
+
+
+@pytest.fixture
+def sent_files(monkeypatch):
+    """The sizes of what is sent by sendfile."""
+    sizes = []
+    sendfile = os.sendfile
+
+    def noted(out, own, position, size):
+        sizes.append(size)
+        return sendfile(out, own, position, size)
+
+    monkeypatch.setattr(os, "sendfile", noted)
+    return sizes
+
+
+def many(served, *, size=100_000):
+    log = served.log("t", 0)
+    for number in range(3):
+        log.append(kstore.Record(value=bytes([number]) * size))
+    return log.fetch(0, 1 << 20).records
+
+
+def test_many_records_are_sent_from_their_file_and_few_are_not(client, served, sent_files):
+    records = many(served)
+    assert fetch(client, 0).records == records
+    assert sent_files == [len(records)]
+    one = len(records) // 3
+    assert fetch(client, 0, most_bytes=65_536).records == records[:one]
+    assert fetch(client, 2, most_bytes=1).records == records[-one:]
+    assert sent_files == [len(records), one, one]
+    served.log("t", 1).append(kstore.Record(value=b"v" * 60_000))
+    assert len(fetch(client, 0, partition=1).records) > 60_000
+    assert len(sent_files) == 3
+
+
+def test_records_that_are_not_all_in_memory_are_not_sent_from_their_file(client, served, sent_files, monkeypatch):
+    records = many(served)
+    monkeypatch.setattr("kstore.env.files.are_cached", lambda *_, **__: False)
+    assert fetch(client, 0).records == records
+    assert sent_files == []
+
+
+def test_records_of_a_store_that_is_only_read_are_checked_and_so_read(served, sent_files):
+    records = many(served)
+    with kstore.open_store(served.root) as store, Server(store) as server, RawClient(server) as reader:
+        assert fetch(reader, 0).records == records
+    assert sent_files == []
 
 
 def test_topics_are_created_once_and_wrong_ones_refused(client, served):

@@ -1,17 +1,24 @@
-"""Goal: an answer reaches its client whole and in its order, whatever the socket takes of it at once.
+"""Goal: an answer reaches its client whole and in its order, whatever the socket takes of it at once, also with records
+that are sent from their file.
 Method: a connection on a pair of sockets, with a transport that keeps what it is given."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 import struct
 
 import pytest
 
+import kstore
+from kstore.errors import LogClosedError
+from kstore.record import with_records
 from kstore.serve.config import ConnectionLimits, SecurityConfig
 from kstore.serve.connection import Budget, Connection
 from kstore.serve.security.door import Door
+from kstore.serve.sending import send_unpaced
 
 LIMITS = ConnectionLimits()
 ANSWER = [b"head", memoryview(bytes(range(256)) * 40), b"tail"]
@@ -19,12 +26,13 @@ SENT = b"".join(ANSWER)
 
 
 class KeepingTransport(asyncio.Transport):
-    """Sends nothing itself. Attributes: unsent (how many bytes it says that it has); written."""
+    """Sends nothing itself. Attributes: unsent (how many bytes it says that it has); written; is_closed."""
 
     def __init__(self, own):
         super().__init__({"socket": own, "sockname": ("127.0.0.1", 9092), "peername": ("127.0.0.1", 5000)})
         self.unsent = 0
         self.written = b""
+        self.is_closed = False
 
     def set_write_buffer_limits(self, high=None, low=None):
         pass
@@ -33,7 +41,10 @@ class KeepingTransport(asyncio.Transport):
         return self.unsent
 
     def is_closing(self):
-        return False
+        return self.is_closed
+
+    def close(self):
+        self.is_closed = True
 
     def write(self, data):
         self.written += data
@@ -148,3 +159,136 @@ def test_an_answer_that_is_waited_for_is_sent_in_the_same_way():
             return answering.client_has(), answering.transport.written
 
     assert asyncio.run(asked()) == (SENT, b"")
+
+
+@pytest.fixture
+def log(tmp_path):
+    with kstore.open_log(tmp_path / "t-0", "a") as made:
+        for number in range(30):
+            made.append(with_records([kstore.Record(timestamp_ms=number, value=bytes([number]) * 10_000)]))
+        yield made
+
+
+def lent(log, offset, size=10**6):
+    """A range of records, and the bytes that it stands for."""
+    return log.fetch_range(offset, size), log.fetch(offset, size).records
+
+
+def is_given_back(part):
+    try:
+        part.read()
+    except LogClosedError:
+        return True
+    return False
+
+
+def test_records_are_sent_from_their_file_between_the_other_parts(log):
+    (first, records), (second, more) = lent(log, 0, 20_000), lent(log, 20, 20_000)
+    with Answering([b"head", first, memoryview(b"between"), second, b"tail"]) as answering:
+        answering.ask()
+        assert answering.client_has() == b"head" + records + b"between" + more + b"tail"
+        assert answering.transport.written == b""
+    assert is_given_back(first)
+    assert is_given_back(second)
+
+
+@pytest.mark.parametrize("offset", [0, 17])
+def test_what_the_socket_does_not_take_of_a_file_is_read_and_follows(log, offset):
+    (part, records), (other, more) = lent(log, offset), lent(log, 5, 15_000)
+    with Answering([b"head", part, other, b"tail"], most_sent=5_000) as answering:
+        answering.ask()
+        sent = answering.client_has()
+        assert 4 < len(sent) < len(records) + 4
+        assert sent + answering.transport.written == b"head" + records + more + b"tail"
+    assert is_given_back(part)
+    assert is_given_back(other)
+
+
+def test_a_file_does_not_overtake_what_the_transport_has_not_sent(log):
+    part, records = lent(log, 3)
+    with Answering([b"head", part, b"tail"]) as answering:
+        answering.transport.unsent = 1
+        answering.ask()
+        assert (answering.client_has(), answering.transport.written) == (b"", b"head" + records + b"tail")
+    assert is_given_back(part)
+
+
+def test_a_file_that_the_system_cannot_send_is_read(log, monkeypatch):
+    def sendfile(*_):
+        raise OSError(errno.EINVAL, "not this file")
+
+    monkeypatch.setattr(os, "sendfile", sendfile)
+    part, records = lent(log, 0, 20_000)
+    with Answering([b"head", part, b"tail"]) as answering:
+        answering.ask()
+        assert (answering.client_has(), answering.transport.written) == (b"head", records + b"tail")
+
+
+@pytest.mark.parametrize("left", [0, 10], ids=["wholly", "in part"])
+def test_a_log_that_is_truncated_while_it_is_sent_ends_the_connection_within_the_answer(log, left, caplog):
+    (part, records), (later, _) = lent(log, left, 40_000), lent(log, 0, 20_000)
+    log.truncate_to(left + 2 if left else 0)
+    with Answering([b"head", part, later, b"tail"]) as answering:
+        answering.ask()
+        assert answering.transport.is_closed
+        assert answering.transport.written == b""
+        assert answering.client_has() == b"head" + records[: log.size_in_bytes - part.position]
+    assert "was truncated" in caplog.text
+    assert is_given_back(part)
+    assert is_given_back(later)
+
+
+def test_a_range_that_is_waited_for_is_sent_in_the_same_way(log):
+    part, records = lent(log, 0, 20_000)
+
+    async def answer():
+        await asyncio.sleep(0)
+        return [b"head", part]
+
+    async def asked():
+        with Answering(answer) as answering:
+            answering.ask()
+            await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
+            return answering.client_has(), answering.transport.written
+
+    assert asyncio.run(asked()) == (b"head" + records, b"")
+    assert is_given_back(part)
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_CORK"), reason="Linux alone has it")
+def test_a_header_waits_for_the_records_that_follow_it(log, monkeypatch):
+    options = []
+    part, records = lent(log, 0, 20_000)
+    sendfile = os.sendfile
+
+    def noted(*arguments):
+        options.append(own.getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK))
+        return sendfile(*arguments)
+
+    monkeypatch.setattr(os, "sendfile", noted)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        client = socket.create_connection(listening.getsockname())
+        own, _ = listening.accept()
+    with Answering([b"head", part]) as answering, client, own:
+        answering.transport._extra["socket"] = own
+        answering.ask()
+        assert options == [1]
+        assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK) == 0
+        size = 4 + len(records)
+        assert client.recv(size, socket.MSG_WAITALL) == b"head" + records
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_CONGESTION"), reason="Linux alone has it")
+@pytest.mark.parametrize(("host", "is_changed"), [("127.0.0.1", True), ("::1", True), ("192.0.2.1", False)])
+def test_only_a_client_on_this_machine_is_sent_to_without_pauses(host, is_changed):
+    with socket.socket() as own:
+        before = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+        send_unpaced(own, host=host)
+        after = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+        assert after.strip(b"\0") == (b"reno" if is_changed else before.strip(b"\0"))
+
+
+def test_a_system_without_that_choice_sends_as_it_does():
+    own, other = socket.socketpair()
+    with own, other:
+        send_unpaced(own, host="127.0.0.1")

@@ -50,6 +50,22 @@ cdef extern from *:
         return ENOSYS;
     #endif
     }
+
+    /* cachestat(2) of Linux, since 6.5; its number is that of all architectures but alpha. Returns: how many of the pages
+       that hold bytes of [position, position + size) are in memory, of which `pages` is set to all; or -1, and errno. */
+    static int64_t ks_cached_pages(int fd, uint64_t position, uint64_t size, uint64_t* pages) {
+    #if defined(__linux__) && !defined(__alpha__)
+        struct { uint64_t position, size; } range = {position, size};
+        struct { uint64_t cached, dirty, in_writeback, evicted, recently_evicted; } found = {0, 0, 0, 0, 0};
+        uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+        *pages = (position + size - 1) / page - position / page + 1;
+        return syscall(451, fd, &range, &found, 0) != 0 ? -1 : (int64_t)found.cached;
+    #else
+        (void)fd, (void)position, (void)size, (void)pages;
+        errno = ENOSYS;
+        return -1;
+    #endif
+    }
     """
     ctypedef struct ks_time:
         int64_t seconds
@@ -63,6 +79,7 @@ cdef extern from *:
         ks_time modified
     enum: KS_BORN
     int ks_file_status(int fd, const char* path, int follows, ks_statx* to, uint64_t* device) nogil
+    int64_t ks_cached_pages(int fd, uint64_t position, uint64_t size, uint64_t* pages) nogil
 
 cdef extern from "Python.h":
     bytes PyUnicode_EncodeFSDefault(object text)
@@ -101,6 +118,19 @@ def file_status(of, *, bint follow_symlinks=True):
     return (status.mode, status.size, device, status.inode,
             <object>status.modified.seconds * 1_000_000_000 + status.modified.nanoseconds,
             born_ns(&status))
+
+
+def are_cached(int fd, *, uint64_t position, uint64_t size):
+    """Whether all pages with bytes of a part of a file are in memory, or are being read, by one system call.
+
+    Returns: None where the system cannot say it, or does not tell this user of this file.
+    Requires: size is not 0.  Threads: the GIL is released.
+    """
+    cdef uint64_t pages = 0
+    cdef int64_t cached
+    with nogil:
+        cached = ks_cached_pages(fd, position, size, &pages)
+    return None if cached < 0 else <uint64_t>cached >= pages
 
 
 cdef extern from "<sys/mman.h>" nogil:

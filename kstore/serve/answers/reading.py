@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Sized
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 
 from kstore._core import RecoveryWalk
+from kstore.config import KIB
 from kstore.errors import CorruptionError, KStoreError, OffsetOutOfRangeError
 from kstore.log.log import FetchIsolation, Log
-from kstore.log.source import FetchData
+from kstore.log.source import FetchData, FetchRange
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call
 from kstore.serve.refusals import code_of
@@ -28,6 +29,8 @@ from kstore.wire.messages import (
 _READ_COMMITTED = 1
 # From this version on topics are named by their ids.
 _FETCH_BY_ID = 13
+# Fewer bytes are read and written sooner than sent from their file.
+_LEAST_SENT_BYTES = 64 * KIB
 _OFFSETS_WITH_EPOCHS = 4
 # Of a walk. A batch that is cut off at the end is sent as it is, as by a broker: a client asks for it again.
 _DAMAGED = ("corrupt", "zeros")
@@ -42,14 +45,19 @@ class _ReadAs:
     min_one_batch: bool
     isolation: FetchIsolation
     may_wait: bool
+    lends: bool
 
-    def read(self, log: Log, offset: int) -> FetchData:
-        """Raises: the errors of Log.fetch; _NotCachedError."""
+    def read(self, log: Log, offset: int) -> FetchData | FetchRange:
+        """Return the records with the bounds of the log, or many of them as a part of their file, which is not closed.
+
+        Raises: the errors of Log.fetch; _NotCachedError.
+        """
         if self.may_wait:
             return log.fetch(offset, self.most_bytes, min_one_batch=self.min_one_batch, isolation=self.isolation)
-        with log.fetch_range(
-            offset, self.most_bytes, min_one_batch=self.min_one_batch, isolation=self.isolation
-        ) as part:
+        part = log.fetch_range(offset, self.most_bytes, min_one_batch=self.min_one_batch, isolation=self.isolation)
+        if self.lends and part.size_in_bytes >= _LEAST_SENT_BYTES and part.is_sent_at_once():
+            return part
+        with part:
             found = part.data_at_once()
         if found is None:
             # Also after a truncation during the read: Log.fetch reads the log as it is then.
@@ -110,7 +118,13 @@ class Fetch:
             partitions = []
             for asked in topic.partitions:
                 most_bytes = max(min(asked.partition_max_bytes, left), 0)
-                read_as = _ReadAs(most_bytes, min_one_batch=not size, isolation=self._isolation, may_wait=may_wait)
+                read_as = _ReadAs(
+                    most_bytes,
+                    min_one_batch=not size,
+                    isolation=self._isolation,
+                    may_wait=may_wait,
+                    lends=self._broker.writer is not None,
+                )
                 found = self._partition(name, asked, read_as)
                 read = 0 if found.records is None else len(found.records)
                 size, left = size + read, max(left - read, 0)
@@ -134,13 +148,15 @@ class Fetch:
             if refused is not None:
                 return refused
             found = read_as.read(log, asked.fetch_offset)
+            if isinstance(found, FetchRange):
+                return _data(number, found.bounds(), found)
             if self._broker.writer is None:
                 found = _undamaged(log, found, asked.fetch_offset)
         except KStoreError as error:
             if isinstance(error, CorruptionError):
                 self._broker.note_damage(TopicPartition(name, number), error)
             return _failed(number, code=code_of(error))
-        return _data(number, found)
+        return _data(number, found, found.records)
 
     def _checked_epochs(self, name: str, asked: FetchRequest.FetchPartition) -> FetchResponse.PartitionData | None:
         """Return the answer to a client whose epoch is not the leader's, or whose records are not those of the log."""
@@ -158,7 +174,7 @@ class Fetch:
         if end.epoch == asked.last_fetched_epoch and asked.fetch_offset <= end.end_offset:
             return None
         bounds = (log.high_watermark, log.log_start_offset, log.log_end_offset, None, log.last_stable_offset)
-        answer = _data(number, FetchData(b"", *bounds))
+        answer = _data(number, FetchData(b"", *bounds), b"")
         answer.diverging_epoch = FetchResponse.EpochEndOffset(epoch=end.epoch, end_offset=end.end_offset)
         return answer
 
@@ -184,7 +200,7 @@ def _failed(number: int, *, code: int) -> FetchResponse.PartitionData:
     )
 
 
-def _data(number: int, found: FetchData) -> FetchResponse.PartitionData:
+def _data(number: int, found: FetchData, records: Sized) -> FetchResponse.PartitionData:
     watermark = found.log_end_offset if found.high_watermark is None else found.high_watermark
     stable = watermark if found.last_stable_offset is None else found.last_stable_offset
     aborted = [
@@ -197,7 +213,7 @@ def _data(number: int, found: FetchData) -> FetchResponse.PartitionData:
         last_stable_offset=stable,
         log_start_offset=found.log_start_offset,
         aborted_transactions=aborted,
-        records=found.records,
+        records=records,
     )
 
 

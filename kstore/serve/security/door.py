@@ -17,7 +17,7 @@ from kstore.serve.security.tls import server_context, subject_name
 def check_listening(config: ServerConfig) -> None:
     """Raise SecurityError for a server that others could reach, and that would not know them."""
     security = config.security
-    if security.insecure or _is_loopback(config.host):
+    if security.insecure or is_loopback(config.host):
         return
     has_certificates = security.client_certificates == "required"
     if not security.mechanisms and not has_certificates:
@@ -33,7 +33,8 @@ def check_listening(config: ServerConfig) -> None:
         )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, by an address or a name that no other one can have."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
