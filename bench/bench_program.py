@@ -247,13 +247,13 @@ def in_loop(
 
 async def send_without_waiting(count: int, producer: aio.Producer[Any, Any]) -> None:
     """Send as long as there is memory; let the loop go round now and then, as a service has to."""
-    for number in range(count):
-        try:
-            producer.send_nowait(TOPIC, VALUE)
-        except kstore.BufferExhaustedError:
-            await producer.send(TOPIC, VALUE)
-        if number % SENDS_PER_TURN == 0:
-            await asyncio.sleep(0)
+    for start in range(0, count, SENDS_PER_TURN):
+        for _ in range(start, min(start + SENDS_PER_TURN, count)):
+            try:
+                producer.send_nowait(TOPIC, VALUE)
+            except kstore.BufferExhaustedError:
+                await producer.send(TOPIC, VALUE)
+        await asyncio.sleep(0)
 
 
 async def gather_sends(count: int, producer: aio.Producer[Any, Any]) -> None:

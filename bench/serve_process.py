@@ -32,17 +32,19 @@ def main() -> None:
                 os.preadv(descriptor, [answer[_SIZE.size :]], 0)
                 connection.sendall(answer)
             else:
-                send_file(connection, descriptor, size)
+                send_file(connection, descriptor, answer)
 
 
-def send_file(connection: socket.socket, descriptor: int, size: int) -> None:
-    """Send a frame of the first bytes of a file without reading it."""
+def send_file(connection: socket.socket, descriptor: int, answer: memoryview) -> None:
+    """Send a frame with the first bytes of a file without reading it; what a short file lacks is of `answer`."""
     if _CORK is not None:
         connection.setsockopt(socket.IPPROTO_TCP, _CORK, 1)
-    connection.sendall(_SIZE.pack(size))
-    sent = 0
-    while sent < size:
-        sent += os.sendfile(connection.fileno(), descriptor, sent, size - sent)
+    connection.sendall(answer[: _SIZE.size])
+    size, sent = len(answer) - _SIZE.size, 0
+    while sent < size and (count := os.sendfile(connection.fileno(), descriptor, sent, size - sent)):
+        sent += count
+    if sent < size:
+        connection.sendall(answer[_SIZE.size + sent :])
     if _CORK is not None:
         connection.setsockopt(socket.IPPROTO_TCP, _CORK, 0)
 

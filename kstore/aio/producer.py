@@ -6,7 +6,7 @@ import asyncio
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from kstore._core import LoopBatch, ProduceRequestResultCore, RecordAppendResult
     from kstore.producer.batches.futures import AppendedBatch
-    from kstore.producer.cluster import PartitionInfo
+    from kstore.producer.cluster import Cluster, PartitionInfo
     from kstore.producer.config import ProducerConfig, UntypedSettings
     from kstore.producer.interceptors import Header, ProducerRecord
     from kstore.producer.store import ProducerStore
@@ -59,16 +59,31 @@ class _LoopProducer(BlockingProducer[Key, Value]):
         if get_ident() != self.loop_thread:
             return super()._append(record, key, value, on_delivery)
         pool = self._accumulator.pool
-        size = max(self.config.batch_size, self._estimated_size(key, value, record.headers))
-        if not self._metadata.has(record.topic, record.partition) or pool.available_memory < min(size, pool.memory):
-            self._sender.wakeup()
-            raise _WouldBlockError
+        # No record takes more than that: what this one takes need not be estimated.
+        if pool.available_memory < self._most_taken_bytes:
+            size = max(self.config.batch_size, self._estimated_size(key, value, record.headers))
+            if pool.available_memory < min(size, pool.memory):
+                self._sender.wakeup()
+                raise _WouldBlockError
         try:
             return super()._append(record, key, value, on_delivery)
         except BufferExhaustedError as error:
             # A batch has grown in the meantime.
             self._sender.wakeup()
             raise _WouldBlockError from error
+
+    @cached_property
+    def _most_taken_bytes(self) -> int:
+        return max(self.config.batch_size, self.config.max_request_size)
+
+    def _cluster_with(self, topic: str, partition: int | None) -> Cluster:
+        known = self._metadata.known_with(topic, partition)
+        if known is not None:
+            return known
+        if get_ident() == self.loop_thread:
+            self._sender.wakeup()
+            raise _WouldBlockError
+        return super()._cluster_with(topic, partition)
 
     @property
     def _on_full_batch(self) -> Callable[[], None]:

@@ -366,7 +366,7 @@ class Producer(ProducerCore, Generic[Key, Value]):
         topic, headers = record.topic, record.headers
         max_block_ms = self._max_block_ms
         before_ms = self._clock.monotonic_ms()
-        cluster = self._metadata.cluster_with(topic, record.partition)
+        cluster = self._cluster_with(topic, record.partition)
         self._check_size(self._estimated_size(key, value, headers))
         timestamp_ms = self._clock.wall_clock_ms() if record.timestamp_ms is None else record.timestamp_ms
         may_ask_again = self._on_new_batch is not None and record.partition is None
@@ -390,6 +390,10 @@ class Producer(ProducerCore, Generic[Key, Value]):
             self._on_new_batch(topic, cluster, partition)
             partition = self._partition_of(record, key, value, cluster)
             may_ask_again = False
+
+    def _cluster_with(self, topic: str, partition: int | None) -> Cluster:
+        """Return a cluster with the partition of a record.  Raises: as Metadata.cluster_with."""
+        return self._metadata.cluster_with(topic, partition)
 
     def _partition_of(
         self, record: ProducerRecord, key: bytes | None, value: bytes | None, cluster: Cluster

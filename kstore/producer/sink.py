@@ -177,9 +177,10 @@ class Metadata:
         """The cluster, at most max_age_ms old."""
         return self._cluster if self._is_fresh else self.update()
 
-    def has(self, topic: str, partition: int | None = None) -> bool:
-        """Whether the cached cluster is not too old and has the topic, and the partition unless it is None."""
-        return self._is_fresh and _has(self._cluster, topic, partition)
+    def known_with(self, topic: str, partition: int | None = None) -> Cluster | None:
+        """Return the cached cluster if it is not too old and has the topic, and the partition unless it is None."""
+        cluster = self._cluster
+        return cluster if self._is_fresh and _has(cluster, topic, partition) else None
 
     @property
     def _is_fresh(self) -> bool:

@@ -94,8 +94,8 @@ WINGS = {
     "aio": "futures < producer, consumer",
     "reporting": "statistics, units < walk < collecting < charts < sections < page < report",
     "serve": (
-        "config, metrics, news, refusals < security < calls, sending < faults, coordination, settings < broker, connection"
-        " < answers < apis < server"
+        "config, metrics, news, refusals < security < calls, sending < faults, coordination, settings"
+        " < broker, connection < answers < apis < server"
     ),
     "testing": "topics < server < plugin",
     "staging": "area < sink, committed < commit < preparing",
