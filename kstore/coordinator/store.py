@@ -6,7 +6,7 @@ kstore.store's Store and WritableStore implement them.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from kstore._core import Record
@@ -15,6 +15,9 @@ from kstore.errors import KStoreError
 from kstore.record.batches import MemoryRecords, RecordBatch
 from kstore.record.validation import AppendOrigin
 from kstore.types import Ack, TopicPartition
+from kstore.waiting import results_in_threads
+
+_FLUSHING_THREADS = 8
 
 
 class ClusterFacts(NamedTuple):
@@ -88,6 +91,25 @@ class CoordinatorLog(ReadableLog, Protocol):
     def flush(self) -> int: ...
 
     def delete_records(self, before_offset: int) -> int: ...
+
+
+def flush_together(logs: Sequence[CoordinatorLog]) -> None:
+    """Flush several logs at once: a disk makes the syncs of several files in about the time of one.
+
+    Raises: the first error of a log, after all were tried.
+    """
+
+    def flushed(log: CoordinatorLog) -> KStoreError | None:
+        try:
+            log.flush()
+        except KStoreError as error:
+            return error
+        return None
+
+    errors = list(results_in_threads(flushed, logs, threads=_FLUSHING_THREADS, name="kstore-flush"))
+    first = next(filter(None, errors), None)
+    if first is not None:
+        raise first
 
 
 class CoordinatorStore(ReadableStore, Protocol):

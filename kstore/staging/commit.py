@@ -15,6 +15,7 @@ from itertools import pairwise
 from kstore._core import stamp_batches
 from kstore.config import MIB, LogConfig
 from kstore.coordinator.producer_ids import ProducerIdAndEpoch
+from kstore.coordinator.store import flush_together
 from kstore.coordinator.transaction.coordinator import TransactionCoordinator, coordinator_of
 from kstore.coordinator.transaction.log import TRANSACTION_STATE_CONFIG, TransactionLog
 from kstore.env import DEFAULT_ENV, ENOENT, Env, ReadFile, StrPath
@@ -196,8 +197,7 @@ class _Committer:
             with coordinator.appending(producer, [CONTROL_PARTITION, *logs]):
                 self._append_control(control, committed, producer)
                 self._append_files(logs, files, producer)
-            for log in (control, *logs.values()):
-                log.flush()
+            flush_together([control, *logs.values()])
             coordinator.end_transaction(transactional_id, producer, is_commit=True, ack="flushed")
         except BaseException:
             self._abort(transactional_id, producer)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kstore.env import Env
@@ -218,9 +220,9 @@ class WriterLogs(OpenLogs["WritableLog"]):
         self._unclean |= {topic_partition for topic_partition, log in self.logs.items() if log.has_failed}
         self._lock.check_held()
         self.checkpoint()
-        for log in self.logs.values():
-            if not log.has_failed:
-                remove_durable_point(log.path, self._env)
+        paths = [log.path for log in self.logs.values() if not log.has_failed]
+        remove = partial(remove_durable_point, env=self._env)
+        deque(results_in_threads(remove, paths, threads=self._threads_for(paths), name=_THREADS), maxlen=0)
 
     def _let_go(self, topic_partition: TopicPartition, log: WritableLog) -> None:
         """Take from a closed log what has to outlive it."""

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 from kstore.config import MAX_TRANSACTION_TIMEOUT_MS
 from kstore.coordinator.group.offsets import GroupOffsets
 from kstore.coordinator.producer_ids import NO_PRODUCER, ProducerIdAndEpoch, random_producer_id
-from kstore.coordinator.store import CoordinatorLog, CoordinatorStore
+from kstore.coordinator.store import CoordinatorLog, CoordinatorStore, flush_together
 from kstore.coordinator.transaction.log import TransactionLog, states_in
 from kstore.coordinator.transaction.state import (
     EPOCH_BUMP_VERSION,
@@ -388,31 +388,38 @@ class TransactionCoordinator:
         """Write the markers of a decided transaction, then its complete state.
 
         A partition whose marker fails does not stop the others; the first error is raised at the end. After a crash the
-        markers are written to all partitions again; the logs ignore duplicates.
+        markers are written to all partitions again; the logs ignore duplicates. The complete state is not flushed: if
+        it is lost, the decision is there, and is completed again.
         """
         failure: KStoreError | None = None
+        marked = []
         for topic_partition in sorted(state.partitions):
             try:
-                self._mark(entry, topic_partition, self._marker(state), ack=ack)
+                log = self._mark(entry, topic_partition, self._marker(state))
+            except KStoreError as error:
+                failure = failure or error
+            else:
+                marked += [] if log is None else [log]
+        if ack == "flushed":
+            try:
+                flush_together(marked)
             except KStoreError as error:
                 failure = failure or error
         if failure is not None:
             raise failure
         completed = state.completed(self._clock.wall_clock_ms())
-        self._save(entry, completed, ack=ack)
+        self._save(entry, completed, ack="written")
         return completed
 
     def _mark(
-        self, entry: _TransactionalId, topic_partition: TopicPartition, marker: MemoryRecords, *, ack: Ack
-    ) -> None:
+        self, entry: _TransactionalId, topic_partition: TopicPartition, marker: MemoryRecords
+    ) -> CoordinatorLog | None:
+        """Write the marker of a partition unless it has it, and return its log, None if the partition is gone."""
         log = self._log_to_mark(topic_partition)
-        if log is None:
-            return
-        if topic_partition not in entry.marked:
+        if log is not None and topic_partition not in entry.marked:
             log.append(marker, origin=AppendOrigin.COORDINATOR)
             entry.marked.add(topic_partition)
-        if ack == "flushed":
-            log.flush()
+        return log
 
     def _log_to_mark(self, topic_partition: TopicPartition) -> CoordinatorLog | None:
         try:

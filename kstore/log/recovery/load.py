@@ -331,10 +331,11 @@ def load_producer_state(
     if recovered:
         # Reload, so that producers which have expired by now are left out.
         manager = context.producer_state()
-    manager.remove_stray_snapshots(loaded.base_offset for loaded in segments)
+    bases, is_durable = [loaded.base_offset for loaded in segments], bool(recovered)
+    manager.remove_stray_snapshots(bases, is_durable=is_durable)
     replay.rebuild(manager, log_end_offset, snapshot_offsets={*last_two, log_end_offset})
     # Again, for the snapshot that was the last one until now: loading again must change nothing.
-    manager.remove_stray_snapshots(loaded.base_offset for loaded in segments)
+    manager.remove_stray_snapshots(bases, is_durable=is_durable)
     return manager
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -638,3 +639,66 @@ def test_abort_of_version_2_without_a_transaction_is_answered_with_the_next_epoc
         assert producer.epoch == epoch
     with pytest.raises(TransactionStateError):
         coordinator.end_transaction("id", producer, is_commit=True, client_version=2)
+
+
+class NotingStore(FailingStore):
+    """Notes appends and flushes of its logs, in order; a flush of what is in `refusing` fails."""
+
+    def __init__(self, store: WritableStore) -> None:
+        super().__init__(store)
+        self.calls: list[tuple[str, str]] = []
+        self.refusing: set[TopicPartition] = set()
+
+    def log(self, topic: str, partition: int = 0) -> Any:
+        return NotingLog(super().log(topic, partition), self)
+
+
+class NotingLog:
+    def __init__(self, log: Any, store: NotingStore) -> None:
+        self._log = log
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def append(self, *args: Any, ack: str = "written", **options: Any) -> Any:
+        self._store.calls.append((f"append {ack}", str(self._log.topic_partition)))
+        return self._log.append(*args, ack=ack, **options)
+
+    def flush(self) -> int:
+        if self._log.topic_partition in self._store.refusing:
+            raise StorageError(f"no sync of {self._log.topic_partition}", path=self._log.path)
+        self._store.calls.append(("flush", str(self._log.topic_partition)))
+        flushed: int = self._log.flush()
+        return flushed
+
+
+def test_flushed_decision_has_flushed_markers_before_its_end_which_is_written_only(store):
+    noting = NotingStore(store)
+    coordinator = TransactionCoordinator(noting, partition_count=1)
+    producer = coordinator.init_producer_id("id")
+    put(coordinator, store, producer, T0, T1, T2)
+    noting.calls.clear()
+    coordinator.end_transaction("id", producer, is_commit=True, ack="flushed")
+    decision, *markers, end = noting.calls
+    assert (decision[0], end[0]) == ("append flushed", "append written")
+    assert [one for one, _ in markers] == ["append written"] * 3 + ["flush"] * 3
+    assert {name for _, name in markers[3:]} == {str(one) for one in (T0, T1, T2)}
+
+
+def test_marker_that_is_not_durable_keeps_the_end_of_its_transaction_back(store):
+    noting = NotingStore(store)
+    coordinator = TransactionCoordinator(noting, partition_count=1)
+    producer = coordinator.init_producer_id("id")
+    put(coordinator, store, producer, T0, T1, T2)
+    noting.calls.clear()
+    noting.refusing = {T0, T1}
+    with pytest.raises(StorageError, match="no sync of t-0"):
+        coordinator.end_transaction("id", producer, is_commit=True, ack="flushed")
+    assert ("flush", "t-2") in noting.calls
+    state = coordinator.state("id")
+    assert state is not None
+    assert state.status is STATUS.PREPARE_COMMIT
+    noting.refusing.clear()
+    coordinator.end_transaction("id", producer, is_commit=True, ack="flushed")
+    assert all(is_decided(store, one) for one in (T0, T1, T2))
