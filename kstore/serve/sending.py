@@ -28,8 +28,9 @@ def not_taken(own: TransportSocket | None, answer: list[Part]) -> list[Part]:
     Args: own: None to hand nothing over; answer: bytes, and each FetchRange in place of its bytes, which is closed.
     Raises: LogReplacedError if the file of a range has become shorter: what was handed over is no whole answer.
     """
-    if not all(type(part) in _BYTES for part in answer):
-        return _not_taken_of_files(own, answer)
+    for part in answer:
+        if type(part) not in _BYTES:
+            return _not_taken_of_files(own, answer)
     try:
         return answer if own is None else _after(answer, send_parts(own.fileno(), answer))
     except OSError:
@@ -68,9 +69,13 @@ def _handed_over(own: TransportSocket, answer: list[Part]) -> tuple[int, int]:
 
 
 def _cork(own: TransportSocket, *, is_on: bool) -> None:
-    if _CORK is not None:
-        with suppress(OSError):
-            own.setsockopt(socket.IPPROTO_TCP, _CORK, is_on)
+    if _CORK is None:
+        return
+    try:
+        own.setsockopt(socket.IPPROTO_TCP, _CORK, is_on)
+    except OSError:
+        # Of another family, or it was closed: what is sent next meets the error.
+        return
 
 
 def _rest(part: Part, start: int) -> Part:

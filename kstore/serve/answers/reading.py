@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterator, Sized
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass
+from typing import NamedTuple
 
 from kstore._core import RecoveryWalk
 from kstore.config import KIB
@@ -36,12 +36,10 @@ _OFFSETS_WITH_EPOCHS = 4
 _DAMAGED = ("corrupt", "zeros")
 
 
-@dataclass(frozen=True, slots=True)
-class _ReadAs:
+class _ReadAs(NamedTuple):
     """How much of a log is read, and whether a read may wait for the disk."""
 
     most_bytes: int
-    _: KW_ONLY
     min_one_batch: bool
     isolation: FetchIsolation
     may_wait: bool
@@ -119,7 +117,7 @@ class Fetch:
             for asked in topic.partitions:
                 most_bytes = max(min(asked.partition_max_bytes, left), 0)
                 read_as = _ReadAs(
-                    most_bytes,
+                    most_bytes=most_bytes,
                     min_one_batch=not size,
                     isolation=self._isolation,
                     may_wait=may_wait,
