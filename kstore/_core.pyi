@@ -342,6 +342,7 @@ class OffsetIndexSearch:
     entry_count: int
     def slot_of_offset(self, offset: int) -> int: ...
     def slots_of_offsets(self, offsets: Buffer) -> ColumnBuffer: ...
+    def slot_of_position(self, position: int) -> int: ...
 
 @final
 class TimeIndexSearch:
@@ -705,6 +706,7 @@ class Columns:
     headers: Final[tuple[int, ColumnBuffer | None, ColumnBuffer, int, _Variable, _Variable] | None]
     batches: Final[ColumnBuffer]
     size_in_bytes: Final[int]
+    def exported(self, name: str) -> tuple[int, int, Sequence[Any], Sequence[Any]]: ...
 
 @final
 class ColumnDecoder:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -19,6 +18,7 @@ from kstore.log.files.columns import ColumnSelection, Mode
 
 _logger = logging.getLogger("kstore.arrow")
 
+_DECODED = frozenset({"offset", "timestamp", "key", "value", "headers"})
 _FIELD = {name: number for number, name in enumerate(BATCH_ROW_FIELDS)}
 _PER_BATCH: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "timestampType": ("timestamp_type", lambda timestamp_type: timestamp_type),
@@ -85,7 +85,6 @@ class Assembler:
     def __init__(self, projection: Projection, *, topic: str | None = None, partition: int | None = None) -> None:
         self._projection = projection
         self._schema = projection.schema
-        self._selection = projection.selection
         self._names: list[str] = projection.schema.names
         self._constants = {"topic": topic, "partition": partition}
         self._repeated: dict[str, tuple[object, _Exported]] = {}
@@ -94,22 +93,13 @@ class Assembler:
         if columns.lost_timestamp is not None:
             offset, timestamp_ms = columns.lost_timestamp
             self._projection.warn_of_null(offset=offset, timestamp_ms=timestamp_ms, partition=self._constants)
-        arrays = [self._array(name, columns) for name in self._names]
+        arrays = [columns.exported(name) if name in _DECODED else self._derived(name, columns) for name in self._names]
         exported = ExportedBatch(arrays, row_count=columns.row_count)
         return pa.RecordBatch._import_from_c(exported.address, self._schema)
 
-    def _array(self, name: str, columns: Any) -> _Exported:
-        rows = columns.row_count
-        if name == "offset":
-            return rows, 0, (None, columns.offset), ()
-        if name == "timestamp":
-            return rows, columns.timestamp_null_count, (columns.timestamp_validity, columns.timestamp), ()
-        if name == "key" or name == "value":
-            return _variable(rows, getattr(columns, name), is_view=getattr(self._selection, name) == "view")
-        if name == "headers":
-            return _headers(rows, columns.headers)
+    def _derived(self, name: str, columns: Columns) -> _Exported:
         if name in self._constants:
-            return self._constant(name, self._constants[name], rows)
+            return self._constant(name, self._constants[name], columns.row_count)
         return self._per_batch(name, columns)
 
     def _per_batch(self, name: str, columns: Any) -> _Exported:
@@ -182,16 +172,3 @@ def _sequences(columns: Any, table: Any) -> Any:
 def _exported(array: pa.Array) -> _Exported:
     """Return an array without children in exported form; it shares the buffers."""
     return len(array), array.null_count, array.buffers(), ()
-
-
-def _variable(rows: int, parts: tuple[int, Any, Any, list[Any]], *, is_view: bool = False) -> _Exported:
-    null_count, validity, index, data = parts
-    sizes = [array("q", map(len, data))] if is_view else []
-    return rows, null_count, (validity, index, *data, *sizes), ()
-
-
-def _headers(rows: int, parts: tuple[Any, ...]) -> _Exported:
-    null_count, validity, list_offsets, header_count, keys, values = parts
-    children = (_variable(header_count, keys), _variable(header_count, values))
-    structs = (header_count, 0, (None,), children)
-    return rows, null_count, (validity, list_offsets), (structs,)

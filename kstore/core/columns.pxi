@@ -502,12 +502,50 @@ cdef class Columns:
     cdef readonly object value
     cdef readonly object headers
     cdef readonly object batches
+    cdef bint has_key_views, has_value_views
+
+    def exported(self, name):
+        """Return the offset, timestamp, key, value or headers as ExportedBatch takes a column; None if it was not requested."""
+        if name == "offset":
+            return None if self.offset is None else (self.row_count, 0, (None, self.offset), ())
+        if name == "timestamp":
+            return None if self.timestamp is None else (
+                self.row_count, self.timestamp_null_count, (self.timestamp_validity, self.timestamp), ())
+        if name == "key":
+            return exported_bytes(self.row_count, self.key, self.has_key_views)
+        if name == "value":
+            return exported_bytes(self.row_count, self.value, self.has_value_views)
+        if name == "headers":
+            return exported_headers(self.row_count, self.headers)
+        raise ValueError(f"no decoded column has the name {name!r}")
 
     @property
     def size_in_bytes(self):
         """The size in bytes of all buffers, including those that views point into."""
         return size_of(self.offset) + size_of(self.timestamp) + size_of(self.timestamp_validity) + size_of(self.batches) + size_of(self.key) \
             + size_of(self.value) + size_of(self.headers)
+
+
+cdef tuple exported_bytes(int64_t rows, tuple column, bint has_views):
+    cdef ColumnBuffer sizes
+    cdef Py_ssize_t number
+    if column is None:
+        return None
+    null_count, validity, index, data = column
+    if not has_views:
+        return rows, null_count, (validity, index, (<list>data)[0]), ()
+    sizes = new_buffer(8 * len(<list>data))
+    for number, buffer in enumerate(<list>data):
+        (<int64_t*>sizes.block.data)[number] = len(buffer)
+    return rows, null_count, (validity, index, *data, sizes), ()
+
+
+cdef tuple exported_headers(int64_t rows, tuple column):
+    if column is None:
+        return None
+    null_count, validity, list_offsets, header_count, keys, values = column
+    children = (exported_bytes(header_count, keys, False), exported_bytes(header_count, values, False))
+    return rows, null_count, (validity, list_offsets), ((header_count, 0, (None,), children),)
 
 
 cdef int64_t index_width(ColumnMode mode) noexcept:

@@ -132,7 +132,6 @@ cdef class ColumnDecoder:
     cdef bint allows_low_last_offset
     cdef int32_t chunk_view
     cdef readonly int64_t position, needed, last_position
-    cdef const uint8_t[::1] chunk
     cdef const uint8_t* chunk_start
     cdef int64_t chunk_size
     cdef object chunk_bytes, payload
@@ -151,7 +150,6 @@ cdef class ColumnDecoder:
                   aborted=()):
         if not 1 <= batch_bytes <= LARGEST_BATCH_BYTES:
             raise ValueError(f"batch_bytes must be from 1 to {LARGEST_BATCH_BYTES}, got {batch_bytes}")
-        self.chunk = None
         self.content = ColumnBuffer(0)
         memset(&self.table, 0, sizeof(Table))
         memset(&self.source, 0, sizeof(Source))
@@ -205,8 +203,8 @@ cdef class ColumnDecoder:
         self.viewed_bytes = 0
         if not self.has_views:
             return 0
-        if self.chunk is not None:
-            self.add_chunk_view(self.chunk)
+        if self.chunk_bytes is not None:
+            self.add_chunk_view()
         if self.in_batch and self.inflated:
             self.add_payload_view()
         elif self.in_batch:
@@ -247,7 +245,7 @@ cdef class ColumnDecoder:
         self.needed = BATCH_HEADER_SIZE
         self.finds_end = finds_end
         if not keeps_chunk:
-            self.chunk = None
+            self.chunk_bytes = None
             self.chunk_start, self.chunk_size = NULL, 0
 
     def feed(self, chunk, int64_t position):
@@ -263,24 +261,24 @@ cdef class ColumnDecoder:
             raise ValueError(f"feed expects a chunk at position {self.position}, got {position}")
         if self.has_views and data.shape[0] > INT32_MAX:
             raise ValueError(f"a chunk that views point into must be of at most {INT32_MAX} bytes, got {data.shape[0]}")
-        if self.has_views and self.started:
-            self.add_chunk_view(data)
-        self.chunk, self.chunk_bytes, self.reused = data, memoryview(chunk), None
+        self.chunk_bytes, self.reused = memoryview(chunk), None
         self.chunk_start, self.chunk_size = start_of(data), data.shape[0]
         self.chunk_position = position
+        if self.has_views and self.started:
+            self.add_chunk_view()
 
     def note_last(self, DirectReads reads not None):
         """Note the batch that was passed last in `reads.last`, if it is in the current chunk."""
         self.check_idle()
         self.note_passed(&reads.passed)
 
-    cdef int add_chunk_view(self, const uint8_t[::1] chunk) except -1:
+    cdef int add_chunk_view(self) except -1:
         if self.table.rows == 0:
             self.view_buffers = []
             self.viewed_bytes = 0
-        self.view_buffers.append(chunk)
+        self.view_buffers.append(self.chunk_bytes)
         self.chunk_view = <int32_t>(len(self.view_buffers) - 1)
-        self.viewed_bytes += chunk.shape[0]
+        self.viewed_bytes += self.chunk_size
         return 0
 
     cdef int check_idle(self) except -1:
@@ -362,10 +360,10 @@ cdef class ColumnDecoder:
             return 0
         if self.has_views:
             reads.buffer.size = self.chunk_size
-        self.chunk, self.chunk_bytes = reads.buffer, memoryview(reads.buffer)
+        self.chunk_bytes = memoryview(reads.buffer)
         if self.has_views:
             del self.view_buffers[reads.views:]
-            self.view_buffers.append(self.chunk)
+            self.view_buffers.append(reads.buffer)
             reads.buffer = None
         else:
             self.reused = reads.buffer
@@ -573,7 +571,7 @@ cdef class ColumnDecoder:
         cdef const Py_buffer* raw
         if self.h.magic == MAGIC_V2:
             at += BATCH_HEADER_SIZE
-        elif parse_message(start_of(self.chunk) + at, &wrapper, &self.problem) != OK \
+        elif parse_message(self.chunk_start + at, &wrapper, &self.problem) != OK \
                 or (wrapper.value_size < 0 and fail(&self.problem, NULL_WRAPPER, 0, -1) != OK):
             raise error_of(&self.problem, self.path)
         else:
@@ -634,6 +632,7 @@ cdef class ColumnDecoder:
             out.lost_timestamp = (t.lost_offset, t.lost_timestamp_ms)
         out.key = finished(&t.key, self.key_parts, rows, self.view_buffers)
         out.value = finished(&t.value, self.value_parts, rows, self.view_buffers)
+        out.has_key_views, out.has_value_views = t.key.mode == MODE_VIEW, t.value.mode == MODE_VIEW
         out.batches = resized(self.batches, self.batch_rows * sizeof(BatchRow))
         out.headers = finished_headers(&t.headers, self.header_parts, rows)
         self.drop_table()

@@ -144,7 +144,10 @@ cdef class _ExportedMemory:
         array.buffers = self.buffers + self.used.buffers
         self.used.buffers += array.n_buffers
         for number, buffer in enumerate(buffers):
-            if buffer is not None:
+            if type(buffer) is ColumnBuffer:
+                self.held.append(buffer)
+                array.buffers[number] = (<ColumnBuffer>buffer).block.data
+            elif buffer is not None:
                 array.buffers[number] = held_bytes(self.held, buffer, &size)
         array.n_children = len(children)
         array.children = self.children + self.used.arrays

@@ -295,7 +295,7 @@ class PlannedFile:
             yield columns
         self._note_last(decoder)
         if self._anchor is not None:
-            self._anchor.check_in_place()
+            self._anchor.check_in_place(self.content)
 
     def close(self) -> None:
         try:
@@ -352,7 +352,7 @@ class Anchor(Closing):
         if self._is_in(reading):
             check_batch(self._place, reading)
         else:
-            self.check_in_place()
+            self.check_in_place(reading)
 
     def hold(self, reads: DirectReads, reading: ReadFile) -> bool:
         """Let direct reads of a file make this check after each, and return whether they can."""
@@ -369,8 +369,8 @@ class Anchor(Closing):
             hold(file=file)
         return True
 
-    def check_in_place(self) -> None:
-        """Raise LogReplacedError if the batch, or its file, is gone.
+    def check_in_place(self, reading: ReadFile) -> None:
+        """Raise LogReplacedError if the batch, or its file, is gone after a file was read.
 
         A file that is read may go together with later ones, which the listing did not find any more.
         Cost: a stat and a pread of 61 bytes.
@@ -378,7 +378,7 @@ class Anchor(Closing):
         place = self._place
         if place.identity is not None:
             check_in_place(place.path, place.identity, self._files.env)
-        check_batch(place, self._file())
+        check_batch(place, reading if self._is_in(reading) else self._file())
 
     def _is_in(self, reading: ReadFile) -> bool:
         place = self._place

@@ -73,6 +73,43 @@ def test_columns_not_asked_for_are_none() -> None:
     assert columns.offset is not None
 
 
+@pytest.mark.parametrize("name", ["offset", "timestamp", "key", "value", "headers"])
+def test_only_a_requested_column_is_exported(name: str) -> None:
+    for wanted in ({}, {name: "view" if name in ("key", "value") else True}):
+        read = decoder(**wanted)
+        read.start_file(position=0, end_position=len(LOG))
+        read.feed(LOG, 0)
+        assert read.run() == "done"
+        exported = read.take().exported(name)
+        assert (exported is None) == (not wanted)
+        if exported is not None:
+            assert exported[0] == len(RECORDS)
+
+
+def test_a_column_that_is_none_of_the_decoder_s_is_not_exported() -> None:
+    read = decoder(offset=True)
+    read.start_file(position=0, end_position=0)
+    with pytest.raises(ValueError, match="'topic'"):
+        read.take().exported("topic")
+
+
+@pytest.mark.parametrize("mode", ["view", "copy"])
+def test_the_sizes_of_view_buffers_are_exported_after_them(mode: str) -> None:
+    read = decoder(value=mode, key="view")
+    read.start_file(position=0, end_position=len(LOG))
+    read.feed(LOG[:FIRST_SIZE], 0)
+    assert read.run() == "more"
+    read.feed(LOG[FIRST_SIZE:], FIRST_SIZE)
+    assert read.run() == "done"
+    table = read.take()
+    _, _, buffers, children = table.exported("key")
+    _, _, *viewed, sizes = buffers
+    assert memoryview(sizes).cast("B").cast("q").tolist() == [len(buffer) for buffer in viewed]
+    assert len(viewed) == 3
+    assert children == ()
+    assert len(table.exported("value")[2]) == (6 if mode == "view" else 3)
+
+
 @pytest.mark.parametrize("mode", ["copy", "view", "string"])
 def test_null_and_empty_differ_in_every_mode(mode: str) -> None:
     rows = decode_table(LOG, Wanted(key=mode, value=mode)).rows

@@ -674,6 +674,23 @@ cdef class OffsetIndexSearch:
                 done += lanes
         return slots
 
+    def slot_of_position(self, int64_t position):
+        """Return the slot of the greatest entry with position <= the given one, -1 if there is none.
+
+        Where positions fall, as in a damaged index, it is an entry that is last or whose next one has a greater position.
+        Cost: O(log entries).
+        """
+        cdef int64_t low = 0
+        cdef int64_t high = self.entry_count
+        cdef int64_t middle
+        while low < high:
+            middle = low + (high - low) // 2
+            if self.position_of(middle, 0) <= position:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1
+
     # Plans the read that shows the batch of an offset: from an entry's position to the end of the first header at the
     # next entry's position; or that header alone, if the entry is proven and the offset lies after its batch. Returns:
     # False if no entry helps.

@@ -51,8 +51,9 @@ class OffsetIndex:
     append starts. Entries are in order on disk, but nothing here relies on it.
     Args: is_whole: all of content is entries, without preallocated space; earlier: an index of the first of these
         entries.
-    Attributes: search (the compiled search, which remembers which entries the log has proven), slot_of_offset (its
-        method: returns the slot of the greatest entry with offset <= the given one, -1 if there is none).
+    Attributes: search (the compiled search, which remembers which entries the log has proven), slot_of_offset and
+        slot_of_position (its methods: return the slot of the greatest entry whose offset or position is not above the
+        given one, -1 if there is none).
     Threads: thread-safe.  Source: Kafka OffsetIndex.
     """
 
@@ -73,6 +74,7 @@ class OffsetIndex:
             self._entries, base_offset=base_offset, earlier=None if earlier is None else earlier.search
         )
         self.slot_of_offset = self.search.slot_of_offset
+        self.slot_of_position = self.search.slot_of_position
 
     @property
     def size_in_bytes(self) -> int:
@@ -95,14 +97,6 @@ class OffsetIndex:
         Returns: a view of int64 ("q").  Cost: O(log entries) each; searches are interleaved and run without the GIL.
         """
         return memoryview(self.search.slots_of_offsets(target_offsets)).cast("q")
-
-    def slot_of_position(self, target_position: int) -> int:
-        """Return the slot of the greatest entry with position <= target_position, -1 if there is none.
-
-        Cost: O(log entries).
-        """
-        slots = range(self.entry_count)
-        return bisect_right(slots, target_position, key=lambda slot: self.entry(slot).position) - 1
 
     def lookup(self, target_offset: int) -> OffsetPosition:
         """Return the greatest entry whose offset is <= target_offset, (base_offset, 0) if there is none.

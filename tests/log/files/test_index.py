@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import logging
 import struct
+from bisect import bisect_right
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kstore.env import DEFAULT_ENV, LocalEnv
 from kstore.errors import StorageError
@@ -65,6 +68,15 @@ def test_slot_of_offset_is_the_floor(offset: int, slot: int) -> None:
 @pytest.mark.parametrize(("position", "slot"), [(0, -1), (4099, -1), (4100, 0), (8299, 0), (8300, 1), (2**31 - 1, 2)])
 def test_slot_of_position_is_the_floor(position: int, slot: int) -> None:
     assert offset_index(offset_bytes(OFFSETS)).slot_of_position(position) == slot
+
+
+@given(st.lists(st.integers(0, 40) | st.just(2**31 - 1), max_size=40), st.integers(-1, 42))
+def test_slot_of_position_is_the_floor_of_any_positions(positions: list[int], wanted: int) -> None:
+    index = offset_index(offset_bytes([(number + 1, position) for number, position in enumerate(positions)]))
+    slot = index.slot_of_position(wanted)
+    assert slot == bisect_right(positions, wanted) - 1
+    assert slot == -1 or positions[slot] <= wanted
+    assert slot == len(positions) - 1 or positions[slot + 1] > wanted
 
 
 def test_lookup_without_a_floor_is_the_segment_s_start() -> None:
