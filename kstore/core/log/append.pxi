@@ -435,16 +435,16 @@ cdef class LeaderAssigner:
         cdef Assigned outcome
         cdef const uint8_t* p
         batch.take(records)
-        if batch.view.len < BATCH_HEADER_SIZE or given.base_offset < 0 or given.now_ms < 0:
+        if batch.size < BATCH_HEADER_SIZE or given.base_offset < 0 or given.now_ms < 0:
             return None
-        p = <const uint8_t*>batch.view.buf
-        if batch.view.len < GIL_RELEASE_SIZE:
-            outcome = check_and_assign(p, batch.view.len, batch.header, given, &self.rules, room, f)
+        p = batch.data
+        if batch.size < GIL_RELEASE_SIZE:
+            outcome = check_and_assign(p, batch.size, batch.header, given, &self.rules, room, f)
         else:
             with nogil:
-                outcome = check_and_assign(p, batch.view.len, batch.header, given, &self.rules, room, f)
+                outcome = check_and_assign(p, batch.size, batch.header, given, &self.rules, room, f)
         if outcome == NEEDS_CODEC:
-            outcome = self.assign_by_package(batch.held, 0, batch.header, given, f)
+            outcome = self.assign_by_package(batch.rest_from(0), 0, batch.header, given, f)
         return batch if outcome == IS_ASSIGNED else None
 
     # Requires: check_and_assign returned NEEDS_CODEC for the batch at `at` in records, and has copied its header.

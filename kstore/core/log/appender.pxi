@@ -196,6 +196,7 @@ cdef class SegmentAppender:
     cdef OffsetIndexEntries offset_entries
     cdef TimeIndexEntries time_entries
     cdef object write
+    cdef AppendedFile file        # the one that `write` appends to, None if it does more
     cdef object write_parts
     cdef object write_index_pages
     cdef object start_write_back
@@ -221,6 +222,7 @@ cdef class SegmentAppender:
         self.offset_entries = offset_entries
         self.time_entries = time_entries
         self.write = write
+        self.file = appended_by(write)
         self.write_parts = write_parts
         self.write_index_pages = write_index_pages
         self.start_write_back = start_write_back
@@ -281,7 +283,10 @@ cdef class SegmentAppender:
         self.append_batches(&survey.f, survey.records)
 
     cdef int append_batches(self, const AppendFacts* f, object records) except -1:
-        self.write(records)
+        if self.file is not None:
+            self.file.append_content(records, f.size)
+        else:
+            self.write(records)
         self.count_batches(f, records)
         self.write_index_pages_if_due()
         self.start_write_back_if_due()
@@ -399,9 +404,11 @@ cdef class LogAppender:
         Returns: the AppendSurvey if the append needs the slow path; None if it needs validate_and_assign_offsets first.
         Cost: O(bytes), with one copy unless the records are bytes, and no object per record.
         """
+        return self.append_sent(records, max(self.leader_epoch, 0) if leader_epoch is None else leader_epoch, now_ms)
+
+    cdef object append_sent(self, records, int32_t leader_epoch, int64_t now_ms):
         cdef AppendFacts f
-        cdef int32_t epoch = max(self.leader_epoch, 0) if leader_epoch is None else leader_epoch
-        cdef Assignment given = Assignment(self.log_end_offset, now_ms, epoch)
+        cdef Assignment given = Assignment(self.log_end_offset, now_ms, leader_epoch)
         if self.assigner is None:
             return None
         batch = self.assigner.assigned(records, &given, &self.room, &f)
@@ -593,4 +600,5 @@ cdef class LogAppender:
             set_number(info, i, numbers[i])
         Py_INCREF(False)
         PyTuple_SET_ITEM(info, 6, False)
+        PyObject_GC_UnTrack(<PyObject*>info)    # numbers refer to nothing
         return info

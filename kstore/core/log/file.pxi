@@ -415,35 +415,46 @@ cdef class StampedBatch:
     """
 
     cdef uint8_t header[BATCH_HEADER_SIZE]
-    cdef object held              # the whole batch as it was sent
-    cdef Py_buffer view           # of it
+    cdef bytes owner              # of the memory of the batch as it was sent
+    cdef const uint8_t* data      # this batch
+    cdef Py_ssize_t size
 
     cdef int take(self, records) except -1:
+        cdef Py_buffer view
         cdef uint8_t* copy
-        PyObject_GetBuffer(records, &self.view, PyBUF_SIMPLE)
-        self.held = records
-        if not is_unchanging(records):
-            self.held = PyBytes_FromStringAndSize(NULL, self.view.len)
-            copy = <uint8_t*>PyBytes_AS_STRING(self.held)
-            with nogil:
-                memcpy(copy, self.view.buf, <size_t>self.view.len)
-            PyBuffer_Release(&self.view)
-            PyObject_GetBuffer(self.held, &self.view, PyBUF_SIMPLE)
+        if type(records) is bytes:
+            self.owner = <bytes>records
+            self.data, self.size = <const uint8_t*>PyBytes_AS_STRING(self.owner), PyBytes_GET_SIZE(self.owner)
+            return 0
+        PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+        self.data, self.size = <const uint8_t*>view.buf, view.len
+        try:
+            if is_unchanging(records):
+                self.owner = <bytes>PyMemoryView_GET_BUFFER(records).obj
+            else:
+                self.owner = PyBytes_FromStringAndSize(NULL, view.len)
+                copy = <uint8_t*>PyBytes_AS_STRING(self.owner)
+                with nogil:
+                    memcpy(copy, view.buf, <size_t>view.len)
+                self.data = copy
+        finally:
+            PyBuffer_Release(&view)
         return 0
 
-    def __dealloc__(self):
-        if <void*>self.view.obj != NULL:
-            PyBuffer_Release(&self.view)
-
     def __len__(self):
-        return self.view.len
+        return self.size
 
     def __bytes__(self):
         return b"".join(self.parts())
 
+    # Returns: the bytes of the batch as it was sent, from `start` on.
+    cdef object rest_from(self, Py_ssize_t start):
+        cdef Py_ssize_t at = self.data - <const uint8_t*>PyBytes_AS_STRING(self.owner)
+        return memoryview(self.owner)[at + start:at + self.size]
+
     cdef list parts(self):
         header = PyBytes_FromStringAndSize(<const char*>self.header, BATCH_HEADER_SIZE)
-        return [header, memoryview(self.held)[BATCH_HEADER_SIZE:]]
+        return [header, self.rest_from(BATCH_HEADER_SIZE)]
 
 
 # Linux keeps what one call writes in pieces of memory as large as the call, for which it moves other pages away: 240
@@ -472,15 +483,22 @@ cdef class AppendedFile:
     def append_bytes(self, batches):
         """Write the bytes of batches as append does; a memoryview must be of unsigned bytes. Raises as append."""
         cdef Py_ssize_t size = len(batches)
-        if type(batches) is StampedBatch and (self._plain_writer is None or size > most_bytes_per_call):
-            return self.append_at_end((<StampedBatch>batches).parts(), size)
-        return self.append_at_end(batches if size <= most_bytes_per_call else [batches], size)
+        self.append_content(batches, size)
+        return size
 
     def append_parts(self, list parts not None, int64_t size_in_bytes):
         """Write several adjacent buffers as append does, without joining them; raises as append."""
-        return self.append_at_end(parts, size_in_bytes)
+        self.append_at_end(parts, size_in_bytes)
+        return size_in_bytes
 
-    cdef object append_at_end(self, content, int64_t size):
+    cdef int append_content(self, batches, int64_t size) except -1:
+        if type(batches) is StampedBatch and (self._plain_writer is None or size > most_bytes_per_call):
+            batches = (<StampedBatch>batches).parts()
+        elif size > most_bytes_per_call:
+            batches = [batches]
+        return self.append_at_end(batches, size)
+
+    cdef int append_at_end(self, content, int64_t size) except -1:
         cdef int64_t end = self._size_in_bytes
         writer = self._writer
         if writer is None or self._is_closed or self._failure is not None:
@@ -499,18 +517,25 @@ cdef class AppendedFile:
             self._undo_append(writer, error)
             raise
         self._size_in_bytes = end + size
-        return size
+        return 0
+
+
+# Returns: the file, if `write` is its own append_bytes, so that append_content may be called in its place; else None.
+cdef AppendedFile appended_by(write):
+    file = getattr(write, "__self__", None)
+    is_own = isinstance(file, AppendedFile) and type(file).append_bytes is AppendedFile.append_bytes \
+        and getattr(write, "__name__", None) == "append_bytes"
+    return <AppendedFile>file if is_own else None
 
 
 # Writes a batch by one system call, without an object for any part of it; what that leaves, by pwrite.
 cdef int write_stamped(PositionedWriteFile file, StampedBatch batch, int64_t position) except -1:
     cdef Py_ssize_t done
     cdef int fd = file._fd
-    cdef const uint8_t* rest = <const uint8_t*>batch.view.buf + BATCH_HEADER_SIZE
+    cdef const uint8_t* rest = batch.data + BATCH_HEADER_SIZE
     with nogil:
-        done = ks_pwrite_both(fd, batch.header, BATCH_HEADER_SIZE, rest, <size_t>batch.view.len - BATCH_HEADER_SIZE,
-                              position)
-    if done == batch.view.len:
+        done = ks_pwrite_both(fd, batch.header, BATCH_HEADER_SIZE, rest, <size_t>batch.size - BATCH_HEADER_SIZE, position)
+    if done == batch.size:
         return 0
     if done < 0 and done != -EINTR:
         error = OSError(-done, _strerror(-done))

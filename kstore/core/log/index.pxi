@@ -384,6 +384,9 @@ cdef enum:
     EXTRA_BYTES = 256
     # A record's size, attributes, timestamp and offset, if no varint has more than 2 bytes.
     SHORT_START_BYTES = 7
+    RECORD_MARKS = 14
+    # To read a header by itself takes as long as to read on for this many bytes.
+    LEAST_SKIPPED_BYTES = 4096
 
 cdef enum ProofState:
     UNPROVEN = 0
@@ -395,6 +398,20 @@ cdef enum StepState:
     UNCONFIRMED = 0
     CONFIRMED   # the log agrees with the entry
     CHECKED     # also: the next batch was read whole, its CRC is right, and it has magic 2 and no codec
+
+
+# Where some records start in a checked batch of less than 64 KiB, in bytes from its start, rising, one in each of equal
+# parts (0: no more); none of the records before has a later timestamp. crc: that in the header of the batch.
+cdef struct BatchMarks:
+    uint32_t crc
+    uint16_t places[RECORD_MARKS]
+
+
+# The batch that is all of the interval after an index entry.
+cdef struct LoneBatch:
+    int64_t position
+    int64_t size
+    int64_t last_offset
 
 
 # The readable part of a .log file.
@@ -432,14 +449,57 @@ cdef ProofState prove_interval(const uint8_t* chunk, int64_t position, int64_t n
     return LONE if w.batch_count == 1 and w.last_offset == entry_offset else PROVEN
 
 
-# Requires: two entries of a time index. Returns: how many bytes to read of a batch of `size` bytes that lies between
-# them, to find its first record at or after a timestamp; assumes evenly spread timestamps.
-cdef int64_t bytes_up_to(const uint8_t* entry, int64_t timestamp_ms, int64_t size) noexcept nogil:
+# Requires: two entries of a time index. Returns: which part of a batch that lies between them, from 0 to 1, has the
+# records before a timestamp; assumes evenly spread timestamps.
+cdef double part_before(const uint8_t* entry, int64_t timestamp_ms) noexcept nogil:
     cdef double since = <double>time_key(entry, 0)
     cdef double span = <double>time_key(entry, 1) - since
     cdef double part = (<double>timestamp_ms - since) / span if span > 0 else 1
-    cdef double wanted = size * min(max(part, 0), 1) + size / 32 + EXTRA_BYTES
+    return min(max(part, 0), 1)
+
+
+# Requires: as part_before. Returns: how many bytes to read of a batch of `size` bytes to find its first record at or
+# after a timestamp.
+cdef int64_t bytes_up_to(const uint8_t* entry, int64_t timestamp_ms, int64_t size) noexcept nogil:
+    cdef double wanted = size * part_before(entry, timestamp_ms) + size / 32 + EXTRA_BYTES
     return size if wanted >= size else <int64_t>wanted
+
+
+# Requires: the whole plain batch of h at data, with a right CRC. Marks records of it, up to the first one that is not
+# valid or has an earlier timestamp than one before it.
+cdef void mark_records(const uint8_t* data, const Header* h, BatchMarks* marks) noexcept nogil:
+    cdef RawRecord raw
+    cdef Problem problem
+    cdef const uint8_t* at = data + BATCH_HEADER_SIZE
+    cdef int64_t latest = INT64_MIN, timestamp
+    cdef int32_t i, mark = 0
+    memset(marks, 0, sizeof(BatchMarks))
+    marks.crc = h.crc
+    start_problem(&problem, 0)
+    if h.size > UINT16_MAX:
+        return
+    for i in range(h.record_count):
+        if parse_record(at, data + h.size, &raw, &problem) != OK:
+            return
+        timestamp = timestamp_of(h, raw.timestamp_delta)
+        if timestamp < latest:
+            return
+        if mark < RECORD_MARKS and at - data >= (mark + 1) * h.size // (RECORD_MARKS + 1):
+            marks.places[mark] = <uint16_t>(at - data)
+            mark += 1
+        latest = timestamp
+        at = raw.end
+
+
+# Returns: the last mark at or before a place, 0 if there is none or too few bytes precede it.
+cdef int64_t mark_before(const BatchMarks* marks, double place) noexcept nogil:
+    cdef int i
+    cdef int64_t last = 0
+    for i in range(RECORD_MARKS):
+        if marks.places[i] == 0 or marks.places[i] > place:
+            break
+        last = marks.places[i]
+    return last if last >= LEAST_SKIPPED_BYTES else 0
 
 
 # Fast path: skips records with short varints before the first one at or after a timestamp. place, least_delta: the
@@ -477,43 +537,57 @@ cdef int32_t pass_earlier(const uint8_t* data, int64_t read_size, const Header* 
     return passed
 
 
-# Returns: whether the first record at or after a timestamp is in these bytes, the start of a plain batch that has
-# `size` bytes and ends with last_offset.
-cdef bint find_in_part(const uint8_t* data, int64_t read_size, int64_t size, int64_t last_offset, int64_t timestamp_ms,
-                       int64_t start_offset, int64_t max_batch_bytes, OffsetAndTimestamp* found) noexcept nogil:
-    cdef Header h
+# Returns: whether the plain batch of an index interval starts with these bytes, and may have a record at or after a
+# timestamp; fills h.
+cdef bint is_lone_batch(const uint8_t* data, int64_t read_size, const LoneBatch* batch, int64_t timestamp_ms,
+                        int64_t max_batch_bytes, Header* h) noexcept nogil:
     cdef Problem problem
-    cdef const uint8_t* at
-    cdef int64_t place = BATCH_HEADER_SIZE
-    cdef int64_t body, timestamp_delta
-    cdef int64_t least_delta = 0
-    cdef int32_t i, record_size, offset_delta
     start_problem(&problem, 0)
     if read_size < BATCH_HEADER_SIZE or check_frame(data, max_batch_bytes, &problem) != OK:
         return False
-    load_header(data, &h)
-    if h.magic < MAGIC_V2 or h.attributes & CODEC_MASK or h.size != size or h.max_timestamp < timestamp_ms \
-            or h.base_offset + h.last_offset_delta != last_offset or check_offsets(&h, &problem) != OK \
-            or check_counts(&h, size - BATCH_HEADER_SIZE, &problem) != OK:
+    load_header(data, h)
+    return h.magic >= MAGIC_V2 and not h.attributes & CODEC_MASK and h.size == batch.size \
+        and h.max_timestamp >= timestamp_ms and h.base_offset + h.last_offset_delta == batch.last_offset \
+        and check_offsets(h, &problem) == OK and check_counts(h, h.size - BATCH_HEADER_SIZE, &problem) == OK
+
+
+# Requires: the start of a record of the batch of h at data + place. Returns: whether the first record at or after both
+# bounds is in [place, read_size). is_after_mark: the records before the place are known to be earlier only if the first
+# one here is.
+cdef bint find_in_part(const uint8_t* data, int64_t read_size, const Header* h, int64_t place, bint is_after_mark,
+                       int64_t timestamp_ms, int64_t start_offset, OffsetAndTimestamp* found) noexcept nogil:
+    cdef Problem problem
+    cdef const uint8_t* at
+    cdef int64_t body, timestamp_delta
+    cdef int64_t least_delta = 0
+    cdef int32_t i, record_size, offset_delta
+    cdef int32_t passed = pass_earlier(data, read_size, h, timestamp_ms, start_offset, &place, &least_delta)
+    start_problem(&problem, 0)
+    if is_after_mark and passed == 0:
         return False
-    for i in range(pass_earlier(data, read_size, &h, timestamp_ms, start_offset, &place, &least_delta), h.record_count):
+    for i in range(passed, h.record_count):
         at = data + place
         if place >= read_size or read_varint(&at, data + read_size, &record_size) != OK:
             return False
         body = at - data
-        if body >= read_size or record_size < 1 or record_size > size - body:
+        if body >= read_size or record_size < 1 or record_size > h.size - body:
             return False
         place = body + record_size
         at += 1
         if read_varlong(&at, data + min(place, read_size), &timestamp_delta) != OK \
                 or read_varint(&at, data + min(place, read_size), &offset_delta) != OK \
-                or check_offset_delta(&h, offset_delta, &least_delta, &problem) != OK:
+                or check_offset_delta(h, offset_delta, &least_delta, &problem) != OK:
             return False
         found.offset = h.base_offset + offset_delta
-        found.timestamp = timestamp_of(&h, timestamp_delta)
+        found.timestamp = timestamp_of(h, timestamp_delta)
         if found.timestamp >= timestamp_ms and found.offset >= start_offset:
             return True
     return False
+
+
+# Reads into memory what is in the page cache.  Returns: whether all of it was read.
+cdef inline bint fill_cached(PositionedFile file, uint8_t* to, int64_t size, int64_t position) noexcept:
+    return ks_pread_cached(file._fd, to, <size_t>size, position) == size
 
 
 cdef extern from *:
@@ -522,6 +596,7 @@ cdef extern from *:
     """
     # A new instance of a tuple type with so many items, all NULL, as the type's own tp_new allocates it.
     object alloc_of "KS_ALLOC"(object type, Py_ssize_t count)
+    void PyObject_GC_UnTrack(PyObject* made)
 
 
 # Requires: a new tuple without that item, which no other code has seen.
@@ -537,6 +612,7 @@ cdef object made_answer(const OffsetAndTimestamp* found):
     answer = alloc_of(_AnswerType, 2)
     set_number(answer, 0, found.offset)
     set_number(answer, 1, found.timestamp)
+    PyObject_GC_UnTrack(<PyObject*>answer)    # numbers refer to nothing
     return answer
 
 
@@ -565,7 +641,9 @@ cdef class TimeIndexSearch:
     cdef readonly int64_t entry_count
     cdef int64_t base_offset
     cdef ColumnBuffer states
+    cdef ColumnBuffer marks       # BatchMarks of the batches after the first slots
     cdef int wrong_guesses
+    cdef int wrong_marks
     cdef object __weakref__
 
     def __cinit__(self, const uint8_t[::1] entries, *, int64_t base_offset, TimeIndexSearch earlier=None):
@@ -575,6 +653,7 @@ cdef class TimeIndexSearch:
         self.base_offset = base_offset
         if earlier is not None and earlier.states is not None:
             self.states = states_from(earlier.states, self.entry_count, UNCONFIRMED)
+            self.marks = earlier.marks
 
     cdef inline int64_t floor(self, int64_t timestamp_ms) noexcept:
         return floor_slot(self.start, TIME_ENTRY_SIZE, self.entry_count, timestamp_ms, &self.wrong_guesses)
@@ -588,6 +667,52 @@ cdef class TimeIndexSearch:
         if self.states is None:
             self.states = states_from(None, self.entry_count, UNCONFIRMED)
         return self.states.block.data + slot
+
+    # Returns: NULL if none were made so far.
+    cdef const BatchMarks* marks_of(self, int64_t slot) noexcept:
+        if self.marks is None or slot >= self.marks.size // <int64_t>sizeof(BatchMarks):
+            return NULL
+        return <BatchMarks*>self.marks.block.data + slot
+
+    # Requires: as mark_records, the batch after the slot's entry.
+    cdef int mark(self, int64_t slot, const uint8_t* data, const Header* h) except -1:
+        cdef int64_t size = (self.entry_count + self.entry_count // 2) * sizeof(BatchMarks)
+        cdef ColumnBuffer marks = self.marks
+        if marks is None or slot >= marks.size // <int64_t>sizeof(BatchMarks):
+            marks = ColumnBuffer(size)
+            memset(marks.block.data, 0, <size_t>size)
+            if self.marks is not None:
+                memcpy(marks.block.data, self.marks.block.data, <size_t>self.marks.size)
+            self.marks = marks
+        mark_records(data, h, <BatchMarks*>marks.block.data + slot)
+        return 0
+
+    # Finds a record as OffsetIndexSearch.find_record does, in the bytes of a batch that are in the page cache. Returns: 1
+    # if it is in the part that it should be in, 0 if it is not, -1 if that part cannot be had without waiting.
+    cdef int find_cached(self, int64_t slot, const LoneBatch* batch, int64_t timestamp_ms, int64_t start_offset,
+                         PositionedFile file, int64_t max_batch_bytes, OffsetAndTimestamp* found) noexcept:
+        cdef uint8_t data[MOST_BYTES_WITH_GIL]
+        cdef Header h
+        cdef const uint8_t* entry = self.start + slot * TIME_ENTRY_SIZE
+        cdef const BatchMarks* marks = self.marks_of(slot)
+        cdef int64_t read_size = bytes_up_to(entry, timestamp_ms, batch.size), mark = 0
+        if read_size > MOST_BYTES_WITH_GIL:
+            return -1
+        if marks != NULL and self.wrong_marks < MOST_WRONG_GUESSES:
+            mark = mark_before(marks, batch.size * part_before(entry, timestamp_ms - 1) - batch.size / 64)
+        if mark > 0:
+            if not fill_cached(file, data, BATCH_HEADER_SIZE, batch.position) \
+                    or not fill_cached(file, data + mark, read_size - mark, batch.position + mark):
+                return -1
+            if is_lone_batch(data, read_size, batch, timestamp_ms, max_batch_bytes, &h) and h.crc == marks.crc \
+                    and find_in_part(data, read_size, &h, mark, True, timestamp_ms, start_offset, found):
+                self.wrong_marks -= self.wrong_marks > 0
+                return 1
+            self.wrong_marks += 1
+        if not fill_cached(file, data, read_size, batch.position):
+            return -1
+        return is_lone_batch(data, read_size, batch, timestamp_ms, max_batch_bytes, &h) \
+            and find_in_part(data, read_size, &h, BATCH_HEADER_SIZE, False, timestamp_ms, start_offset, found)
 
     def slot_of_timestamp(self, int64_t timestamp_ms):
         """Return the slot of the greatest entry with timestamp <= the given one (ms), -1 if there is none."""
@@ -807,19 +932,16 @@ cdef class OffsetIndexSearch:
             status = check_whole_batch(first, size, &problem)
         return (header, data, at) if status == OK else None
 
-    # Returns: the first record at or after both bounds, if a checked time entry leads to a batch with an index interval
-    # of its own; else None. Reads only as much of the batch as the record should need, judging by two entries of the
-    # time index; therefore the CRC, which was checked once, is not computed again.
-    cdef object find_record(self, TimeIndexSearch steps, int64_t timestamp_ms, int64_t start_offset, reader,
-                            const Readable* segment):
-        cdef int64_t before, after, slot, position, size
-        cdef OffsetAndTimestamp found
-        cdef bytes data
+    # Returns: the slot of the time entry that leads to the batch with the first record at or after both bounds, if the
+    # entry is checked and the batch has an index interval of its own, which is then in `batch`; else -1.
+    cdef int64_t checked_step(self, TimeIndexSearch steps, int64_t timestamp_ms, int64_t start_offset,
+                              int64_t end_position, LoneBatch* batch) except -2:
+        cdef int64_t before, after, slot
         if timestamp_ms == INT64_MIN:
-            return None
+            return -1
         before = steps.floor(timestamp_ms - 1)
         if before < 0 or before + 1 >= steps.entry_count or steps.state_of(before)[0] != CHECKED:
-            return None
+            return -1
         after = steps.offset_at(before)
         # Usually both indexes have an entry for the same batches.
         if before < self.entry_count and self.base_offset + offset_key(self.start, before) == after:
@@ -829,14 +951,36 @@ cdef class OffsetIndexSearch:
         if after < start_offset - 1 or slot <= 0 or slot + 1 >= self.entry_count \
                 or self.proof_of(slot)[0] != LONE or self.proof_of(slot - 1)[0] != LONE \
                 or self.base_offset + offset_key(self.start, slot - 1) != after:
+            return -1
+        batch.position = self.position_of(slot, end_position)
+        batch.size = self.position_of(slot + 1, end_position) - batch.position
+        batch.last_offset = self.base_offset + offset_key(self.start, slot)
+        if batch.position < 0 or not BATCH_HEADER_SIZE < batch.size <= MAX_INTERVAL_BYTES \
+                or batch.size > end_position - batch.position:
+            return -1
+        return before
+
+    # Returns: the first record at or after both bounds, if a checked time entry leads to a batch with an index interval
+    # of its own; else None. Reads only as much of the batch as the record should need, judging by two entries of the
+    # time index and by marks; therefore the CRC, which was checked once, is not computed again.
+    cdef object find_record(self, TimeIndexSearch steps, int64_t timestamp_ms, int64_t start_offset, reader,
+                            const Readable* segment):
+        cdef LoneBatch batch
+        cdef Header h
+        cdef OffsetAndTimestamp found
+        cdef bytes data
+        cdef const uint8_t* start
+        cdef int outcome = -1
+        cdef int64_t step = self.checked_step(steps, timestamp_ms, start_offset, segment.end_position, &batch)
+        if step < 0:
             return None
-        position = self.position_of(slot, segment.end_position)
-        size = self.position_of(slot + 1, segment.end_position) - position
-        if position < 0 or not BATCH_HEADER_SIZE < size <= MAX_INTERVAL_BYTES or size > segment.end_position - position:
-            return None
-        data = read_at(reader, bytes_up_to(steps.start + before * TIME_ENTRY_SIZE, timestamp_ms, size), position)
-        if find_in_part(<const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), size,
-                        self.base_offset + offset_key(self.start, slot), timestamp_ms, start_offset,
-                        segment.max_batch_bytes, &found):
-            return made_answer(&found)
-        return None
+        if isinstance(reader, PositionedFile):
+            outcome = steps.find_cached(step, &batch, timestamp_ms, start_offset, <PositionedFile>reader,
+                                        segment.max_batch_bytes, &found)
+        if outcome < 0:
+            data = read_at(reader, bytes_up_to(steps.start + step * TIME_ENTRY_SIZE, timestamp_ms, batch.size), batch.position)
+            start = <const uint8_t*>PyBytes_AS_STRING(data)
+            outcome = is_lone_batch(start, PyBytes_GET_SIZE(data), &batch, timestamp_ms, segment.max_batch_bytes, &h) \
+                and find_in_part(start, PyBytes_GET_SIZE(data), &h, BATCH_HEADER_SIZE, False, timestamp_ms, start_offset,
+                                 &found)
+        return made_answer(&found) if outcome > 0 else None

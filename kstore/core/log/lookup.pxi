@@ -144,8 +144,17 @@ cdef class SegmentLookup:
             return None
         return slot, found[0], found[1]
 
-    def note_checked(self, int64_t slot):
-        """Record that the batch from batch_of_timestamp was read whole and has a right CRC, magic 2 and no codec."""
+    def note_checked(self, int64_t slot, bytes data not None):
+        """Record that the batch from batch_of_timestamp was read whole and has a right CRC, magic 2 and no codec.
+
+        Args: data: from batch_of_timestamp.
+        """
         cdef TimeIndexSearch steps = self.steps_at_hand()
-        if steps is not None:
-            steps.state_of(slot)[0] = CHECKED
+        cdef Header h
+        if steps is None:
+            return
+        steps.state_of(slot)[0] = CHECKED
+        if PyBytes_GET_SIZE(data) >= 2 * LEAST_SKIPPED_BYTES:
+            load_header(<const uint8_t*>PyBytes_AS_STRING(data), &h)
+            if h.size == PyBytes_GET_SIZE(data):
+                steps.mark(slot, <const uint8_t*>PyBytes_AS_STRING(data), &h)

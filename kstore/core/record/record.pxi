@@ -686,6 +686,7 @@ cdef class MemoryRecordsCore:
     """
 
     cdef object _held            # a ColumnBuffer; replaced by a memoryview at the first use of `buffer`
+    cdef bytes whole             # what was given, if it is bytes
     cdef readonly int64_t _position
     cdef readonly object _path
     cdef readonly object _topic_partition
@@ -693,6 +694,7 @@ cdef class MemoryRecordsCore:
 
     def __init__(self, buffer, *, int64_t position=0, path=None, topic_partition=None, config=None):
         self._held = buffer if type(buffer) is ColumnBuffer else read_only_bytes(buffer)
+        self.whole = buffer if type(buffer) is bytes else None
         self._position = position
         self._path = path
         self._topic_partition = topic_partition

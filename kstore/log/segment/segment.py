@@ -566,7 +566,7 @@ class LogSegment:
         slot, batch, data = place
         answer = self._search_batch(batch, data, timestamp_ms=timestamp_ms, start_offset=start_offset)
         if batch.magic == 2 and batch.codec == 0:
-            lookup.note_checked(slot)
+            lookup.note_checked(slot, data)
         return answer
 
     def _older_tail(self) -> SegmentTail:

@@ -13,9 +13,9 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kstore._core import AppendSurvey, Record
+from kstore._core import AppendSurvey, LeaderLog, Record
 from kstore.config import MAX_INT32, LogConfig
 from kstore.env import DEFAULT_ENV, Env, OpenFiles
 from kstore.errors import KStoreError, StorageError, UnexpectedAppendOffsetError, checked_int
@@ -58,6 +58,7 @@ from kstore.record.validation import AppendOrigin, check_replicated_offsets
 from kstore.types import NO_TIMESTAMP, Ack, Time, time_ms
 
 _CLIENT = AppendOrigin.CLIENT
+_SYSTEM_WALL_CLOCK_MS = Env.wall_clock_ms
 _NONE: Sequence[MemoryRecords] = ()
 
 
@@ -71,7 +72,7 @@ class LogCounts(NamedTuple):
     flush_max_ms: int
 
 
-class WritableLog(Log):
+class WritableLog(LeaderLog, Log):
     """The log in one partition directory, with the right to write it; a context manager that closes it.
 
     An append that returned survives the end of the process; with ack "flushed", also a power cut. After a failed write
@@ -112,6 +113,7 @@ class WritableLog(Log):
         self._live = LiveSource(local, context=context, env=env)
         # Nothing that the log holds refers back to it, so that dropping its last reference releases it at once.
         super().__init__(self._live)
+        self._system_wall_clock_ms = _SYSTEM_WALL_CLOCK_MS
         self.leader_epochs = loaded.leader_epochs
         self.producer_state = loaded.producer_state
         self.recovery_report: RecoveryReport = loaded.report
@@ -240,41 +242,36 @@ class WritableLog(Log):
         """
         return self._local.last_stable_offset
 
-    # Appends
+    # Appends; append() itself is compiled.
 
-    def append(
+    if TYPE_CHECKING:
+
+        def append(
+            self,
+            records: MemoryRecords | RecordBatch | Record | Iterable[Record],
+            *,
+            ack: Ack = "written",
+            partition_leader_epoch: int | None = None,
+            origin: AppendOrigin | None = None,
+            guard: VerificationGuard | None = None,
+            expected_end_offset: int | None = None,
+            expected_key_offset: int | None = None,
+            atomic: bool = False,
+        ) -> LogAppendInfo: ...
+
+    def _append_otherwise(
         self,
         records: MemoryRecords | RecordBatch | Record | Iterable[Record],
-        *,
-        ack: Ack = "written",
-        partition_leader_epoch: int | None = None,
-        origin: AppendOrigin = _CLIENT,
-        guard: VerificationGuard | None = None,
-        expected_end_offset: int | None = None,
-        expected_key_offset: int | None = None,
-        atomic: bool = False,
+        ack: Ack,
+        partition_leader_epoch: int | None,
+        given_origin: AppendOrigin | None,
+        guard: VerificationGuard | None,
+        expected_end_offset: int | None,
+        expected_key_offset: int | None,
+        atomic: bool,
     ) -> LogAppendInfo:
-        """Append as the partition's leader: check the records and assign the next offsets.
-
-        Args: records: MemoryRecords as a producer sends them (offsets from 0; exactly one batch if it is V2 or
-            compressed); a batch with any offsets; or one Record or several, which become one batch with the topic's
-            codec, and several if one would exceed max_message_bytes. The offsets of Records are ignored; one with
-            neither offset nor timestamp gets the current time. ack: what the records survive when this returns:
-            "written" the end of the process, "flushed" a power cut. partition_leader_epoch: None for the last append's,
-            0 in a new log; not below it, or -1 for none. guard: see ProducerStateManager.start_verification.
-            expected_end_offset, expected_key_offset: append only if the log ends there, or if that is the offset of the
-            newest record of the Records' one key (-1: none; its cost: KeyOffsets). atomic: in one batch or not at all.
-        Raises: before anything is written: CorruptRecordError, InvalidRecordError, UnsupportedError;
-            UnexpectedAppendOffsetError unless it is as expected; MemoryLimitError if KeyOffsets takes too much;
-            RecordValidationError and its subclasses, RecordTooLargeError, RecordBatchTooLargeError, ProducerStateError;
-            TypeError for a key or value that is no buffer and not None, and for anything but Records; ValueError for a
-            partition_leader_epoch that is none, or too low. StorageError: nothing was written unless it is_final. Then
-            the records may be in the log: the error of a flush fails an append that was written, with any ack if the
-            append rolled the log, or flush_messages or flush_ms make a flush due.
-        Cost: one write, which flushed appends of several threads share. One compiled call for one V2 batch that only
-            needs new header fields and continues its producer's sequence; otherwise one object per batch.
-        Source: Kafka UnifiedLog.appendAsLeader.
-        """
+        """Append with any argument but records, or records that are packed first; see append."""
+        origin = _CLIENT if given_origin is None else given_origin
         if ack != "written" or origin is not _CLIENT:
             check_ack(ack)
             origin = AppendOrigin(origin)
