@@ -243,11 +243,15 @@ cdef class PositionedFile:
 
     cdef bytes read_bytes(self, Py_ssize_t size, int64_t position):
         cdef bytes data
+        if 0 < size <= MOST_BYTES_WITH_GIL and (data := cached_bytes(self._fd, size, position)) is not None:
+            return data
+        return self.read_waiting(size, position)
+
+    cdef bytes read_waiting(self, Py_ssize_t size, int64_t position):
+        cdef bytes data
         cdef int fd = self._fd
         self.reads += 1
         try:
-            if 0 < size <= MOST_BYTES_WITH_GIL and (data := cached_bytes(fd, size, position)) is not None:
-                return data
             data = self.system.pread(fd, size, position)
             if 0 < PyBytes_GET_SIZE(data) < size:
                 return self.read_on(fd, data, size, position)
@@ -337,6 +341,21 @@ cdef inline bytes read_at(reader, int64_t size, int64_t position):
     if isinstance(reader, PositionedFile):
         return (<PositionedFile>reader).read_bytes(size, position)
     return reader(size, position=position)
+
+
+# Reads as read_at does, into memory.  Requires: 0 < size <= MOST_BYTES_WITH_GIL.  Returns: how many bytes were read.
+cdef Py_ssize_t fill_at(reader, uint8_t* to, Py_ssize_t size, int64_t position) except -1:
+    cdef bytes data
+    cdef Py_ssize_t done
+    if not isinstance(reader, PositionedFile):
+        data = reader(size, position=position)
+    elif ks_pread_cached((<PositionedFile>reader)._fd, to, <size_t>size, position) == size:
+        return size
+    else:
+        data = (<PositionedFile>reader).read_waiting(size, position)
+    done = min(PyBytes_GET_SIZE(data), size)
+    memcpy(to, PyBytes_AS_STRING(data), <size_t>done)
+    return done
 
 
 cdef int write_on(system, int fd, view, Py_ssize_t done, position) except -1:

@@ -585,9 +585,12 @@ cdef bint find_in_part(const uint8_t* data, int64_t read_size, const Header* h, 
     return False
 
 
-# Reads into memory what is in the page cache.  Returns: whether all of it was read.
-cdef inline bint fill_cached(PositionedFile file, uint8_t* to, int64_t size, int64_t position) noexcept:
-    return ks_pread_cached(file._fd, to, <size_t>size, position) == size
+# Returns: whether the first record at or after both bounds is in these bytes, the start of a batch.
+cdef bint is_found_in(const uint8_t* data, int64_t read_size, const LoneBatch* batch, int64_t timestamp_ms,
+                      int64_t start_offset, int64_t max_batch_bytes, OffsetAndTimestamp* found) noexcept nogil:
+    cdef Header h
+    return is_lone_batch(data, read_size, batch, timestamp_ms, max_batch_bytes, &h) \
+        and find_in_part(data, read_size, &h, BATCH_HEADER_SIZE, False, timestamp_ms, start_offset, found)
 
 
 cdef extern from *:
@@ -668,11 +671,17 @@ cdef class TimeIndexSearch:
             self.states = states_from(None, self.entry_count, UNCONFIRMED)
         return self.states.block.data + slot
 
-    # Returns: NULL if none were made so far.
-    cdef const BatchMarks* marks_of(self, int64_t slot) noexcept:
-        if self.marks is None or slot >= self.marks.size // <int64_t>sizeof(BatchMarks):
-            return NULL
-        return <BatchMarks*>self.marks.block.data + slot
+    # Returns: the last mark of the batch after a slot's entry that should be before the answer, with the CRC that the
+    # batch then has; 0 if there is none.
+    cdef int64_t mark_for(self, int64_t slot, const LoneBatch* batch, int64_t timestamp_ms, uint32_t* crc) noexcept:
+        cdef const BatchMarks* marks
+        if self.marks is None or slot >= self.marks.size // <int64_t>sizeof(BatchMarks) \
+                or self.wrong_marks >= MOST_WRONG_GUESSES:
+            return 0
+        marks = <BatchMarks*>self.marks.block.data + slot
+        crc[0] = marks.crc
+        return mark_before(marks, batch.size * part_before(self.start + slot * TIME_ENTRY_SIZE, timestamp_ms - 1)
+                           - batch.size / 64)
 
     # Requires: as mark_records, the batch after the slot's entry.
     cdef int mark(self, int64_t slot, const uint8_t* data, const Header* h) except -1:
@@ -687,32 +696,31 @@ cdef class TimeIndexSearch:
         mark_records(data, h, <BatchMarks*>marks.block.data + slot)
         return 0
 
-    # Finds a record as OffsetIndexSearch.find_record does, in the bytes of a batch that are in the page cache. Returns: 1
-    # if it is in the part that it should be in, 0 if it is not, -1 if that part cannot be had without waiting.
-    cdef int find_cached(self, int64_t slot, const LoneBatch* batch, int64_t timestamp_ms, int64_t start_offset,
-                         PositionedFile file, int64_t max_batch_bytes, OffsetAndTimestamp* found) noexcept:
+    # Requires: a batch after the slot's entry, which is checked. Returns: whether the first record at or after both bounds
+    # is in the part of the batch that it should be in.
+    cdef bint find_in_batch(self, int64_t slot, const LoneBatch* batch, int64_t timestamp_ms, int64_t start_offset, reader,
+                            int64_t max_batch_bytes, OffsetAndTimestamp* found) except *:
         cdef uint8_t data[MOST_BYTES_WITH_GIL]
+        cdef bytes large
         cdef Header h
-        cdef const uint8_t* entry = self.start + slot * TIME_ENTRY_SIZE
-        cdef const BatchMarks* marks = self.marks_of(slot)
-        cdef int64_t read_size = bytes_up_to(entry, timestamp_ms, batch.size), mark = 0
-        if read_size > MOST_BYTES_WITH_GIL:
-            return -1
-        if marks != NULL and self.wrong_marks < MOST_WRONG_GUESSES:
-            mark = mark_before(marks, batch.size * part_before(entry, timestamp_ms - 1) - batch.size / 64)
+        cdef uint32_t crc = 0
+        cdef int64_t size = bytes_up_to(self.start + slot * TIME_ENTRY_SIZE, timestamp_ms, batch.size)
+        # Where a read takes long, one is better than two.
+        cdef int64_t mark = self.mark_for(slot, batch, timestamp_ms, &crc) if isinstance(reader, PositionedFile) else 0
+        if size > MOST_BYTES_WITH_GIL:
+            large = read_at(reader, size, batch.position)
+            return is_found_in(<const uint8_t*>PyBytes_AS_STRING(large), PyBytes_GET_SIZE(large), batch, timestamp_ms,
+                               start_offset, max_batch_bytes, found)
         if mark > 0:
-            if not fill_cached(file, data, BATCH_HEADER_SIZE, batch.position) \
-                    or not fill_cached(file, data + mark, read_size - mark, batch.position + mark):
-                return -1
-            if is_lone_batch(data, read_size, batch, timestamp_ms, max_batch_bytes, &h) and h.crc == marks.crc \
-                    and find_in_part(data, read_size, &h, mark, True, timestamp_ms, start_offset, found):
+            if fill_at(reader, data, BATCH_HEADER_SIZE, batch.position) == BATCH_HEADER_SIZE \
+                    and fill_at(reader, data + mark, size - mark, batch.position + mark) == size - mark \
+                    and is_lone_batch(data, size, batch, timestamp_ms, max_batch_bytes, &h) and h.crc == crc \
+                    and find_in_part(data, size, &h, mark, True, timestamp_ms, start_offset, found):
                 self.wrong_marks -= self.wrong_marks > 0
-                return 1
+                return True
             self.wrong_marks += 1
-        if not fill_cached(file, data, read_size, batch.position):
-            return -1
-        return is_lone_batch(data, read_size, batch, timestamp_ms, max_batch_bytes, &h) \
-            and find_in_part(data, read_size, &h, BATCH_HEADER_SIZE, False, timestamp_ms, start_offset, found)
+        size = fill_at(reader, data, size, batch.position)
+        return is_found_in(data, size, batch, timestamp_ms, start_offset, max_batch_bytes, found)
 
     def slot_of_timestamp(self, int64_t timestamp_ms):
         """Return the slot of the greatest entry with timestamp <= the given one (ms), -1 if there is none."""
@@ -966,21 +974,8 @@ cdef class OffsetIndexSearch:
     cdef object find_record(self, TimeIndexSearch steps, int64_t timestamp_ms, int64_t start_offset, reader,
                             const Readable* segment):
         cdef LoneBatch batch
-        cdef Header h
         cdef OffsetAndTimestamp found
-        cdef bytes data
-        cdef const uint8_t* start
-        cdef int outcome = -1
         cdef int64_t step = self.checked_step(steps, timestamp_ms, start_offset, segment.end_position, &batch)
-        if step < 0:
-            return None
-        if isinstance(reader, PositionedFile):
-            outcome = steps.find_cached(step, &batch, timestamp_ms, start_offset, <PositionedFile>reader,
-                                        segment.max_batch_bytes, &found)
-        if outcome < 0:
-            data = read_at(reader, bytes_up_to(steps.start + step * TIME_ENTRY_SIZE, timestamp_ms, batch.size), batch.position)
-            start = <const uint8_t*>PyBytes_AS_STRING(data)
-            outcome = is_lone_batch(start, PyBytes_GET_SIZE(data), &batch, timestamp_ms, segment.max_batch_bytes, &h) \
-                and find_in_part(start, PyBytes_GET_SIZE(data), &h, BATCH_HEADER_SIZE, False, timestamp_ms, start_offset,
-                                 &found)
-        return made_answer(&found) if outcome > 0 else None
+        if step >= 0 and steps.find_in_batch(step, &batch, timestamp_ms, start_offset, reader, segment.max_batch_bytes, &found):
+            return made_answer(&found)
+        return None

@@ -3,7 +3,9 @@ Method: reads counted at the door to the system; batches whose intervals hold on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from kstore import _core
 from kstore._core import RECORD_BATCH_OVERHEAD
 from kstore.config import LogConfig
 from kstore.env import LocalFile
-from kstore.errors import CorruptRecordError, InvalidRecordError, LogClosedError
+from kstore.errors import CorruptRecordError, InvalidRecordError, LogClosedError, LogReplacedError
 from kstore.log.files.records import HEADER_CHUNK_BYTES
 from kstore.log.log import Log
 from kstore.log.segment.segment import LogSegment
@@ -357,6 +359,146 @@ def test_batch_replaced_under_a_checked_entry_is_found_out(tmp_path: Path) -> No
         path.write_bytes(content)
         with pytest.raises(CorruptRecordError):
             segment.search_timestamp(FIRST_TIMESTAMP_MS + 43, start_offset=0)
+
+
+# By time, far into a batch
+
+PER_BATCH = 48
+
+
+def long_batches(time_of: Callable[[int], int]) -> list[bytes]:
+    """Batches with a hundred milliseconds each, in which time_of tells the time of each record by its place."""
+    return [
+        write_batch(
+            [
+                record(
+                    PER_BATCH * number + place,
+                    b"." * (380 + 7 * (place % 5)),
+                    timestamp_ms=FIRST_TIMESTAMP_MS + 100 * number + time_of(place),
+                )
+                for place in range(PER_BATCH)
+            ]
+        )
+        for number in range(8)
+    ]
+
+
+TIMES = [
+    pytest.param(lambda place: 1 + 2 * place, id="even"),
+    pytest.param(lambda place: 90 + place // 10, id="late"),
+    pytest.param(lambda place: 1 if place < PER_BATCH - 1 else 99, id="early"),
+    pytest.param(lambda place: 1 + 2 * place if place != 30 else 1, id="one-falls-back"),
+    pytest.param(lambda place: 1 + 2 * place if place != 12 else 99, id="one-is-ahead"),
+    pytest.param(lambda place: 95 - 2 * place, id="falling"),
+    pytest.param(lambda place: 50 + 0 * place, id="same"),
+]
+
+
+@pytest.mark.parametrize("time_of", TIMES)
+def test_every_timestamp_in_a_long_batch_is_found(tmp_path: Path, time_of: Callable[[int], int]) -> None:
+    segment = long_batches(time_of)
+    records = [one for data in segment for one in read_records(data)]
+    with opened(tmp_path, segment, Layout(index_interval_bytes=1000)) as log:
+        for start_offset in (0, 0, 0, 0, PER_BATCH * 4 + 40):
+            for timestamp_ms in range(FIRST_TIMESTAMP_MS - 1, FIRST_TIMESTAMP_MS + 802, 3):
+                expected = first_at(records, timestamp_ms, start_offset)
+                assert log.segments[0].search_timestamp(timestamp_ms, start_offset=start_offset) == expected
+
+
+FAR_MS = FIRST_TIMESTAMP_MS + 400 + 81
+FAR_ANSWER = (PER_BATCH * 4 + 40, FAR_MS)
+
+
+@contextmanager
+def searched(tmp_path: Path, segment: list[bytes]) -> Iterator[tuple[LogSegment, Callable[[int, bytes], None]]]:
+    """A segment in which FAR_MS was searched until that takes least; what writes into its file, at a place in the batch
+    that has the answer."""
+    with opened(tmp_path, segment, Layout(index_interval_bytes=1000)) as log:
+        found = log.segments[0]
+        for _ in range(4):
+            assert found.search_timestamp(FAR_MS, start_offset=0) == FAR_ANSWER
+        start = sum(map(len, segment[:4]))
+
+        def write(place: int, data: bytes) -> None:
+            with Path(found.path).open("r+b") as file:
+                file.seek(start + place)
+                file.write(data)
+
+        yield found, write
+
+
+def test_records_long_before_the_answer_are_not_read_again(tmp_path: Path) -> None:
+    with searched(tmp_path, long_batches(lambda place: 1 + 2 * place)) as (segment, write):
+        write(RECORD_BATCH_OVERHEAD, b"\xff" * 2000)
+        assert segment.search_timestamp(FAR_MS, start_offset=0) == FAR_ANSWER
+        with pytest.raises(CorruptRecordError):
+            segment.search_timestamp(FAR_MS - 70, start_offset=0)
+
+
+def test_header_damaged_long_before_the_answer_is_found_out(tmp_path: Path) -> None:
+    segment_bytes = long_batches(lambda place: 1 + 2 * place)
+    with searched(tmp_path, segment_bytes) as (segment, write):
+        write(0, patch_header(segment_bytes[4], repair_crc=False, last_offset_delta=5)[:RECORD_BATCH_OVERHEAD])
+        with pytest.raises(CorruptRecordError):
+            segment.search_timestamp(FAR_MS, start_offset=0)
+
+
+def showing_old_records(data: bytes) -> bytes:
+    """A batch as large as `data`, of two records; the value of the second one has the last bytes of `data`, where they
+    were."""
+    old, (first, *_) = Header.unpack(data), read_records(data)
+
+    def made(value: bytes) -> bytes:
+        second = record(first.offset + 1, value, timestamp_ms=old.max_timestamp_ms)
+        return write_batch([first, second], last_offset=old.last_offset)
+
+    size = next(size for size in range(len(data)) if len(made(b"." * size)) == len(data))
+    kept = size - 200
+    return made(b"." * 200 + data[-kept - 1 : -1])
+
+
+def test_records_of_a_batch_that_took_the_place_of_another_are_its_own(tmp_path: Path) -> None:
+    old = long_batches(lambda place: 1 + 2 * place)
+    new = showing_old_records(old[4])
+    assert new[-8000:] == old[4][-8000:]
+    with searched(tmp_path, old) as (segment, write):
+        write(0, new)
+        expected = first_at(read_records(new), FAR_MS, 0)
+        assert expected is not None
+        assert expected[0] == PER_BATCH * 4 + 1
+        assert segment.search_timestamp(FAR_MS, start_offset=0) == expected
+
+
+@pytest.mark.parametrize("place", [30, 100, 15_000], ids=lambda place: f"{place} bytes")
+def test_file_cut_in_a_batch_that_was_checked_is_said(tmp_path: Path, place: int) -> None:
+    segment_bytes = long_batches(lambda place: 1 + 2 * place)
+    with searched(tmp_path, segment_bytes) as (segment, _):
+        os.truncate(segment.path, sum(map(len, segment_bytes[:4])) + place)
+        with pytest.raises(LogReplacedError):
+            segment.search_timestamp(FAR_MS, start_offset=0)
+
+
+def test_file_closed_before_a_search_far_into_a_batch_is_said(tmp_path: Path) -> None:
+    with searched(tmp_path, long_batches(lambda place: 1 + 2 * place)) as (segment, _):
+        pass
+    with pytest.raises(LogClosedError):
+        segment.search_timestamp(FAR_MS, start_offset=0)
+
+
+def test_batches_with_append_time_are_found_by_it(tmp_path: Path) -> None:
+    segment = [
+        write_batch(
+            [record(offset, b"." * 400) for offset in range(PER_BATCH * number, PER_BATCH * (number + 1))],
+            log_append_time_ms=FIRST_TIMESTAMP_MS + 100 * number,
+        )
+        for number in range(8)
+    ]
+    records = [one for data in segment for one in read_records(data)]
+    with opened(tmp_path, segment, Layout(index_interval_bytes=1000)) as log:
+        for start_offset in (0, 0, 0, PER_BATCH * 4 + 40):
+            for timestamp_ms in range(FIRST_TIMESTAMP_MS - 1, FIRST_TIMESTAMP_MS + 702, 7):
+                expected = first_at(records, timestamp_ms, start_offset)
+                assert log.segments[0].search_timestamp(timestamp_ms, start_offset=start_offset) == expected
 
 
 PLAIN = batch(7, 5)
