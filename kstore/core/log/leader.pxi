@@ -49,7 +49,7 @@ cdef class LeaderLog:
                 and partition_leader_epoch is None and guard is None and isinstance(records, MemoryRecordsCore):
             return self.append_sent(<MemoryRecordsCore>records)
         return self._append_otherwise(records, ack, partition_leader_epoch, origin, guard, expected_end_offset,
-                                      expected_key_offset, atomic)
+                                      expected_key_offset, atomic=atomic)
 
     @cython.final
     cdef object append_sent(self, MemoryRecordsCore records):

@@ -268,6 +268,7 @@ class WritableLog(LeaderLog, Log):
         guard: VerificationGuard | None,
         expected_end_offset: int | None,
         expected_key_offset: int | None,
+        *,
         atomic: bool,
     ) -> LogAppendInfo:
         """Append with any argument but records, or records that are packed first; see append."""

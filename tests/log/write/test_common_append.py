@@ -14,7 +14,7 @@ import pytest
 from kstore._core import AppendedFile, OffsetIndexEntries, SegmentAppender, TimeIndexEntries, survey_replicated
 from kstore.config import LogConfig
 from kstore.env import DEFAULT_ENV, LocalEnv
-from kstore.errors import InvalidRecordError, LogClosedError, LogFailedError, StorageError
+from kstore.errors import LogClosedError, LogFailedError, RecordValidationError, StorageError
 from kstore.log.segment.file_records import FileRecords
 from kstore.log.write.rules import LogAppendInfo
 from kstore.log.write.writable_log import WritableLog
@@ -121,7 +121,7 @@ def test_append_that_was_not_undone_is_the_last_one(tmp_path: Path, append: Appe
 def test_refused_append_changes_nothing(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0", "a", LogConfig(cleanup_policy="compact")) as log:
         for _ in range(2):
-            with pytest.raises(InvalidRecordError):
+            with pytest.raises(RecordValidationError):
                 log.append(MemoryRecords(write_batch([record(0, b"without a key")])))
         assert log.log_end_offset == 0
 
