@@ -942,7 +942,7 @@ class LeaderLog:
         self,
         records: Any,
         *,
-        ack: str = "written",
+        ack: Any = "written",
         partition_leader_epoch: int | None = None,
         origin: Any = None,
         guard: Any = None,
