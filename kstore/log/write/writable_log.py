@@ -114,8 +114,7 @@ class WritableLog(LeaderLog, Log):
         # Nothing that the log holds refers back to it, so that dropping its last reference releases it at once.
         super().__init__(self._live)
         self._system_wall_clock_ms = _SYSTEM_WALL_CLOCK_MS
-        self.leader_epochs = loaded.leader_epochs
-        self.producer_state = loaded.producer_state
+        self.leader_epochs, self.producer_state = loaded.leader_epochs, loaded.producer_state
         self.recovery_report: RecoveryReport = loaded.report
         self._key_offsets = KeyOffsets(self._live)
         self._writer_files = files
