@@ -230,14 +230,19 @@ class RequestEnv(LocalEnv):
 
     def open_read(self, path: str) -> LocalFile:
         file: Any = super().open_read(path)
-        pread = file.pread
+        pread, pread_into = file.pread, file.pread_into
 
         def counted(size: int, *, position: int) -> bytes:
             self.requests[Path(path).suffix] += 1
             data: bytes = pread(size, position=position)
             return data
 
-        file.pread = counted
+        def counted_into(buffer: bytearray | memoryview, *, position: int) -> int:
+            self.requests[Path(path).suffix] += 1
+            done: int = pread_into(buffer, position=position)
+            return done
+
+        file.pread, file.pread_into = counted, counted_into
         opened: LocalFile = file
         return opened
 

@@ -135,6 +135,11 @@ class ReadFile(Closing):
 
     path: str
 
+    @property
+    def has_parts(self) -> bool:
+        """Whether part_at returns parts, each of which takes long to decode."""
+        return False
+
     @abstractmethod
     def pread(self, size: int, *, position: int) -> bytes:
         """Return up to `size` bytes from `position`; fewer only at the end of the file.
@@ -145,6 +150,14 @@ class ReadFile(Closing):
     @abstractmethod
     def pread_into(self, buffer: bytearray | memoryview, *, position: int) -> int:
         """Fill `buffer` from `position` and return the number of bytes read; fewer only at the end of the file."""
+
+    def part_at(self, position: int) -> memoryview | None:  # noqa: ARG002
+        """Return the bytes from `position` on that the file has in memory once it has one of them, to be read without
+        a copy; none at the end of the file. None for a file that has none, which is read into a buffer.
+
+        Raises: as pread.  Lifetime: a view keeps its bytes, which do not change.
+        """
+        return None
 
     @abstractmethod
     def size(self) -> int:

@@ -281,6 +281,39 @@ def plan_ranges(
     yield from planner.close(end_offset=end_offset)
 
 
+def started_ranges(
+    segments: Sequence[LogSegment],
+    topic_partition: TopicPartition,
+    *,
+    path: str,
+    start_offset: int,
+    max_bytes: int,
+) -> Iterator[ScanRange]:
+    """Yield a range without records, for another thread than the one that plans the first range from start_offset on.
+
+    What begins a segment that is decoded in parts is in memory once it was read, and the plan decodes another part; of
+    all other segments there is no such range.
+    Args: as of plan_ranges.
+    """
+    segment = next(
+        (one for one in segments if one.next_base_offset is None or one.next_base_offset > start_offset), None
+    )
+    if segment is None or start_offset > segment.base_offset or segment.size_in_bytes <= max_bytes:
+        return
+    with segment.records.borrow() as file:
+        has_parts = file.has_parts
+    if has_parts:
+        yield ScanRange(
+            *topic_partition,
+            path=path,
+            files=(FileRange(segment.path, segment.base_offset, 0, 0, segment.next_base_offset),),
+            start_offset=start_offset,
+            end_offset=start_offset,
+            identities=((segment.path, segment.file_identity()),),
+            url=segment.url,
+        )
+
+
 def plan_ranges_around_damage(
     segments: Sequence[LogSegment],
     topic_partition: TopicPartition,

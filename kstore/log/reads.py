@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -26,6 +27,7 @@ from kstore.log.plan import (
     batches_of,
     extents,
     plan_ranges,
+    started_ranges,
     unpassed_batches,
 )
 from kstore.log.segment.segment import LogSegment
@@ -421,7 +423,10 @@ class Reads:
         def ranges() -> Iterator[ScanRange]:
             # Found again if the log was listed again.
             bounds = (start, end) if source.listing_number == found_in else find_bounds()[1]
-            return self.scan_ranges(bounds, max_bytes=max_bytes, isolation=isolation)
+            planned = self.scan_ranges(bounds, max_bytes=max_bytes, isolation=isolation)
+            if max_bytes is None or self.skips_damage:
+                return planned
+            return chain(self._started(bounds[0], max_bytes=max_bytes), planned)
 
         def decoded() -> Iterator[Item]:
             held = source.segments  # so that a writer that replaces them keeps their files
@@ -438,6 +443,17 @@ class Reads:
         if not segments or not source.log_start_offset <= start <= segments[-1].base_offset:
             return False
         return not source.knows_its_end
+
+    def _started(self, start_offset: int, *, max_bytes: int) -> Iterator[ScanRange]:
+        """Yield what threads can begin with while the first range is planned."""
+        context = self.source.context
+        return started_ranges(
+            self.source.segments,
+            context.topic_partition,
+            path=context.directory,
+            start_offset=start_offset,
+            max_bytes=max_bytes,
+        )
 
     def _planned(
         self, start_offset: int, *, end_offset: int, max_bytes: int | None, finds_end: bool = False

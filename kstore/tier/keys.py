@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from kstore._core import ColumnBuffer
 from kstore.config import LogConfig, config_or_default
 from kstore.env import DEFAULT_ENV, StrPath
 from kstore.errors import KStoreError, TierKeyError
@@ -23,6 +24,7 @@ IV_BYTES = 12
 TAG_BYTES = 16
 ENCRYPTION_BYTES = IV_BYTES + TAG_BYTES
 _KEY_BYTES = 32
+_AES_BLOCK_BYTES = 16
 _MOST_PEM_BYTES = 1 << 20
 _MOST_MODULUS_BITS = 16384
 _OF_ANOTHER_KEY = "its padding is not that of this key"
@@ -91,21 +93,31 @@ class Sealed(NamedTuple):
     key: bytes
     aad: bytes
 
-    def open(self, data: bytes | memoryview) -> bytes:
-        """Return the plain bytes of a chunk or an index.
+    def open(self, data: bytes | memoryview) -> memoryview:
+        """Return the plain bytes of a chunk or an index, in memory that is used again when no view is left of it.
 
         Raises: ValueError if there are fewer bytes than IV and tag take, or the tag is not that of these bytes.
+        Cost: one pass, without the GIL.
         """
         from cryptography.exceptions import InvalidTag
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        from cryptography.hazmat.primitives.ciphers import Cipher
+        from cryptography.hazmat.primitives.ciphers.algorithms import AES
+        from cryptography.hazmat.primitives.ciphers.modes import GCM
 
         view = memoryview(data)
-        if len(view) < ENCRYPTION_BYTES:
+        size = len(view) - ENCRYPTION_BYTES
+        if size < 0:
             raise ValueError(f"expected {ENCRYPTION_BYTES} bytes or more of IV and tag, found {len(view)}")
+        # Not AESGCM, which keeps the GIL and returns new memory, whose pages each chunk would have to be given.
+        decryptor = Cipher(AES(self.key), GCM(bytes(view[:IV_BYTES]), bytes(view[-TAG_BYTES:]))).decryptor()
+        decryptor.authenticate_additional_data(self.aad)
+        plain = memoryview(ColumnBuffer(size + _AES_BLOCK_BYTES))
+        decryptor.update_into(view[IV_BYTES:-TAG_BYTES], plain)
         try:
-            return AESGCM(self.key).decrypt(bytes(view[:IV_BYTES]), view[IV_BYTES:], self.aad)
+            decryptor.finalize()
         except InvalidTag:
             raise ValueError("the authentication tag (AES-GCM) does not match the bytes") from None
+        return plain[:size]
 
 
 class _UnwrapError(Exception):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from io import BytesIO
 from itertools import count
 from typing import NamedTuple
 from weakref import WeakValueDictionary
@@ -44,6 +43,8 @@ _NO_BYTE = b"\xff"
 # A place between two batches is looked for this far in a chunk, so that all that is read for it is in that chunk.
 _AFTER_SPLIT_BYTES = 128 * 1024
 _LEAST_SPLIT_BYTES = 8 * _AFTER_SPLIT_BYTES
+# Smaller chunks are copied together, since each part that a reader is given costs some calls.
+_LEAST_PART_BYTES = 1024 * 1024
 
 
 class _Decoded:
@@ -228,7 +229,7 @@ class SideFileView(View):
         try:
             data = self._stored(stored, env)
             sealed = sealed_of(self.place, env) if data else None
-            return data if sealed is None else sealed.open(data)
+            return data if sealed is None else bytes(sealed.open(data))
         except ValueError as error:
             damaged = CorruptSnapshotError if self.suffix == PRODUCER_SNAPSHOT_SUFFIX else CorruptIndexError
             raise damaged(f"damage in {path}: {error}", path=path, position=0, reason=str(error)) from error
@@ -345,6 +346,7 @@ class ChunkedFile(ViewFile):
         self._streams = ChunkStreams(self._opened_frame)
         self._open: _OpenChunks | None = _opened(chunks)
         self._announced = range(0)
+        self._passed = 0
 
     def size(self) -> int:
         return self._chunks.file_bytes
@@ -363,9 +365,22 @@ class ChunkedFile(ViewFile):
         parts = list(self._parts(size, position=position))
         return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
+    @property
+    def has_parts(self) -> bool:
+        return self._chunks.chunk_bytes >= _LEAST_PART_BYTES
+
+    def part_at(self, position: int) -> memoryview | None:
+        if not self.has_parts:
+            return None
+        if self._announced:
+            self._let_go(self._passed, end_position=position)
+        self._passed = position
+        return next(self._parts(self._chunks.file_bytes - position, position=position), memoryview(b"")).toreadonly()
+
     def will_read(self, *, position: int, end_position: int) -> None:
         if position < end_position <= self._chunks.file_bytes:
             self._announced = range(position, end_position)
+            self._passed = position
             last = self._chunks.chunk(self._chunks.numbers(position=position, end_position=end_position)[-1])
             self._file.will_read(
                 position=self._chunks.stored_position(position), end_position=last.stored_position + last.stored_bytes
@@ -447,10 +462,9 @@ class ChunkedFile(ViewFile):
         try:
             if block.number is not None:
                 return memoryview(self._streams.block(chunk, block.number))
-            data = memoryview(self._decrypted(chunk))
+            data = self._decrypted(chunk)
             found = len(data)
             if self._is_compressed:
-                # Not memory of the thread's own, whose pages would be new ones for each chunk.
                 frame, data = data, memoryview(ColumnBuffer(chunk.plain_bytes))
                 found = decompress_frame_into(frame, data)
             if found != chunk.plain_bytes:
@@ -474,21 +488,25 @@ class ChunkedFile(ViewFile):
                 found=largest,
             )
 
-    def _decrypted(self, chunk: Chunk) -> bytes:
-        data = self._file.pread(chunk.stored_bytes, position=chunk.stored_position)
-        if len(data) < chunk.stored_bytes:
-            raise ValueError(f"expected {chunk.stored_bytes} bytes, found {len(data)}")
+    def _decrypted(self, chunk: Chunk) -> memoryview:
+        # As all buffers here not memory of the thread's own, whose pages would be new ones for each chunk.
+        data = memoryview(ColumnBuffer(chunk.stored_bytes))
+        found = self._file.pread_into(data, position=chunk.stored_position)
+        if found < chunk.stored_bytes:
+            raise ValueError(f"expected {chunk.stored_bytes} bytes, found {found}")
         return data if self._sealed is None else self._sealed.open(data)
 
     def _opened_frame(self, chunk: Chunk) -> Callable[[int], bytes]:
         """Return what reads the frame that a chunk is, from its start on."""
-        if self._sealed is not None:
-            return BytesIO(self._decrypted(chunk)).read
         position, end = chunk.stored_position, chunk.stored_position + chunk.stored_bytes
+        frame = None if self._sealed is None else self._decrypted(chunk)
 
         def read(size: int) -> bytes:
             nonlocal position
-            data = self._file.pread(min(size, end - position), position=position)
+            if frame is None:
+                data = self._file.pread(min(size, end - position), position=position)
+            else:
+                data = bytes(frame[position - chunk.stored_position :][:size])
             position += len(data)
             return data
 

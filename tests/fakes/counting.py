@@ -49,12 +49,17 @@ class CountingEnv(LocalEnv):
 
     def _counted(self, file: Any) -> Any:
         if file.path.endswith(".log"):
-            pread = file.pread
+            pread, pread_into = file.pread, file.pread_into
 
             def counting(size: int, *, position: int) -> bytes:
                 data: bytes = pread(size, position=position)
                 self.log_bytes += len(data)
                 return data
 
-            file.pread = counting
+            def counting_into(buffer: bytearray | memoryview, *, position: int) -> int:
+                done: int = pread_into(buffer, position=position)
+                self.log_bytes += done
+                return done
+
+            file.pread, file.pread_into = counting, counting_into
         return file

@@ -10,11 +10,12 @@ import logging
 import os
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import kstore
@@ -29,7 +30,11 @@ from kstore import (
     open_store,
     scan,
 )
+from kstore.arrow import record_batches
 from kstore.env import DEFAULT_ENV
+from kstore.log import log as log_module
+from kstore.log.plan import ScanRange
+from kstore.tier import objects
 from kstore.tier.files import TierFiles
 from kstore.tier.keys import KeyRing
 from kstore.tier.manifest import parse_manifest
@@ -393,6 +398,72 @@ def test_the_first_range_takes_no_chunk_of_the_end(tmp_path: Path, monkeypatch: 
         first = next(reads.scan_ranges(bounds, max_bytes=512 * 1024, isolation=isolation))
     assert first.size_in_bytes > 400 * 1024
     assert 0 < max(decoded) <= 2
+
+
+def counted_log(tmp_path: Path, remote: CountingEnv) -> tuple[kstore.Log, Uploaded]:
+    """Return a log with 500 records of 2500 bytes in a tier, in chunks of 256 KiB, and one on the disk."""
+    tier = Tier(path=tmp_path / "tier", is_compressed=True, key=key(), chunk_bytes=256 * 1024)
+    made = tier.upload(batches(0, 250, records_per_batch=2, value_bytes=2500))
+    write_root(tmp_path / "root", {"t-0": [batches(500, 1)]}, log_start_offsets={"t-0": 0})
+    write_epochs(tmp_path / "root" / "t-0", ((0, 0),))
+    write_events(tmp_path / "root", [tier.event(made, STARTED), tier.event(made, FINISHED)])
+    keys = KeyRing.of({"key1": key().write(tmp_path)})
+    roots = [str(tmp_path / "root")]
+    files = TierFiles(DEFAULT_ENV, remote, tier=str(tier.path), roots=roots, keys=keys, config=LogConfig())
+    return open_log(tmp_path / "root" / "t-0", env=files.env), made
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_chunks_are_decoded_once_however_many_threads_read_them(
+    threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches that begin in one chunk and end in another are read whole; the chunks are read without a copy."""
+    monkeypatch.setattr(objects, "_LEAST_PART_BYTES", 1)
+    monkeypatch.setattr(log_module, "THREAD_RANGE_BYTES", 512 * 1024)
+    remote = CountingEnv()
+    opened, segment = counted_log(tmp_path, remote)
+    with opened as log:
+        read = pa.Table.from_batches(log.to_arrow_batches(columns=["offset", "value"], threads=threads))
+        again = remote.log_bytes - segment.path(".log").stat().st_size
+        records = list(log.read())
+    # The first chunk is decoded again if the thread that has it ready is later than the reader.
+    first = parse_manifest(segment.path(".rsm-manifest").read_bytes(), path="").chunks.chunk(0)
+    assert again in ((0,) if threads == 1 else (0, first.stored_bytes))
+    assert read["offset"].to_pylist() == [record.offset for record in records] == list(range(501))
+    assert read["value"].to_pylist() == [record.value for record in records]
+
+
+def test_the_first_chunk_is_decoded_beside_the_plan_of_the_first_range(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = CountingEnv()
+    opened, _ = counted_log(tmp_path, remote)
+    with opened as log:
+
+        def started(start: int, *, max_bytes: int) -> list[ScanRange]:
+            return list(log._reads("raise")._started(start, max_bytes=max_bytes))
+
+        assert started(0, max_bytes=512 * 1024) == []
+        monkeypatch.setattr(objects, "_LEAST_PART_BYTES", 1)
+        assert started(1, max_bytes=512 * 1024) == []
+        assert started(0, max_bytes=2 << 20) == started(10_000, max_bytes=1) == []
+        (first,) = started(0, max_bytes=512 * 1024)
+        assert first.size_in_bytes == 0
+        before = remote.log_bytes
+        assert list(record_batches([first], env=log._env)) == []
+        assert 0 < remote.log_bytes - before < 256 * 1024
+        given: list[ScanRange] = []
+
+        def noted(ranges: Iterator[ScanRange]) -> Iterator[None]:
+            given.extend(ranges)
+            yield from ()
+
+        for on_error, count in (("raise", 1), ("skip", 0)):
+            given.clear()
+            reads = log._reads(on_error)
+            list(reads.scanned(None, None, noted, isolation="read_uncommitted", max_bytes=512 * 1024))
+            assert [one.size_in_bytes for one in given].count(0) == count
+            assert sum(one.size_in_bytes for one in given) > 1 << 20
 
 
 def test_a_tier_alone_is_a_root(joined: Joined) -> None:

@@ -95,6 +95,14 @@ class FileWindow(ViewFile):
         size = min(len(view), self._end - self._start - position)
         return self._file.pread_into(view[:size], position=self._start + position) if size > 0 else 0
 
+    @property
+    def has_parts(self) -> bool:
+        return self._file.has_parts
+
+    def part_at(self, position: int) -> memoryview | None:
+        part = self._file.part_at(self._start + position)
+        return None if part is None else part[: max(self._end - self._start - position, 0)]
+
     def will_read(self, *, position: int, end_position: int) -> None:
         self._file.will_read(position=self._start + position, end_position=min(self._start + end_position, self._end))
 

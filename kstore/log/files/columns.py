@@ -103,7 +103,12 @@ class ChunkReader:
         Raises: LogReplacedError if the file ends early.
         """
         position, needed = decoder.position, decoder.needed
-        size = min(max(self._chunk_bytes, needed), end_position - position)
+        left = end_position - position
+        part = None if self._keeps_chunks else self._file.part_at(position)
+        if part is not None and len(part) >= min(needed, left):
+            return part[:left]
+        # Of a file of parts what begins in one and ends in another.
+        size = min(max(self._chunk_bytes, needed) if part is None else needed, left)
         if self._keeps_chunks or self._buffer is None or len(self._buffer) < size:
             self._buffer = ColumnBuffer(size)
         view = memoryview(self._buffer)[:size]
