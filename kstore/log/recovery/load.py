@@ -331,11 +331,10 @@ def load_producer_state(
     if recovered:
         # Reload, so that producers which have expired by now are left out.
         manager = context.producer_state()
-    bases, is_durable = [loaded.base_offset for loaded in segments], bool(recovered)
-    manager.remove_stray_snapshots(bases, is_durable=is_durable)
+    manager.remove_stray_snapshots(loaded.base_offset for loaded in segments)
     replay.rebuild(manager, log_end_offset, snapshot_offsets={*last_two, log_end_offset})
     # Again, for the snapshot that was the last one until now: loading again must change nothing.
-    manager.remove_stray_snapshots(bases, is_durable=is_durable)
+    manager.remove_stray_snapshots(loaded.base_offset for loaded in segments)
     return manager
 
 

@@ -113,7 +113,6 @@ class ProducerStateManager:
         self._verifications: dict[int, VerificationStateEntry] = self.table.verifications
         self._snapshots = self._listed_snapshots()
         self._last_snapshot_offset = 0
-        self._loose_removals: list[int] = []
         # Up to where a reload still has to be replayed; first_unstable_offset does not advance until then.
         self._reload_end_offset: int | None = None
 
@@ -321,8 +320,7 @@ class ProducerStateManager:
         outside = [
             snapshot_offset for snapshot_offset in self._snapshots if not least <= snapshot_offset <= log_end_offset
         ]
-        if outside or any(snapshot_offset > log_end_offset for snapshot_offset in self._loose_removals):
-            self._remove_snapshots(outside)
+        self._remove_snapshots(outside)
         if log_end_offset == self.map_end_offset:
             self.on_log_start_offset_incremented(log_start_offset)
             return
@@ -439,7 +437,6 @@ class ProducerStateManager:
             return None
         path = self._snapshot_path(self.map_end_offset)
         write_snapshot(path, self.snapshot_entries(), self._env)
-        self._loose_removals.clear()
         if self.map_end_offset not in self._snapshots:
             insort(self._snapshots, self.map_end_offset)
         self._last_snapshot_offset = self.map_end_offset
@@ -461,21 +458,16 @@ class ProducerStateManager:
         self.take_snapshot()
         self._remove_snapshots(above)
 
-    def remove_stray_snapshots(self, segment_base_offsets: Iterable[int], *, is_durable: bool = True) -> None:
+    def remove_stray_snapshots(self, segment_base_offsets: Iterable[int]) -> None:
         """Remove snapshots that are at no segment's base offset, except the last one if it is above all of those.
 
-        Args: is_durable: False for the snapshots of a log that is as they say. After a crash they may be there again,
-            and stray again: the next snapshot makes their removal durable, and so does what changes the log below them.
         Raises: StorageError.
         """
         bases = set(segment_base_offsets)
         strays = [snapshot_offset for snapshot_offset in self._snapshots if snapshot_offset not in bases]
         if strays and not any(base > strays[-1] for base in bases):
             strays.pop()
-        if is_durable:
-            self._remove_snapshots(strays)
-        else:
-            self._unlink_snapshots(strays)
+        self._remove_snapshots(strays)
 
     def delete_snapshots_before(self, offset: int) -> None:
         """Remove the snapshots below an offset.
@@ -612,17 +604,12 @@ class ProducerStateManager:
         return producer_snapshot_offsets(self._env.listdir(self._directory))
 
     def _remove_snapshots(self, offsets: list[int]) -> None:
-        """Durably remove snapshots, and those whose removal was not durable."""
-        self._unlink_snapshots(offsets)
-        if self._loose_removals:
-            self._env.sync_directory(self._directory)
-            self._loose_removals.clear()
-
-    def _unlink_snapshots(self, offsets: list[int]) -> None:
+        if not offsets:
+            return
         for offset in offsets:
             self._env.unlink(self._snapshot_path(offset))
             self._snapshots.remove(offset)
-            self._loose_removals.append(offset)
+        self._env.sync_directory(self._directory)
 
     def _snapshot_path(self, offset: int) -> str:
         return segment_path(self._directory, offset, suffix=PRODUCER_SNAPSHOT_SUFFIX)

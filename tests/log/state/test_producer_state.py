@@ -390,53 +390,6 @@ def test_stray_snapshots_are_removed(tmp_path: Path, bases: list[int], offsets: 
     assert file_names(tmp_path) == snapshot_names(*left)
 
 
-def test_removal_of_strays_that_is_not_durable_is_so_with_the_next_snapshot_or_removal(
-    tmp_path: Path, env: RefusingEnv
-) -> None:
-    empty_snapshots(tmp_path, 2, 3, 8)
-    manager = manager_of(tmp_path, env)
-    manager.remove_stray_snapshots([0], is_durable=False)
-    assert (file_names(tmp_path), env.directory_syncs) == (snapshot_names(8), 0)
-    manager.truncate_and_reload(log_start_offset=0, log_end_offset=8, now_ms=NOW_MS)
-    assert env.directory_syncs == 0
-    manager.delete_snapshots_before(5)
-    assert env.directory_syncs == 1
-    manager.delete_snapshots_before(5)
-    assert env.directory_syncs == 1
-    manager.update_map_end_offset(9)
-    manager.take_snapshot()
-    manager.remove_stray_snapshots([0], is_durable=False)
-    syncs = env.directory_syncs
-    manager.update_map_end_offset(12)
-    manager.take_snapshot()
-    # That of the snapshot is that of the removal.
-    manager.delete_snapshots_before(5)
-    assert env.directory_syncs == syncs + 1
-
-
-def test_stray_snapshot_above_a_truncation_is_durably_gone_before_it(tmp_path: Path, env: RefusingEnv) -> None:
-    empty_snapshots(tmp_path, 5, 8)
-    manager = manager_of(tmp_path, env)
-    manager.remove_stray_snapshots([0], is_durable=False)
-    assert file_names(tmp_path) == snapshot_names(8)
-    manager.truncate_and_reload(log_start_offset=0, log_end_offset=8, now_ms=NOW_MS)
-    manager.delete_snapshots_at([8])
-    assert env.directory_syncs == 1
-    empty_snapshots(tmp_path, 5, 8)
-    manager = manager_of(tmp_path, env)
-    manager.remove_stray_snapshots([9], is_durable=False)
-    manager.truncate_and_reload(log_start_offset=0, log_end_offset=4, now_ms=NOW_MS)
-    assert (file_names(tmp_path), env.directory_syncs) == ([], 2)
-
-
-def test_full_truncation_settles_what_was_removed(tmp_path: Path, env: RefusingEnv) -> None:
-    empty_snapshots(tmp_path, 5)
-    manager = manager_of(tmp_path, env)
-    manager.remove_stray_snapshots([9], is_durable=False)
-    manager.truncate_fully_and_start_at(3)
-    assert (file_names(tmp_path), env.directory_syncs) == ([], 1)
-
-
 def test_snapshots_go_with_their_segments(tmp_path: Path) -> None:
     empty_snapshots(tmp_path, 3, 5, 8)
     (tmp_path / "00000000000000000003.snapshot.deleted").touch()
