@@ -221,6 +221,18 @@ def test_position_passes_markers_and_aborted_records(store):
         assert consumer.position(T0) == store.log("t", 0).log_end_offset == 4
 
 
+def test_position_passes_aborted_records_alone(store):
+    with Producer(store, transactional_id="x") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"v", partition=0)
+        producer.flush()
+        producer.abort_transaction()
+    with Consumer(store, topics=["t"], auto_offset_reset="earliest", isolation="read_committed") as consumer:
+        assert consumer.poll() == []
+        assert consumer.position(T0) == store.log("t", 0).log_end_offset == 2
+
+
 def test_an_open_transaction_ends_what_is_read_of_committed_records(store):
     with Producer(store, transactional_id="x") as producer:
         producer.init_transactions()
