@@ -197,20 +197,21 @@ class _Registry:
 
         Raises: StorageError of one, which counts as released.
         """
-        for identity, held in list(self._roots.items()):
+        # A list of the items could meet the garbage collector, and with it a dropped log that releases its root here.
+        for identity, held in self._roots.copy().items():
             if not held.owners:
                 try:
                     held.close()
                 except StorageError:
-                    self._roots.pop(identity)
+                    self._roots.pop(identity, None)
                     raise
-                self._roots.pop(identity)
+                self._roots.pop(identity, None)
 
     def forget(self) -> None:
         """Reset in a child made by fork(), where another thread may have held the mutex; close the copied
         descriptors.
         """
-        copies = list(self._roots.values())
+        copies = self._roots.copy().values()
         self.mutex = threading.RLock()
         self._roots = {}
         for held in copies:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -247,6 +248,25 @@ def test_dropped_lock_is_released(root: str) -> None:
     lock = PartitionLock.acquire(root, "t-0")
     assert is_locked(root, "t-0")
     del lock
+    assert not is_locked(root, "t-0")
+
+
+def test_lock_that_is_dropped_while_the_roots_are_looked_through_is_released(
+    root: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Roots(dict[Any, Any]):
+        """As if the garbage collector ran, and dropped the lock, after the first item."""
+
+        def items(self) -> Any:
+            for item in dict.items(self):
+                yield item
+                dropped.clear()
+
+    monkeypatch.setattr(lock_module._registry, "_roots", Roots(lock_module._registry._roots))
+    dropped = [PartitionLock.acquire(str(tmp_path_factory.mktemp("other")), "t-0")]
+    lock = PartitionLock.acquire(root, "t-0")
+    dropped.clear()
+    lock.release()
     assert not is_locked(root, "t-0")
 
 
