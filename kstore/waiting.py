@@ -237,3 +237,29 @@ def results_in_threads(
             calls.extend(workers.submit(partial(function, item)) for item in islice(todo, 1))
     finally:
         workers.close()
+
+
+def try_in_threads(
+    function: Callable[[_Item], object],
+    items: Sequence[_Item],
+    *,
+    threads: int,
+    name: str,
+    catching: type[Exception],
+) -> None:
+    """Call function(item) of each item, from at most `threads` threads.
+
+    Raises: the first error of the kind `catching`, by the order of the items, after all calls; others as they come.
+    """
+
+    def tried(item: _Item) -> Exception | None:
+        try:
+            function(item)
+        except catching as error:
+            return error
+        return None
+
+    errors = list(results_in_threads(tried, items, threads=threads, name=name))
+    first = next(filter(None, errors), None)
+    if first is not None:
+        raise first

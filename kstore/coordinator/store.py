@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from operator import methodcaller
 from typing import NamedTuple, Protocol
 
 from kstore._core import Record
@@ -15,7 +16,7 @@ from kstore.errors import KStoreError
 from kstore.record.batches import MemoryRecords, RecordBatch
 from kstore.record.validation import AppendOrigin
 from kstore.types import Ack, TopicPartition
-from kstore.waiting import results_in_threads
+from kstore.waiting import try_in_threads
 
 _FLUSHING_THREADS = 8
 
@@ -98,18 +99,8 @@ def flush_together(logs: Sequence[CoordinatorLog]) -> None:
 
     Raises: the first error of a log, after all were tried.
     """
-
-    def flushed(log: CoordinatorLog) -> KStoreError | None:
-        try:
-            log.flush()
-        except KStoreError as error:
-            return error
-        return None
-
-    errors = list(results_in_threads(flushed, logs, threads=_FLUSHING_THREADS, name="kstore-flush"))
-    first = next(filter(None, errors), None)
-    if first is not None:
-        raise first
+    flush = methodcaller("flush")
+    try_in_threads(flush, logs, threads=_FLUSHING_THREADS, name="kstore-flush", catching=KStoreError)
 
 
 class CoordinatorStore(ReadableStore, Protocol):

@@ -184,7 +184,7 @@ class LocalFile(PositionedFile, ReadFile):
         while done < size:
             try:
                 if use_sendfile:
-                    count = os.sendfile(target.fileno(), self._open_fd(), position + done, size - done)
+                    count = send_file(target.fileno(), self, position=position + done, size=size - done)
                 else:
                     chunk = self.pread(min(size - done, _CHUNK_BYTES), position=position + done)
                     count = target.send(chunk) if chunk else 0

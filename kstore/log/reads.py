@@ -426,7 +426,8 @@ class Reads:
             planned = self.scan_ranges(bounds, max_bytes=max_bytes, isolation=isolation)
             if max_bytes is None or self.skips_damage:
                 return planned
-            return chain(self._started(bounds[0], max_bytes=max_bytes), planned)
+            # What threads can begin with while the first range is planned.
+            return chain(self._by(started_ranges, start_offset=bounds[0], max_bytes=max_bytes), planned)
 
         def decoded() -> Iterator[Item]:
             held = source.segments  # so that a writer that replaces them keeps their files
@@ -444,30 +445,17 @@ class Reads:
             return False
         return not source.knows_its_end
 
-    def _started(self, start_offset: int, *, max_bytes: int) -> Iterator[ScanRange]:
-        """Yield what threads can begin with while the first range is planned."""
-        context = self.source.context
-        return started_ranges(
-            self.source.segments,
-            context.topic_partition,
-            path=context.directory,
-            start_offset=start_offset,
-            max_bytes=max_bytes,
-        )
-
     def _planned(
         self, start_offset: int, *, end_offset: int, max_bytes: int | None, finds_end: bool = False
     ) -> Iterator[ScanRange]:
+        log_end_offset = None if finds_end else self.source.log_end_offset
+        bounds = {"start_offset": start_offset, "end_offset": end_offset, "log_end_offset": log_end_offset}
+        return self._by(plan_ranges, **bounds, max_bytes=max_bytes)
+
+    def _by(self, plan: Callable[..., Iterator[ScanRange]], **options: int | None) -> Iterator[ScanRange]:
+        """Return the ranges of the log by a way to plan them."""
         context = self.source.context
-        return plan_ranges(
-            self.source.segments,
-            context.topic_partition,
-            path=context.directory,
-            start_offset=start_offset,
-            end_offset=end_offset,
-            log_end_offset=None if finds_end else self.source.log_end_offset,
-            max_bytes=max_bytes,
-        )
+        return plan(self.source.segments, context.topic_partition, path=context.directory, **options)
 
 
 def settled_ranges(

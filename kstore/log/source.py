@@ -126,9 +126,9 @@ class FetchRange(Closing):
         return None if records is None else self._bounds._replace(records=records)
 
     def is_sent_at_once(self) -> bool:
-        """Whether the system can send the part itself (sendfile) without a wait for a disk, as far as that can be told.
+        """Whether the system can send the part itself (sendfile) without waiting for a disk.
 
-        Where the file system cannot say it, a call may wait.
+        True also where the file system cannot say whether it would wait.
         """
         return self.file is not None and positioned(self.file) is not None and self.is_cached()
 

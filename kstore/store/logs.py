@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from operator import methodcaller
+from typing import TYPE_CHECKING, TypeVar
 
 from kstore.env import Env
 from kstore.errors import CorruptCheckpointError, CorruptLogError, KStoreError, StorageError, TopicSettingsError
@@ -32,12 +32,13 @@ from kstore.store.settings.topics import TopicSettings
 from kstore.store.upkeep.metrics import StoreMetrics
 from kstore.store.upkeep.topic_ids import TopicIds
 from kstore.types import TopicPartition
-from kstore.waiting import results_in_threads
+from kstore.waiting import results_in_threads, try_in_threads
 
 if TYPE_CHECKING:
     from kstore.log.recovery.context import RecoveryReport
     from kstore.log.write.writable_log import WritableLog
 
+_Item = TypeVar("_Item")
 _THREADS = "kstore-recovery"
 # A new partition waits for six syncs, a log that is closed for five, and a disk makes those of several at once in about
 # the time of one.
@@ -197,19 +198,12 @@ class WriterLogs(OpenLogs["WritableLog"]):
 
     def close_each(self) -> None:
         """Close all logs, several at a time, since each waits for the disk.  Raises: as OpenLogs.close_each."""
+        self._try_each(methodcaller("close"), list(self.logs.values()))
 
-        def closed(log: WritableLog) -> KStoreError | None:
-            try:
-                log.close()
-            except KStoreError as error:
-                return error
-            return None
-
-        logs = list(self.logs.values())
-        errors = results_in_threads(closed, logs, threads=self._threads_for(logs), name=_THREADS)
-        first = next(filter(None, list(errors)), None)
-        if first is not None:
-            raise first
+    def _try_each(self, function: Callable[[_Item], object], items: Sequence[_Item]) -> None:
+        """Call a function with each item, several at a time; raise the first error after all calls."""
+        threads = self._threads_for(items)
+        try_in_threads(function, items, threads=threads, name=_THREADS, catching=KStoreError)
 
     def _threads_for(self, logs: Sequence[object]) -> int:
         """Return how many threads make or close logs, which is less work than recovering them."""
@@ -221,8 +215,7 @@ class WriterLogs(OpenLogs["WritableLog"]):
         self._lock.check_held()
         self.checkpoint()
         paths = [log.path for log in self.logs.values() if not log.has_failed]
-        remove = partial(remove_durable_point, env=self._env)
-        deque(results_in_threads(remove, paths, threads=self._threads_for(paths), name=_THREADS), maxlen=0)
+        self._try_each(partial(remove_durable_point, env=self._env), paths)
 
     def _let_go(self, topic_partition: TopicPartition, log: WritableLog) -> None:
         """Take from a closed log what has to outlive it."""

@@ -207,14 +207,18 @@ def test_a_seek_drops_what_was_read_ahead(store):
             assert values(consumer.poll()) == numbers((offset, offset + 2))
 
 
+def send_in_a_transaction(producer, end=lambda: None):
+    producer.begin_transaction()
+    producer.send("t", b"v", partition=0)
+    producer.flush()
+    end()
+
+
 def test_position_passes_markers_and_aborted_records(store):
     with Producer(store, transactional_id="x") as producer:
         producer.init_transactions()
         for end in (producer.commit_transaction, producer.abort_transaction):
-            producer.begin_transaction()
-            producer.send("t", b"v", partition=0)
-            producer.flush()
-            end()
+            send_in_a_transaction(producer, end)
     with Consumer(store, topics=["t"], auto_offset_reset="earliest", isolation="read_committed") as consumer:
         assert values(consumer.poll()) == [b"v"]
         assert consumer.poll() == []
@@ -224,10 +228,7 @@ def test_position_passes_markers_and_aborted_records(store):
 def test_position_passes_aborted_records_alone(store):
     with Producer(store, transactional_id="x") as producer:
         producer.init_transactions()
-        producer.begin_transaction()
-        producer.send("t", b"v", partition=0)
-        producer.flush()
-        producer.abort_transaction()
+        send_in_a_transaction(producer, producer.abort_transaction)
     with Consumer(store, topics=["t"], auto_offset_reset="earliest", isolation="read_committed") as consumer:
         assert consumer.poll() == []
         assert consumer.position(T0) == store.log("t", 0).log_end_offset == 2
@@ -236,9 +237,7 @@ def test_position_passes_aborted_records_alone(store):
 def test_an_open_transaction_ends_what_is_read_of_committed_records(store):
     with Producer(store, transactional_id="x") as producer:
         producer.init_transactions()
-        producer.begin_transaction()
-        producer.send("t", b"v", partition=0)
-        producer.flush()
+        send_in_a_transaction(producer)
         with Consumer(store, topics=["t"], auto_offset_reset="earliest", isolation="read_committed") as consumer:
             assert consumer.poll(0.01) == []
             consumer.seek(T0, 1)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kstore.record.search import RecordSearch
     from kstore.types import TopicPartition
 
-# Threads of a search, of which one at a time reads.
+# Threads of a search; what more of them gain was not measured.
 _MOST_THREADS = 4
 
 

@@ -673,12 +673,18 @@ class NotingLog:
         return flushed
 
 
-def test_flushed_decision_has_flushed_markers_before_its_end_which_is_written_only(store):
+def noted_transaction(store):
+    """Return a store that has noted nothing, its coordinator, and a producer with records in three partitions."""
     noting = NotingStore(store)
     coordinator = TransactionCoordinator(noting, partition_count=1)
     producer = coordinator.init_producer_id("id")
     put(coordinator, store, producer, T0, T1, T2)
     noting.calls.clear()
+    return noting, coordinator, producer
+
+
+def test_flushed_decision_has_flushed_markers_before_its_end_which_is_written_only(store):
+    noting, coordinator, producer = noted_transaction(store)
     coordinator.end_transaction("id", producer, is_commit=True, ack="flushed")
     decision, *markers, end = noting.calls
     assert (decision[0], end[0]) == ("append flushed", "append written")
@@ -687,11 +693,7 @@ def test_flushed_decision_has_flushed_markers_before_its_end_which_is_written_on
 
 
 def test_marker_that_is_not_durable_keeps_the_end_of_its_transaction_back(store):
-    noting = NotingStore(store)
-    coordinator = TransactionCoordinator(noting, partition_count=1)
-    producer = coordinator.init_producer_id("id")
-    put(coordinator, store, producer, T0, T1, T2)
-    noting.calls.clear()
+    noting, coordinator, producer = noted_transaction(store)
     noting.refusing = {T0, T1}
     with pytest.raises(StorageError, match="no sync of t-0"):
         coordinator.end_transaction("id", producer, is_commit=True, ack="flushed")

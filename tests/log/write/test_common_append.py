@@ -85,6 +85,16 @@ def test_followers_are_told_of_an_append(tmp_path: Path, append: Append) -> None
 
 
 @pytest.mark.parametrize("append", APPENDS)
+def test_an_append_tells_at_once(tmp_path: Path, append: Append, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    with open_log(tmp_path / "t-0", "a") as log, log.follow(0):
+        monkeypatch.setattr(log._live, "tell", lambda: told.append(log.log_end_offset))
+        append(log)
+        append(log)
+        assert told == [2, 4]
+
+
+@pytest.mark.parametrize("append", APPENDS)
 def test_closed_log_takes_no_append(tmp_path: Path, append: Append) -> None:
     with open_log(tmp_path / "t-0", "a") as log:
         append(log)
@@ -116,6 +126,19 @@ def test_append_that_was_not_undone_is_the_last_one(tmp_path: Path, append: Appe
         assert caught.value.is_final
         with pytest.raises(LogFailedError):
             append(log)
+
+
+@pytest.mark.parametrize("append", APPENDS)
+def test_log_whose_file_is_no_longer_in_its_place_takes_no_append_after_a_flush(tmp_path: Path, append: Append) -> None:
+    with open_log(tmp_path / "t-0", "a") as log:
+        append(log)
+        Path(log.segments[-1].path).rename(tmp_path / "elsewhere")
+        with pytest.raises(StorageError):
+            log.flush()
+        for _ in range(2):
+            with pytest.raises(LogFailedError):
+                append(log)
+        assert (tmp_path / "elsewhere").stat().st_size == len(SENT)
 
 
 def test_refused_append_changes_nothing(tmp_path: Path) -> None:
