@@ -33,7 +33,7 @@ from kstore import (
 from kstore.arrow import record_batches
 from kstore.env import DEFAULT_ENV
 from kstore.log import log as log_module
-from kstore.log.plan import ScanRange
+from kstore.log.plan import ScanRange, started_ranges
 from kstore.tier import objects
 from kstore.tier.files import TierFiles
 from kstore.tier.keys import KeyRing
@@ -441,7 +441,7 @@ def test_the_first_chunk_is_decoded_beside_the_plan_of_the_first_range(
     with opened as log:
 
         def started(start: int, *, max_bytes: int) -> list[ScanRange]:
-            return list(log._reads("raise")._started(start, max_bytes=max_bytes))
+            return list(log._reads("raise")._by(started_ranges, start_offset=start, max_bytes=max_bytes))
 
         assert started(0, max_bytes=512 * 1024) == []
         monkeypatch.setattr(objects, "_LEAST_PART_BYTES", 1)
