@@ -95,11 +95,14 @@ class Settings:
 
 @dataclass(frozen=True)
 class Contestant:
-    """One way to do the work. run: does it once; units: the number of units (records, bytes) per run."""
+    """One way to do the work. run: does it once; units: the number of units (records, bytes) per run; prepare: called
+    before each run, and not timed.
+    """
 
     name: str
     run: Callable[[], None]
     units: float
+    prepare: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,6 +228,11 @@ def _rate(contestant: Contestant, least_seconds: float, cpu_seconds: Callable[[]
     runs = 0
     cpu_start, start = cpu_seconds(), time.perf_counter()
     while True:
+        if contestant.prepare is not None:
+            cpu_before, before = cpu_seconds(), time.perf_counter()
+            contestant.prepare()
+            cpu_start += cpu_seconds() - cpu_before
+            start += time.perf_counter() - before
         contestant.run()
         runs += 1
         elapsed = time.perf_counter() - start

@@ -34,7 +34,7 @@ from kstore.log.log import Log
 from kstore.log.plan import ScanRange
 from kstore.log.segment.replaced import ERRORS_OF_A_CHANGE
 from kstore.log.state.transactions import producers_in, transactions_ending_from
-from kstore.store.opening import open_found
+from kstore.store.opening import look_into, open_found
 from kstore.types import MAX_OFFSET, TopicPartition
 
 # A part below this size is not split to give every thread one.
@@ -43,6 +43,8 @@ _LEAST_PART_BYTES = 16 * MIB
 _RANGE_BYTES = 8 * MIB
 # Attempts to look at a log whose files change.
 MOST_ATTEMPTS = 10
+# That look at the logs of a source for one plan.
+_MOST_THREADS = 8
 
 
 _Result = TypeVar("_Result")
@@ -99,7 +101,9 @@ def make_plan(source: Source, options: ExportOptions, manifest: Manifest | None,
 
     Args: tasks: how many run at a time; parts are made smaller, not below 16 MiB, if there would be fewer.
     Raises: ExportSourceError; ValueError for a selection that the source does not have; as open_log and Log.plan.
-    Cost: opens each log; with read_committed walks each.
+    Threads: as many logs are looked at at a time as there are tasks, at most 8.
+    Cost: opens each log; with read_committed walks the headers of each, and of a verbatim export twice from the first
+        transaction on.
     """
     partitions: list[ExportedPartition] = []
     parts: list[Part] = []
@@ -108,21 +112,23 @@ def make_plan(source: Source, options: ExportOptions, manifest: Manifest | None,
     is_first_run = manifest is None or not (manifest.run_id or before)
     waiting: list[Waiting] = []
     directories = source.selected(options)
-    is_few = len(directories) < tasks
-    for directory in directories:
+    share = min(len(directories) / tasks, 1)
+
+    def planned_of(directory: PartitionDirectory) -> _PartitionPlan | None:
         known = before.get(directory.topic_partition)
 
-        def plan(
-            log: Log, directory: PartitionDirectory = directory, known: ExportedPartition | None = known
-        ) -> _PartitionPlan:
-            share = len(directories) / tasks if is_few else 1
+        def plan(log: Log) -> _PartitionPlan:
             topic_id = topic_id_of(directory, source.located.env)
             return _plan_partition(log, known, options, source, topic_id, is_first_run=is_first_run, share=share)
 
         # It may have been deleted since it was listed.
         with suppress(LogNotFoundError):
-            planned = with_log(source, directory, plan)
-            before.pop(directory.topic_partition, None)
+            return with_log(source, directory, plan)
+        return None
+
+    for planned in look_into(directories, planned_of, threads=min(tasks, _MOST_THREADS)):
+        if planned is not None:
+            before.pop(planned.exported.topic_partition, None)
             partitions.append(planned.exported)
             parts += planned.parts
             waiting += planned.waiting
@@ -416,7 +422,11 @@ def _with_markers(
     starts = [part.start_offset for part in holding]
     markers: dict[int, list[OpenTransaction]] = {}
     left_open = []
-    ended = transactions_ending_from(log.segments, span.start, end_offset=span.end, started=started, config=log.config)
+    first = span.start
+    if options.end_isolation == "read_committed" and options.on_error == "raise":
+        # The walk that found the end of the span has seen where the first transaction starts.
+        first = max(first, log._transactional_from())
+    ended = transactions_ending_from(log.segments, first, end_offset=span.end, started=started, config=log.config)
     # Markers inside damage are unknown; the copy leaves damage out.
     with suppress(*((CorruptionError,) if options.on_error == "skip" else ())):
         for transaction in ended:

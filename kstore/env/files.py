@@ -244,9 +244,7 @@ class WriteFile(LocalFile, PositionedWriteFile):
     def _write_in_pieces(self, parts: list[Buffer], *, position: int, size: int) -> None:
         """Write more than one call should; see WRITE_BYTES."""
         if len(parts) == 1:
-            data = memoryview(parts[0]).cast("B")
-            for at in range(0, size, WRITE_BYTES):
-                self.pwrite(data[at : at + WRITE_BYTES], position=position + at)
+            self.pwrite(memoryview(parts[0]).cast("B"), position=position)
             return
         half = len(parts) // 2
         first = sum(memoryview(part).nbytes for part in parts[:half])

@@ -209,7 +209,7 @@ class DirectorySource:
 
     def committed(self) -> CommittedLog:
         """Return the transactions, as settled does."""
-        return CommittedLog(*self.settled())
+        return CommittedLog(*self.settled()[:2])
 
     def last_batch(self) -> BatchPlace | None:
         """Return the last batch of the listing, found once; None if no file can be rewritten in place."""
@@ -450,7 +450,7 @@ class DirectorySource:
         transactions = settled.transactions(log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
         if last is not None:
             listing.segments[-1].records.check_anchor(last)
-        listing.settled = result = SettledLog(transactions, last)
+        listing.settled = result = SettledLog(transactions, last, settled.transactional_from)
         return result
 
     def _checkpoint(self, name: str) -> int | None:

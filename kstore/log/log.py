@@ -539,6 +539,13 @@ class Log(Closing):
         """
         return self._lookups(on_error).end(isolation)
 
+    def _transactional_from(self) -> int:
+        """Return an offset of the log below which no batch of a transaction starts, and no marker.
+
+        Raises, Cost: as transactions().
+        """
+        return min(self._source.settled().transactional_from, self.log_end_offset)
+
     def offset_for_timestamp(self, timestamp_ms: Time, *, on_error: OnError = "raise") -> OffsetAndTimestamp | None:
         """Return the first record in offset order whose timestamp is >= timestamp_ms; None if there is none.
 

@@ -237,11 +237,13 @@ class Followed(NamedTuple):
 
 class SettledLog(NamedTuple):
     """The transactions of a log, and its last batch when they were found: while that is in its file, no record before
-    it has changed. None if the log had no batch, or announces truncations itself.
+    it has changed. None if the log had no batch, or announces truncations itself. transactional_from: no batch of a
+    transaction starts below this offset, and no marker; 0 where that was not looked for.
     """
 
     transactions: Transactions
     last_batch: BatchPlace | None = None
+    transactional_from: int = 0
 
 
 class Committed(Protocol):

@@ -156,10 +156,12 @@ def open_found(directory: PartitionDirectory, config: LogConfig | None = None) -
 
 
 def look_into(
-    directories: Sequence[PartitionDirectory], look: Callable[[PartitionDirectory], _Found]
+    directories: Sequence[PartitionDirectory], look: Callable[[PartitionDirectory], _Found], *, threads: int = 1
 ) -> Iterator[_Found]:
-    """Yield look(directory) of each partition, in order; of a store that answers slowly, of several at a time."""
-    at_once = max((directory.env.parallel_requests for directory in directories), default=1)
+    """Yield look(directory) of each partition, in order; of several at a time with more threads, and of a store that
+    answers slowly.
+    """
+    at_once = max((threads, *(directory.env.parallel_requests for directory in directories)))
     return results_in_threads(look, directories, threads=at_once, name="kstore-plan")
 
 

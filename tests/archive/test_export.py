@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from threading import Barrier
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -27,7 +28,7 @@ from kstore.archive.run import local_export, run_export
 from kstore.archive.target import STAGING_DIRECTORY
 from kstore.archive.tasks import Job, run_part
 from kstore.config import LogConfig
-from kstore.env import DEFAULT_ENV
+from kstore.env import DEFAULT_ENV, Env
 from kstore.errors import (
     CorruptManifestError,
     CorruptRecordError,
@@ -38,6 +39,7 @@ from kstore.errors import (
     StorageError,
     UnsupportedError,
 )
+from kstore.log.files.names import PartitionDirectory
 from kstore.record import Record
 from kstore.store.opening import open_log
 from kstore.store.store import open_store
@@ -662,6 +664,22 @@ def test_parts_are_of_the_size_of_a_file_and_small_logs_are_not_split(
     assert all(one[1] == two[0] for one, two in pairwise(bounds))
     monkeypatch.setattr(plan, "_LEAST_PART_BYTES", 1000)
     assert len(plan.make_plan(found, export_options("parquet"), None, tasks=8).parts) > 4
+
+
+def test_logs_are_looked_at_by_as_many_threads_as_there_are_tasks(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, options = plan.Source(source, LogConfig(), DEFAULT_ENV), export_options("kstore")
+    alone = plan.make_plan(found, options, None, tasks=1)
+    together, topic_id_of = Barrier(2, timeout=20), plan.topic_id_of
+
+    def met(directory: PartitionDirectory, env: Env) -> str | None:
+        together.wait()
+        return topic_id_of(directory, env)
+
+    monkeypatch.setattr(plan, "topic_id_of", met)
+    planned = plan.make_plan(found, options, None, tasks=2)
+    assert planned._replace(run_id=alone.run_id) == alone
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -13,11 +13,13 @@ from kstore.archive import ExportSummary, export, read_manifest
 from kstore.archive.manifest import OpenTransaction
 from kstore.archive.options import export_options
 from kstore.archive.parts import PartResult, Work
-from kstore.archive.plan import Source
+from kstore.archive.plan import Source, make_plan
 from kstore.archive.run import LocalThreads, run_export
 from kstore.archive.tasks import Job
 from kstore.config import LogConfig
 from kstore.errors import ExportTransactionError
+from kstore.log.segment.segment import LogSegment
+from kstore.log.state import transactions
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import Record
 from kstore.record.builder import with_end_transaction_marker, with_transactional_records
@@ -275,3 +277,53 @@ def test_what_a_run_waits_for_is_no_open_transaction_above_its_end_offset(source
     source.data(7, b"c", b"open")
     summary = again(source, tmp_path / "out", end_offset=2)
     assert (summary.waiting, summary.partitions[0].end_offset) == ((), 2)
+
+
+def walks_of_plan(
+    source: LogToExport, monkeypatch: pytest.MonkeyPatch, **options: object
+) -> tuple[list[int], list[OpenTransaction]]:
+    """Return the base offset of the segment of each header walk of a plan, and the markers that its parts must copy."""
+    walked: list[int] = []
+    walk = transactions._next_of_transaction
+
+    def noted(segment: LogSegment, reached: tuple[int, int], **limits: int) -> object:
+        walked.append(segment.base_offset)
+        return walk(segment, reached, **limits)
+
+    monkeypatch.setattr(transactions, "_next_of_transaction", noted)
+    source.log.flush()
+    given = export_options("kstore", topics=[TOPIC], **options)  # type: ignore[arg-type]
+    plan = make_plan(Source(source.root, CLEANED, None), given, None, tasks=1)
+    monkeypatch.undo()
+    return walked, [marker for part in plan.parts for marker in part.markers]
+
+
+def test_a_copy_of_a_log_without_transactions_is_planned_by_one_walk_over_its_headers(
+    source: LogToExport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for at in range(3):
+        source.plain(b"%d" % at)
+        source.log.roll()
+    source.plain(b"last")
+    bases = [segment.base_offset for segment in source.log.segments]
+    assert walks_of_plan(source, monkeypatch) == (bases, [])
+    # Without the wait for open transactions there is the walk for markers alone.
+    assert walks_of_plan(source, monkeypatch, open_transactions="keep") == (bases, [])
+
+
+@pytest.mark.parametrize("kind", [COMMIT, ABORT])
+def test_headers_are_walked_again_from_the_first_transaction_on(
+    source: LogToExport, monkeypatch: pytest.MonkeyPatch, kind: ControlRecordType
+) -> None:
+    for at in range(3):
+        source.plain(b"%d" % at)
+        source.log.roll()
+    source.plain(b"before")
+    first = source.data(7, b"a", b"first")
+    source.log.roll()
+    marker = source.end(7, kind)
+    bases = [segment.base_offset for segment in source.log.segments]
+    walked, markers = walks_of_plan(source, monkeypatch)
+    assert sorted({*walked}) == bases
+    assert [walked.count(base) for base in bases[:3]] == [1, 1, 1]
+    assert markers == [OpenTransaction(7, first, marker)]

@@ -523,7 +523,7 @@ def test_only_an_empty_directory_is_removed(tmp_path: Path) -> None:
         DEFAULT_ENV.remove_directory(str(full / "file"))
 
 
-@pytest.mark.parametrize("cut", [1, 3, 7], ids=lambda cut: f"{cut} parts")
+@pytest.mark.parametrize("cut", [0, 1, 3, 7], ids=lambda cut: f"{cut} parts" if cut else "a buffer")
 def test_large_write_is_several_calls_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int) -> None:
     sizes: list[int] = []
     write, write_parts = os.pwrite, os.pwritev
@@ -539,10 +539,13 @@ def test_large_write_is_several_calls_and_whole(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(os, "pwrite", pwrite)
     monkeypatch.setattr(os, "pwritev", pwritev)
     content = os.urandom(5 * WRITE_BYTES // 2)
-    step = -(-len(content) // cut)
+    step = -(-len(content) // max(cut, 1))
     parts = [memoryview(content)[at : at + step] for at in range(0, len(content), step)]
     with DEFAULT_ENV.open_write(str(tmp_path / "f")) as file:
-        file.pwritev(parts, position=0, size=len(content))
+        if cut:
+            file.pwritev(parts, position=0, size=len(content))
+        else:
+            file.pwrite(memoryview(content), position=0)
     assert (tmp_path / "f").read_bytes() == content
     assert sum(sizes) == len(content)
     assert max(sizes) <= WRITE_BYTES

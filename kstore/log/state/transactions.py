@@ -94,6 +94,7 @@ class Settled(NamedTuple):
     """The result of a walk over a log, and where it stopped: at `position` of a segment, after previous_last_offset.
 
     open: (producer id, first offset) of the transactions that were not ended; aborted: as in Transactions.
+    transactional_from: where the first batch of a transaction starts, or the first marker; MAX_OFFSET without any.
     """
 
     base_offset: int = -1
@@ -101,6 +102,7 @@ class Settled(NamedTuple):
     previous_last_offset: int = -1
     open: tuple[tuple[int, int], ...] = ()
     aborted: tuple[AbortedTransaction, ...] = ()
+    transactional_from: int = MAX_OFFSET
 
     def transactions(self, *, log_start_offset: int, log_end_offset: int) -> Transactions:
         """Return the transactions of a log with these bounds."""
@@ -131,7 +133,14 @@ def settle_transactions(segments: Iterable[LogSegment], *, after: Settled, confi
             end_position=segment.scan_end_position,
             previous_last_offset=previous_last_offset,
         )
-    return Settled(base_offset, position, previous_last_offset, tuple(walk.started.items()), tuple(walk.aborted))
+    return Settled(
+        base_offset,
+        position,
+        previous_last_offset,
+        tuple(walk.started.items()),
+        tuple(walk.aborted),
+        walk.transactional_from,
+    )
 
 
 class EndedTransaction(NamedTuple):
@@ -343,7 +352,8 @@ class _Walk:
 
     Args: topic_partition: if it is given, a marker that cannot be decoded leaves its transaction in doubt; otherwise it
         raises its error.
-    Attributes: started (the first offset of each open transaction, by producer id), aborted, doubtful.
+    Attributes: started (the first offset of each open transaction, by producer id), aborted, doubtful;
+    transactional_from (as in Settled).
     """
 
     def __init__(self, after: Settled, config: LogConfig, topic_partition: TopicPartition | None = None) -> None:
@@ -352,6 +362,7 @@ class _Walk:
         self.started = dict(after.open)
         self.aborted = list(after.aborted)
         self.doubtful: list[SkippedRange] = []
+        self.transactional_from = after.transactional_from
 
     def over(
         self, segment: LogSegment, *, position: int, end_position: int, previous_last_offset: int
@@ -364,6 +375,7 @@ class _Walk:
             if header is None:
                 return scan.position, max(reached[1], scan.last_offset)
             reached = header.position + header.size_in_bytes, header.last_offset
+            self.transactional_from = min(self.transactional_from, header.base_offset)
             self.note(segment, header)
         return reached
 
