@@ -1,6 +1,6 @@
 """Types of the compiled core. The docstrings are in its parts, kstore/core."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from types import GenericAlias, ModuleType
 from typing import Any, ClassVar, Final, Generic, Literal, Protocol, final
@@ -696,6 +696,8 @@ class ExportedBatch:
 @final
 class Columns:
     row_count: Final[int]
+    start: Final[int]
+    end: Final[int]
     offset: Final[ColumnBuffer | None]
     timestamp: Final[ColumnBuffer | None]
     timestamp_null_count: Final[int]
@@ -706,6 +708,7 @@ class Columns:
     headers: Final[tuple[int, ColumnBuffer | None, ColumnBuffer, int, _Variable, _Variable] | None]
     batches: Final[ColumnBuffer]
     size_in_bytes: Final[int]
+    def slice(self, start: int, end: int) -> Columns: ...
     def exported(self, name: str) -> tuple[int, int, Sequence[Any], Sequence[Any]]: ...
 
 @final
@@ -747,6 +750,9 @@ class ColumnDecoder:
     def note_last(self, reads: DirectReads) -> None: ...
     def run(self, reads: DirectReads | None = None) -> Literal["more", "full", "done"]: ...
     def take(self) -> Columns: ...
+    def full_tables(
+        self, read_chunk: Callable[[ColumnDecoder], Buffer] | None = None, reads: DirectReads | None = None
+    ) -> Iterator[Columns]: ...
 
 @final
 class DirectReads:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -86,6 +86,7 @@ class Assembler:
         self._projection = projection
         self._schema = projection.schema
         self._names: list[str] = projection.schema.names
+        self._is_decoded = _DECODED.issuperset(self._names)
         self._constants = {"topic": topic, "partition": partition}
         self._repeated: dict[str, tuple[object, _Exported]] = {}
 
@@ -93,11 +94,15 @@ class Assembler:
         if columns.lost_timestamp is not None:
             offset, timestamp_ms = columns.lost_timestamp
             self._projection.warn_of_null(offset=offset, timestamp_ms=timestamp_ms, partition=self._constants)
-        arrays = [columns.exported(name) if name in _DECODED else self._derived(name, columns) for name in self._names]
-        exported = ExportedBatch(arrays, row_count=columns.row_count)
-        return pa.RecordBatch._import_from_c(exported.address, self._schema)
+        column = columns.exported if self._is_decoded else partial(self._column, columns)
+        exported = ExportedBatch(list(map(column, self._names)), row_count=columns.row_count)
+        batch = pa.RecordBatch._import_from_c(exported.address, self._schema)
+        count = columns.end - columns.start
+        return batch if count == columns.row_count else batch.slice(columns.start, count)
 
-    def _derived(self, name: str, columns: Columns) -> _Exported:
+    def _column(self, columns: Columns, name: str) -> _Exported:
+        if name in _DECODED:
+            return columns.exported(name)
         if name in self._constants:
             return self._constant(name, self._constants[name], columns.row_count)
         return self._per_batch(name, columns)

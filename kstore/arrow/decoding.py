@@ -11,18 +11,18 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from kstore._core import ColumnDecoder
+from kstore._core import ColumnDecoder, Columns
 from kstore.arrow.assembler import Assembler, Projection
 from kstore.arrow.columns import Binary, schema
 from kstore.config import MAX_INT32, LogConfig, config_or_default
 from kstore.env import DEFAULT_ENV, Env
 from kstore.errors import checked_int
 from kstore.log.damage import OnError, OnSkip, SkippedRange, SkipReport, skips_damage
-from kstore.log.files.columns import column_decoder, full_tables
+from kstore.log.files.columns import column_decoder
 from kstore.log.files.records import LastBatch
 from kstore.log.plan import ScanRange
 from kstore.log.read_ahead import read_ahead
-from kstore.log.scan import Rows, ScanFiles, check_junction, scan_columns
+from kstore.log.scan import ScanFiles, check_junction, scan_columns
 from kstore.log.sound_scan import scan_around_damage
 from kstore.record.batches import RecordBatch
 
@@ -181,7 +181,7 @@ class PartDecoder:
             position, data = part.batch.position, bytes(part.batch)
             decoder.start_file(position=position, end_position=position + len(data), path=part.batch.path)
             decoder.feed(data, position)
-            yield from map(assembler.record_batch, full_tables(decoder))
+            yield from map(assembler.record_batch, decoder.full_tables())
         if decoder.row_count:
             yield assembler.record_batch(decoder.take())
 
@@ -200,19 +200,21 @@ def _check_sizes(*, batch_bytes: int, threads: int) -> None:
     checked_int("batch_bytes", batch_bytes, least=1, greatest=_LARGEST_BATCH_BYTES)
 
 
-class _Parted(NamedTuple):
-    """Rows, or what was left out, and the Assembler that makes a record batch of rows."""
+class _Reading(NamedTuple):
+    """What a range is read with, and the Assembler that makes record batches of its columns."""
 
     assembler: Assembler
-    item: Rows | SkippedRange
     last: LastBatch
     files: ScanFiles
+
+
+_Part: TypeAlias = tuple[_Reading, Columns | SkippedRange]
 
 
 def _decode(
     ranges: Iterable[ScanRange],
     projection: Projection,
-    scan: Callable[..., Iterator[Rows | SkippedRange]],
+    scan: Callable[..., Iterator[Columns | SkippedRange]],
     report: SkipReport,
     *,
     threads: int,
@@ -224,32 +226,31 @@ def _decode(
     alone = LastBatch() if threads == 1 else None
     kept = ScanFiles(DEFAULT_ENV if env is None else env, most_idle=threads + 1)
 
-    def decode(scan_range: ScanRange) -> Generator[_Parted, None, None]:
+    def decode(scan_range: ScanRange) -> Generator[_Part, None, None]:
         assembler = Assembler(projection, topic=scan_range.topic, partition=scan_range.partition)
         last = LastBatch() if alone is None else alone
-        reading = scan_range.env if env is None else env
-        files = kept if reading is kept.env else ScanFiles(reading, most_idle=0)
+        env_of_range = scan_range.env if env is None else env
+        files = kept if env_of_range is kept.env else ScanFiles(env_of_range, most_idle=0)
+        reading = _Reading(assembler, last, files)
         for item in scan(scan_range, last=last, files=files):
-            yield _Parted(assembler, item, last, files)
+            yield reading, item
 
     if threads == 1:
-        parts = (parted for scan_range in ranges for parted in decode(scan_range))
+        parts = (part for scan_range in ranges for part in decode(scan_range))
     else:
         most_bytes_ahead = threads * _THREAD_BYTES_AHEAD
         parts = read_ahead(ranges, decode, threads=threads, size_of=_size_of_part, most_bytes_ahead=most_bytes_ahead)
     before: LastBatch | None = None
     with closing(kept), closing(parts):
-        for assembler, item, last, files in parts:
+        for (assembler, last, files), item in parts:
             if isinstance(item, SkippedRange):
                 report(item)
                 continue
             if before is not None and before is not last:
                 check_junction(before, last, files)
             before = last
-            batch = assembler.record_batch(item.columns)
-            is_whole = item.end - item.start == batch.num_rows
-            yield batch if is_whole else batch.slice(item.start, item.end - item.start)
+            yield assembler.record_batch(item)
 
 
-def _size_of_part(parted: _Parted) -> int:
-    return _LEAST_TABLE_BYTES + (parted.item.columns.size_in_bytes if isinstance(parted.item, Rows) else 0)
+def _size_of_part(part: _Part) -> int:
+    return _LEAST_TABLE_BYTES + (part[1].size_in_bytes if isinstance(part[1], Columns) else 0)

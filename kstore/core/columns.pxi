@@ -483,7 +483,7 @@ cdef int64_t size_of(object part) except -1:
 cdef class Columns:
     """A table of decoded records.
 
-    row_count: the number of rows. offset: int64[row_count]. timestamp: int64[row_count], microseconds since the epoch,
+    row_count: the number of rows, of which [start, end) are those of the table: all, unless it is a slice. offset: int64[row_count]. timestamp: int64[row_count], microseconds since the epoch,
     with timestamp_null_count and timestamp_validity (bits or None); null for a record without a timestamp (-1 ms) and
     for one that exceeds int64 in microseconds; lost_timestamp is (offset, ms) of the first of the latter, or None.
     key, value: (null_count, validity bits or None, int32[row_count + 1] offsets or 16-byte views, data buffers).
@@ -492,7 +492,7 @@ cdef class Columns:
     Lifetime: every buffer may be kept.  Threads: immutable, safe.
     """
 
-    cdef readonly int64_t row_count
+    cdef readonly int64_t row_count, start, end
     cdef readonly object offset
     cdef readonly object timestamp
     cdef readonly int64_t timestamp_null_count
@@ -504,8 +504,25 @@ cdef class Columns:
     cdef readonly object batches
     cdef bint has_key_views, has_value_views
 
+    def slice(self, int64_t start, int64_t end):
+        """Return the table of the rows [start, end), which shares the buffers.
+
+        Raises: ValueError if they are not within the rows of this one.
+        """
+        cdef Columns out
+        if not self.start <= start <= end <= self.end:
+            raise ValueError(f"a slice must be within the rows [{self.start}, {self.end}), got [{start}, {end})")
+        out = Columns.__new__(Columns)
+        out.row_count, out.start, out.end = self.row_count, start, end
+        out.offset, out.batches, out.lost_timestamp = self.offset, self.batches, self.lost_timestamp
+        out.timestamp, out.timestamp_null_count = self.timestamp, self.timestamp_null_count
+        out.timestamp_validity = self.timestamp_validity
+        out.key, out.value, out.headers = self.key, self.value, self.headers
+        out.has_key_views, out.has_value_views = self.has_key_views, self.has_value_views
+        return out
+
     def exported(self, name):
-        """Return the offset, timestamp, key, value or headers as ExportedBatch takes a column; None if it was not requested."""
+        """Return all rows of the offset, timestamp, key, value or headers as ExportedBatch takes a column; None if it was not requested."""
         if name == "offset":
             return None if self.offset is None else (self.row_count, 0, (None, self.offset), ())
         if name == "timestamp":

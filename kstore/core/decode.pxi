@@ -622,7 +622,7 @@ cdef class ColumnDecoder:
             self.start_table()
         if self.in_batch:
             self.note_batch()
-        out.row_count = rows
+        out.row_count = out.end = rows
         out.offset = resized(self.offsets, 8 * rows)
         out.timestamp = resized(self.timestamps, 8 * rows)
         out.timestamp_null_count = t.timestamp_null_count
@@ -638,8 +638,42 @@ cdef class ColumnDecoder:
         self.drop_table()
         return out
 
+    def full_tables(self, read_chunk=None, DirectReads reads=None):
+        """Iterate the Columns each time they are full, up to the end of what the decoder was started on.
+
+        The rows after them stay in the decoder, which fills a table from several files.
+        Args: read_chunk: called with the decoder, it returns the bytes from its position on, at least as many as it
+            needs; None: the decoder was fed everything before; reads: reads them instead, as far as it can.
+        Raises: as run and read_chunk; ValueError if bytes are missing and read_chunk is None.
+        """
+        cdef FullTables tables = FullTables.__new__(FullTables)
+        tables.decoder, tables.read_chunk, tables.reads = self, read_chunk, reads
+        return tables
+
     cdef void drop_table(self) noexcept:
         self.started = False
         self.table.rows = 0
         self.offsets = self.timestamps = self.timestamp_validity = self.batches = self.key_parts = self.value_parts = self.header_parts = None
         self.view_buffers = []
+
+
+# The iterator of ColumnDecoder.full_tables.
+@cython.final
+cdef class FullTables:
+    cdef ColumnDecoder decoder
+    cdef object read_chunk
+    cdef DirectReads reads
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef ColumnDecoder decoder = self.decoder
+        while (status := decoder.run(self.reads)) != "done":
+            if status == "full":
+                return decoder.take()
+            if self.read_chunk is None:
+                raise ValueError(
+                    f"the decoder needs {decoder.needed} bytes from position {decoder.position} on: feed them first")
+            decoder.feed(self.read_chunk(decoder), decoder.position)
+        raise StopIteration

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from functools import partial
-from typing import NamedTuple
 
 from kstore._core import BATCH_ROW_FIELDS, RECORD_BATCH_OVERHEAD, ColumnDecoder, Columns, DirectReads, read_header
 from kstore.config import LogConfig
@@ -26,21 +25,13 @@ from kstore.env import (
 )
 from kstore.errors import CorruptionError, KStoreError, LogReplacedError, UnsupportedError
 from kstore.log.damaged.sound import FileRange, fault_at_end, read_offset_index
-from kstore.log.files.columns import ChunkReader, ColumnSelection, column_decoder, full_tables
+from kstore.log.files.columns import ChunkReader, ColumnSelection, column_decoder
 from kstore.log.files.names import deleted_paths
 from kstore.log.files.records import BatchPlace, LastBatch, check_batch, entry_size
 from kstore.log.plan import ScanRange
 from kstore.log.segment.replaced import ListedFile, change_that_caused
 
 _ROW_COUNT_FIELD, _POSITION_FIELD = (BATCH_ROW_FIELDS.index(name) for name in ("row_count", "position"))
-
-
-class Rows(NamedTuple):
-    """The rows [start, end) of decoded columns."""
-
-    columns: Columns
-    start: int
-    end: int
 
 
 def scan_columns(
@@ -51,7 +42,7 @@ def scan_columns(
     config: LogConfig,
     files: ScanFiles | None = None,
     last: LastBatch | None = None,
-) -> Iterator[Rows]:
+) -> Iterator[Columns]:
     """Decode the records of one range, without control records, into Columns of about batch_bytes.
 
     An error for damage is raised after the rows of the batches before it.
@@ -72,7 +63,7 @@ def scan_columns(
                 if part.start_position == part.end_position:
                     # For the reader of the range that begins there: see started_ranges.
                     file.content.part_at(part.start_position)
-                yield from map(all_rows, file.full_tables(decoder, end_position=part.end_position))
+                yield from file.full_tables(decoder, end_position=part.end_position)
                 if decoder.position < part.end_position:
                     _check_end(file.content, part, planned.env, position=decoder.position, config=config)
         except (CorruptionError, UnsupportedError) as error:
@@ -82,7 +73,7 @@ def scan_columns(
             yield from rows_before_fault(decoder)
             raise fault
     if decoder.row_count:
-        yield all_rows(decoder.take())
+        yield decoder.take()
 
 
 def range_decoder(
@@ -105,18 +96,13 @@ def range_decoder(
     )
 
 
-def all_rows(columns: Columns) -> Rows:
-    """Return all rows of a table."""
-    return Rows(columns, 0, columns.row_count)
-
-
-def rows_before_fault(decoder: ColumnDecoder) -> Iterator[Rows]:
+def rows_before_fault(decoder: ColumnDecoder) -> Iterator[Columns]:
     """Yield what a decoder holds of the batches before the one that it could not decode."""
     if decoder.row_count:
         columns = decoder.take()
         end = columns.row_count - rows_of_batch(columns, decoder.position)
         if end:
-            yield Rows(columns, 0, end)
+            yield columns.slice(0, end)
 
 
 def rows_of_batch(columns: Columns, position: int) -> int:
@@ -291,11 +277,16 @@ class PlannedFile:
         Raises: as ColumnDecoder.run; LogReplacedError if the file ends early or was rewritten.
         """
         self._read_directly()
-        for columns in full_tables(decoder, partial(self._checked_chunk, end_position=end_position), reads=self._reads):
+        read_chunk = partial(self._checked_chunk, end_position=end_position)
+        tables = decoder.full_tables(read_chunk, self._reads)
+        for columns in tables:
+            # So that a range that is read ahead can be checked against the one before it.
             if not self._last.place.header:
-                # So that a range that is read ahead can be checked against the one before it.
                 self._note_last(decoder)
             yield columns
+            if self._last.place.header:
+                break
+        yield from tables
         self._note_last(decoder)
         if self._anchor is not None:
             self._anchor.check_in_place(self.content)

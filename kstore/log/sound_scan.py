@@ -18,9 +18,7 @@ from kstore.log.plan import ScanRange
 from kstore.log.scan import (
     PlannedFile,
     PlannedFiles,
-    Rows,
     ScanFiles,
-    all_rows,
     position_of_last_row,
     range_decoder,
     rows_before_fault,
@@ -40,7 +38,7 @@ def scan_around_damage(
     config: LogConfig,
     files: ScanFiles | None = None,
     last: LastBatch | None = None,
-) -> Iterator[Rows | SkippedRange]:
+) -> Iterator[Columns | SkippedRange]:
     """Decode the records of one range as scan_columns does, and leave out what is damaged; see damaged/sound.py.
 
     Yields what is left out between the rows before and after it. A batch whose records cannot be decoded into these
@@ -100,7 +98,7 @@ class _SoundScan:
         self._config = config
         self._yielded = _Yielded()
 
-    def items(self) -> Iterator[Rows | SkippedRange]:
+    def items(self) -> Iterator[Columns | SkippedRange]:
         """Yield the rows, and what is left out between them."""
         if (yield from self._decode_optimistically()):
             return
@@ -115,7 +113,7 @@ class _SoundScan:
                 items = self._decode_run(sound_or_damaged)
                 yield from _without_first(items, self._yielded.rows if is_continued else 0)
 
-    def _decode_optimistically(self) -> Generator[Rows, None, bool]:
+    def _decode_optimistically(self) -> Generator[Columns, None, bool]:
         """Decode the part as if it had no fault, and return whether that is so.
 
         If it has one, rows of the batches before it may have been yielded, which _yielded counts. Held back are rows
@@ -134,12 +132,12 @@ class _SoundScan:
                         break
                     held_bytes -= held[0].size_in_bytes
                     self._yielded.note(held[0])
-                    yield all_rows(held.popleft())
+                    yield held.popleft()
         except CorruptionError as error:
             self._files.check_unchanged(part, error)
             return False
         except UnsupportedError:
-            yield from map(all_rows, held)
+            yield from held
             yield from rows_before_fault(decoder)
             raise
         end = decoder.position
@@ -147,9 +145,9 @@ class _SoundScan:
             self._file.content, position=end, end_position=part.end_position
         ):
             return False
-        yield from map(all_rows, held)
+        yield from held
         if decoder.row_count:
-            yield all_rows(decoder.take())
+            yield decoder.take()
         return True
 
     def _sound_parts(self) -> list[SoundRun | DamagedPart]:
@@ -173,7 +171,7 @@ class _SoundScan:
         where = f"batch at position {position} of {part.path}"
         raise CorruptRecordError(f"{where}: {reason}", path=part.path, position=position, reason=reason) from fault
 
-    def _decode_run(self, run: SoundRun) -> Iterator[Rows | SkippedRange]:
+    def _decode_run(self, run: SoundRun) -> Iterator[Columns | SkippedRange]:
         """Decode a run of batches with right CRCs, and leave out those whose records cannot be decoded."""
         position, least_offset, end = run.position, run.least_offset, run.end_position
         while position < end:
@@ -193,7 +191,7 @@ class _SoundScan:
 
     def _decode_to_fault(
         self, decoder: ColumnDecoder, *, end_position: int
-    ) -> Generator[Rows, None, CorruptionError | None]:
+    ) -> Generator[Columns, None, CorruptionError | None]:
         """Yield the rows before the first batch that cannot be decoded, and return its error, None if there is none."""
         # Tables that end in a batch that is not decoded to its end.
         held: list[Columns] = []
@@ -201,7 +199,7 @@ class _SoundScan:
         try:
             for table in self._file.full_tables(decoder, end_position=end_position):
                 if rows_of_batch(table, decoder.position) < table.row_count:
-                    yield from map(all_rows, held)
+                    yield from held
                     held.clear()
                 held.append(table)
         except CorruptionError as error:
@@ -212,7 +210,7 @@ class _SoundScan:
         for table in held:
             row_count = table.row_count - (0 if fault is None else rows_of_batch(table, decoder.position))
             if row_count:
-                yield Rows(table, 0, row_count)
+                yield table.slice(0, row_count)
         return fault
 
     def _clipped(self, skipped: SkippedRange) -> Iterator[SkippedRange]:
@@ -227,7 +225,7 @@ class _SoundScan:
         return header
 
 
-def _without_first(items: Iterator[Rows | SkippedRange], row_count: int) -> Iterator[Rows | SkippedRange]:
+def _without_first(items: Iterator[Columns | SkippedRange], row_count: int) -> Iterator[Columns | SkippedRange]:
     """Yield rows, without the first row_count of them, and what is left out between them."""
     for item in items:
         if isinstance(item, SkippedRange) or not row_count:
@@ -236,4 +234,4 @@ def _without_first(items: Iterator[Rows | SkippedRange], row_count: int) -> Iter
         start = min(item.start + row_count, item.end)
         row_count -= start - item.start
         if start < item.end:
-            yield item._replace(start=start)
+            yield item.slice(start, item.end)

@@ -110,7 +110,7 @@ def test_a_column_of_one_value_per_batch_is_not_kept_per_batch(root: Path) -> No
     projection = Projection(schema(["position", "value"]), verify_crc=True)
     assembler = Assembler(projection)
     tables = list(scan_columns(scan_range, projection.selection, batch_bytes=200, config=LogConfig()))
-    read = pa.Table.from_batches([assembler.record_batch(rows.columns) for rows in tables])
+    read = pa.Table.from_batches([assembler.record_batch(table) for table in tables])
     assert len(read["position"].unique()) > 20
     assert len(assembler._repeated) == 1
 
@@ -126,7 +126,7 @@ def test_a_column_of_one_value_is_as_long_as_each_of_the_tables(tmp_path: Path) 
     assembler = Assembler(projection, topic="long-topic-name")
     sizes = []
     for batch_bytes in (64, 1 << 20):
-        for table, _, _ in scan_columns(scan_range, projection.selection, batch_bytes=batch_bytes, config=LogConfig()):
+        for table in scan_columns(scan_range, projection.selection, batch_bytes=batch_bytes, config=LogConfig()):
             read = assembler.record_batch(table)
             read.validate(full=True)
             assert read["topic"].to_pylist() == ["long-topic-name"] * table.row_count

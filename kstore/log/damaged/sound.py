@@ -342,13 +342,13 @@ def _end_of_sound(file: ReadFile, part: FileRange, config: LogConfig) -> tuple[i
     """
     # Every batch is below the start offset of this decoder, which therefore checks frames, CRCs and offsets as that of
     # a scan does, and gives no row.
-    from kstore.log.files.columns import ChunkReader, ColumnSelection, column_decoder, full_tables
+    from kstore.log.files.columns import ChunkReader, ColumnSelection, column_decoder
 
     decoder = column_decoder(ColumnSelection(), batch_bytes=1, config=config, start_offset=MAX_OFFSET)
     part.start(decoder)
     read_chunk = partial(ChunkReader(file, chunk_bytes=config.read_chunk_bytes).read, end_position=part.end_position)
     try:
-        for _ in full_tables(decoder, read_chunk):
+        for _ in decoder.full_tables(read_chunk):
             pass
     except CorruptionError as error:
         return decoder.position, error

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from kstore._core import ColumnBuffer, ColumnDecoder, Columns, DirectReads
+from kstore._core import ColumnBuffer, ColumnDecoder
 from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.env import ReadFile
 from kstore.log.files.records import truncated_since_listed
 from kstore.types import MAX_OFFSET
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 Mode: TypeAlias = Literal["copy", "view", "string"]
 
@@ -58,30 +55,6 @@ def column_decoder(
         allows_low_last_offset=allows_low_last_offset,
         aborted=aborted,
     )
-
-
-def _no_chunk(decoder: ColumnDecoder) -> Buffer:
-    raise ValueError(f"the decoder needs {decoder.needed} bytes from position {decoder.position} on: feed them first")
-
-
-def full_tables(
-    decoder: ColumnDecoder,
-    read_chunk: Callable[[ColumnDecoder], Buffer] = _no_chunk,
-    *,
-    reads: DirectReads | None = None,
-) -> Iterator[Columns]:
-    """Run a decoder to the end of what it was started on, and yield the columns each time they are full.
-
-    The rows after them stay in the decoder, which fills a table from several files.
-    Args: read_chunk: returns the bytes from the decoder's position on, at least as many as it needs; by default the
-        decoder was fed everything before; reads: reads them instead, as far as it can.
-    Raises: as ColumnDecoder.run and read_chunk; ValueError if bytes are missing by default.
-    """
-    while (status := decoder.run(reads)) != "done":
-        if status == "full":
-            yield decoder.take()
-        else:
-            decoder.feed(read_chunk(decoder), decoder.position)
 
 
 class ChunkReader:

@@ -266,7 +266,8 @@ class LastBatch:
 
     def note(self, position: int, header: bytes) -> None:
         """Store a batch by its first bytes, at most a header."""
-        self.place = self.place._replace(position=position, header=header)
+        place = self.place
+        self.place = BatchPlace(place.path, place.identity, position, header)
 
 
 def check_batch(place: BatchPlace, file: ReadFile) -> None:

@@ -8,8 +8,10 @@ import struct
 import pytest
 
 from kstore._core import ColumnDecoder
+from kstore.arrow.assembler import Assembler, Projection
+from kstore.arrow.columns import schema
 from kstore.config import LogConfig
-from kstore.log.files.columns import ColumnSelection, column_decoder, full_tables
+from kstore.log.files.columns import ColumnSelection, column_decoder
 from tests.making.batches import record
 from tests.reference import codec as reference
 
@@ -31,7 +33,7 @@ def test_every_full_table_is_yielded_and_the_rows_after_the_last_one_stay_in_the
     def read_chunk(reading: ColumnDecoder) -> bytes:
         return LOG[reading.position : reading.position + max(reading.needed, chunk_bytes)]
 
-    tables = [*full_tables(decoder, read_chunk), decoder.take()]
+    tables = [*decoder.full_tables(read_chunk), decoder.take()]
     assert [table.row_count for table in tables[:-1]] == [max(table.row_count for table in tables)] * (len(tables) - 1)
     assert 1 < len(tables) < COUNT / 2
     assert [row for table in tables for (row,) in struct.iter_unpack("=q", bytes(table.offset))] == [*range(COUNT)]
@@ -40,7 +42,7 @@ def test_every_full_table_is_yielded_and_the_rows_after_the_last_one_stay_in_the
 def test_decoder_that_was_fed_everything_needs_no_chunk() -> None:
     decoder = started(batch_bytes=1 << 20)
     decoder.feed(LOG, 0)
-    assert list(full_tables(decoder)) == []
+    assert list(decoder.full_tables()) == []
     assert decoder.row_count == COUNT
 
 
@@ -49,4 +51,29 @@ def test_bytes_that_nobody_fed_are_an_error_that_names_their_place() -> None:
     size = len(LOG) // COUNT
     decoder.feed(LOG[:size], 0)
     with pytest.raises(ValueError, match=f"needs [0-9]+ bytes from position {size} on"):
-        list(full_tables(decoder))
+        list(decoder.full_tables())
+
+
+def test_a_slice_has_the_rows_of_its_bounds_and_shares_the_buffers() -> None:
+    decoder = started(batch_bytes=1 << 20)
+    decoder.feed(LOG, 0)
+    assert list(decoder.full_tables()) == []
+    table = decoder.take()
+    assert (table.start, table.end, table.row_count) == (0, COUNT, COUNT)
+    part = table.slice(3, COUNT - 1).slice(4, 9)
+    assert (part.start, part.end, part.row_count) == (4, 9, COUNT)
+    assert (part.offset, part.value, part.batches) == (table.offset, table.value, table.batches)
+    projection = Projection(schema(["offset", "value"]), verify_crc=True)
+    read = Assembler(projection).record_batch(part)
+    assert read["offset"].to_pylist() == [4, 5, 6, 7, 8]
+    assert read.equals(Assembler(projection).record_batch(table).slice(4, 5))
+
+
+@pytest.mark.parametrize("bounds", [(3, 10), (2, 5), (8, 7), (4, COUNT)])
+def test_a_slice_beyond_its_table_is_refused(bounds: tuple[int, int]) -> None:
+    decoder = started(batch_bytes=1 << 20)
+    decoder.feed(LOG, 0)
+    assert list(decoder.full_tables()) == []
+    table = decoder.take().slice(3, 9)
+    with pytest.raises(ValueError, match=r"within the rows \[3, 9\), got"):
+        table.slice(*bounds)
