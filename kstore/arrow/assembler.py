@@ -18,6 +18,7 @@ from kstore.log.files.columns import ColumnSelection, Mode
 
 _logger = logging.getLogger("kstore.arrow")
 
+_MODES: dict[pa.DataType, Mode] = {pa.string(): "string", pa.binary_view(): "view"}
 _DECODED = frozenset({"offset", "timestamp", "key", "value", "headers"})
 _FIELD = {name: number for number, name in enumerate(BATCH_ROW_FIELDS)}
 _PER_BATCH: dict[str, tuple[str, Callable[[Any], Any]]] = {
@@ -68,8 +69,7 @@ class Projection:
 def _mode(arrow_schema: pa.Schema, name: str) -> Mode | None:
     if name not in arrow_schema.names:
         return None
-    kind = arrow_schema.field(name).type
-    return "string" if pa.types.is_string(kind) else "view" if pa.types.is_binary_view(kind) else "copy"
+    return _MODES.get(arrow_schema.field(name).type, "copy")
 
 
 # An array in the form that ExportedBatch takes: (length, null_count, buffers, children).

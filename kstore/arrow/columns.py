@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Literal
 
 import pyarrow as pa
@@ -54,7 +55,12 @@ def schema(columns: Sequence[str] | None = None, *, binary: Binary = "copy", str
     as_text = {strings} if isinstance(strings, str) else set(strings)
     if not as_text <= {"key", "value"}:
         raise ValueError(f"strings must be some of key and value, got {sorted(as_text)}")
+    return _schema(tuple(names), binary, frozenset(as_text))
+
+
+@lru_cache(maxsize=256)
+def _schema(names: tuple[str, ...], binary: Binary, strings: frozenset[str]) -> pa.Schema:
     types = dict(TYPES)
     for name in ("key", "value"):
-        types[name] = pa.string() if name in as_text else pa.binary_view() if binary == "view" else pa.binary()
+        types[name] = pa.string() if name in strings else pa.binary_view() if binary == "view" else pa.binary()
     return pa.schema(list(zip(names, map(types.__getitem__, names), strict=True)))

@@ -105,7 +105,7 @@ class DirectorySource:
         self.env = env = directory.env
         self.is_closed = False
         self._place = directory
-        self._followers: weakref.WeakSet[DirectorySource] = weakref.WeakSet()
+        self._followers: weakref.WeakSet[DirectorySource] | None = None
         self._listeners = Listeners()
         self._root = directory.root
         self._checkpoints = _RootOffsets(directory, checkpoints_of(env))
@@ -134,8 +134,8 @@ class DirectorySource:
         self.is_closed = True
         self.context.close()
         with self._renewing:
-            followers = list(self._followers)
-        for follower in followers:
+            followers = self._followers
+        for follower in list(followers or ()):
             follower.close()
         self._listeners.report(self.context.directory)
 
@@ -156,6 +156,8 @@ class DirectorySource:
             source = DirectorySource(self._place, config=self.context.config)
         source._check_directory(self._directory)
         with self._renewing:
+            if self._followers is None:
+                self._followers = weakref.WeakSet()
             self._followers.add(source)
         return Followed(source, DirectoryHistory(source), waking)
 

@@ -176,8 +176,10 @@ class _Planner:
         max_bytes: int | None,
         find_split: _FindSplit,
         keeps_segments: bool = False,
+        last_batch: BatchPlace | None = None,
     ) -> None:
         self._keeps_segments = keeps_segments
+        self._last_batch = last_batch
         self._url: str | None = None
         self._end_offset = end_offset
         self._topic_partition = topic_partition
@@ -230,6 +232,7 @@ class _Planner:
                 start_offset=self._start_offset,
                 end_offset=end_offset,
                 identities=tuple(self._identities),
+                last_batch=self._last_batch,
                 is_live=self._is_live,
                 url=self._url,
             )
@@ -260,12 +263,13 @@ def plan_ranges(
     end_offset: int,
     log_end_offset: int | None,
     max_bytes: int | None,
+    last_batch: BatchPlace | None = None,
 ) -> Iterator[ScanRange]:
     """Split the records of [start_offset, end_offset) into ranges of about max_bytes, lazily; see Log.plan.
 
     If end_offset is the log end and the last segment ends in damage, the last range covers the damage as well.
     Args: log_end_offset: None if it is not known, and the reader of the last range finds it; max_bytes: None for one
-        range per segment.
+        range per segment; last_batch: that of the ranges.
     """
     planner = _Planner(
         topic_partition,
@@ -275,6 +279,7 @@ def plan_ranges(
         max_bytes=max_bytes,
         find_split=_find_split_point,
         keeps_segments=log_end_offset is None,
+        last_batch=last_batch,
     )
     for extent in extents(segments, start_offset=start_offset, end_offset=end_offset, log_end_offset=log_end_offset):
         yield from planner.add_extent(extent)

@@ -381,7 +381,8 @@ class Reads:
         if settled is not None:
             last = settled.last_batch
             end = max(start, min(end, settled.transactions.last_stable_offset))
-        return settled_ranges(self._planned(start, end_offset=end, max_bytes=max_bytes), settled, last)
+        planned = self._planned(start, end_offset=end, max_bytes=max_bytes, last_batch=last)
+        return planned if settled is None else settled_ranges(planned, settled)
 
     def scan_bounds(self, start_offset: int | None, end_offset: int | None, *, isolation: Isolation) -> tuple[int, int]:
         """Return the offsets of a scan by one reader; the end is MAX_OFFSET if the scan finds the end of the log, which
@@ -446,26 +447,34 @@ class Reads:
         return not source.knows_its_end
 
     def _planned(
-        self, start_offset: int, *, end_offset: int, max_bytes: int | None, finds_end: bool = False
+        self,
+        start_offset: int,
+        *,
+        end_offset: int,
+        max_bytes: int | None,
+        finds_end: bool = False,
+        last_batch: BatchPlace | None = None,
     ) -> Iterator[ScanRange]:
-        log_end_offset = None if finds_end else self.source.log_end_offset
-        bounds = {"start_offset": start_offset, "end_offset": end_offset, "log_end_offset": log_end_offset}
-        return self._by(plan_ranges, **bounds, max_bytes=max_bytes)
+        return self._by(
+            plan_ranges,
+            start_offset=start_offset,
+            end_offset=end_offset,
+            log_end_offset=None if finds_end else self.source.log_end_offset,
+            max_bytes=max_bytes,
+            last_batch=last_batch,
+        )
 
-    def _by(self, plan: Callable[..., Iterator[ScanRange]], **options: int | None) -> Iterator[ScanRange]:
+    def _by(self, plan: Callable[..., Iterator[ScanRange]], **options: int | BatchPlace | None) -> Iterator[ScanRange]:
         """Return the ranges of the log by a way to plan them."""
         context = self.source.context
         return plan(self.source.segments, context.topic_partition, path=context.directory, **options)
 
 
-def settled_ranges(
-    ranges: Iterable[ScanRange], settled: SettledLog | None, last: BatchPlace | None
-) -> Iterator[ScanRange]:
-    """Yield ranges with the transactions that their readers leave out, and the last batch of the log."""
+def settled_ranges(ranges: Iterable[ScanRange], settled: SettledLog) -> Iterator[ScanRange]:
+    """Yield ranges with the transactions that their readers leave out."""
     for scan_range in ranges:
         bounds = {"start_offset": scan_range.start_offset, "end_offset": scan_range.end_offset}
-        aborted = () if settled is None else settled.transactions.aborted_between(**bounds)
-        yield replace(scan_range, aborted=aborted, last_batch=last)
+        yield replace(scan_range, aborted=settled.transactions.aborted_between(**bounds))
 
 
 def ordered(start: int, *, end: int) -> tuple[int, int]:

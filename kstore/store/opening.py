@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, TypeVar, overload
 
 from kstore.config import LogConfig, config_or_default
 from kstore.env import Env, StrPath
-from kstore.errors import KStoreError
-from kstore.log.files.names import PartitionDirectory, find_partition
+from kstore.errors import KStoreError, LogNotFoundError
+from kstore.log.files.names import PartitionDirectory, find_partition, partition_named
 from kstore.log.recovery.modes import RecoveryMode, check_recovery
 from kstore.types import MAX_OFFSET
 from kstore.waiting import checked_timeout, results_in_threads
@@ -91,6 +91,10 @@ def open_log(
     timeout_s = checked_timeout(timeout)
     if mode == "r":
         env = tiered_env([path], tier, keys=tier_keys, epoch=tier_epoch, config=settings, env=env)
+        named = partition_named(path, env)
+        if named is not None:
+            with suppress(LogNotFoundError):
+                return open_found(named, settings)
         return open_found(find_partition(path, env), settings)
     if mode != "a":
         raise ValueError(f'mode must be "r" or "a", got {mode!r}')

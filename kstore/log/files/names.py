@@ -355,6 +355,16 @@ def find_partition(path: StrPath, env: Env | None = None) -> PartitionDirectory:
     return partition
 
 
+def partition_named(path: StrPath, env: Env | None = None) -> PartitionDirectory | None:
+    """Return the partition that a directory at `path` is, if there is one that holds segments or nothing; None if its
+    name is not that of a partition.  Cost: no file or directory is looked at.
+    """
+    env, absolute = locate(path, env)
+    root, name = split_path(absolute)
+    topic_partition = parse_partition_directory_name(name)
+    return None if topic_partition is None else PartitionDirectory(topic_partition, absolute, root, env)
+
+
 def _partitions_at(
     location: Location, is_wanted: Callable[[TopicPartition], bool] | None = None
 ) -> list[PartitionDirectory]:

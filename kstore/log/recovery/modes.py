@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Literal, TypeAlias, get_args
 
 RecoveryMode: TypeAlias = Literal["strict", "point_in_time", "salvage"]
+_MODES = get_args(RecoveryMode)
 
 
 def check_recovery(mode: object, *, trusts_recovery_point: bool) -> None:
     """Raise ValueError for an unknown mode, and for salvage combined with segments that are not to be read."""
-    if mode not in get_args(RecoveryMode):
-        raise ValueError(f"recovery must be one of {', '.join(get_args(RecoveryMode))}, got {mode!r}")
+    if mode not in _MODES:
+        raise ValueError(f"recovery must be one of {', '.join(_MODES)}, got {mode!r}")
     if mode == "salvage" and trusts_recovery_point:
         raise ValueError("salvage reads every segment: expected trusts_recovery_point to be False")

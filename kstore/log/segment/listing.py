@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import zip_longest
+from operator import itemgetter
 
 from kstore.env import Env, FileStatus, is_settled, join_path
 from kstore.errors import LogReplacedError
@@ -27,28 +28,33 @@ def open_segments(context: LogContext, env: Env, *, lock_path: str) -> tuple[Fil
         if look:
             env.sleep_ms(min(look, _MOST_PAUSE_MS))
         before = env.stat(context.directory)
-        files, is_whole = _listed_files(context.directory, env, lock_path=lock_path)
+        found, is_whole = _log_files(context.directory, env, lock_path=lock_path)
         if is_whole and env.stat(context.directory) == before:
             break
     else:
         raise changes_too_often(context.directory)
-    bases = [file.base_offset for file in files]
-    segments = tuple(
+    bases = [base_offset for base_offset, _, _ in found]
+    files = [
+        ListedFile(
+            path, base_offset, following, status.size_in_bytes, status.file, status, is_settled=is_settled(status, env)
+        )
+        for (base_offset, path, status), following in zip_longest(found, bases[1:])
+    ]
+    return before, tuple(
         LogSegment(
             context,
             base_offset=file.base_offset,
-            next_base_offset=following,
+            next_base_offset=file.next_base_offset,
             size_in_bytes=file.size_in_bytes,
-            listed=file._replace(next_base_offset=following),
+            listed=file,
         )
-        for file, following in zip_longest(files, bases[1:])
+        for file in files
     )
-    return before, segments
 
 
-def _listed_files(directory: str, env: Env, *, lock_path: str) -> tuple[list[ListedFile], bool]:
-    """Return the .log files by base offset, and whether no change of the directory was seen."""
-    files: list[ListedFile] = []
+def _log_files(directory: str, env: Env, *, lock_path: str) -> tuple[list[tuple[int, str, FileStatus]], bool]:
+    """Return base offset, path and status of the .log files in order, and whether no change of the directory was seen."""
+    files: list[tuple[int, str, FileStatus]] = []
     names = env.listdir(directory)
     is_whole = True
     for name in names:
@@ -65,14 +71,8 @@ def _listed_files(directory: str, env: Env, *, lock_path: str) -> tuple[list[Lis
         if status is None:
             is_whole = False
             continue
-        files.append(_listed(path, segment_name.base_offset, status, env))
-    return sorted(files, key=lambda one: one.base_offset), is_whole
-
-
-def _listed(path: str, base_offset: int, status: FileStatus, env: Env) -> ListedFile:
-    return ListedFile(
-        path, base_offset, None, status.size_in_bytes, status.file, status, is_settled=is_settled(status, env)
-    )
+        files.append((segment_name.base_offset, path, status))
+    return sorted(files, key=itemgetter(0)), is_whole
 
 
 def changes_too_often(directory: str) -> LogReplacedError:
