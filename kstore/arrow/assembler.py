@@ -18,7 +18,7 @@ from kstore.log.files.columns import ColumnSelection, Mode
 
 _logger = logging.getLogger("kstore.arrow")
 
-_MODES: dict[pa.DataType, Mode] = {pa.string(): "string", pa.binary_view(): "view"}
+_MODES: dict[int, Mode] = {pa.string().id: "string", pa.binary_view().id: "view"}
 _DECODED = frozenset({"offset", "timestamp", "key", "value", "headers"})
 _FIELD = {name: number for number, name in enumerate(BATCH_ROW_FIELDS)}
 _PER_BATCH: dict[str, tuple[str, Callable[[Any], Any]]] = {
@@ -67,9 +67,8 @@ class Projection:
 
 
 def _mode(arrow_schema: pa.Schema, name: str) -> Mode | None:
-    if name not in arrow_schema.names:
-        return None
-    return _MODES.get(arrow_schema.field(name).type, "copy")
+    at = arrow_schema.get_field_index(name)
+    return None if at < 0 else _MODES.get(arrow_schema.field(at).type.id, "copy")
 
 
 # An array in the form that ExportedBatch takes: (length, null_count, buffers, children).

@@ -159,18 +159,25 @@ def test_segment_deleted_between_listing_and_stat_is_gone(directory: Path) -> No
         def listdir(self, path: str) -> list[str]:
             names = super().listdir(path)
             first = directory / "00000000000000000010.log"
-            if first.exists() and path == str(directory) and self.is_late():
+            if first.exists() and path == str(directory):
                 first.rename(first.with_suffix(".log.deleted"))
             return names
 
-        listings = 0
-
-        def is_late(self) -> bool:
-            self.listings += 1
-            return self.listings == 2
-
     with open_log(directory, env=RetentionEnv()) as log:
         assert (log.log_start_offset, len(log.segments)) == (20, 2)
+
+
+def test_a_log_is_opened_with_one_listing_of_its_directory(directory: Path) -> None:
+    listed = []
+
+    class ListingEnv(LocalEnv):
+        def listdir(self, path: str) -> list[str]:
+            listed.append(path)
+            return super().listdir(path)
+
+    with open_log(directory, env=ListingEnv()) as log:
+        assert len(log.segments) > 1
+    assert listed == [str(directory)]
 
 
 STARTS = [

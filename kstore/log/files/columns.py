@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from kstore._core import ColumnBuffer, ColumnDecoder
 from kstore.compression import decompress
@@ -16,8 +15,7 @@ from kstore.types import MAX_OFFSET
 Mode: TypeAlias = Literal["copy", "view", "string"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ColumnSelection:
+class ColumnSelection(NamedTuple):
     """Which columns to decode, and how: key and value are None, "copy", "view" or "string"."""
 
     key: Mode | None = None

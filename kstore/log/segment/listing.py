@@ -53,7 +53,7 @@ def open_segments(context: LogContext, env: Env, *, lock_path: str) -> tuple[Fil
 
 
 def _log_files(directory: str, env: Env, *, lock_path: str) -> tuple[list[tuple[int, str, FileStatus]], bool]:
-    """Return base offset, path and status of the .log files in order, and whether no change of the directory was seen."""
+    """Return base offset, path and status of each .log file, in order, and whether the directory did not change."""
     files: list[tuple[int, str, FileStatus]] = []
     names = env.listdir(directory)
     is_whole = True
