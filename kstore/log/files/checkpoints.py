@@ -83,6 +83,21 @@ def replace_file(
     env.sync_directory(split_path(path)[0])
 
 
+def keep_file(path: str, content: bytes, env: Env = DEFAULT_ENV) -> bool:
+    """Sync a file if its content is this, and return whether it is and survives a power cut; if not, replace the file.
+
+    Requires: a durable name.
+    """
+    try:
+        with env.open_write(path) as file:
+            if file.size() != len(content) or file.pread(len(content), position=0) != content:
+                return False
+            file.sync()
+    except StorageError:
+        return False
+    return True
+
+
 CHECKPOINT_VERSION = 0
 # About 50,000 partitions with names of maximum length.
 MAX_CHECKPOINT_BYTES = 16 * 1024 * 1024

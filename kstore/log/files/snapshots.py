@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kstore._core import crc32c
 from kstore.env import DEFAULT_ENV, Env
 from kstore.errors import CorruptSnapshotError, StorageError
-from kstore.log.files.checkpoints import replace_file
+from kstore.log.files.checkpoints import keep_file, replace_file
 
 SNAPSHOT_VERSION = 1
 SNAPSHOT_OVERHEAD = 10
@@ -93,12 +93,17 @@ def read_snapshot(path: str, env: Env = DEFAULT_ENV) -> list[ProducerSnapshotEnt
     return decode_snapshot(content, path=path)
 
 
-def write_snapshot(path: str, entries: Iterable[ProducerSnapshotEntry], env: Env = DEFAULT_ENV) -> None:
+def write_snapshot(
+    path: str, entries: Iterable[ProducerSnapshotEntry], env: Env = DEFAULT_ENV, *, keeps_equal: bool = False
+) -> None:
     """Write or replace a .snapshot file. Unlike Kafka's, after a power cut it is either complete or unchanged.
 
+    Args: keeps_equal: as keep_file, for a file whose name is durable.
     Raises: StorageError.
     """
-    replace_file(path, encode_snapshot(entries), env)
+    content = encode_snapshot(entries)
+    if not (keeps_equal and keep_file(path, content, env)):
+        replace_file(path, content, env)
 
 
 def hash_table_size(count: int, *, size: int = _LEAST_TABLE_SIZE) -> int:

@@ -7,7 +7,7 @@ Source: Kafka LogLoader.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -308,13 +308,20 @@ def load_producer_state(
     recovered = [loaded for loaded in segments if loaded.is_recovered]
     last_two = {loaded.base_offset for loaded in segments[-2:]}
     following = {segment.base_offset: later.base_offset for segment, later in pairwise(segments)}
+    retaken = {
+        following.get(segment.base_offset, segment.next_offset)
+        for segment in recovered
+        if segment.next_offset > log_start_offset
+    }
     replayed_to: int | None = None
     for segment in recovered:
         if replayed_to is not None and replayed_to <= log_start_offset:
             # No snapshot may exist at or below the log start, and without one Kafka starts each segment with empty
             # state.
             manager = context.producer_state()
-        replay.rebuild(manager, segment.base_offset, snapshot_offsets={*last_two, segment.base_offset})
+        replay.rebuild(
+            manager, segment.base_offset, snapshot_offsets={*last_two, segment.base_offset}, retaken=retaken
+        )
         # Kafka reloads the snapshot at each segment's base offset.
         manager.reload_own(now_ms=env.wall_clock_ms())
         replay.run(manager, segment, end_offset=segment.next_offset)
@@ -347,7 +354,14 @@ class _Replay:
         self._log_start_offset = log_start_offset
         self._keeps_first = bool(segments) and 0 < log_start_offset == segments[0].base_offset
 
-    def rebuild(self, manager: ProducerStateManager, end_offset: int, *, snapshot_offsets: set[int]) -> None:
+    def rebuild(
+        self,
+        manager: ProducerStateManager,
+        end_offset: int,
+        *,
+        snapshot_offsets: set[int],
+        retaken: Container[int] = (),
+    ) -> None:
         """Rebuild the state at end_offset."""
         manager.rebuild(
             (
@@ -363,6 +377,7 @@ class _Replay:
             snapshot_offsets=snapshot_offsets,
             now_ms=self._context.env.wall_clock_ms(),
             keeps_first=self._keeps_first,
+            retaken=retaken,
         )
 
     def run(self, manager: ProducerStateManager, segment: SegmentPlan, *, end_offset: int) -> None:

@@ -5,7 +5,7 @@ A missing or damaged snapshot costs the time of a replay from an older one, but 
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from types import MappingProxyType
@@ -306,7 +306,13 @@ class ProducerStateManager:
     # Loading and truncation
 
     def truncate_and_reload(
-        self, *, log_start_offset: int, log_end_offset: int, now_ms: int, keeps_first: bool = False
+        self,
+        *,
+        log_start_offset: int,
+        log_end_offset: int,
+        now_ms: int,
+        keeps_first: bool = False,
+        retaken: Container[int] = (),
     ) -> None:
         """Load the newest snapshot inside the log; the caller must then replay batches from map_end_offset on.
 
@@ -314,11 +320,16 @@ class ProducerStateManager:
         Durably removes damaged snapshots, snapshots above the log end, and those at or below the log start (with
         keeps_first, only below it). Nothing is reloaded if the state is at log_end_offset already. Expired producers
         are left out.
+        Args: retaken: offsets above the log end at which the caller takes snapshots next: those that are there stay
+            until then, and are not loaded.
         Raises: StorageError.
         """
         least = log_start_offset if keeps_first else log_start_offset + 1
+        inside = range(least, log_end_offset + 1)
         outside = [
-            snapshot_offset for snapshot_offset in self._snapshots if not least <= snapshot_offset <= log_end_offset
+            snapshot_offset
+            for snapshot_offset in self._snapshots
+            if snapshot_offset not in inside and (snapshot_offset < least or snapshot_offset not in retaken)
         ]
         self._remove_snapshots(outside)
         if log_end_offset == self.map_end_offset:
@@ -328,8 +339,7 @@ class ProducerStateManager:
         self.first_unstable_offset = log_start_offset
         self._clear()
         self.map_end_offset = log_start_offset
-        while self._snapshots:
-            offset = self._snapshots[-1]
+        while (offset := self._newest_snapshot(log_end_offset)) is not None:
             path = self._snapshot_path(offset)
             try:
                 entries = read_snapshot(path, self._env)
@@ -366,16 +376,21 @@ class ProducerStateManager:
         snapshot_offsets: Container[int],
         now_ms: int,
         keeps_first: bool = False,
+        retaken: Container[int] = (),
     ) -> None:
         """Restore the state at log_end_offset: load the newest snapshot below it, then replay the batches after that.
 
         Snapshots are taken before each replayed segment whose base offset is in snapshot_offsets, and at the end.
-        Args: segments: by base offset; keeps_first: as in truncate_and_reload.
+        Args: segments: by base offset; keeps_first, retaken: as in truncate_and_reload.
         Raises: StorageError; CorruptRecordError and other errors of the segments.
         Source: Kafka UnifiedLog.rebuildProducerState.
         """
         self.truncate_and_reload(
-            log_start_offset=log_start_offset, log_end_offset=log_end_offset, now_ms=now_ms, keeps_first=keeps_first
+            log_start_offset=log_start_offset,
+            log_end_offset=log_end_offset,
+            now_ms=now_ms,
+            keeps_first=keeps_first,
+            retaken=retaken,
         )
         for segment in segments:
             if max(segment.base_offset, self.map_end_offset) >= log_end_offset:
@@ -414,7 +429,8 @@ class ProducerStateManager:
         """Adapt to a new log start offset: keep the producers, forget transactions decided below it."""
         self._remove_unreplicated(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
-        self._last_snapshot_offset = self._snapshots[-1] if self._snapshots else log_start_offset
+        newest = self._newest_snapshot(self.map_end_offset)
+        self._last_snapshot_offset = log_start_offset if newest is None else newest
         self._publish_first_unstable_offset()
 
     # Snapshots
@@ -431,13 +447,14 @@ class ProducerStateManager:
     def take_snapshot(self) -> str | None:
         """Write a snapshot at map_end_offset and return its path, None if the last one is as recent.
 
-        Raises: StorageError.  Cost: two syncs.
+        One that is there and says the same is only synced; its name has to be durable.
+        Raises: StorageError.  Cost: two syncs, one for a snapshot that stays.
         """
         if self.map_end_offset <= self._last_snapshot_offset:
             return None
-        path = self._snapshot_path(self.map_end_offset)
-        write_snapshot(path, self.snapshot_entries(), self._env)
-        if self.map_end_offset not in self._snapshots:
+        path, is_there = self._snapshot_path(self.map_end_offset), self.map_end_offset in self._snapshots
+        write_snapshot(path, self.snapshot_entries(), self._env, keeps_equal=is_there)
+        if not is_there:
             insort(self._snapshots, self.map_end_offset)
         self._last_snapshot_offset = self.map_end_offset
         return path
@@ -599,6 +616,11 @@ class ProducerStateManager:
     def _is_expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
         age_ms = now_ms - entry.last_timestamp_ms
         return not entry.has_open_transaction and age_ms >= self._config.producer_id_expiration_ms
+
+    def _newest_snapshot(self, end_offset: int) -> int | None:
+        """Return the offset of the last snapshot at or below end_offset, None without one."""
+        count = bisect_right(self._snapshots, end_offset)
+        return self._snapshots[count - 1] if count else None
 
     def _listed_snapshots(self) -> list[int]:
         return producer_snapshot_offsets(self._env.listdir(self._directory))
