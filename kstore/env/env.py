@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import NoReturn, Protocol
 
-from kstore.env.base import DiskSpace, FileKind, FileStatus, ReadFile, StrPath
+from kstore.env.base import DiskSpace, FileKind, FileStatus, ReadFile, StrPath, join_path
 from kstore.env.files import LockFile, NewFile, NewLocalFile, WriteFile
 from kstore.env.process import LockHolder, SystemClock
 from kstore.env.watching import DirectoryWatch, PollInterval
@@ -64,6 +64,14 @@ class Env(SystemClock, ABC):
     @abstractmethod
     def stat(self, path: str, *, follow_symlinks: bool = True) -> FileStatus | None:
         """Return the status of what the path refers to, None if it does not exist."""
+
+    def sizes_of(self, directory: str, names: Iterable[str]) -> list[int | None]:
+        """Return the size in bytes of each of these files of a directory, without following links.
+
+        Returns: of each name a size, None for what is no regular file, or is not there.
+        """
+        found = (self.stat(join_path(directory, name), follow_symlinks=False) for name in names)
+        return [None if one is None or one.kind is not FileKind.FILE else one.size_in_bytes for one in found]
 
     def is_directory(self, path: str) -> bool:
         """Whether the path refers to a directory."""

@@ -12,11 +12,12 @@ import os
 import stat
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import BinaryIO, TextIO
 
+from kstore._core import read_small_file, regular_sizes
 from kstore.env.base import DiskSpace, FileIdentity, FileKind, FileStatus, StrPath, path_text
 from kstore.env.env import Env
 from kstore.env.files import (
@@ -58,12 +59,8 @@ class LocalEnv(Env):
         return LocalFile(fd, path=path, identity=_identity_of_regular(fd, path))
 
     def open_write(self, path: str) -> WriteFile:
-        flags = _OPEN_FLAGS | os.O_RDWR
         try:
-            try:
-                fd, is_new = _open_descriptor(path, flags | os.O_CREAT | os.O_EXCL), True
-            except FileExistsError:
-                fd, is_new = _open_descriptor(path, flags), False
+            fd, is_new = _open_or_create(path)
         except OSError as error:
             raise storage_error("open", path, error) from error
         return WriteFile(fd, path=path, identity=_identity_of_regular(fd, path), is_new=is_new)
@@ -192,6 +189,21 @@ class LocalEnv(Env):
             return FileStatus(FileKind.FILE, size, changing, identity)
         return FileStatus(FileKind.DIRECTORY if stat.S_ISDIR(mode) else FileKind.OTHER, 0, changing, identity)
 
+    def sizes_of(self, directory: str, names: Iterable[str]) -> list[int | None]:
+        if type(self) is LocalEnv:
+            return regular_sizes(directory, names)
+        return super().sizes_of(directory, names)
+
+    def read_file(self, path: str, *, max_bytes: int) -> bytes:
+        if type(self) is LocalEnv:
+            try:
+                content = read_small_file(os.fspath(path), max_bytes=max_bytes)
+            except OSError as error:
+                raise storage_error("open", path, error) from error
+            if content is not None:
+                return content
+        return super().read_file(path, max_bytes=max_bytes)
+
     def disk_space(self, path: str) -> DiskSpace | None:
         try:
             found = os.statvfs(path)
@@ -260,6 +272,19 @@ def _open_descriptor(path: str, flags: int, *, mode: int = _NEW_FILE_MODE) -> in
         if not any(dropped):
             raise
     return os.open(path, flags, mode)
+
+
+def _open_or_create(path: str) -> tuple[int, bool]:
+    """Open a file to write it; return the descriptor, and whether this call created the file.  Raises: OSError."""
+    flags = _OPEN_FLAGS | os.O_RDWR
+    try:
+        return _open_descriptor(path, flags), False
+    except FileNotFoundError:
+        try:
+            return _open_descriptor(path, flags | os.O_CREAT | os.O_EXCL), True
+        except FileExistsError:
+            # It was created since.
+            return _open_descriptor(path, flags), False
 
 
 def _identity_of_regular(fd: int, path: str) -> FileIdentity:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kstore.env import Env
 from kstore.errors import CorruptCheckpointError, CorruptLogError, KStoreError, StorageError, TopicSettingsError
-from kstore.log.files.checkpoints import PartitionMarks, replace_malformed_checkpoints, save_marks
+from kstore.log.files.checkpoints import PartitionMarks, checkpoints_of, replace_malformed_checkpoints, save_marks
 from kstore.log.files.durable_point import remove_durable_point
 from kstore.log.files.lock import PartitionLock
 from kstore.log.files.names import CLUSTER_METADATA_TOPIC, PartitionDirectory, has_future_logs
@@ -81,7 +81,7 @@ class WriterLogs(OpenLogs["WritableLog"]):
         self._recovery = recovery
         self._trusts_recovery_point = trusts_recovery_point
         self._threads = threads
-        self._topic_ids = TopicIds(root, env)
+        self._topic_ids = TopicIds(root, env, tuple(self.directories.values()))
         self._clean_shutdown = CleanShutdown()
         # What was not closed cleanly, and not recovered since.
         self._unclean: set[TopicPartition] = set()
@@ -102,13 +102,14 @@ class WriterLogs(OpenLogs["WritableLog"]):
         if marker is None:
             replace_malformed_checkpoints(self.root, self._env)
         unclean = sorted(self._unclean)
-        logs = results_in_threads(self._recovered, unclean, threads=self._threads, name=_THREADS)
-        for topic_partition, log in zip(unclean, logs, strict=True):
-            if isinstance(log, CorruptLogError):
-                self.refused[topic_partition] = log
-            elif log is not None:
-                self.recovery_reports[topic_partition] = log.recovery_report
-                self.logs[topic_partition] = log
+        with checkpoints_of(self._env).held(self.root):
+            logs = results_in_threads(self._recovered, unclean, threads=self._threads, name=_THREADS)
+            for topic_partition, log in zip(unclean, logs, strict=True):
+                if isinstance(log, CorruptLogError):
+                    self.refused[topic_partition] = log
+                elif log is not None:
+                    self.recovery_reports[topic_partition] = log.recovery_report
+                    self.logs[topic_partition] = log
 
     def open(self, directory: PartitionDirectory) -> WritableLog:
         from kstore.log.write.writable_log import WritableLog

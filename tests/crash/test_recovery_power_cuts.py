@@ -4,19 +4,22 @@ Method: a simulated disk stops at a call and keeps an allowed selection of what 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kstore.log.files.names import PartitionDirectory
+from kstore.log.files.snapshots import encode_snapshot
 from kstore.log.recovery.load import load_log
 from kstore.log.recovery.modes import RecoveryMode
 from kstore.log.verify import verify
 from kstore.store.opening import open_log
 from kstore.types import TopicPartition
 from tests.crash.test_recovery_faults import PADDED, SCENARIOS, the_case
-from tests.fakes.disk import DiskThatForgetsFiles, DiskThatForgetsNames, PowerCut, SimulatedDisk, disk_of
+from tests.fakes.disk import DiskThatForgetsFiles, DiskThatForgetsNames, Inode, PowerCut, SimulatedDisk, disk_of
 from tests.golden.recovery_cases import CONFIG, BrokerTimeEnv, Case
 
 ROOT = "/root"
@@ -68,7 +71,30 @@ def test_recovery_cut_by_the_power_in_many_ways_ends_with_the_same_files(scenari
     check_cuts(scenario, rounds_per_call=20)
 
 
-def check_cuts(scenario: str, *, rounds_per_call: int) -> None:
+def start_with_wrong_snapshots(scenario: str) -> SimulatedDisk:
+    """As start, but above the recovery point there is a snapshot for each segment, and it says nothing of producers."""
+    disk = start(scenario)
+    case, mode, _ = fresh(scenario)
+    run(case, whole := start(scenario), mode)
+    logs = {path.replace(".log", ".snapshot") for path in disk.names if path.endswith(".log")}
+    for path in logs | {path for path in whole.names if path.endswith(".snapshot")}:
+        if int(Path(path).stem) > (case.recovery_point or 0):
+            disk.names[path] = Inode(encode_snapshot([]))
+    return SimulatedDisk(disk.names, now_ms=disk.wall_clock_ms())
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_recovery_that_replaces_snapshots_and_is_cut_by_the_power_ends_with_the_same_files(scenario: str) -> None:
+    check_cuts(scenario, rounds_per_call=1, start=start_with_wrong_snapshots)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_recovery_that_replaces_snapshots_and_is_cut_in_many_ways_ends_with_the_same_files(scenario: str) -> None:
+    check_cuts(scenario, rounds_per_call=20, start=start_with_wrong_snapshots)
+
+
+def check_cuts(scenario: str, *, rounds_per_call: int, start: Callable[[str], SimulatedDisk] = start) -> None:
     case, mode, _ = fresh(scenario)
     path = f"{ROOT}/rec-{case.name}-0"
     whole = start(scenario)
@@ -132,9 +158,24 @@ def test_what_recovery_has_done_survives_a_power_cut(scenario: str) -> None:
     assert survives_a_cut(scenario, start(scenario), rounds=30)
 
 
+WITH_SNAPSHOT = [one for one in SCENARIOS if one not in ("nothing", "anew-at-log-start", "clean-with-zeros")]
+
+
+@pytest.mark.parametrize("scenario", WITH_SNAPSHOT)
+def test_snapshot_that_stays_as_it_was_survives_a_power_cut(scenario: str) -> None:
+    """A writer that was killed may have written it, and not synced."""
+    disk = start(scenario)
+    case, mode, _ = fresh(scenario)
+    end = run(case, disk, mode)
+    disk.names[f"{ROOT}/rec-{case.name}-0/{end:020d}.snapshot"].durable = b""
+    assert survives_a_cut(scenario, disk, rounds=30)
+
+
 @pytest.mark.parametrize("disk_class", [DiskThatForgetsFiles, DiskThatForgetsNames])
 @pytest.mark.parametrize("scenario", [one for one in SCENARIOS if one != "nothing"])
 def test_a_sync_that_is_left_out_is_noticed(scenario: str, disk_class: type[SimulatedDisk]) -> None:
     disk = start(scenario)
+    # So that it is taken, and does not stay as it is.
+    disk.names.pop(max((path for path in disk.names if path.endswith(".snapshot")), default=""), None)
     planted = disk_class(disk.names, now_ms=disk.wall_clock_ms())
     assert not survives_a_cut(scenario, planted, rounds=30)

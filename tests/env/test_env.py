@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kstore.env import DEFAULT_ENV, UNKNOWN_FILE, FileKind, LocalFile, OpenFiles, absolute_path, path_list
+from kstore.env import DEFAULT_ENV, UNKNOWN_FILE, FileKind, LocalEnv, LocalFile, OpenFiles, absolute_path, path_list
 from kstore.env import files as env_module
 from kstore.env import local as local_module
 from kstore.env.base import FileIdentity
@@ -231,6 +231,93 @@ def test_files_that_had_the_same_inode_differ_by_their_birth(monkeypatch: pytest
         status = DEFAULT_ENV.stat(str(tmp_path / "a"))
         assert status is not None
         assert opened.identity() == status.file
+
+
+class SteppingEnv(LocalEnv):
+    """Opens, asks and reads in steps, as an Env that is not LocalEnv does."""
+
+
+def outcome_of(call: Callable[[], object]) -> object:
+    try:
+        return call()
+    except (StorageError, ValueError) as error:
+        return type(error), str(error), getattr(error, "errno", None)
+
+
+@pytest.fixture
+def kinds(tmp_path: Path) -> Path:
+    """A directory with what a name can be, small and large."""
+    for size in (0, 1, 4095, 4096, 4097, 70_000):
+        (tmp_path / f"size-{size}").write_bytes((CONTENT * 70)[:size])
+    (tmp_path / "link").symlink_to(tmp_path / "size-1")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nothing")
+    (tmp_path / "directory").mkdir()
+    os.mkfifo(tmp_path / "fifo")
+    return tmp_path
+
+
+KINDS = [
+    "size-0",
+    "size-1",
+    "size-4095",
+    "size-4096",
+    "size-4097",
+    "size-70000",
+    "link",
+    "dangling",
+    "directory",
+    "fifo",
+]
+
+
+@pytest.mark.parametrize("name", [*KINDS, "nothing", "directory/nothing", "size-1/nothing", "nul\0"])
+@pytest.mark.parametrize("max_bytes", [0, 1, 4096, 100_000])
+def test_small_file_is_read_at_once_as_it_is_in_steps(kinds: Path, name: str, max_bytes: int) -> None:
+    path = f"{kinds}/{name}"
+    found = outcome_of(lambda: DEFAULT_ENV.read_file(path, max_bytes=max_bytes))
+    expected = outcome_of(lambda: SteppingEnv().read_file(path, max_bytes=max_bytes))
+    assert found == expected
+    if isinstance(found, bytes):
+        assert found == (CONTENT * 70)[: int(name.removeprefix("size-"))]
+
+
+@pytest.mark.parametrize("env", [DEFAULT_ENV, SteppingEnv()])
+def test_sizes_are_those_of_regular_files(kinds: Path, env: LocalEnv) -> None:
+    names = [*KINDS, "nothing"]
+    assert env.sizes_of(str(kinds), names) == [0, 1, 4095, 4096, 4097, 70_000, None, None, None, None, None]
+    assert env.sizes_of(str(kinds), []) == []
+
+
+def test_sizes_of_an_impossible_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="null"):
+        DEFAULT_ENV.sizes_of(str(tmp_path), ["a", "b\0"])
+
+
+@pytest.mark.parametrize("name", [*KINDS, "nothing", "nothing/nothing"])
+def test_file_that_is_opened_to_be_written_is_new_if_it_was_not_there(kinds: Path, name: str) -> None:
+    path = kinds / name
+    if name != "nothing" and not name.startswith("size"):
+        with pytest.raises(StorageError):
+            DEFAULT_ENV.open_write(str(path))
+        assert not (kinds / "nothing").exists()
+        return
+    with DEFAULT_ENV.open_write(str(path)) as file:
+        assert (file.is_new, file.size()) == (name == "nothing", 0 if name == "nothing" else int(name[5:]))
+
+
+def test_file_that_is_created_by_another_while_it_is_opened_is_not_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, opening = tmp_path / "file", os.open
+
+    def open_late(name: str, flags: int, mode: int) -> int:
+        if flags & os.O_CREAT:
+            path.write_bytes(b"theirs")
+        return opening(name, flags, mode)
+
+    monkeypatch.setattr(local_module.os, "open", open_late)
+    with DEFAULT_ENV.open_write(str(path)) as file:
+        assert (file.is_new, file.pread(10, position=0)) == (False, b"theirs")
 
 
 def test_listdir_is_sorted(tmp_path: Path) -> None:

@@ -45,11 +45,17 @@ class FaultyEnv(LocalEnv):
         self.has_failed = False
         self._fault = fault
         self._watched: list[str] = []
+        self._watched_paths: list[str] = []
 
     def watch(self, kind: FaultKind) -> None:
         """Let nothing fail, and note which calls there are, for fault_numbers()."""
         self.arm(Fault(_NEVER, kind, is_for_good=False))
-        self._watched = []
+        self._watched, self._watched_paths = [], []
+
+    def watched(self, call: str) -> list[str]:
+        """Return the names of the files of such calls since watch(), in order."""
+        pairs = zip(self._watched, self._watched_paths, strict=True)
+        return [Path(path).name for watched, path in pairs if watched == call]
 
     def fault_numbers(self, kind: FaultKind) -> list[int]:
         """Return the numbers, from 1 since watch(), of the calls that can fail in that way, and one past the last."""
@@ -67,6 +73,7 @@ class FaultyEnv(LocalEnv):
         """Count a call and raise if it is to fail; return whether a write is to be cut short."""
         self.calls += 1
         self._watched.append(call)
+        self._watched_paths.append(path)
         fault = self._fault
         if fault is None or self.calls < fault.call_number or call not in _CALLS[fault.kind]:
             return False

@@ -4,14 +4,16 @@ that fails for one log."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from kstore import Record
-from kstore.env import LocalEnv, WriteFile
+from kstore.env import FileStatus, LocalEnv, LocalFile, WriteFile
 from kstore.errors import StorageError
 from kstore.store.store import open_store
 from kstore.types import TopicPartition
@@ -96,6 +98,39 @@ def test_storage_error_of_one_log_leaves_the_root_to_the_next_writer(threads: in
         open_store(crashed, "a", recovery_threads=threads, env=RootEnv("/t-3"))
     with open_store(crashed, "a") as store:
         assert len(store.recovery_reports) == len(PARTITIONS) - 1
+
+
+class LookingEnv(LocalEnv):
+    """Counts the looks at paths, the listings, and the files that are opened to be read, by path below the root."""
+
+    def __init__(self, root: Path) -> None:
+        self.looks, self.listings, self.reads = Counter[str](), Counter[str](), Counter[str]()
+        self._root = root
+
+    def stat(self, path: str, *, follow_symlinks: bool = True) -> FileStatus | None:
+        self.looks[os.path.relpath(path, self._root)] += 1
+        return super().stat(path, follow_symlinks=follow_symlinks)
+
+    def listdir(self, path: str) -> list[str]:
+        self.listings[os.path.relpath(path, self._root)] += 1
+        return super().listdir(path)
+
+    def open_read(self, path: str) -> LocalFile:
+        self.reads[os.path.relpath(path, self._root)] += 1
+        return super().open_read(path)
+
+
+def test_recovery_of_many_logs_asks_nothing_of_the_root_for_each(crashed: Path) -> None:
+    for number in range(6):
+        (crashed / f"t-{number}" / "partition.metadata").unlink()
+    env = LookingEnv(crashed)
+    open_store(crashed, "a", env=env).close()
+    of_checkpoints = {name: count for name, count in env.looks.items() if "checkpoint" in name and "/" not in name}
+    assert len(of_checkpoints) == 4
+    assert max(of_checkpoints.values()) < len(PARTITIONS)
+    # To tell the partitions from roots, the files, and the snapshots as the log is rebuilt.
+    assert env.listings["t-0"] == 3
+    assert env.reads["t-0/kstore-durable-point"] == 1
 
 
 @pytest.mark.parametrize("threads", [0, 257])

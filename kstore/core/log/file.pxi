@@ -19,11 +19,12 @@ cdef extern from *:
         uint64_t spare[14];
     } ks_statx;
 
-    #ifdef __linux__
     #include <fcntl.h>
+    #include <sys/stat.h>
+    #include <unistd.h>
+    #ifdef __linux__
     #include <sys/syscall.h>
     #include <sys/sysmacros.h>
-    #include <unistd.h>
     #ifdef SYS_statx
     #define KS_STATX SYS_statx
     #elif defined(__x86_64__)
@@ -49,6 +50,36 @@ cdef extern from *:
         (void)fd, (void)path, (void)follows, (void)to, (void)device;
         return ENOSYS;
     #endif
+    }
+
+    /* Reads a regular file of at most `most` bytes whole.  Returns: how many bytes there are, or -errno. */
+    static int64_t ks_read_small(const char* path, char* to, int64_t most) {
+        int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), failed = 0;
+        struct stat status;
+        int64_t done = 0;
+        if (fd < 0)
+            return -(int64_t)errno;
+        if (fstat(fd, &status) != 0)
+            failed = errno;
+        else if (!S_ISREG(status.st_mode) || status.st_size > most)
+            failed = EFBIG;
+        while (!failed && done < status.st_size) {
+            ssize_t count = pread(fd, to + done, (size_t)(status.st_size - done), (off_t)done);
+            if (count < 0)
+                failed = errno;
+            if (count <= 0)
+                break;
+            done += count;
+        }
+        if (close(fd) != 0 && !failed)
+            failed = errno;
+        return failed ? -(int64_t)failed : done;
+    }
+
+    /* Returns: the size in bytes of a regular file, -1 for anything else. */
+    static int64_t ks_regular_size(const char* path) {
+        struct stat status;
+        return lstat(path, &status) == 0 && S_ISREG(status.st_mode) ? (int64_t)status.st_size : -1;
     }
 
     /* cachestat(2) of Linux, since 6.5; its number is that of all architectures but alpha. Returns: how many of the pages
@@ -79,15 +110,27 @@ cdef extern from *:
         ks_time modified
     enum: KS_BORN
     int ks_file_status(int fd, const char* path, int follows, ks_statx* to, uint64_t* device) nogil
+    int64_t ks_read_small(const char* path, char* to, int64_t most) nogil
+    int64_t ks_regular_size(const char* path) nogil
     int64_t ks_cached_pages(int fd, uint64_t position, uint64_t size, uint64_t* pages) nogil
 
 cdef extern from "Python.h":
     bytes PyUnicode_EncodeFSDefault(object text)
 
 
+cdef enum:
+    SMALL_FILE_BYTES = 4096
+
 # 0 if the file system does not keep it.
 cdef inline int64_t born_ns(const ks_statx* status) noexcept nogil:
     return status.born.seconds * 1_000_000_000 + status.born.nanoseconds if status.mask & KS_BORN else 0
+
+
+# Lifetime: of `path`.
+cdef const char* text_of(bytes path) except NULL:
+    if b"\0" in path:
+        raise ValueError("embedded null byte")
+    return PyBytes_AS_STRING(path)
 
 
 def file_status(of, *, bint follow_symlinks=True):
@@ -106,9 +149,7 @@ def file_status(of, *, bint follow_symlinks=True):
     if path is None:
         fd = of
     else:
-        name = PyBytes_AS_STRING(path)
-        if b"\0" in path:
-            raise ValueError("embedded null byte")
+        name = text_of(path)
     with nogil:
         failed = ks_file_status(fd, name, follow_symlinks, &status, &device)
     if failed in (ENOSYS, EPERM):
@@ -118,6 +159,53 @@ def file_status(of, *, bint follow_symlinks=True):
     return (status.mode, status.size, device, status.inode,
             <object>status.modified.seconds * 1_000_000_000 + status.modified.nanoseconds,
             born_ns(&status))
+
+
+cdef struct Looked:
+    const char* path
+    int64_t size
+
+
+def regular_sizes(directory, names):
+    """Return the size in bytes of each of these files in a directory; links are not followed.
+
+    Returns: of each name a size, None for what is no regular file, is not there, or cannot be looked at.
+    Raises: ValueError for a path with a NUL byte; MemoryError.
+    Threads: the GIL is released once for all of them.
+    """
+    cdef list paths = [PyUnicode_EncodeFSDefault(f"{directory}/{name}") for name in names]
+    cdef Py_ssize_t count = len(paths), at
+    cdef Looked* files = <Looked*>malloc(<size_t>(count + 1) * sizeof(Looked))
+    if files == NULL:
+        raise MemoryError
+    try:
+        for at in range(count):
+            files[at].path = text_of(paths[at])
+        with nogil:
+            for at in range(count):
+                files[at].size = ks_regular_size(files[at].path)
+        return [None if files[at].size < 0 else files[at].size for at in range(count)]
+    finally:
+        free(files)
+
+
+def read_small_file(path, *, int64_t max_bytes):
+    """Return the whole content of a regular file that is small, by four system calls; a link is not followed.
+
+    Returns: None for a file above 4 KiB or max_bytes, for what is no regular file, and after any failure but the raised
+        one: a caller that does the same in steps finds out which.
+    Raises: FileNotFoundError; ValueError for a path with a NUL byte.
+    Threads: the GIL is released once.
+    """
+    cdef bytes name = PyUnicode_EncodeFSDefault(path)
+    cdef const char* text = text_of(name)
+    cdef char content[SMALL_FILE_BYTES]
+    cdef int64_t size
+    with nogil:
+        size = ks_read_small(text, content, min(max_bytes, <int64_t>SMALL_FILE_BYTES))
+    if size == -ENOENT:
+        raise FileNotFoundError(ENOENT, _strerror(ENOENT), path)
+    return None if size < 0 else PyBytes_FromStringAndSize(content, size)
 
 
 def are_cached(int fd, *, uint64_t position, uint64_t size):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 from weakref import WeakKeyDictionary, proxy
 
@@ -151,7 +151,7 @@ def write_offset_checkpoint(path: str, offsets: Mapping[TopicPartition, int], en
 class OffsetCheckpoints:
     """A cache of the offset checkpoints read most recently, so that opening all logs of a root parses each file once.
 
-    A file that has been replaced or written since is read again.
+    A file that has been replaced or written since is read again; in `held`, one that write_offset_checkpoint replaced.
     Requires: the Env lives while this is used.
     Threads: thread-safe.
     """
@@ -161,28 +161,53 @@ class OffsetCheckpoints:
         self._env: Env = proxy(env)
         self._lock = threading.Lock()
         self._kept: dict[str, tuple[FileStatus, dict[TopicPartition, int]]] = {}
+        # By root, and there by path.
+        self._held: dict[str, dict[str, Mapping[TopicPartition, int] | None]] = {}
 
     def offsets(self, path: str) -> Mapping[TopicPartition, int] | None:
         """Return read_offset_checkpoint(path), possibly cached."""
-        status = self._env.stat(path)
-        if status is None:
-            return None
+        held = self._held.get(split_path(path)[0])
         # Held while the file is read, so that those who look at many logs at once read it once.
+        if held is None:
+            status = self._env.stat(path)
+            if status is None:
+                return None
+            with self._lock:
+                return self._read(path, status)
         with self._lock:
-            kept = self._kept.get(path)
-            if kept is not None and kept[0] == status:
-                return kept[1]
-            offsets = read_offset_checkpoint(path, self._env)
-            if offsets is not None:
-                if len(self._kept) >= MAX_CHECKPOINTS_KEPT:
-                    self._kept.clear()
-                self._kept[path] = status, offsets
-            return offsets
+            if path not in held:
+                status = self._env.stat(path)
+                held[path] = None if status is None else self._read(path, status)
+            return held[path]
+
+    def _read(self, path: str, status: FileStatus) -> Mapping[TopicPartition, int] | None:
+        kept = self._kept.get(path)
+        if kept is not None and kept[0] == status:
+            return kept[1]
+        offsets = read_offset_checkpoint(path, self._env)
+        if offsets is not None:
+            if len(self._kept) >= MAX_CHECKPOINTS_KEPT:
+                self._kept.clear()
+            self._kept[path] = status, offsets
+        return offsets
+
+    @contextmanager
+    def held(self, root: str) -> Iterator[None]:
+        """Context manager: look at each checkpoint of a root once, until it is written here.
+
+        Requires: the lock of the root, so that no other process writes them.
+        """
+        self._held[root] = {}
+        try:
+            yield
+        finally:
+            del self._held[root]
 
     def forget(self, path: str) -> None:
         """Read a file again: the clock of its times may be too coarse to tell that it was replaced."""
         with self._lock:
             self._kept.pop(path, None)
+            self._held.get(split_path(path)[0], {}).pop(path, None)
 
 
 _OF_ENV: WeakKeyDictionary[Env, OffsetCheckpoints] = WeakKeyDictionary()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -163,9 +163,11 @@ class RecoveryContext:
             on_read=self.on_read,
         )
 
-    def producer_state(self) -> ProducerStateManager:
-        """Return an empty producer state of the partition."""
-        return ProducerStateManager(self.topic_partition, self.path, config=self.config, env=self.env)
+    def producer_state(self, snapshot_offsets: Sequence[int] | None = None) -> ProducerStateManager:
+        """Return an empty producer state of the partition.  Args: as of ProducerStateManager."""
+        return ProducerStateManager(
+            self.topic_partition, self.path, config=self.config, env=self.env, snapshot_offsets=snapshot_offsets
+        )
 
     @contextmanager
     def check_of(self, files: SegmentFiles, *, next_base_offset: int | None) -> Iterator[SegmentCheck]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from kstore.config import MAX_INT32
 from kstore.env import ENOENT, Env, FileKind, join_path, split_path
 from kstore.errors import StorageError
 from kstore.log.files.checkpoints import TEMPORARY_SUFFIX, replace_file
@@ -72,8 +73,9 @@ class PartitionFiles(NamedTuple):
 
 
 class _Names:
-    """The names in a directory, grouped by their state suffix; sizes: in bytes of the side files that can be rebuilt,
-    None for one that is not a regular file or is too large to be an index, which then counts as missing.
+    """The names in a directory, grouped by their state suffix; sizes: in bytes of the .log files, and of the side files
+    that can be rebuilt, None for one that is not a regular file or is too large to be an index, which then counts as
+    missing.
     """
 
     def __init__(self, path: str, env: Env) -> None:
@@ -81,10 +83,20 @@ class _Names:
         self.plain: dict[str, SegmentName] = {}
         self.in_state: dict[str, dict[str, SegmentName]] = {state: {} for state in FILE_STATES}
         self.leftovers: list[str] = []
-        for name in env.listdir(path):
-            segment_name = parse_segment_name(name)
-            if name == LEADER_EPOCH_CHECKPOINT or (segment_name is not None and segment_name.suffix != LOG_SUFFIX):
-                self.sizes[name] = size = _side_file_size(path, name, env)
+        parsed = {name: parse_segment_name(name) for name in env.listdir(path)}
+        looked_at = [
+            name for name, segment_name in parsed.items() if name == LEADER_EPOCH_CHECKPOINT or segment_name is not None
+        ]
+        sizes = dict(zip(looked_at, env.sizes_of(path, looked_at), strict=True))
+        for name, segment_name in parsed.items():
+            size = sizes.get(name)
+            if segment_name is not None and segment_name.suffix == LOG_SUFFIX:
+                if size is not None and size <= MAX_INT32:
+                    self.sizes[name] = size
+            elif name in sizes:
+                if size is None or size > MAX_INDEX_BYTES:
+                    size = _side_file_size(path, name, env)
+                self.sizes[name] = size
                 if size is None:
                     continue
             if segment_name is not None:

@@ -67,6 +67,7 @@ def load_log(
     dry_run: bool = False,
     trusts_recovery_point: bool = False,
     on_read: Callable[[int], None] | None = None,
+    durable_point: DurablePointFile | None = None,
 ) -> LoadedLog:
     """Load a partition, recovering what a crash may have left unfinished.
 
@@ -76,13 +77,15 @@ def load_log(
         quarantine directory. dry_run: change nothing.
         trusts_recovery_point: after an unclean shutdown, leave the segments below it unread, as Kafka does; damage
         there surfaces when it is read. on_read: called with the number of bytes of each chunk of a .log that is read;
-        in mode salvage the log is read twice. The caller holds the lock.
+        in mode salvage the log is read twice. durable_point: that of the partition, if the caller goes on with it. The
+        caller holds the lock.
     Raises: CorruptLogError in mode strict, with nothing changed; StorageError, after which the call can be repeated;
         ValueError for an unknown mode, or for salvage with trusts_recovery_point, since salvage reads everything.
     Cost: after an unclean shutdown one pass over the log, with trusts_recovery_point from that point on.
     """
     check_recovery(mode, trusts_recovery_point=trusts_recovery_point)
-    return _Loading(RecoveryContext(directory, config, env, log_start_offset or 0, on_read), mode, dry_run=dry_run).run(
+    context = RecoveryContext(directory, config, env, log_start_offset or 0, on_read)
+    return _Loading(context, mode, durable_point, dry_run=dry_run).run(
         point=recovery_point or 0,
         is_clean=is_clean,
         was_closed=is_clean or was_closed,
@@ -105,7 +108,10 @@ def _is_told(loss: SuspectedLoss, outcomes: list[DamageOutcome]) -> bool:
 class _Loading:
     """One call of load_log."""
 
-    def __init__(self, context: RecoveryContext, mode: RecoveryMode, *, dry_run: bool) -> None:
+    def __init__(
+        self, context: RecoveryContext, mode: RecoveryMode, durable_point: DurablePointFile | None, *, dry_run: bool
+    ) -> None:
+        self._durable_point = durable_point
         self._foretold = ForetoldFiles(context.env) if dry_run else None
         self._context = context if self._foretold is None else replace(context, env=self._foretold)
         self._mode = mode
@@ -119,7 +125,7 @@ class _Loading:
         context = self._context
         quarantine = Quarantine(context.path, env=context.env, is_on=keeps_copies, dry_run=dry_run)
         salvaged: list[SalvagedSegment] = []
-        with DurablePointFile(context.path, context.env) as durable:
+        with self._durable_point or DurablePointFile(context.path, context.env) as durable:
             noted = durable.read()
             # What wrote the log last and closed it may have been a broker, which does not know that file.
             noted_point = 0 if noted is None or was_closed else noted.offset
@@ -318,10 +324,8 @@ def load_producer_state(
         if replayed_to is not None and replayed_to <= log_start_offset:
             # No snapshot may exist at or below the log start, and without one Kafka starts each segment with empty
             # state.
-            manager = context.producer_state()
-        replay.rebuild(
-            manager, segment.base_offset, snapshot_offsets={*last_two, segment.base_offset}, retaken=retaken
-        )
+            manager = context.producer_state(manager.snapshot_offsets)
+        replay.rebuild(manager, segment.base_offset, snapshot_offsets={*last_two, segment.base_offset}, retaken=retaken)
         # Kafka reloads the snapshot at each segment's base offset.
         manager.reload_own(now_ms=env.wall_clock_ms())
         replay.run(manager, segment, end_offset=segment.next_offset)
@@ -337,7 +341,7 @@ def load_producer_state(
         manager.take_snapshot()
     if recovered:
         # Reload, so that producers which have expired by now are left out.
-        manager = context.producer_state()
+        manager = context.producer_state(manager.snapshot_offsets)
     manager.remove_stray_snapshots(loaded.base_offset for loaded in segments)
     replay.rebuild(manager, log_end_offset, snapshot_offsets={*last_two, log_end_offset})
     # Again, for the snapshot that was the last one until now: loading again must change nothing.

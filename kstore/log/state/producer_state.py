@@ -6,7 +6,7 @@ A missing or damaged snapshot costs the time of a replay from an older one, but 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import NamedTuple
@@ -78,7 +78,8 @@ class ProducerStateManager:
     The constructor lists the snapshots and loads none: truncate_and_reload does, and then the log is replayed from
     map_end_offset on. An append is analyzed, written, then committed.
     Args: requires_verification: refuse the first transactional batch of a transaction unless it comes with a guard from
-        start_verification; brokers require that, a log without a coordinator cannot.
+        start_verification; brokers require that, a log without a coordinator cannot. snapshot_offsets: of the snapshots
+        that are there, in rising order; None to list them.
     Attributes: map_end_offset; first_unstable_offset (where the first transaction starts that is open, or ended at or
         above the high watermark; None if there is none); table (the producers and verifications, shared with the log's
         LogAppender, which replaces the entry of a producer whose sequence an append continues, and changes nothing
@@ -95,6 +96,7 @@ class ProducerStateManager:
         config: LogConfig,
         env: Env = DEFAULT_ENV,
         requires_verification: bool = False,
+        snapshot_offsets: Sequence[int] | None = None,
     ) -> None:
         self.topic_partition = topic_partition
         self.map_end_offset = 0
@@ -111,7 +113,7 @@ class ProducerStateManager:
         # First offset -> offset of the marker, for transactions that ended at or above the high watermark.
         self._unreplicated: dict[int, int] = {}
         self._verifications: dict[int, VerificationStateEntry] = self.table.verifications
-        self._snapshots = self._listed_snapshots()
+        self._snapshots = self._listed_snapshots() if snapshot_offsets is None else list(snapshot_offsets)
         self._last_snapshot_offset = 0
         # Up to where a reload still has to be replayed; first_unstable_offset does not advance until then.
         self._reload_end_offset: int | None = None

@@ -211,6 +211,7 @@ class WriterFiles:
         Raises: CorruptLogError and its subclasses, StorageError.
         """
         was_closed = self._remove_marker() if is_clean is None else is_clean
+        durable_point = DurablePointFile(self._directory.path, self._env)
         loaded = load_log(
             self._directory,
             config=config,
@@ -220,8 +221,9 @@ class WriterFiles:
             log_start_offset=self._checkpointed(LOG_START_OFFSET_CHECKPOINT),
             is_clean=was_closed,
             trusts_recovery_point=trusts_recovery_point,
+            durable_point=durable_point,
         )
-        self._durable_point = DurablePointFile(self._directory.path, self._env)
+        self._durable_point = durable_point
         return loaded
 
     @property

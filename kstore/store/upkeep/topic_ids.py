@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 
 from kstore.env import Env, join_path
@@ -19,12 +20,14 @@ class TopicIds:
     """Finds the id of a topic in the cluster's metadata, or beside another partition of it.
 
     A broker renames a partition without an id to -stray, and does not start with a malformed partition.metadata.
+    Args: partitions: of the root; None to list them when they are needed.
     Threads: requires the lock of the root.
     """
 
-    def __init__(self, root: str, env: Env) -> None:
+    def __init__(self, root: str, env: Env, partitions: Sequence[PartitionDirectory] | None = None) -> None:
         self._root = root
         self._env = env
+        self._listed = partitions
         self._of_cluster: dict[str, uuid.UUID] | None = None
         self._partitions: dict[str, list[PartitionDirectory]] | None = None
         self._of_partitions: dict[str, uuid.UUID | None] = {}
@@ -82,7 +85,7 @@ class TopicIds:
         partitions = self._partitions
         if partitions is None:
             partitions = {}
-            for directory in partitions_of_root(self._root, self._env):
+            for directory in partitions_of_root(self._root, self._env) if self._listed is None else self._listed:
                 partitions.setdefault(directory.topic_partition.topic, []).append(directory)
             self._partitions = partitions
         ids = set()

@@ -11,6 +11,7 @@ import pytest
 from kstore.env import DEFAULT_ENV, FileStatus, LocalEnv
 from kstore.log.files.checkpoints import (
     PartitionMarks,
+    checkpoints_of,
     read_checkpoint,
     read_offset_checkpoint,
     save_marks,
@@ -122,3 +123,42 @@ def test_checkpoint_that_was_written_is_read_again_however_coarse_the_times_of_f
     for offset in (3, 4):
         save_offset(str(tmp_path), START, T0, offset, env)
         assert read_checkpoint(str(tmp_path), START, env) == {T0: offset}
+
+
+class LookingEnv(LocalEnv):
+    """Counts the looks at paths."""
+
+    looks = 0
+
+    def stat(self, path: str, *, follow_symlinks: bool = True) -> FileStatus | None:
+        self.looks += 1
+        return super().stat(path, follow_symlinks=follow_symlinks)
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_checkpoint_of_a_root_that_is_held_is_looked_at_once(tmp_path: Path, is_there: bool) -> None:
+    env, root, expected = LookingEnv(), str(tmp_path), {T0: 3} if is_there else {}
+    if is_there:
+        save_offset(root, START, T0, 3, env)
+    env.looks = 0
+    with checkpoints_of(env).held(root):
+        assert [read_checkpoint(root, START, env) for _ in range(3)] == [expected] * 3
+        assert env.looks == 1
+        read_checkpoint(str(tmp_path / "another"), START, env)
+        read_checkpoint(str(tmp_path / "another"), START, env)
+        assert env.looks == 3
+    read_checkpoint(root, START, env)
+    assert env.looks == 4
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_checkpoint_that_is_written_while_its_root_is_held_is_read_again(tmp_path: Path, is_there: bool) -> None:
+    env, root = LocalEnv(), str(tmp_path)
+    if is_there:
+        save_offset(root, START, T0, 3, env)
+    with checkpoints_of(env).held(root):
+        read_checkpoint(root, START, env)
+        save_offset(root, START, T0, 4, env)
+        assert read_checkpoint(root, START, env) == {T0: 4}
+        save_offset(root, START, T1, 5, env)
+        assert read_checkpoint(root, START, env) == {T0: 4, T1: 5}

@@ -22,6 +22,7 @@ from kstore.log.files.names import (
     PartitionDirectory,
 )
 from kstore.log.files.root_files import NO_BROKER_EPOCH, CleanShutdown, write_clean_shutdown
+from kstore.log.files.snapshots import encode_snapshot
 from kstore.log.recovery.context import LoadedLog
 from kstore.log.recovery.load import load_log
 from kstore.log.recovery.modes import RecoveryMode
@@ -196,6 +197,52 @@ def test_recovered_segments_before_the_last_are_synced(tmp_path: Path, point: in
     load(path, recovery_point=point, env=env)
     assert [name for name in env.synced if name.endswith(".log")] == [log_file(path, base).name for base in synced]
     assert path.name in env.synced
+
+
+def snapshots(path: Path) -> dict[str, tuple[int, bytes]]:
+    return {one.name: (one.stat().st_ino, one.read_bytes()) for one in path.glob("*.snapshot")}
+
+
+@pytest.mark.parametrize("point", [0, 10, 20])
+def test_recovery_of_a_log_that_is_as_an_earlier_one_left_it_writes_and_removes_nothing(
+    tmp_path: Path, point: int
+) -> None:
+    """It syncs what a writer that was killed may have written so."""
+    path, env = write_partition(tmp_path, [batches(base, 10) for base in (0, 10, 20)]), FaultyEnv()
+    load(path, recovery_point=point)
+    before = snapshots(path)
+    assert f"{30:020d}.snapshot" in before
+    env.watch("EIO")
+    load(path, recovery_point=point, env=env)
+    assert snapshots(path) == before
+    assert [env.watched(call) for call in ("write", "rename", "unlink")] == [[], [], []]
+    taken = [f"{base:020d}.snapshot" for base in (10, 20, 30) if base > point]
+    assert [name for name in env.watched("sync") if name.endswith(".snapshot")] == taken
+    assert env.watched("sync").count(path.name) == 1
+
+
+def test_snapshots_that_say_other_than_the_log_are_replaced(tmp_path: Path) -> None:
+    producers = {"producer_id": 7, "producer_epoch": 0}
+    segments = [[batch(base + n, base_sequence=base + n, **producers) for n in range(2)] for base in (0, 2, 4)]
+    path = write_partition(tmp_path, segments)
+    load(path)
+    before = snapshots(path)
+    wrong = write_snapshot_of(path, 2), write_snapshot_of(path, 6)
+    stray = write_snapshot_of(path, 5)
+    load(path)
+    after = snapshots(path)
+    assert {name: content for name, (_, content) in after.items()} == {
+        name: content for name, (_, content) in before.items()
+    }
+    assert stray not in after
+    assert all(after[name][1] != encode_snapshot([]) for name in wrong)
+
+
+def write_snapshot_of(path: Path, offset: int) -> str:
+    """Write a snapshot without producers; return its name."""
+    name = f"{offset:020d}.snapshot"
+    (path / name).write_bytes(encode_snapshot([]))
+    return name
 
 
 @pytest.mark.parametrize(("is_other_open", "stable"), [(False, 6), (True, 3)])

@@ -16,10 +16,13 @@ from kstore.log.state.producer_state import LATE_TRANSACTION_BUFFER_MS, Producer
 from kstore.record import AppendOrigin
 from kstore.types import TopicPartition
 from tests.fakes.counting import CountingEnv
+from tests.fakes.faults import Fault, FaultyEnv
 
 TOPIC_PARTITION = TopicPartition("t", 0)
 DAY_MS = 24 * 60 * 60 * 1000
 NOW_MS = 1_700_000_000_000
+# It is opened, its size is asked for, it is read, then synced.
+_SYNC_OF_THE_ONE_THAT_STAYS = 4
 CLIENT, REPLICATION = AppendOrigin.CLIENT, AppendOrigin.REPLICATION
 
 
@@ -301,6 +304,70 @@ def test_snapshots_outside_of_the_log_are_removed_for_good(tmp_path: Path, env: 
     assert file_names(tmp_path) == snapshot_names(11, 20)
     assert env.directory_syncs == 1
     assert manager.map_end_offset == 20
+
+
+def at_5(directory: Path, env: LocalEnv) -> ProducerStateManager:
+    """The state below 5, from the snapshot there; of others at 3, 8 and 9 that at 8 is to be taken again."""
+    empty_snapshots(directory, 3, 5, 8, 9)
+    manager = manager_of(directory, env)
+    manager.truncate_and_reload(log_start_offset=4, log_end_offset=5, now_ms=NOW_MS, retaken={3, 8})
+    assert manager.map_end_offset == 5
+    assert file_names(directory) == snapshot_names(5, 8)
+    return manager
+
+
+def test_snapshot_that_is_taken_again_with_the_same_content_stays_and_is_synced(tmp_path: Path) -> None:
+    env = FaultyEnv()
+    manager = at_5(tmp_path, env)
+    path = tmp_path / snapshot_names(8)[0]
+    before = path.stat()
+    env.watch("EIO")
+    manager.update_map_end_offset(8)
+    assert manager.take_snapshot() == str(path)
+    assert path.stat() == before
+    assert env.watched("sync") == [path.name]
+    assert manager.snapshot_offsets == (5, 8)
+    assert manager.take_snapshot() is None
+
+
+@pytest.mark.parametrize("producer_id", [1, None])
+def test_snapshot_that_is_taken_again_with_other_content_is_replaced(tmp_path: Path, producer_id: int | None) -> None:
+    manager = at_5(tmp_path, LocalEnv())
+    path = tmp_path / snapshot_names(8)[0]
+    if producer_id is None:
+        path.write_bytes(bytes(path.stat().st_size))
+    else:
+        append(manager, batch(producer_id, 7))
+    manager.update_map_end_offset(8)
+    manager.take_snapshot()
+    expected = [] if producer_id is None else [producer_id]
+    assert [one.producer_id for one in read_snapshot(str(path))] == expected
+
+
+@pytest.mark.parametrize("is_for_good", [False, True])
+def test_snapshot_that_stays_and_can_not_be_synced_is_written_again(tmp_path: Path, is_for_good: bool) -> None:
+    env = FaultyEnv()
+    manager = at_5(tmp_path, env)
+    path = tmp_path / snapshot_names(8)[0]
+    before = path.stat()
+    manager.update_map_end_offset(8)
+    env.watch("EIO")
+    env.arm(Fault(_SYNC_OF_THE_ONE_THAT_STAYS, "EIO", is_for_good=is_for_good))
+    if is_for_good:
+        with pytest.raises(StorageError):
+            manager.take_snapshot()
+        return
+    manager.take_snapshot()
+    assert env.has_failed
+    assert path.stat().st_ino != before.st_ino
+    assert read_snapshot(str(path)) == []
+
+
+def test_log_start_does_not_make_a_snapshot_above_the_log_end_the_last_one(tmp_path: Path) -> None:
+    manager = at_5(tmp_path, LocalEnv())
+    manager.truncate_and_reload(log_start_offset=4, log_end_offset=5, now_ms=NOW_MS, retaken={8})
+    manager.update_map_end_offset(7)
+    assert manager.take_snapshot() == str(tmp_path / snapshot_names(7)[0])
 
 
 def test_state_at_the_log_end_is_kept(manager: ProducerStateManager) -> None:
