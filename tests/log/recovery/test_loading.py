@@ -13,7 +13,7 @@ import pytest
 
 from kstore.config import LogConfig
 from kstore.env import FileStatus, LocalEnv, LocalFile, WriteFile
-from kstore.errors import CorruptLogError, CorruptRecordError, StorageError
+from kstore.errors import CorruptLogError, CorruptRecordError, SegmentTooLargeError, StorageError
 from kstore.log.files.durable_point import DurablePoint, DurablePointFile
 from kstore.log.files.names import (
     LEADER_EPOCH_CHECKPOINT,
@@ -22,7 +22,7 @@ from kstore.log.files.names import (
     PartitionDirectory,
 )
 from kstore.log.files.root_files import NO_BROKER_EPOCH, CleanShutdown, write_clean_shutdown
-from kstore.log.files.snapshots import encode_snapshot
+from kstore.log.files.snapshots import ProducerSnapshotEntry, encode_snapshot
 from kstore.log.recovery.context import LoadedLog
 from kstore.log.recovery.load import load_log
 from kstore.log.recovery.modes import RecoveryMode
@@ -238,10 +238,29 @@ def test_snapshots_that_say_other_than_the_log_are_replaced(tmp_path: Path) -> N
     assert all(after[name][1] != encode_snapshot([]) for name in wrong)
 
 
-def write_snapshot_of(path: Path, offset: int) -> str:
-    """Write a snapshot without producers; return its name."""
+def test_snapshot_in_a_gap_that_the_log_starts_in_tells_of_no_producers(tmp_path: Path) -> None:
+    path = write_partition(tmp_path, [batches(0, 2), batches(10, 2)])
+    name = write_snapshot_of(path, 10, ProducerSnapshotEntry(7, 0, 3, 3, 0, 2**42, -1, -1))
+    loaded = load(path, log_start_offset=5)
+    assert loaded.producer_state.snapshot_entries() == []
+    assert snapshots(path)[name][1] == encode_snapshot([])
+
+
+@pytest.mark.parametrize("size", [2**31 - 1, 2**31])
+def test_log_file_beyond_the_reach_of_an_index_is_refused(tmp_path: Path, size: int) -> None:
+    path = two_segments(tmp_path)
+    os.truncate(log_file(path, 0), size)
+    if size < 2**31:
+        assert load(path, is_clean=True).log_end_offset == 20
+        return
+    with pytest.raises(SegmentTooLargeError):
+        load(path, is_clean=True)
+
+
+def write_snapshot_of(path: Path, offset: int, *producers: ProducerSnapshotEntry) -> str:
+    """Write a snapshot, and return its name."""
     name = f"{offset:020d}.snapshot"
-    (path / name).write_bytes(encode_snapshot([]))
+    (path / name).write_bytes(encode_snapshot(producers))
     return name
 
 
