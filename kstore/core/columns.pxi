@@ -504,7 +504,7 @@ cdef class Columns:
     cdef readonly object batches
     cdef bint has_key_views, has_value_views
 
-    def slice(self, int64_t start, int64_t end):
+    def slice(self, int64_t start, *, int64_t end):
         """Return the table of the rows [start, end), which shares the buffers.
 
         Raises: ValueError if they are not within the rows of this one.

@@ -646,7 +646,7 @@ cdef class ColumnDecoder:
             needs; None: the decoder was fed everything before; reads: reads them instead, as far as it can.
         Raises: as run and read_chunk; ValueError if bytes are missing and read_chunk is None.
         """
-        cdef FullTables tables = FullTables.__new__(FullTables)
+        cdef _FullTables tables = _FullTables.__new__(_FullTables)
         tables.decoder, tables.read_chunk, tables.reads = self, read_chunk, reads
         return tables
 
@@ -659,7 +659,7 @@ cdef class ColumnDecoder:
 
 # The iterator of ColumnDecoder.full_tables.
 @cython.final
-cdef class FullTables:
+cdef class _FullTables:
     cdef ColumnDecoder decoder
     cdef object read_chunk
     cdef DirectReads reads

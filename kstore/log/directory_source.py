@@ -134,8 +134,8 @@ class DirectorySource:
         self.is_closed = True
         self.context.close()
         with self._renewing:
-            followers = self._followers
-        for follower in list(followers or ()):
+            followers = list(self._followers or ())
+        for follower in followers:
             follower.close()
         self._listeners.report(self.context.directory)
 

@@ -102,7 +102,7 @@ def rows_before_fault(decoder: ColumnDecoder) -> Iterator[Columns]:
         columns = decoder.take()
         end = columns.row_count - rows_of_batch(columns, decoder.position)
         if end:
-            yield columns.slice(0, end)
+            yield columns.slice(0, end=end)
 
 
 def rows_of_batch(columns: Columns, position: int) -> int:

@@ -210,7 +210,7 @@ class _SoundScan:
         for table in held:
             row_count = table.row_count - (0 if fault is None else rows_of_batch(table, decoder.position))
             if row_count:
-                yield table.slice(0, row_count)
+                yield table.slice(0, end=row_count)
         return fault
 
     def _clipped(self, skipped: SkippedRange) -> Iterator[SkippedRange]:
@@ -234,4 +234,4 @@ def _without_first(items: Iterator[Columns | SkippedRange], row_count: int) -> I
         start = min(item.start + row_count, item.end)
         row_count -= start - item.start
         if start < item.end:
-            yield item.slice(start, item.end)
+            yield item.slice(start, end=item.end)

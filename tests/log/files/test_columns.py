@@ -60,7 +60,7 @@ def test_a_slice_has_the_rows_of_its_bounds_and_shares_the_buffers() -> None:
     assert list(decoder.full_tables()) == []
     table = decoder.take()
     assert (table.start, table.end, table.row_count) == (0, COUNT, COUNT)
-    part = table.slice(3, COUNT - 1).slice(4, 9)
+    part = table.slice(3, end=COUNT - 1).slice(4, end=9)
     assert (part.start, part.end, part.row_count) == (4, 9, COUNT)
     assert (part.offset, part.value, part.batches) == (table.offset, table.value, table.batches)
     projection = Projection(schema(["offset", "value"]), verify_crc=True)
@@ -74,6 +74,6 @@ def test_a_slice_beyond_its_table_is_refused(bounds: tuple[int, int]) -> None:
     decoder = started(batch_bytes=1 << 20)
     decoder.feed(LOG, 0)
     assert list(decoder.full_tables()) == []
-    table = decoder.take().slice(3, 9)
+    table = decoder.take().slice(3, end=9)
     with pytest.raises(ValueError, match=r"within the rows \[3, 9\), got"):
-        table.slice(*bounds)
+        table.slice(bounds[0], end=bounds[1])
