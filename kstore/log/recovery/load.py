@@ -145,15 +145,14 @@ class _Loading:
             if not dry_run:
                 durable.lower(self._durable_after(plan))
         carry_out(context, plan, quarantine=quarantine, dry_run=dry_run)
-        if not is_clean:
-            remove_wrong_snapshots(context, plan, quarantine=quarantine)
+        snapshot_offsets = None if is_clean else remove_wrong_snapshots(context, plan, quarantine=quarantine)
         if not plan.segments:
             base = self._context.log_start_offset
             if not dry_run:
                 create_segment(context, base)
             plan.segments.append(SegmentPlan(base, "", 0, 0, base, producers=(), epochs=()))
         log_start, log_end = max(self._context.log_start_offset, plan.segments[0].base_offset), plan.log_end_offset
-        producers, epochs = self._states(plan, log_start=log_start, dry_run=dry_run)
+        producers, epochs = self._states(plan, snapshot_offsets, log_start=log_start, dry_run=dry_run)
         return LoadedLog(
             segments=tuple(map(_loaded, plan.segments)),
             log_start_offset=log_start,
@@ -232,13 +231,17 @@ class _Loading:
             plan.segments, plan.truncations = [], []
 
     def _states(
-        self, plan: RecoveryPlan, *, log_start: int, dry_run: bool
+        self, plan: RecoveryPlan, snapshot_offsets: Sequence[int] | None, *, log_start: int, dry_run: bool
     ) -> tuple[ProducerStateManager, LeaderEpochCache]:
         epochs = recovered_epochs(self._context, plan, log_start_offset=log_start, dry_run=dry_run)
         if dry_run:
             return self._context.producer_state(), epochs
         producers = load_producer_state(
-            self._context, plan.segments, log_start_offset=log_start, log_end_offset=plan.log_end_offset
+            self._context,
+            plan.segments,
+            log_start_offset=log_start,
+            log_end_offset=plan.log_end_offset,
+            snapshot_offsets=snapshot_offsets,
         )
         return producers, epochs
 
@@ -301,16 +304,22 @@ def _loaded(segment: SegmentPlan) -> LoadedSegment:
 
 
 def load_producer_state(
-    context: RecoveryContext, segments: Sequence[SegmentPlan], *, log_start_offset: int, log_end_offset: int
+    context: RecoveryContext,
+    segments: Sequence[SegmentPlan],
+    *,
+    log_start_offset: int,
+    log_end_offset: int,
+    snapshot_offsets: Sequence[int] | None = None,
 ) -> ProducerStateManager:
     """Return the producer state at log_end_offset; snapshots are written at each recovered segment and at the log end.
 
     A snapshot at the base offset of the first segment is kept and used, unless the log starts after it: only it has the
     producers whose records retention removed. A broker uses it too, but drops it after its first recovery.
+    Args: snapshot_offsets: as of ProducerStateManager.
     Raises: StorageError.
     """
     replay, env = _Replay(context, segments, log_start_offset=log_start_offset), context.env
-    manager = context.producer_state()
+    manager = context.producer_state(snapshot_offsets)
     recovered = [loaded for loaded in segments if loaded.is_recovered]
     last_two = {loaded.base_offset for loaded in segments[-2:]}
     following = {segment.base_offset: later.base_offset for segment, later in pairwise(segments)}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from kstore._lazy import lazy_logger
-from kstore.errors import CorruptCheckpointError, CorruptSnapshotError
+from kstore.env import ENOENT
+from kstore.errors import CorruptCheckpointError, CorruptSnapshotError, StorageError
 from kstore.log.files.checkpoints import EpochEntry, read_leader_epoch_checkpoint
 from kstore.log.files.names import (
     LEADER_EPOCH_CHECKPOINT,
@@ -102,22 +103,28 @@ def _base_offsets(context: RecoveryContext, segment: SegmentPlan, *, is_in_place
         return [header.base_offset for header in headers if header is not None]
 
 
-def remove_wrong_snapshots(context: RecoveryContext, plan: RecoveryPlan, *, quarantine: Quarantine) -> None:
+def remove_wrong_snapshots(context: RecoveryContext, plan: RecoveryPlan, *, quarantine: Quarantine) -> list[int]:
     """Take away the producer snapshots that can't be read, or that say what can't be; the log has what they say.
 
+    Returns: the offsets of those that stay, in rising order.
     Raises: StorageError.
     """
-    wrong = []
+    wrong, kept = [], []
     for offset in plan.files.snapshot_offsets:
         path = segment_path(context.path, offset, suffix=PRODUCER_SNAPSHOT_SUFFIX)
-        if context.env.stat(path) is None:
-            continue
         try:
             contradictions = (contradiction_in(entry, offset) for entry in read_snapshot(path, context.env))
             problem = next(filter(None, contradictions), None)
         except CorruptSnapshotError as error:
             problem = str(error)
-        if problem is not None:
+        except StorageError as error:
+            if error.errno != ENOENT:
+                raise
+            continue
+        if problem is None:
+            kept.append(offset)
+        else:
             _logger.warning("removing a producer snapshot: %s: %s", path, problem)
             wrong.append(base_offset_file_name(offset, suffix=PRODUCER_SNAPSHOT_SUFFIX))
     quarantine.take(wrong)
+    return kept

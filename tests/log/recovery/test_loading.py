@@ -238,6 +238,36 @@ def test_snapshots_that_say_other_than_the_log_are_replaced(tmp_path: Path) -> N
     assert all(after[name][1] != encode_snapshot([]) for name in wrong)
 
 
+class VanishingEnv(LocalEnv):
+    """Somebody removes a file just before it is first read."""
+
+    def __init__(self, path: Path) -> None:
+        self._left = [path]
+
+    def read_file(self, path: str, *, max_bytes: int) -> bytes:
+        if self._left and path == str(self._left[0]):
+            self._left.pop().unlink()
+        return super().read_file(path, max_bytes=max_bytes)
+
+
+def test_snapshot_that_is_removed_since_the_listing_is_taken_again(tmp_path: Path) -> None:
+    path = two_segments(tmp_path)
+    load(path)
+    before = {name: content for name, (_, content) in snapshots(path).items()}
+    loaded = load(path, env=VanishingEnv(path / f"{20:020d}.snapshot"))
+    assert loaded.producer_state.snapshot_offsets == (10, 20)
+    assert {name: content for name, (_, content) in snapshots(path).items()} == before
+
+
+def test_snapshots_that_can_not_be_read_are_not_loaded_from(tmp_path: Path) -> None:
+    path = write_partition(tmp_path, [batches(base, 10) for base in (0, 10, 20)])
+    for base in (10, 20):
+        (path / f"{base:020d}.snapshot").write_bytes(b"wrong")
+    loaded = load(path, recovery_point=20)
+    assert loaded.producer_state.snapshot_offsets == (10, 20, 30)
+    assert all(content == encode_snapshot([]) for _, content in snapshots(path).values())
+
+
 def test_snapshot_in_a_gap_that_the_log_starts_in_tells_of_no_producers(tmp_path: Path) -> None:
     path = write_partition(tmp_path, [batches(0, 2), batches(10, 2)])
     name = write_snapshot_of(path, 10, ProducerSnapshotEntry(7, 0, 3, 3, 0, 2**42, -1, -1))
