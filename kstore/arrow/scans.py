@@ -22,7 +22,7 @@ from kstore.log.damage import OnError, OnSkip
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.files.selection import Offsets, Selection
 from kstore.log.log import Log
-from kstore.log.plan import DEFAULT_PLAN_BYTES, THREAD_RANGE_BYTES, ScanRange
+from kstore.log.plan import DEFAULT_PLAN_BYTES, ScanRange
 from kstore.log.reads import Isolation
 from kstore.store.opening import look_into, open_found, open_log, tiered_env
 from kstore.types import MAX_OFFSET, Time, TopicPartition, time_ms
@@ -255,7 +255,7 @@ class Scan:
             if planned[-1].end_offset == MAX_OFFSET:
                 start, _ = log._held_offsets(start, since_ms=since_ms, isolation=isolation, on_error=on_error)
                 return [scan_range for scan_range in planned if scan_range.end_offset > start]
-            size = _range_bytes(self._options.threads)
+            size = log._range_bytes(self._options.threads)
             bounded = _bounded_ranges(
                 log, (start, end), since_ms=since_ms, isolation=isolation, size=size, on_error=on_error
             )
@@ -476,10 +476,9 @@ def _ranges_of(
     config: LogConfig | None,
     on_error: OnError,
 ) -> Iterator[ScanRange]:
-    size = _range_bytes(threads)
-
     def ranges_of(directory: PartitionDirectory) -> list[ScanRange]:
         with open_found(directory, config) as log:
+            size = log._range_bytes(threads)
             if not wanted.is_bounded and wanted.since_ms is None:
                 return list(log._scan_ranges(size, on_error=on_error))
             return list(
@@ -494,11 +493,6 @@ def _ranges_of(
             )
 
     return chain.from_iterable(look_into(directories, ranges_of))
-
-
-def _range_bytes(threads: int) -> int | None:
-    """Return the size of the ranges for this many threads, None for ranges as large as may be."""
-    return THREAD_RANGE_BYTES if threads > 1 else None
 
 
 def _bounded_ranges(

@@ -23,7 +23,7 @@ from kstore.log.damage import OnError, OnSkip, SkippedRange, SkipReport, skips_d
 from kstore.log.files.durable_point import DurablePointFile
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.files.records import BatchPlace
-from kstore.log.plan import DEFAULT_PLAN_BYTES, THREAD_RANGE_BYTES, ScanRange, carrying
+from kstore.log.plan import DEFAULT_PLAN_BYTES, ScanRange, carrying, thread_range_bytes
 from kstore.log.reads import Isolation, LogEnd, Reads
 from kstore.log.segment.segment import LogSegment
 from kstore.log.skipping import KeptTransactions, ReadsAroundDamage
@@ -624,6 +624,11 @@ class Log(Closing):
 
         return iter(self._source.answer(ranges))
 
+    def _range_bytes(self, threads: int) -> int | None:
+        """Return the size of the ranges in which this many threads read the log; see thread_range_bytes."""
+        is_costly = self._env.is_high_latency or self._env.has_views
+        return thread_range_bytes(self.size_in_bytes, threads=threads, is_costly=is_costly)
+
     def _scan_finds_end(self) -> bool:
         """Whether the reader of the last of _scan_ranges finds the log's end."""
         return self._strict.finds_end(self.log_start_offset)
@@ -672,7 +677,7 @@ class Log(Closing):
             mode=mode,
             flatten=flatten,
         )
-        max_bytes = None if threads == 1 else THREAD_RANGE_BYTES
+        max_bytes = self._range_bytes(threads)
         return self._reads(on_error).scanned(start_offset, end_offset, decode, isolation=isolation, max_bytes=max_bytes)
 
     def _relist_or_raise(self, error: KStoreError, *, attempts_left: int) -> None:

@@ -29,11 +29,33 @@ if TYPE_CHECKING:
     from kstore.record.search import Passing
 
 DEFAULT_PLAN_BYTES = 128 * 1024 * 1024
-# Size of a range that one thread decodes ahead of the reader. Decompressed to a few times its size, it should still fit
-# the memory allowed per thread.
-THREAD_RANGE_BYTES = 8 * 1024 * 1024
+# The largest range that one thread decodes ahead of the reader. Decompressed to a few times its size, it should still
+# fit the memory allowed per thread.
+THREAD_RANGE_BYTES = 8 * MIB
+# Smaller ones cost more to plan and to begin than their tables gain in the cache.
+_LEAST_THREAD_RANGE_BYTES = 2 * MIB
+# So that no thread works on a last range for long while the others have none.
+_RANGES_PER_THREAD = 6
+# A range ends at the start of a batch: so much more, for what that leaves, makes no range of its own at the end.
+_ROUNDING = 128
 # Batches that a search found, and its reader has not got to.
 _MOST_FOUND_BYTES = 4 * MIB
+
+
+def thread_range_bytes(size_in_bytes: int, *, threads: int, is_costly: bool) -> int | None:
+    """Return the size of the ranges in which threads read a log of this size, None for one thread: as large as may be.
+
+    Several threads get as many ranges each, if the log is large enough for that, of at most THREAD_RANGE_BYTES.
+    Args: is_costly: each range begins with requests, so that few large ones are better.
+    """
+    if threads <= 1:
+        return None
+    if is_costly:
+        return THREAD_RANGE_BYTES
+    least_count = -(-size_in_bytes // THREAD_RANGE_BYTES)
+    count = max(least_count, min(_RANGES_PER_THREAD * threads, size_in_bytes // _LEAST_THREAD_RANGE_BYTES), 1)
+    even = -(-size_in_bytes // (-(-count // threads) * threads))
+    return max(1, min(even + even // _ROUNDING, THREAD_RANGE_BYTES))
 
 
 class Share(NamedTuple):

@@ -71,7 +71,10 @@ def _no_items() -> Generator[Item, None, None]:
 
 
 class _ReadAhead(Generic[Part, Item]):
-    """The open parts, in order: the one that is being read, and one more for each thread."""
+    """The open parts, in order: the one that is being read, and two more for each thread.
+
+    With one more, a thread whose parts are decoded and wait for the reader would stop each time, and be woken again.
+    """
 
     def __init__(
         self,
@@ -84,7 +87,7 @@ class _ReadAhead(Generic[Part, Item]):
     ) -> None:
         self._works = _works_of(parts, decode)
         self._open: deque[_Work[Item]] = deque()
-        self._most_open = threads + 1
+        self._most_open = 2 * threads + 1
         self._size_of = size_of
         self._most_bytes_ahead = most_bytes_ahead
         self._bytes_ahead = 0
@@ -255,7 +258,7 @@ def read_ahead(
     An error of a part is raised after the items before it. `parts` is iterated by these threads, one at a time.
     Args: threads: at least 2; size_of: returns the bytes of an item; most_bytes_ahead: limit on decoded bytes that wait
         for the reader.
-    Cost: one more part than threads is open; items ahead of the reader: most_bytes_ahead and one per thread.
+    Cost: two parts per thread and one more are open; items ahead of the reader: most_bytes_ahead and one per thread.
     """
     ahead = _ReadAhead(parts, decode, threads=threads, size_of=size_of, most_bytes_ahead=most_bytes_ahead)
     try:

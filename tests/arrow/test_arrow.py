@@ -324,7 +324,7 @@ def test_scan_without_indexes_begins_at_the_log_start(root: Path) -> None:
 def test_scan_without_indexes_by_threads_reads_little_more_than_the_file(
     unindexed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kstore.arrow.scans.THREAD_RANGE_BYTES", 1_000_000)
+    monkeypatch.setattr("kstore.log.plan.THREAD_RANGE_BYTES", 1_000_000)
     with kstore.open_log(unindexed) as log, counted_reads() as reads:
         assert offsets_of(log.to_arrow_batches(columns=["offset"], threads=2)) == [*range(200)]
         size = log.size_in_bytes

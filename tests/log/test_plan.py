@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from kstore.config import LogConfig
+import kstore
+from kstore.config import MIB, LogConfig
 from kstore.env import DEFAULT_ENV, OpenFiles
 from kstore.errors import CorruptRecordError, UnsupportedMagicError
 from kstore.log.files.records import SegmentRecords
-from kstore.log.plan import ScanRange
+from kstore.log.plan import THREAD_RANGE_BYTES, ScanRange, thread_range_bytes
 from kstore.record import RecordBatch
 from kstore.store.opening import open_log
 from kstore.types import TopicPartition
@@ -233,7 +234,7 @@ def test_the_first_arrow_batch_of_a_long_log_waits_for_few_cuts(
 ) -> None:
     """What a plan reads is counted; what is decoded is read by files of another env."""
     monkeypatch.setattr("kstore.log.reads.DEFAULT_PLAN_BYTES", 100_000)
-    monkeypatch.setattr("kstore.log.log.THREAD_RANGE_BYTES", 100_000)
+    monkeypatch.setattr("kstore.log.plan.THREAD_RANGE_BYTES", 100_000)
     segment = [write_batch([record(n, bytes(40_000))]) for n in range(100)]
     directory = write_partition(tmp_path, [segment])
     env = CountingEnv()
@@ -292,3 +293,30 @@ def test_what_a_crash_leaves_at_the_end_is_not_planned(directory: Path, tail: by
     grow(directory / "00000000000000000800.log", tail)
     with open_log(directory) as log:
         assert [log.plan(max_bytes=max_bytes) for max_bytes in MAX_BYTES] == expected
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8])
+@pytest.mark.parametrize("size_in_bytes", [0, 1, 5_000_000, 46_452_547, 268_441_128, 10**12])
+def test_threads_get_as_many_ranges_each_of_no_more_than_a_few_mib(size_in_bytes: int, threads: int) -> None:
+    size = thread_range_bytes(size_in_bytes, threads=threads, is_costly=False)
+    assert size is not None
+    assert 1 <= size <= THREAD_RANGE_BYTES
+    if 4 * threads * MIB < size_in_bytes < 6 * threads * THREAD_RANGE_BYTES:
+        # Each range ends at a batch before its size, and so much that the last one has room for what they leave.
+        count = -(-size_in_bytes // size)
+        assert count % threads == 0
+        assert count >= min(6 * threads, size_in_bytes // (2 * MIB))
+        assert count * size >= size_in_bytes + count * 15_000
+
+
+def test_one_thread_reads_ranges_as_large_as_may_be_and_threads_few_ones_where_each_costs_requests() -> None:
+    assert thread_range_bytes(10**9, threads=1, is_costly=False) is None
+    assert thread_range_bytes(20_000_000, threads=2, is_costly=True) == THREAD_RANGE_BYTES
+
+
+def test_the_ranges_of_a_scan_by_threads_are_of_one_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kstore.log.plan.THREAD_RANGE_BYTES", 100_000)
+    directory = write_partition(tmp_path, [[write_batch([record(n, bytes(30))]) for n in range(5_000)]])
+    found = [scan_range.size_in_bytes for scan_range in kstore.scan(directory, threads=2).ranges]
+    assert len(found) == 6
+    assert min(found) > 0.9 * max(found)

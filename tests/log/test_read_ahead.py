@@ -104,6 +104,33 @@ def test_the_next_part_is_looked_for_before_the_last_one_that_waits_is_decoded()
     assert list(start(parts(), decode)) == [1, 1, 1]
 
 
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_go_on_while_parts_that_are_decoded_wait_for_the_reader(threads: int) -> None:
+    """Up to twice as many parts as there are threads wait so, whether they have items or not."""
+    most = 2 * threads + 1
+    looked_for: list[int] = []
+    last_is_looked_for = threading.Event()
+
+    def parts() -> Generator[str, None, None]:
+        for number in range(50):
+            looked_for.append(number)
+            if len(looked_for) == most:
+                last_is_looked_for.set()
+            yield str(number)
+
+    def decode(part: str) -> Generator[int, None, None]:
+        yield from range(3 if part == "0" else int(part) % 2)
+
+    ahead = _ReadAhead(parts(), decode, threads=threads, size_of=int, most_bytes_ahead=1000)
+    items = ahead.items()
+    assert next(items) == 0
+    assert last_is_looked_for.wait(timeout=WAIT_SECONDS)
+    wait_until(lambda: ahead._idle_helpers == threads - 1)
+    assert looked_for == [*range(most)]
+    assert list(items) == [1, 2] + [0] * 25
+    ahead.close()
+
+
 @pytest.mark.parametrize("threads", [2, 4])
 def test_parts_are_looked_for_by_one_thread_at_a_time(threads: int) -> None:
     looking: list[int] = []

@@ -32,7 +32,7 @@ from kstore import (
 )
 from kstore.arrow import record_batches
 from kstore.env import DEFAULT_ENV
-from kstore.log import log as log_module
+from kstore.log import plan
 from kstore.log.plan import ScanRange, started_ranges
 from kstore.tier import objects
 from kstore.tier.files import TierFiles
@@ -419,7 +419,7 @@ def test_chunks_are_decoded_once_however_many_threads_read_them(
 ) -> None:
     """Batches that begin in one chunk and end in another are read whole; the chunks are read without a copy."""
     monkeypatch.setattr(objects, "_LEAST_PART_BYTES", 1)
-    monkeypatch.setattr(log_module, "THREAD_RANGE_BYTES", 512 * 1024)
+    monkeypatch.setattr(plan, "THREAD_RANGE_BYTES", 512 * 1024)
     remote = CountingEnv()
     opened, segment = counted_log(tmp_path, remote)
     with opened as log:
