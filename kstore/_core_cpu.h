@@ -185,6 +185,43 @@ static inline const uint8_t *ks_text_stop(const uint8_t *at, const uint8_t *read
 #endif
 }
 
+/* Whether 16 bytes have these bits among those of a mask. Requires: mask and bits at multiples of 16. */
+static inline int ks_has_bits_portable(const uint8_t *at, const uint64_t *mask, const uint64_t *bits) {
+    uint64_t word[2];
+    memcpy(word, at, 16);
+    return (((word[0] & mask[0]) ^ bits[0]) | ((word[1] & mask[1]) ^ bits[1])) == 0;
+}
+
+static inline int ks_has_bits(const uint8_t *at, const uint64_t *mask, const uint64_t *bits) {
+#if defined(KS_X86)
+    __m128i found = _mm_and_si128(_mm_loadu_si128((const __m128i *)at), _mm_load_si128((const __m128i *)mask));
+    return _mm_movemask_epi8(_mm_cmpeq_epi8(found, _mm_load_si128((const __m128i *)bits))) == 0xFFFF;
+#else
+    return ks_has_bits_portable(at, mask, bits);
+#endif
+}
+
+/* Copies 16 bytes, of which the first `size` are a text. Returns: whether that is ASCII. Requires: 0 <= size <= 16. */
+static inline int ks_copy_short_text_portable(uint8_t *to, const uint8_t *p, int64_t size) {
+    static const uint64_t all = KS_EACH_BYTE(0x80);
+    uint64_t word[2];
+    memcpy(word, p, 16);
+    memcpy(to, word, 16);
+    word[0] = size >= 8 ? word[0] : word[0] & ~(~UINT64_C(0) << 8 * size);
+    word[1] = size <= 8 ? 0 : word[1] & ~(~UINT64_C(0) << 4 * (size - 8) << 4 * (size - 8));
+    return ((word[0] | word[1]) & all) == 0;
+}
+
+static inline int ks_copy_short_text(uint8_t *to, const uint8_t *p, int64_t size) {
+#if defined(KS_X86)
+    __m128i bytes = _mm_loadu_si128((const __m128i *)p);
+    _mm_storeu_si128((__m128i *)to, bytes);
+    return ((uint32_t)_mm_movemask_epi8(bytes) & ~(~UINT32_C(0) << size)) == 0;
+#else
+    return ks_copy_short_text_portable(to, p, size);
+#endif
+}
+
 enum { KS_CACHE_LINE = 64, KS_AHEAD = 512, KS_LONG_STREAM = 4096, KS_SHORT_STREAM = 256 };
 
 /* Prefetches bytes, which need not be readable. GCC takes a function that only prefetches for one without effect, and

@@ -122,8 +122,10 @@ class Assembler:
     def _constant(self, name: str, value: object, rows: int) -> _Exported:
         kept_value, kept = self._repeated.get(name, (None, None))
         if kept is None or kept_value != value or kept[0] < rows:
-            repeated = _repeated(value, TYPES[name], rows)
-            kept = rows, repeated.null_count, repeated.buffers(), ()
+            # Of batches of bytes, the next one may have a few rows more.
+            most = rows + rows // 8
+            repeated = _repeated(value, TYPES[name], most)
+            kept = most, repeated.null_count, repeated.buffers(), ()
             self._repeated[name] = value, kept
         _, null_count, buffers, children = kept
         return rows, rows if null_count else 0, buffers, children

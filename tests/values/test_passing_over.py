@@ -11,7 +11,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kstore._core import AVRO_STEPS, VALUE_LAYOUTS, VALUE_STOPS, AvroProgram, ValueColumns, ValueDecoder, text_classes
+from kstore._core import (
+    AVRO_STEPS,
+    VALUE_LAYOUTS,
+    VALUE_STOPS,
+    AvroProgram,
+    ValueColumns,
+    ValueDecoder,
+    has_bits,
+    short_text,
+    text_classes,
+)
 from kstore.values.avro.columns import columns_of
 from kstore.values.avro.reader import AvroReader
 from kstore.values.avro.schema import parse_avro_schema
@@ -97,6 +107,55 @@ def test_fields_of_any_fixed_size_are_passed_over(size: int) -> None:
         read(schema, ("last",), [values[0][:-2]])[0],
         *[{"last": 9}] * 5,
     ]
+
+
+@pytest.mark.parametrize("size", [0, 1, 8, 61, 62, 63, 64, 200, 5000])
+def test_a_first_field_of_any_fixed_size_is_passed_over(size: int) -> None:
+    fixed = {"type": "fixed", "name": "F", "size": size}
+    schema = record(("first", fixed), ("a", "long"), ("b", ["null", "int"]), ("text", "string"), ("last", "int"))
+    plain = {"first": bytes(size), "a": 300, "b": 5, "text": "x", "last": 9}
+    values = [
+        encoded(schema, row) for row in (plain, {**plain, "b": None}, {**plain, "a": 1}, {**plain, "text": "x" * 70})
+    ]
+    cut = [values[0][:end] for end in (size // 2, size, size + 1, len(values[0]) - 1)]
+    # The shape of the first one, which the others end, and one of the others.
+    several = values[:1] * 300 + values[1:3] * 600 + cut + values * 3
+    rows = read(schema, ("last",), several)
+    assert [row for row in rows if isinstance(row, dict)] == [{"last": 9}] * (len(several) - len(cut))
+    assert [row for row in rows if isinstance(row, str)] == [read(schema, ("last",), [value])[0] for value in cut]
+
+
+def test_texts_of_any_size_are_kept_and_repaired_wherever_they_begin() -> None:
+    schema = record(("text", "string"), ("more", "string"), ("number", "long"))
+    texts = ["", "", *("x" * size + end for size in range(20) for end in ("", "ä", "€", "y"))]
+    rows = [{"text": text, "more": text[::-1], "number": 7} for text in texts]
+    values = [encoded(schema, row) for row in rows]
+    assert read(schema, ("text", "more", "number"), values) == rows
+    assert read(schema, ("text", "more", "number"), values[:2]) == rows[:2]
+    bad = [value.replace("ä".encode(), b"\xff\xfe") for value in values]
+    repaired = [
+        {**row, **{name: str(row[name]).replace("ä", "\ufffd\ufffd") for name in ("text", "more")}} for row in rows
+    ]
+    assert read(schema, ("text", "more", "number"), bad) == repaired
+
+
+@pytest.mark.parametrize("is_portable", [False, True])
+def test_sixteen_bytes_are_compared_and_copied_alike_by_every_way(is_portable: bool) -> None:
+    source = random.Random(3)
+    for size in range(17):
+        for place in range(16):
+            text = bytearray(source.randrange(128) for _ in range(16))
+            assert short_text(bytes(text), size=size, is_portable=is_portable) == (True, bytes(text))
+            text[place] |= 0x80
+            assert short_text(bytes(text), size=size, is_portable=is_portable) == (place >= size, bytes(text))
+    for place in range(16):
+        mask, data = bytes(source.randrange(256) for _ in range(16)), bytearray(source.randbytes(16))
+        bits = bytes(each & other for each, other in zip(mask, data, strict=True))
+        assert has_bits(bytes(data), mask, bits, is_portable=is_portable)
+        for bit in range(8):
+            data[place] ^= 1 << bit
+            assert has_bits(bytes(data), mask, bits, is_portable=is_portable) == (not mask[place] >> bit & 1)
+            data[place] ^= 1 << bit
 
 
 def json_texts(name: str) -> list[bytes]:

@@ -362,7 +362,8 @@ cdef ValueFault read_record(ValueRun* r, const AvroStep* s, int depth) noexcept 
                 fault = read_plain(r, &at, inner)
             elif inner.kind == STEP_SKIP:
                 after = after_skip(r, inner, at)
-                if after != NULL and after <= r.end:
+                # NULL is beyond the end too.
+                if <uintptr_t>after - <uintptr_t>at <= <uintptr_t>r.end - <uintptr_t>at:
                     at = after
                 else:
                     r.at = at

@@ -96,30 +96,33 @@ cdef class AvroProgram:
             compared += (self.references[i] & SKIP_NUMBER != 0) + (self.references[i] >= SKIP_IF_SECOND)
         return compared >= LEAST_COMPARED
 
+    # Whether a step gets a shape, after others with so many groups.
+    cdef bint gets_shape(self, const AvroStep* s, int32_t groups) noexcept:
+        return s.kind == STEP_SKIP and s.count < MOST_GROUPS - groups and self.has_shape(s)
+
     # Gives skips their shapes, as far as there are groups for them.
     cdef int give_shapes(self, int32_t step_count) except -1:
         cdef AvroStep* s
         cdef int32_t number
         cdef int32_t groups = 0
-        cdef int32_t count = 1
+        cdef int32_t count = 0
         for number in range(step_count):
-            s = self.steps + number
-            s.size = NO_SHAPE if s.kind == STEP_SKIP else s.size
-            if s.kind == STEP_SKIP and s.count < MOST_GROUPS - groups and self.has_shape(s):
-                s.size = count
-                groups += s.count + 1
+            if self.gets_shape(self.steps + number, groups):
+                groups += self.steps[number].count + 1
                 count += 1
-        self.shapes = <SkipShape*>calloc(count, sizeof(SkipShape))
+        self.shapes = <SkipShape*>calloc(max(count, 1), sizeof(SkipShape))
         self.groups = <SkipGroup*>calloc(max(groups, 1), sizeof(SkipGroup))
         if self.shapes == NULL or self.groups == NULL:
             raise MemoryError(f"no memory for the shapes of {count} skips")
-        groups = 0
+        groups = count = 0
         for number in range(step_count):
             s = self.steps + number
-            if s.kind == STEP_SKIP and s.size != NO_SHAPE:
-                self.shapes[s.size].groups = self.groups + groups
-                self.shapes[s.size].room = s.count + 1
+            if self.gets_shape(s, groups):
+                s.shape = self.shapes + count
+                s.shape.groups, s.shape.room = self.groups + groups, s.count + 1
+                drop_shape(s.shape)
                 groups += s.count + 1
+                count += 1
         return 0
 
     cdef bint has_plain_branches(self, const AvroStep* s) noexcept:
@@ -178,7 +181,6 @@ cdef struct KnownSchema:
     bint is_readable            # no: values of this id become null rows
     const AvroStep* steps
     const int32_t* references
-    SkipShape* shapes
     const uint8_t* constants
     int32_t root
     const JsonNode* nodes       # NULL for Avro
@@ -315,7 +317,6 @@ cdef class ValueDecoder:
     cdef void add_avro(self, KnownSchema* known, AvroProgram program) noexcept:
         known.steps = program.steps
         known.references = program.references
-        known.shapes = program.shapes
         known.constants = <const uint8_t*>PyBytes_AS_STRING(program.constants)
         known.root = program.root
 
@@ -492,15 +493,9 @@ cdef class ValueDecoder:
         if not self.current.is_readable:
             fault[0] = VALUE_NO_SCHEMA
             return STOP_AT_END
-        r.constants = self.current.constants
-        if self.current.nodes != NULL:
-            r.nodes = self.current.nodes
-            r.ordered = self.current.ordered
+        if r.nodes != NULL:
             fault[0] = read_json(r)
             return STOP_AT_END
-        r.steps = self.current.steps
-        r.references = self.current.references
-        r.shapes = self.current.shapes
         root = r.steps + self.current.root
         fault[0] = read_record(r, root, 1) if root.kind == STEP_RECORD else read_step(r, self.current.root, 0)
         if fault[0] == VALUE_SOUND and r.at != r.end and not v.allows_trailing:
@@ -534,8 +529,16 @@ cdef class ValueDecoder:
             number = self.place_of(schema_id)
             self.current = NULL
             if number < self.known_count and self.known[number].schema_id == schema_id:
-                self.current = self.known + number
+                self.use_schema(self.known + number)
         return True
+
+    cdef void use_schema(self, KnownSchema* known) noexcept nogil:
+        self.current = known
+        self.run.steps = known.steps
+        self.run.references = known.references
+        self.run.nodes = known.nodes
+        self.run.ordered = known.ordered
+        self.run.constants = known.constants
 
 
 # Why a value cannot be decoded, by ValueFault.

@@ -1,7 +1,14 @@
 # A value that is being read by steps of Avro or nodes of JSON, and how what is read of it is stored in columns.
 
+cdef extern from "_core_cpu.h" nogil:
+    int ks_has_bits(const uint8_t* at, const uint64_t* mask, const uint64_t* bits) noexcept
+    int ks_has_bits_portable(const uint8_t* at, const uint64_t* mask, const uint64_t* bits) noexcept
+    int ks_copy_short_text(uint8_t* to, const uint8_t* p, int64_t size) noexcept
+    int ks_copy_short_text_portable(uint8_t* to, const uint8_t* p, int64_t size) noexcept
+
 cdef enum:
     UNWANTED = -1               # the column of what is read, and not stored
+    SHORT_TEXT = 16             # bytes of a text that is copied and looked at with one load
 
 # The kinds before STEP_INT_AS_LONG are common and plain: read_plain reads them, and read_other all others.
 cdef enum AvroStepKind:
@@ -37,13 +44,15 @@ cdef enum AvroStepKind:
     STEP_UNRESOLVED
     STEPS
 
+cdef struct SkipShape
+
 # What a step needs besides its kind: `first` and `count` are a part of the program's references, which are numbers of
 # steps (fields of a record in the writer's order, branches of a union, the item of an array, the value of a map, the
 # value of a default), or for an enum positions of texts in the constants, -1 for a symbol that the reader does not have,
 # each followed by its size, or for a skip a SkipKind and the size with it for each field that is passed over.
-# `size` is the size of a fixed, the least size of an item, the number of a member among the children of its struct, of
-# a skip that of its shape.
+# `size` is the size of a fixed, the least size of an item, the number of a member among the children of its struct.
 # constant, constant_size: an encoded default; the 32 bytes of 10^precision; the sizes of an enum's texts follow them.
+# shape: of a skip, NULL for one without.
 cdef struct AvroStep:
     AvroStepKind kind
     int32_t column
@@ -52,24 +61,29 @@ cdef struct AvroStep:
     int64_t size
     int64_t constant
     int64_t constant_size
+    SkipShape* shape
 
 # Fields in a row whose sizes are known if the bytes that follow have these bits: the highest ones of varints, and the
-# branches of unions. size: of these fields. is_sized: then comes a size and what has it, and fields of a fixed size;
-# rest: of these, with the byte of the size. field: the number of the first field in the skip.
+# branches of unions. Groups are at multiples of 16 bytes, as calloc gives them. size: of these fields. size_mask: all bits of a byte if then comes a size and what has it, and
+# fields of a fixed size; else none. whole: the size of all of it, with one byte for the size, and without what has that.
+# field: the number of the first field in the skip.
 cdef struct SkipGroup:
     uint64_t mask[2]
     uint64_t bits[2]
     int64_t size
-    int64_t rest
-    int32_t field
-    bint is_sized
+    int64_t whole
+    uint64_t size_mask
+    int64_t field
 
-# The groups of the fields of a skip, as one value had them. After them stands one that only says which field is next.
+# The groups of the fields of a skip, as one value had them, up to `last`, after a first field of a fixed size, which is
+# `lead`. At `last` stands one that only says which field is next; whole: the same place if that is none, else NULL.
 # left: the values until the shape is judged; misses: those of them that did not have it.
 cdef struct SkipShape:
     SkipGroup* groups
+    const SkipGroup* last
+    const SkipGroup* whole
+    int64_t lead
     int32_t room
-    int32_t count
     int32_t left
     int32_t misses
 
@@ -118,7 +132,6 @@ cdef struct ValueRun:
     const uint8_t* readable_end
     const AvroStep* steps
     const int32_t* references
-    SkipShape* shapes
     const uint8_t* constants    # and the names of nodes
     int64_t empty_items
     int64_t number              # that was read last of more than two bytes
@@ -128,6 +141,39 @@ cdef struct ValueRun:
     int64_t key_room
     int64_t repeated
     int32_t node                # that a value does not fit, -1 for none
+
+
+def short_text(bytes data not None, *, int64_t size, bint is_portable):
+    """Return whether the first `size` of 16 bytes are ASCII, and the copy of all 16.
+
+    Args: is_portable: by the way of any CPU, for tests; otherwise by that of this one.  Raises: ValueError for other
+        sizes.
+    """
+    cdef uint8_t copied[SHORT_TEXT]
+    cdef const uint8_t* p = <const uint8_t*>PyBytes_AS_STRING(data)
+    if len(data) != SHORT_TEXT or not 0 <= size <= SHORT_TEXT:
+        raise ValueError(f"expected {SHORT_TEXT} bytes, got {len(data)}, of which {size} are a text")
+    is_text = ks_copy_short_text_portable(copied, p, size) if is_portable else ks_copy_short_text(copied, p, size)
+    return bool(is_text), PyBytes_FromStringAndSize(<const char*>copied, SHORT_TEXT)
+
+
+def has_bits(bytes data not None, bytes mask not None, bytes bits not None, *, bint is_portable):
+    """Return whether 16 bytes have these bits among those of a mask.
+
+    Args, Raises: as short_text; MemoryError.
+    """
+    cdef SkipGroup* g
+    cdef const uint8_t* p = <const uint8_t*>PyBytes_AS_STRING(data)
+    if not len(data) == len(mask) == len(bits) == sizeof(g.mask):
+        raise ValueError(f"expected {sizeof(g.mask)} bytes each, got {len(data)}, {len(mask)} and {len(bits)}")
+    g = <SkipGroup*>calloc(1, sizeof(SkipGroup))
+    if g == NULL:
+        raise MemoryError(f"no memory for {sizeof(SkipGroup)} bytes")
+    memcpy(g.mask, PyBytes_AS_STRING(mask), sizeof(g.mask))
+    memcpy(g.bits, PyBytes_AS_STRING(bits), sizeof(g.bits))
+    has_all = ks_has_bits_portable(p, g.mask, g.bits) if is_portable else ks_has_bits(p, g.mask, g.bits)
+    free(g)
+    return bool(has_all)
 
 
 cdef ValueFault put_bit(ValueRun* r, int32_t column, bint is_set) noexcept nogil:
@@ -211,6 +257,17 @@ cdef inline ValueFault put_value_bytes(ValueRun* r, int32_t column, const uint8_
 
 
 cdef ValueFault put_value_text(ValueRun* r, int32_t column, const uint8_t* p, int64_t size) noexcept nogil:
+    cdef ValueColumn* c = r.table.columns + column
+    # A column of this room has memory, and padding after it.
+    if size <= SHORT_TEXT and column != UNWANTED and r.readable_end - p >= SHORT_TEXT and c.rows < c.row_capacity \
+            and size < c.capacity - c.used and ks_copy_short_text(c.data + c.used, p, size):
+        c.used += size
+        end_variable_row(c)
+        return VALUE_SOUND
+    return put_any_text(r, column, p, size)
+
+
+cdef ValueFault put_any_text(ValueRun* r, int32_t column, const uint8_t* p, int64_t size) noexcept nogil:
     cdef ValueColumn* c = r.table.columns + column
     cdef int64_t good
     cdef ValueFault fault

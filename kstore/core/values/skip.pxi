@@ -17,7 +17,6 @@ cdef enum:
     MOST_GROUPS = 4096      # of a program
     SHAPE_VALUES = 256      # after which a shape is judged
     SHAPE_MISSES = 64       # of these values, which end a shape
-    NO_SHAPE = 0            # the number of a shape that a skip without one has
 
 # Returns: the bytes of a number, more than MAX_VARLONG_SIZE if it is none. Requires: so many bytes. A branch for each
 # byte: where sizes repeat, the processor goes on with the next field before it knows them, which arithmetic prevents.
@@ -97,8 +96,11 @@ cdef void take_shape(SkipShape* shape, const int32_t* field, int32_t count, cons
     cdef SkipGroup* g = shape.groups
     cdef int32_t number, kind
     cdef int64_t compared, fixed
-    start_group(g, 0)
-    for number in range(count):
+    cdef int32_t first = field[0] == SKIP_FIXED
+    shape.lead = field[1] if first else 0
+    at += shape.lead
+    start_group(g, first)
+    for number in range(first, count):
         kind, fixed = field[2 * number], field[2 * number + 1]
         compared = 0
         if kind >= SKIP_IF_SECOND:
@@ -109,7 +111,7 @@ cdef void take_shape(SkipShape* shape, const int32_t* field, int32_t count, cons
         kind &= SKIP_IF_SECOND - 1
         if kind == SKIP_NUMBER:
             compared += number_bytes(at + compared)
-        if g.is_sized or g.size + compared > GROUP_SIZE or g.size + compared + fixed > GROUP_ROOM:
+        if g.size_mask or g.size + compared > GROUP_SIZE or g.size + compared + fixed > GROUP_ROOM:
             if g - shape.groups >= shape.room - 2 or fixed > GROUP_ROOM - GROUP_SIZE:
                 break
             g += 1
@@ -123,20 +125,25 @@ cdef void take_shape(SkipShape* shape, const int32_t* field, int32_t count, cons
             at += 1
             compared -= 1
         if kind == SKIP_SIZED:
-            g.is_sized = True
-            g.rest = fixed
+            g.size_mask = 0xFF
+            g.whole = g.size + 1 + fixed
             at = after_sized(at) + fixed
         else:
             g.size += fixed
+            g.whole = g.size
             at += fixed
     else:
         number = count
-    shape.count = g + 1 - shape.groups
-    start_group(g + 1, number)
+    g += 1
+    start_group(g, number)
+    shape.last = g
+    shape.whole = g if number == count else NULL
 
 
 cdef void drop_shape(SkipShape* shape) noexcept nogil:
-    shape.count = 0
+    shape.last = shape.groups
+    shape.whole = NULL
+    shape.lead = 0
     start_group(shape.groups, 0)
 
 
@@ -145,7 +152,7 @@ cdef const uint8_t* after_judged(SkipShape* shape, const ValueRun* r, const Avro
                                  const uint8_t* at) noexcept nogil:
     cdef const int32_t* field = r.references + s.first
     cdef const uint8_t* after = after_fields(field, field + 2 * s.count, at, r.readable_end)
-    if shape.count == 0 and after != NULL and after <= r.end:
+    if shape.last == shape.groups and after != NULL and after <= r.end:
         take_shape(shape, field, s.count, at)
     shape.left, shape.misses = SHAPE_VALUES, 0
     return after
@@ -156,7 +163,7 @@ cdef const uint8_t* after_shape(SkipShape* shape, const SkipGroup* g, const Valu
                                 const uint8_t* at) noexcept nogil:
     cdef const int32_t* field = r.references + s.first
     cdef const int32_t* first = field + 2 * g.field
-    if g < shape.groups + shape.count:
+    if g < shape.last:
         shape.misses += 1
         if shape.misses == SHAPE_MISSES:
             drop_shape(shape)
@@ -165,27 +172,29 @@ cdef const uint8_t* after_shape(SkipShape* shape, const SkipGroup* g, const Valu
 
 # As after_fields, by the shape of values before as far as this one has it.
 cdef inline const uint8_t* after_skip(const ValueRun* r, const AvroStep* s, const uint8_t* at) noexcept nogil:
-    cdef const int32_t* field = r.references + s.first
-    cdef SkipShape* shape = r.shapes + s.size
-    cdef const SkipGroup* g = shape.groups
-    cdef const SkipGroup* last = g + shape.count
+    cdef SkipShape* shape = s.shape
     cdef const uint8_t* readable = r.readable_end - GROUP_ROOM - 2
-    cdef const uint8_t* after
-    if s.size == NO_SHAPE:
-        return after_fields(field, field + 2 * s.count, at, r.readable_end)
-    if shape.left == 0:
-        return after_judged(shape, r, s, at)
+    cdef const SkipGroup* g
+    cdef const SkipGroup* last
+    cdef uint64_t size
+    if shape == NULL:
+        return after_fields(r.references + s.first, r.references + s.first + 2 * s.count, at, r.readable_end)
     shape.left -= 1
+    if shape.left < 0:
+        return after_judged(shape, r, s, at)
+    g, last = shape.groups, shape.last
+    at += shape.lead
     while g < last:
-        if at > readable or (((load_word(at, 8) & g.mask[0]) ^ g.bits[0])
-                             | ((load_word(at + 8, 8) & g.mask[1]) ^ g.bits[1])) != 0:
+        if at > readable or not ks_has_bits(at, g.mask, g.bits):
             break
-        if g.is_sized:
-            after = after_sized(at + g.size)
-            if after == NULL:
+        size = at[g.size] & g.size_mask
+        if size & 0x81:
+            at = after_sized(at + g.size)
+            if at == NULL:
                 return NULL
-            at = after + g.rest
+            at += g.whole - g.size - 1
         else:
-            at += g.size
+            # The place of the next group depends on this byte alone.
+            at += g.whole + <int64_t>(size >> 1)
         g += 1
-    return at if g.field == s.count else after_shape(shape, g, r, s, at)
+    return at if g == shape.whole else after_shape(shape, g, r, s, at)
