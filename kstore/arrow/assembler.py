@@ -122,13 +122,17 @@ class Assembler:
     def _constant(self, name: str, value: object, rows: int) -> _Exported:
         kept_value, kept = self._repeated.get(name, (None, None))
         if kept is None or kept_value != value or kept[0] < rows:
-            # Of batches of bytes, the next one may have a few rows more.
-            most = rows + rows // 8
+            # The next batch may have a few rows more.
+            most = max(rows, min(rows + rows // 8, _MOST_SPARE_ROWS))
             repeated = _repeated(value, TYPES[name], most)
             kept = most, repeated.null_count, repeated.buffers(), ()
             self._repeated[name] = value, kept
         _, null_count, buffers, children = kept
         return rows, rows if null_count else 0, buffers, children
+
+
+# Above so many rows, a repeated value has no spare ones.
+_MOST_SPARE_ROWS = 1 << 20
 
 
 # pa.array and pa.scalar import pandas where it is installed, which takes longer than a short scan.
