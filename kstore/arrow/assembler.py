@@ -21,6 +21,8 @@ _logger = logging.getLogger("kstore.arrow")
 _MODES: dict[int, Mode] = {pa.string().id: "string", pa.binary_view().id: "view"}
 _DECODED = frozenset({"offset", "timestamp", "key", "value", "headers"})
 _FIELD = {name: number for number, name in enumerate(BATCH_ROW_FIELDS)}
+# Above so many rows, a repeated value has no spare ones.
+_MOST_SPARE_ROWS = 1 << 20
 _PER_BATCH: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "timestampType": ("timestamp_type", lambda timestamp_type: timestamp_type),
     "magic": ("magic", lambda magic: magic),
@@ -129,10 +131,6 @@ class Assembler:
             self._repeated[name] = value, kept
         _, null_count, buffers, children = kept
         return rows, rows if null_count else 0, buffers, children
-
-
-# Above so many rows, a repeated value has no spare ones.
-_MOST_SPARE_ROWS = 1 << 20
 
 
 # pa.array and pa.scalar import pandas where it is installed, which takes longer than a short scan.
