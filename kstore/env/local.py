@@ -191,7 +191,10 @@ class LocalEnv(Env):
 
     def sizes_of(self, directory: str, names: Iterable[str]) -> list[int | None]:
         if type(self) is LocalEnv:
-            return regular_sizes(directory, names)
+            names = list(names)
+            sizes = regular_sizes(directory, names)
+            if sizes is not None:
+                return sizes
         return super().sizes_of(directory, names)
 
     def read_file(self, path: str, *, max_bytes: int) -> bytes:

@@ -288,6 +288,11 @@ def test_sizes_are_those_of_regular_files(kinds: Path, env: LocalEnv) -> None:
     assert env.sizes_of(str(kinds), []) == []
 
 
+def test_sizes_are_found_where_the_system_has_no_call_for_them(kinds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kstore.env.local.regular_sizes", lambda *_: None)
+    assert DEFAULT_ENV.sizes_of(str(kinds), iter(["size-1", "fifo", "size-4097"])) == [1, None, 4097]
+
+
 def test_sizes_of_an_impossible_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="null"):
         DEFAULT_ENV.sizes_of(str(tmp_path), ["a", "b\0"])

@@ -54,17 +54,17 @@ cdef extern from *:
 
     /* Reads a regular file of at most `most` bytes whole.  Returns: how many bytes there are, or -errno. */
     static int64_t ks_read_small(const char* path, char* to, int64_t most) {
-        int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), failed = 0;
-        struct stat status;
+        int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), failed;
+        ks_statx status;
+        uint64_t device;
         int64_t done = 0;
         if (fd < 0)
             return -(int64_t)errno;
-        if (fstat(fd, &status) != 0)
-            failed = errno;
-        else if (!S_ISREG(status.st_mode) || status.st_size > most)
+        failed = ks_file_status(fd, NULL, 0, &status, &device);
+        if (!failed && (!S_ISREG(status.mode) || status.size > (uint64_t)most))
             failed = EFBIG;
-        while (!failed && done < status.st_size) {
-            ssize_t count = pread(fd, to + done, (size_t)(status.st_size - done), (off_t)done);
+        while (!failed && done < (int64_t)status.size) {
+            ssize_t count = pread(fd, to + done, (size_t)((int64_t)status.size - done), (off_t)done);
             if (count < 0)
                 failed = errno;
             if (count <= 0)
@@ -76,10 +76,14 @@ cdef extern from *:
         return failed ? -(int64_t)failed : done;
     }
 
-    /* Returns: the size in bytes of a regular file, -1 for anything else. */
+    /* Returns: the size in bytes of a regular file, -1 for anything else, -2 where that cannot be asked. */
     static int64_t ks_regular_size(const char* path) {
-        struct stat status;
-        return lstat(path, &status) == 0 && S_ISREG(status.st_mode) ? (int64_t)status.st_size : -1;
+        ks_statx status;
+        uint64_t device;
+        int failed = ks_file_status(-1, path, 0, &status, &device);
+        if (failed)
+            return failed == ENOSYS || failed == EPERM ? -2 : -1;
+        return S_ISREG(status.mode) ? (int64_t)status.size : -1;
     }
 
     /* cachestat(2) of Linux, since 6.5; its number is that of all architectures but alpha. Returns: how many of the pages
@@ -169,7 +173,8 @@ cdef struct Looked:
 def regular_sizes(directory, names):
     """Return the size in bytes of each of these files in a directory; links are not followed.
 
-    Returns: of each name a size, None for what is no regular file, is not there, or cannot be looked at.
+    Returns: of each name a size, None for what is no regular file, is not there, or cannot be looked at; None for all
+        where the system has no such call, or a sandbox forbids it.
     Raises: ValueError for a path with a NUL byte; MemoryError.
     Threads: the GIL is released once for all of them.
     """
@@ -184,6 +189,10 @@ def regular_sizes(directory, names):
         with nogil:
             for at in range(count):
                 files[at].size = ks_regular_size(files[at].path)
+                if files[at].size == -2:
+                    break
+        if count and files[at].size == -2:
+            return None
         return [None if files[at].size < 0 else files[at].size for at in range(count)]
     finally:
         free(files)
