@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, check_crc
 from kstore.config import MAX_INT64, MIB, LogConfig
 from kstore.env import DEFAULT_ENV, Env, EnvMaker, Identity, locate
-from kstore.errors import CorruptionError, KStoreError, UnsupportedError
+from kstore.errors import CorruptionError, KStoreError, UnsupportedError, checked_int
 from kstore.log.damage import SkippedRange
 from kstore.log.damaged.sound import FileRange
 from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX
@@ -45,17 +45,17 @@ _MOST_FOUND_BYTES = 4 * MIB
 def thread_range_bytes(size_in_bytes: int, *, threads: int, is_costly: bool) -> int | None:
     """Return the size of the ranges in which threads read a log of this size, None for one thread: as large as may be.
 
-    Several threads get as many ranges each, if the log is large enough for that, of at most THREAD_RANGE_BYTES.
+    Several threads get as many ranges each, of at most THREAD_RANGE_BYTES; a small log is one range.
     Args: is_costly: each range begins with requests, so that few large ones are better.
     """
-    if threads <= 1:
+    if checked_int("threads", threads, least=1) == 1:
         return None
-    if is_costly:
+    if is_costly or size_in_bytes < min(_LEAST_THREAD_RANGE_BYTES * threads, THREAD_RANGE_BYTES):
         return THREAD_RANGE_BYTES
     least_count = -(-size_in_bytes // THREAD_RANGE_BYTES)
-    count = max(least_count, min(_RANGES_PER_THREAD * threads, size_in_bytes // _LEAST_THREAD_RANGE_BYTES), 1)
+    count = max(least_count, min(_RANGES_PER_THREAD * threads, size_in_bytes // _LEAST_THREAD_RANGE_BYTES))
     even = -(-size_in_bytes // (-(-count // threads) * threads))
-    return max(1, min(even + even // _ROUNDING, THREAD_RANGE_BYTES))
+    return min(even + even // _ROUNDING, THREAD_RANGE_BYTES)
 
 
 class Share(NamedTuple):

@@ -92,7 +92,8 @@ def open_log(
     if mode == "r":
         env = tiered_env([path], tier, keys=tier_keys, epoch=tier_epoch, config=settings, env=env)
         named = partition_named(path, env)
-        if named is not None:
+        # Where a look is a request, the listing that find_partition makes answers what is asked next.
+        if named is not None and not named.env.is_high_latency:
             with suppress(LogNotFoundError):
                 return open_found(named, settings)
         return open_found(find_partition(path, env), settings)

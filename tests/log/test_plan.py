@@ -314,6 +314,13 @@ def test_one_thread_reads_ranges_as_large_as_may_be_and_threads_few_ones_where_e
     assert thread_range_bytes(20_000_000, threads=2, is_costly=True) == THREAD_RANGE_BYTES
 
 
+@pytest.mark.parametrize(
+    ("size_in_bytes", "threads"), [(0, 2), (1, 2), (100_000, 8), (4 * MIB - 1, 2), (8 * MIB - 1, 8)]
+)
+def test_a_small_log_is_one_range_for_any_number_of_threads(size_in_bytes: int, threads: int) -> None:
+    assert thread_range_bytes(size_in_bytes, threads=threads, is_costly=False) == THREAD_RANGE_BYTES
+
+
 def test_the_ranges_of_a_scan_by_threads_are_of_one_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kstore.log.plan.THREAD_RANGE_BYTES", 100_000)
     directory = write_partition(tmp_path, [[write_batch([record(n, bytes(30))]) for n in range(5_000)]])

@@ -254,9 +254,9 @@ def test_each_method_that_writes_is_refused_with_a_reason_and_no_request() -> No
     assert writing == {
         "check_writable", "open_write", "lock_file", "lock_directory", "rename", "unlink", "make_directory",
         "remove_directory", "sync_directory", "is_locked", "lock_holder", "copy_modification_time", "watch",
-        "disk_space",
+        "disk_space", "read_file", "sizes_of",
     }  # fmt: skip
-    for name in writing - {"is_locked", "lock_holder", "watch", "disk_space"}:
+    for name in writing - {"is_locked", "lock_holder", "watch", "disk_space", "read_file", "sizes_of"}:
         arguments = (path, path) if name in ("rename", "copy_modification_time") else (path,)
         with pytest.raises(StorageError, match="kstore only reads there") as caught:
             getattr(env, name)(*arguments)
