@@ -94,6 +94,15 @@ def test_any_number_of_numbers_is_passed_over(count: int) -> None:
     assert isinstance(read(schema, ("last",), [*values, bytes(bad), values[0]])[-2], str)
 
 
+def test_fields_of_a_shape_that_no_value_has_any_more_are_passed_over_from_the_first_one_on() -> None:
+    numbers = [(f"n{number}", "long") for number in range(6)]
+    schema = record(("f", {"type": "fixed", "name": "F", "size": 4}), *numbers, ("last", "int"))
+    schema["fields"] += record(*((f"m{number}", "int") for number in range(8)))["fields"]
+    small = {"f": b"\x02" * 4, **{field["name"]: 1 for field in schema["fields"][1:]}}
+    rows = [small, *({**small, "n3": 1 << 20, "last": number} for number in range(200))]
+    assert read(schema, ("last",), [encoded(schema, row) for row in rows]) == [{"last": row["last"]} for row in rows]
+
+
 @pytest.mark.parametrize("size", [0, 1, 44, 45, 46, 47, 48, 60, 61, 62, 63, 64, 65, 200])
 def test_fields_of_any_fixed_size_are_passed_over(size: int) -> None:
     fixed = {"type": "fixed", "name": "F", "size": size}
