@@ -149,7 +149,7 @@ def open_found(directory: PartitionDirectory, config: LogConfig | None = None) -
     """Open a partition directory, found or named before, for reading, as open_log does.
 
     Raises: LogNotFoundError if it is gone, or is no partition directory; otherwise as open_log.
-    Cost: as open_log, with one listing less.
+    Cost: as open_log.
     """
     from kstore.log.directory_source import DirectorySource
     from kstore.log.log import Log

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -280,7 +281,7 @@ def test_what_a_run_waits_for_is_no_open_transaction_above_its_end_offset(source
 
 
 def walks_of_plan(
-    source: LogToExport, monkeypatch: pytest.MonkeyPatch, **options: object
+    source: LogToExport, monkeypatch: pytest.MonkeyPatch, **options: Any
 ) -> tuple[list[int], list[OpenTransaction]]:
     """Return the base offset of the segment of each header walk of a plan, and the markers that its parts must copy."""
     walked: list[int] = []
@@ -292,7 +293,7 @@ def walks_of_plan(
 
     monkeypatch.setattr(transactions, "_next_of_transaction", noted)
     source.log.flush()
-    given = export_options("kstore", topics=[TOPIC], **options)  # type: ignore[arg-type]
+    given = export_options("kstore", topics=[TOPIC], **options)
     plan = make_plan(Source(source.root, CLEANED, None), given, None, tasks=1)
     monkeypatch.undo()
     return walked, [marker for part in plan.parts for marker in part.markers]

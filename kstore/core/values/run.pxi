@@ -64,9 +64,9 @@ cdef struct AvroStep:
     SkipShape* shape
 
 # Fields in a row whose sizes are known if the bytes that follow have these bits: the highest ones of varints, and the
-# branches of unions. Groups are at multiples of 16 bytes, as calloc gives them. size: of these fields. size_mask: all bits of a byte if then comes a size and what has it, and
-# fields of a fixed size; else none. whole: the size of all of it, with one byte for the size, and without what has that.
-# field: the number of the first field in the skip.
+# branches of unions. Groups are at multiples of 16 bytes, as calloc gives them. size: of these fields. size_mask: all
+# bits of a byte if then comes a size and what has it, and fields of a fixed size; else none. whole: the size of all of
+# it, with one byte for the size, and without what has that. field: the number of the first field in the skip.
 cdef struct SkipGroup:
     uint64_t mask[2]
     uint64_t bits[2]

@@ -84,9 +84,9 @@ def replace_file(
 
 
 def keep_file(path: str, content: bytes, env: Env = DEFAULT_ENV) -> bool:
-    """Sync a file if its content is this, and return whether it is and survives a power cut; if not, replace the file.
+    """Return whether a file has this content, which is then synced. If not, the caller has to replace the file.
 
-    Requires: a durable name.
+    Requires: its name was synced; a recovery does that before it takes snapshots.
     """
     try:
         with env.open_write(path) as file:
