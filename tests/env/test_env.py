@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kstore.config import MIB
 from kstore.env import DEFAULT_ENV, UNKNOWN_FILE, FileKind, LocalEnv, LocalFile, OpenFiles, absolute_path, path_list
 from kstore.env import files as env_module
 from kstore.env import local as local_module
@@ -247,8 +248,8 @@ def outcome_of(call: Callable[[], object]) -> object:
 @pytest.fixture
 def kinds(tmp_path: Path) -> Path:
     """A directory with what a name can be, small and large."""
-    for size in (0, 1, 4095, 4096, 4097, 70_000):
-        (tmp_path / f"size-{size}").write_bytes((CONTENT * 70)[:size])
+    for size in (0, 1, 4096, 4097, MIB, MIB + 1):
+        (tmp_path / f"size-{size}").write_bytes((CONTENT * 1025)[:size])
     (tmp_path / "link").symlink_to(tmp_path / "size-1")
     (tmp_path / "dangling").symlink_to(tmp_path / "nothing")
     (tmp_path / "directory").mkdir()
@@ -259,10 +260,10 @@ def kinds(tmp_path: Path) -> Path:
 KINDS = [
     "size-0",
     "size-1",
-    "size-4095",
     "size-4096",
     "size-4097",
-    "size-70000",
+    f"size-{MIB}",
+    f"size-{MIB + 1}",
     "link",
     "dangling",
     "directory",
@@ -271,20 +272,20 @@ KINDS = [
 
 
 @pytest.mark.parametrize("name", [*KINDS, "nothing", "directory/nothing", "size-1/nothing", "nul\0"])
-@pytest.mark.parametrize("max_bytes", [0, 1, 4096, 100_000])
+@pytest.mark.parametrize("max_bytes", [0, 1, 4096, MIB, 2 * MIB])
 def test_small_file_is_read_at_once_as_it_is_in_steps(kinds: Path, name: str, max_bytes: int) -> None:
     path = f"{kinds}/{name}"
     found = outcome_of(lambda: DEFAULT_ENV.read_file(path, max_bytes=max_bytes))
     expected = outcome_of(lambda: SteppingEnv().read_file(path, max_bytes=max_bytes))
     assert found == expected
     if isinstance(found, bytes):
-        assert found == (CONTENT * 70)[: int(name.removeprefix("size-"))]
+        assert found == (CONTENT * 1025)[: int(name.removeprefix("size-"))]
 
 
 @pytest.mark.parametrize("env", [DEFAULT_ENV, SteppingEnv()])
 def test_sizes_are_those_of_regular_files(kinds: Path, env: LocalEnv) -> None:
     names = [*KINDS, "nothing"]
-    assert env.sizes_of(str(kinds), names) == [0, 1, 4095, 4096, 4097, 70_000, None, None, None, None, None]
+    assert env.sizes_of(str(kinds), names) == [0, 1, 4096, 4097, MIB, MIB + 1, None, None, None, None, None]
     assert env.sizes_of(str(kinds), []) == []
 
 

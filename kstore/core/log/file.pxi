@@ -52,19 +52,30 @@ cdef extern from *:
     #endif
     }
 
-    /* Reads a regular file of at most `most` bytes whole.  Returns: how many bytes there are, or -errno. */
-    static int64_t ks_read_small(const char* path, char* to, int64_t most) {
+    /* Opens a regular file of at most `most` bytes, whose size it sets.  Returns: its descriptor, or -errno. */
+    static int ks_open_small(const char* path, int64_t most, int64_t* size) {
         int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), failed;
         ks_statx status;
         uint64_t device;
-        int64_t done = 0;
         if (fd < 0)
-            return -(int64_t)errno;
+            return -errno;
         failed = ks_file_status(fd, NULL, 0, &status, &device);
         if (!failed && (!S_ISREG(status.mode) || status.size > (uint64_t)most))
             failed = EFBIG;
-        while (!failed && done < (int64_t)status.size) {
-            ssize_t count = pread(fd, to + done, (size_t)((int64_t)status.size - done), (off_t)done);
+        if (failed) {
+            (void)close(fd);
+            return -failed;
+        }
+        *size = (int64_t)status.size;
+        return fd;
+    }
+
+    /* Reads the first `size` bytes of a file, and closes it.  Returns: how many bytes there are, or -errno. */
+    static int64_t ks_read_and_close(int fd, char* to, int64_t size) {
+        int failed = 0;
+        int64_t done = 0;
+        while (!failed && done < size) {
+            ssize_t count = pread(fd, to + done, (size_t)(size - done), (off_t)done);
             if (count < 0)
                 failed = errno;
             if (count <= 0)
@@ -114,7 +125,8 @@ cdef extern from *:
         ks_time modified
     enum: KS_BORN
     int ks_file_status(int fd, const char* path, int follows, ks_statx* to, uint64_t* device) nogil
-    int64_t ks_read_small(const char* path, char* to, int64_t most) nogil
+    int ks_open_small(const char* path, int64_t most, int64_t* size) nogil
+    int64_t ks_read_and_close(int fd, char* to, int64_t size) nogil
     int64_t ks_regular_size(const char* path) nogil
     int64_t ks_cached_pages(int fd, uint64_t position, uint64_t size, uint64_t* pages) nogil
 
@@ -123,7 +135,7 @@ cdef extern from "Python.h":
 
 
 cdef enum:
-    SMALL_FILE_BYTES = 4096
+    SMALL_FILE_BYTES = 1048576
 
 # 0 if the file system does not keep it.
 cdef inline int64_t born_ns(const ks_statx* status) noexcept nogil:
@@ -201,20 +213,31 @@ def regular_sizes(directory, names):
 def read_small_file(path, *, int64_t max_bytes):
     """Return the whole content of a regular file that is small, by four system calls; a link is not followed.
 
-    Returns: None for a file above 4 KiB or max_bytes, for what is no regular file, and after any failure but the raised
-        one: a caller that does the same in steps finds out which.
-    Raises: FileNotFoundError; ValueError for a path with a NUL byte.
-    Threads: the GIL is released once.
+    Returns: None for a file above 1 MiB or max_bytes, for what is no regular file, and after any failure but the raised
+        ones: a caller that does the same in steps finds out which.
+    Raises: FileNotFoundError; ValueError for a path with a NUL byte; MemoryError.
+    Threads: the GIL is released.
     """
-    cdef bytes name = PyUnicode_EncodeFSDefault(path)
+    cdef bytes name = PyUnicode_EncodeFSDefault(path), content
     cdef const char* text = text_of(name)
-    cdef char content[SMALL_FILE_BYTES]
-    cdef int64_t size
+    cdef char* to = NULL
+    cdef int64_t size = 0, done
+    cdef int fd
     with nogil:
-        size = ks_read_small(text, content, min(max_bytes, <int64_t>SMALL_FILE_BYTES))
-    if size == -ENOENT:
+        fd = ks_open_small(text, min(max_bytes, <int64_t>SMALL_FILE_BYTES), &size)
+    if fd == -ENOENT:
         raise FileNotFoundError(ENOENT, _strerror(ENOENT), path)
-    return None if size < 0 else PyBytes_FromStringAndSize(content, size)
+    if fd < 0:
+        return None
+    try:
+        content = PyBytes_FromStringAndSize(NULL, size)
+        to = PyBytes_AS_STRING(content)
+    finally:
+        with nogil:
+            done = ks_read_and_close(fd, to, size if to != NULL else 0)
+    if done < 0:
+        return None
+    return content if done == size else content[:done]
 
 
 def are_cached(int fd, *, uint64_t position, uint64_t size):

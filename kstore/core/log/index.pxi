@@ -409,22 +409,22 @@ cdef struct ReadPlan:
     int64_t size
 
 
-# Requires: chunk holds [position, next_position). Returns: what these bytes prove about an entry.
-cdef ProofState prove_interval(const uint8_t* chunk, int64_t position, int64_t next_position, int64_t entry_offset,
-                               int64_t base_offset, int64_t next_base_offset, int64_t max_batch_bytes) noexcept nogil:
-    cdef Walk w
+# Requires: chunk holds [position, next_position). Walks over it. Returns: what these bytes prove about an entry.
+cdef ProofState prove_interval(Walk* w, const uint8_t* chunk, int64_t position, int64_t next_position,
+                               int64_t entry_offset, int64_t base_offset, int64_t next_base_offset,
+                               int64_t max_batch_bytes) noexcept nogil:
     cdef Header h
     cdef Header first
     cdef Problem problem
-    start_walk(&w, position, next_position, base_offset, next_base_offset, max_batch_bytes)
-    if position >= next_position or not check_next(&w, chunk, &first, &problem) or is_wrapper(&first) \
+    start_walk(w, position, next_position, base_offset, next_base_offset, max_batch_bytes)
+    if position >= next_position or not check_next(w, chunk, &first, &problem) or is_wrapper(&first) \
             or first.base_offset > entry_offset or check_stored_crc(chunk, &first, &problem) != OK:
         return UNPROVEN
-    pass_batch(&w, &first)
+    pass_batch(w, &first)
     while w.state == SCAN_MORE:
-        if not check_next(&w, chunk + (w.position - position), &h, &problem):
+        if not check_next(w, chunk + (w.position - position), &h, &problem):
             return UNPROVEN
-        pass_batch(&w, &h)
+        pass_batch(w, &h)
     if w.state != SCAN_END or w.last_offset < entry_offset:
         return UNPROVEN
     return LONE if w.batch_count == 1 and w.last_offset == entry_offset else PROVEN
@@ -677,6 +677,30 @@ cdef class OffsetIndexSearch:
                 high = middle
         return low - 1
 
+    def last_batch_before(self, pread, *, int64_t end_position, int64_t max_batch_bytes):
+        """Return the last batch before end_position, if one read from the last entry on shows that whole batches with
+        rising offsets lead there, the first of them the entry's, with a right CRC.
+
+        Args: pread: of the .log of the last segment.
+        Returns: (position, last offset, its first 61 bytes or all of a shorter one), None if the read would be larger than 256 KiB, comes out
+            short or does not show it.
+        Raises: what pread raises.
+        """
+        cdef Walk w
+        cdef bytes data
+        cdef int64_t slot = min(self.slot_of_position(end_position - 1), self.floor(INT64_MAX))
+        cdef int64_t position = self.position_of(slot, end_position)
+        if slot < 0 or not 0 <= position < end_position or end_position - position > MAX_INTERVAL_BYTES:
+            return None
+        data = read_at(reader_of(pread), end_position - position, position)
+        if PyBytes_GET_SIZE(data) != end_position - position \
+                or prove_interval(&w, <const uint8_t*>PyBytes_AS_STRING(data), position, end_position,
+                                  self.base_offset + offset_key(self.start, slot), self.base_offset, INT64_MAX,
+                                  max_batch_bytes) == UNPROVEN:
+            return None
+        position = w.last_position - position
+        return w.last_position, w.last_offset, data[position:position + BATCH_HEADER_SIZE]
+
     # Plans the read that shows the batch of an offset: from an entry's position to the end of the first header at the
     # next entry's position; or that header alone, if the entry is proven and the offset lies after its batch. Returns:
     # False if no entry helps.
@@ -715,8 +739,9 @@ cdef class OffsetIndexSearch:
             next_position = self.position_of(slot + 1, segment.end_position)
             if next_position - plan.position > size:
                 return None
-            proof = prove_interval(chunk, plan.position, next_position, self.base_offset + offset_key(self.start, slot),
-                                   self.base_offset, segment.next_base_offset, segment.max_batch_bytes)
+            proof = prove_interval(&w, chunk, plan.position, next_position,
+                                   self.base_offset + offset_key(self.start, slot), self.base_offset,
+                                   segment.next_base_offset, segment.max_batch_bytes)
             if proof == UNPROVEN:
                 return None
             state[0] = proof

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from kstore._core import (
@@ -68,7 +69,7 @@ class SegmentTail(NamedTuple):
 
     valid_end_position is the end of the last whole batch before that, last_offset the last offset of that batch (-1 if
     there is none); error says what is wrong if status is "corrupt". last_position: where that batch starts, -1 if no
-    walk came to it.
+    walk came to it; last_header: its first bytes, empty if they were not read together with the others.
     """
 
     status: str
@@ -76,6 +77,7 @@ class SegmentTail(NamedTuple):
     last_offset: int
     error: KStoreError | None = None
     last_position: int = -1
+    last_header: bytes = b""
 
 
 class LogContext(NamedTuple):
@@ -268,6 +270,8 @@ class LogSegment:
     def has_known_end(self) -> bool:
         """Return whether the end of the segment is known without a walk over all of it; find it if an index helps."""
         if self._tail is None and self.is_last:
+            self._tail = self._indexed_tail()
+        if self._tail is None and self.is_last:
             start = self._last_indexed_batch()
             if start is None and not self._ends_in_zeros():
                 return False
@@ -284,6 +288,8 @@ class LogSegment:
         if end_position == 0:
             return None
         tail = self.tail
+        if tail.last_header:
+            return BatchPlace(self.path, self.file_identity(), tail.last_position, tail.last_header)
         if self.is_last and tail.last_position >= 0:
             return self._place_of(
                 tail.last_position, last_offset=tail.last_offset, end_position=tail.valid_end_position
@@ -620,7 +626,21 @@ class LogSegment:
             scan = self._walk_from(None, end_position=self.size_in_bytes)
             if scan.status == "end":
                 return SegmentTail("end", scan.position, scan.last_offset, None, scan.last_position)
-        return self._tail_from(self._last_indexed_batch())
+        return self._indexed_tail() or self._tail_from(self._last_indexed_batch())
+
+    def _indexed_tail(self) -> SegmentTail | None:
+        """Return the end of a last segment of whole batches, if the last index entry and one read prove it."""
+        index = self._index_of_large() if self.is_last and self._reached is None else None
+        if index is None or not self.size_in_bytes:
+            return None
+        end_position, max_batch_bytes = self.size_in_bytes, self._context.config.max_batch_bytes
+        with self.records.borrow() as file, suppress(CorruptRecordError):
+            # Bytes that cannot be had prove nothing.
+            last = index.search.last_batch_before(
+                file.pread, end_position=end_position, max_batch_bytes=max_batch_bytes
+            )
+            return None if last is None else SegmentTail("end", end_position, last[1], None, last[0], last[2])
+        return None
 
     def _tail_from(self, start: BatchHeader | None) -> SegmentTail:
         scan = self._walk_from(start, end_position=self.size_in_bytes)
