@@ -137,3 +137,13 @@ def test_file_truncated_since_it_was_listed_has_no_end_by_the_index(tmp_path: Pa
         assert log.segments[-1]._indexed_tail() is None
         with pytest.raises(LogReplacedError, match="truncated since it was listed"):
             log.segments[-1].has_known_end()
+
+
+@pytest.mark.parametrize("change", ["entry-of-a-damaged-batch", "offset-too-low", "a-batch-in-a-value", "no-index"])
+def test_entry_that_its_batch_does_not_prove_shows_no_end(tmp_path: Path, change: str) -> None:
+    directory = write_partition(tmp_path, [SEGMENT], layout=LAYOUT)
+    with open_log(directory) as log:
+        assert log.segments[-1]._indexed_tail() is not None
+    CHANGES[change](directory)
+    with open_log(directory) as log:
+        assert log.segments[-1]._indexed_tail() is None
