@@ -629,9 +629,12 @@ class LogSegment:
         return self._indexed_tail() or self._tail_from(self._last_indexed_batch())
 
     def _indexed_tail(self) -> SegmentTail | None:
-        """Return the end of a last segment of whole batches, if the last index entry and one read prove it."""
-        index = self._index_of_large() if self.is_last and self._reached is None else None
-        if index is None or not self.size_in_bytes:
+        """Return the end of a last segment of whole batches, if the last index entry and one read prove it; None for a
+        segment that one read shows whole.
+        """
+        is_large = self.size_in_bytes > HEADER_CHUNK_BYTES
+        index = self._index_of_large() if is_large and self.is_last and self._reached is None else None
+        if index is None:
             return None
         end_position, max_batch_bytes = self.size_in_bytes, self._context.config.max_batch_bytes
         with self.records.borrow() as file, suppress(CorruptRecordError):

@@ -99,7 +99,7 @@ def test_end_by_the_index_is_that_of_the_walks(tmp_path: Path, change: str, monk
     assert by_index == end_of(directory)
 
 
-@pytest.mark.parametrize("segment", [SEGMENT, batches(0, 90, records_per_batch=1, value_bytes=900)])
+@pytest.mark.parametrize("segment", [SEGMENT, batches(0, 90, value_bytes=900)])
 def test_end_and_last_batch_take_one_read_by_the_index(
     tmp_path: Path, segment: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
