@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -53,13 +54,13 @@ from kstore.serve.answers.writing import produce
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call, Peer
 from kstore.serve.security.guards import Asked, Verdict, guarded
-from kstore.serve.security.operations import tell_operations
+from kstore.serve.security.operations import WITH_OPERATIONS, tell_operations
 from kstore.serve.security.sasl import Session
+from kstore.wire.classes import Message
 from kstore.wire.frames import apis, decode_request, encode_response
 
 if TYPE_CHECKING:
     from kstore.serve.connection import Answer
-    from kstore.wire.classes import Message
 
     Handler = Callable[[Broker, Call[Any]], Message | Awaitable[Message | None] | None]
 
@@ -143,12 +144,12 @@ def respond(
             raise
         return encode_response(unknown_api_versions(), version=0, correlation_id=error.correlation_id)
     work = broker.faults.around(handler, api_key=request.api_key)
-    started_s = asyncio.get_running_loop().time()
+    started_s = time.perf_counter()
     call = Call(request.body, request.version, peer, request.client_id or "", client_host, session)
     body = work(broker, call) if session.access.is_superuser else _allowed(broker, request.api_key, work, call)
 
     def encoded(body: Message | None) -> Answer:
-        if body is not None:
+        if body is not None and request.api_key in WITH_OPERATIONS:
             tell_operations(request.api_key, call.body, body, access=session.access)
         answer = (
             None
@@ -159,13 +160,13 @@ def respond(
             apis()[request.api_key].name,
             request,
             client_host,
-            seconds=asyncio.get_running_loop().time() - started_s,
+            seconds=time.perf_counter() - started_s,
             request_bytes=len(frame),
             response_bytes=sum(map(len, answer or ())),
         )
         return answer
 
-    return _later(body, encoded) if isinstance(body, Awaitable) else encoded(body)
+    return encoded(body) if body is None or isinstance(body, Message) else _later(body, encoded)
 
 
 def _allowed(

@@ -136,10 +136,13 @@ class Broker:
 
     def log(self, topic: str, partition: int) -> Log:
         """Return the log of a partition.  Raises: UnknownTopicOrPartitionError; the errors of open_log."""
-        if (topic, partition) not in self.store:
+        try:
+            return self.store.log(topic, partition)
+        except LogNotFoundError:
             name = TopicPartition(topic, partition)
-            raise UnknownTopicOrPartitionError(f"there is no partition {name}")
-        return self.store.log(topic, partition)
+            if name in self.store:
+                raise
+            raise UnknownTopicOrPartitionError(f"there is no partition {name}") from None
 
     def topic_config(self, topic: str) -> LogConfig:
         """Return the configuration of a topic.

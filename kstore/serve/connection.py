@@ -7,8 +7,8 @@ import logging
 import socket
 import struct
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from kstore.config import KIB, MIB
@@ -53,7 +53,8 @@ class Budget:
 
     def give_back(self, size: int) -> None:
         self._left += size
-        self._wake()
+        if self._waiting:
+            self._wake()
 
     @property
     def is_spent(self) -> bool:
@@ -123,8 +124,8 @@ class Connection(asyncio.BufferedProtocol):
         # The transport below that of TLS.
         self._socket: asyncio.Transport | None = None
         self._securing: asyncio.Task[None] | None = None
-        # The frame that is received, without its size, which is -1 as long as it is not known.
-        self._frame, self._size = bytearray(), -1
+        # The frame that is received, its size, which is -1 as long as it is not known, and what is known of the size.
+        self._frame, self._size, self._head = bytearray(), -1, bytearray()
         self._frames: deque[bytearray] = deque()
         self._early = bytearray()
         self._answering: asyncio.Task[None] | None = None
@@ -211,31 +212,39 @@ class Connection(asyncio.BufferedProtocol):
             self._take_all(self._received[:nbytes])
 
     def _take_all(self, data: memoryview) -> None:
-        while data and self._transport is not None and not self._transport.is_closing():
-            data = self._take(data)
+        if self._transport is None or self._transport.is_closing():
+            return
+        while data:
+            data = self._take_size(data) if self._size < 0 else self._take(data)
         self._answer_frames()
+
+    def _take_size(self, data: memoryview) -> memoryview:
+        """Take the size of a frame, or a part of it; return what follows it, nothing if it closes the connection."""
+        needed = _SIZE.size - len(self._head)
+        self._head += data[:needed]
+        if len(self._head) < _SIZE.size:
+            return data[:0]
+        (self._size,) = _SIZE.unpack(self._head)
+        self._head.clear()
+        most = self._most_request_bytes
+        if self._size > MOST_UNAUTHENTICATED_BYTES and not (self.session is not None and self.session.is_authenticated):
+            most = min(most, MOST_UNAUTHENTICATED_BYTES)
+        if not 0 < self._size <= most:
+            self._close(f"a request of {self._size} bytes; expected 1 to {most}")
+            return data[:0]
+        return data[needed:]
 
     def _take(self, data: memoryview) -> memoryview:
         """Take what belongs to the frame that is received; return what follows it."""
-        needed = (_SIZE.size if self._size < 0 else self._size) - len(self._frame)
+        needed = self._size - len(self._frame)
         taken = data[:needed]
         self._frame += taken
         self._budget.take(len(taken))
         if len(taken) < needed:
             return data[:0]
-        if self._size < 0:
-            (self._size,) = _SIZE.unpack(self._frame)
-            self._frame.clear()
-            self._budget.give_back(_SIZE.size)
-            most = self._most_request_bytes
-            if self.session is None or not self.session.is_authenticated:
-                most = min(most, MOST_UNAUTHENTICATED_BYTES)
-            if not 0 < self._size <= most:
-                self._close(f"a request of {self._size} bytes; expected 1 to {most}")
-        else:
-            self._frames.append(self._frame)
-            self._frame, self._size = bytearray(), -1
-            self._frame_ms = None
+        self._frames.append(self._frame)
+        self._frame, self._size = bytearray(), -1
+        self._frame_ms = None
         return data[needed:]
 
     def _answer_frames(self) -> None:
@@ -243,9 +252,11 @@ class Connection(asyncio.BufferedProtocol):
         while self._frames and self._answering is None and self._transport is not None and self.session is not None:
             frame = self._frames.popleft()
             answer = None
-            with self._closing_on_errors():
+            try:
                 found = self._respond(frame, self, self.session)
                 answer = self._not_taken(found) if isinstance(found, list) else found
+            except Exception as error:  # noqa: BLE001 - it is logged
+                self._close_after(error)
             if self._is_sent_at_once(answer):
                 self._budget.give_back(len(frame))
             else:
@@ -273,27 +284,25 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _answer_later(self, answer: Answer | Awaitable[Answer], request_bytes: int) -> None:
         try:
-            with self._closing_on_errors():
-                parts = answer if answer is None or isinstance(answer, list) else self._not_taken(await answer or [])
-                for part in parts or ():
-                    await self._write(memoryview(cast("bytes", part)))
-                if self.session is not None and self.session.is_over:
-                    self._close("its authentication failed")
+            parts = answer if answer is None or isinstance(answer, list) else self._not_taken(await answer or [])
+            for part in parts or ():
+                await self._write(memoryview(cast("bytes", part)))
+            if self.session is not None and self.session.is_over:
+                self._close("its authentication failed")
+        except Exception as error:  # noqa: BLE001 - it is logged
+            self._close_after(error)
         finally:
             self._budget.give_back(request_bytes)
             self._answering = None
         self._answer_frames()
 
-    @contextmanager
-    def _closing_on_errors(self) -> Iterator[None]:
-        """Close the connection where a request cannot be answered, as a broker does."""
-        try:
-            yield
-        except _CLOSING as error:
+    def _close_after(self, error: Exception) -> None:
+        """Close the connection as a request cannot be answered, as a broker does."""
+        if isinstance(error, _CLOSING):
             self._close(str(error))
-        except Exception:
-            _logger.exception("a request cannot be answered")
-            self._close("a request cannot be answered")
+            return
+        _logger.error("a request cannot be answered", exc_info=error)
+        self._close("a request cannot be answered")
 
     async def _write(self, part: memoryview) -> None:
         for start in range(0, len(part), _MOST_WRITE_BYTES):
@@ -325,7 +334,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._has_moved or unsent != self._unsent:
             self._has_moved, self._unsent, self._silent_ms = False, unsent, now_ms
         self._made_ms = now_ms if self._made_ms is None else self._made_ms
-        is_amid_frame = self._size >= 0 or bool(self._frame)
+        is_amid_frame = self._size >= 0 or bool(self._head)
         if is_amid_frame and self._frame_ms is None:
             self._frame_ms = now_ms
         reason = self._overdue(now_ms, is_amid_frame=is_amid_frame)

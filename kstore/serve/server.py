@@ -90,7 +90,10 @@ class ServerLoop:
             self._broker.transactions.start()
 
     def _answer(self, frame: bytearray, own: Connection, session: Session) -> Answer | Awaitable[Answer]:
-        return self._respond(self._broker, frame, self._advertised(own), client_host=own.client_host, session=session)
+        peer, host, port = own.own_address, self._config.advertised_host, self._config.advertised_port
+        if host or port:
+            peer = Peer(host or peer.host, port or peer.port)
+        return self._respond(self._broker, frame, peer, client_host=own.client_host, session=session)
 
     @cached_property
     def _respond(self) -> Callable[..., Answer | Awaitable[Answer]]:
@@ -111,10 +114,6 @@ class ServerLoop:
 
     async def expire_sessions(self, group_id: str, member_id: str | None) -> int:
         return await self._broker.groups.end_sessions(group_id, None if member_id is None else (member_id,))
-
-    def _advertised(self, connection: Connection) -> Peer:
-        own, host, port = connection.own_address, self._config.advertised_host, self._config.advertised_port
-        return Peer(host or own.host, port or own.port) if host or port else own
 
     async def stop(self) -> None:
         """Listen no more, close the connections, and end what is done for them."""

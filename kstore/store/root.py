@@ -55,13 +55,6 @@ class OpenLogs(ABC, Generic[_SomeLog]):
     def open(self, directory: PartitionDirectory) -> _SomeLog:
         """Open the log of a partition.  Raises: as open_log."""
 
-    def log(self, directory: PartitionDirectory) -> _SomeLog:
-        """Return the log of a partition, opened if it is not open."""
-        log = self.logs.get(directory.topic_partition)
-        if log is None or log.is_closed:
-            log = self.logs[directory.topic_partition] = self.open(directory)
-        return log
-
     def replace(self, directories: dict[TopicPartition, PartitionDirectory]) -> None:
         """Take over the partitions that there are now; the logs of those stay whose directory is the same object."""
         self.logs = {name: log for name, log in self.logs.items() if directories.get(name) is self.directories[name]}
@@ -182,7 +175,11 @@ class RootLogs(Closing, Generic[_SomeLog]):
         """
         with self._mutex:
             self._check_open()
-            return self._logs.log(self._directory(TopicPartition(topic, checked_index("partition", partition))))
+            topic_partition = TopicPartition(topic, checked_index("partition", partition))
+            log = self._logs.logs.get(topic_partition)
+            if log is None or log.is_closed:
+                log = self._logs.logs[topic_partition] = self._logs.open(self._directory(topic_partition))
+            return log
 
     def cluster_facts(self) -> ClusterFacts:
         """Return what the root says of the cluster that it belongs to, as it is now.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterator, Sized
-from contextlib import suppress
 from typing import NamedTuple
 
 from kstore._core import RecoveryWalk
@@ -218,10 +217,12 @@ def _data(number: int, found: FetchData, records: Sized) -> FetchResponse.Partit
 def fetch(broker: Broker, call: Call[FetchRequest]) -> FetchResponse | Awaitable[FetchResponse]:
     """Return the records of a fetch, after a wait for up to max_wait_ms until there are min_bytes of them."""
     asked, most_seconds = Fetch(broker, call), max(call.body.max_wait_ms, 0) / 1000
-    with suppress(_NotCachedError):
+    try:
         answer, is_enough = asked.answer_at_once()
         if is_enough or not most_seconds:
             return answer
+    except _NotCachedError:
+        pass
     return _waited(broker, asked, most_seconds)
 
 

@@ -36,6 +36,10 @@ _SUPPORTED: dict[Resource, Mapping[Operation, tuple[int, ...]]] = {
     },
 }
 _METADATA, _DESCRIBE_GROUPS, _DESCRIBE_CLUSTER, _CONSUMER_GROUP_DESCRIBE, _DESCRIBE_TOPIC_PARTITIONS = 3, 15, 60, 69, 75
+# The apis whose requests may ask for operations.
+WITH_OPERATIONS = frozenset(
+    {_METADATA, _DESCRIBE_GROUPS, _DESCRIBE_CLUSTER, _CONSUMER_GROUP_DESCRIBE, _DESCRIBE_TOPIC_PARTITIONS}
+)
 
 
 def operations(access: Access, resource: Resource, name: str) -> int:
