@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from types import TracebackType
 from typing import Generic, TypeVar
 
 from kstore._core import TriedLock
@@ -14,15 +14,34 @@ T = TypeVar("T")
 
 
 class Loan(Generic[T]):
-    """A cached value; users: how many callers are using it."""
+    """A cached value; users: how many callers are using it.
 
-    __slots__ = ("is_released", "users", "value", "weight")
+    Each of them gives it back once. A context manager, which yields the value, does so at its end.
+    """
 
-    def __init__(self, value: T, weight: int) -> None:
+    __slots__ = ("_cache", "is_released", "users", "value", "weight")
+
+    def __init__(self, cache: SharedCache[T], value: T, weight: int) -> None:
+        self._cache = cache
         self.value = value
         self.weight = weight
         self.users = 0
         self.is_released = False
+
+    def __enter__(self) -> T:
+        return self.value
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._cache.take_back(self)
+
+    def give_back(self) -> None:
+        self._cache.take_back(self)
+
+    def give_back_soon(self) -> None:
+        """Give the value back as SharedCache.release_soon does; for finalizers."""
+        self._cache.take_back_soon(self)
 
 
 class SharedCache(Generic[T]):
@@ -48,17 +67,8 @@ class SharedCache(Generic[T]):
         self._released_soon: deque[object] = deque()
         self._returned_soon: deque[Loan[T]] = deque()
 
-    @contextmanager
-    def borrow(self, owner: object, path: str, make: Callable[[], T]) -> Iterator[T]:
-        """Context manager: yield the owner's value for `path`, created by make() if it is not cached."""
-        loan = self.lend(owner, path, make)
-        try:
-            yield loan.value
-        finally:
-            self.give_back(loan)
-
     def lend(self, owner: object, path: str, make: Callable[[], T]) -> Loan[T]:
-        """Return what borrow yields, for use until give_back; for calls so short that a with block would cost more."""
+        """Return the owner's value for `path`, made if it is not cached, for use until it is given back."""
         key = owner, path
         while True:
             with self._lock:
@@ -72,25 +82,23 @@ class SharedCache(Generic[T]):
             if loan is not None:
                 return loan
 
-    def give_back(self, loan: Loan[T]) -> None:
-        """Return a loan from lend; exactly once."""
+    def take_back(self, loan: Loan[T]) -> None:
+        """Count a user of a loan less."""
         with self._lock:
-            leaving = self._returned(loan)
+            loan.users -= 1
+            leaving = self._left_by(loan) if loan.is_released or self._weight > self._limit else ()
         for entry in leaving:
             self._drop(entry.value)
 
-    def _returned(self, loan: Loan[T]) -> list[Loan[T]]:
-        """Count a user less; return the values to drop.  Requires: the lock."""
-        loan.users -= 1
-        if self._weight <= self._limit and not loan.is_released:
-            return []
+    def _left_by(self, loan: Loan[T]) -> list[Loan[T]]:
+        """Return the values to drop after a user of a loan is gone.  Requires: the lock."""
         leaving = self._evicted()
         if loan.is_released and loan.users == 0:
             leaving.append(loan)
         return leaving
 
-    def give_back_soon(self, loan: Loan[T]) -> None:
-        """Return a loan from lend, as release_soon does; for finalizers."""
+    def take_back_soon(self, loan: Loan[T]) -> None:
+        """Do what take_back does, as release_soon; for finalizers."""
         self._returned_soon.append(loan)
         self._release_waiting()
 
@@ -114,7 +122,11 @@ class SharedCache(Generic[T]):
             with TriedLock(self._lock) as is_free:
                 if not is_free:
                     return
-                leaving = self._returned(self._returned_soon.popleft()) if self._returned_soon else []
+                leaving: list[Loan[T]] = []
+                if self._returned_soon:
+                    loan = self._returned_soon.popleft()
+                    loan.users -= 1
+                    leaving += self._left_by(loan)
                 leaving += self._released(self._released_soon.popleft()) if self._released_soon else []
             for entry in leaving:
                 self._drop(entry.value)
@@ -144,7 +156,7 @@ class SharedCache(Generic[T]):
 
         After a release the value may belong to a file that had the path before.
         """
-        entry = Loan(value, self._weigh(value))
+        entry = Loan(self, value, self._weigh(value))
         with self._lock:
             kept = self._entries.get(key)
             if kept is None and self._releases == releases:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
 
 from kstore.env.base import ENOENT, NO_FILE, Closing, Identity, ReadFile, is_same_file
 from kstore.env.cache import Loan, SharedCache
@@ -42,16 +41,12 @@ class OpenFiles(Closing):
         """The URL from which another process makes an Env that reads these files, None for local ones."""
         return self._env.url
 
-    def borrow(self, path: str, listed: Identity | None = None) -> _Borrowed:
-        """Context manager: yield the open file.
+    def lend(self, path: str, listed: Identity | None = None) -> Loan[ReadFile]:
+        """Return the open file, for use until it is given back.
 
         Args: listed: the identity that the file must have, None for any.
         Raises: LogReplacedError if it is another file, or was removed; LogClosedError after close().
         """
-        return _Borrowed(self, path, listed)
-
-    def lend(self, path: str, listed: Identity | None) -> Loan[ReadFile]:
-        """Return what borrow yields, for use until give_back; raises as that."""
         if self._is_closed:
             raise _closed_before(path)
         loan = self._cache.lend(self._owner, path, lambda: self._opened(path, listed))
@@ -60,29 +55,21 @@ class OpenFiles(Closing):
         try:
             is_listed = loan.value.is_listed(listed)
         except BaseException:
-            self._cache.give_back(loan)
+            loan.give_back()
             raise
         return loan if is_listed else self._lent_again(loan, path, listed)
 
     def _lent_again(self, loan: Loan[ReadFile], path: str, listed: Identity) -> Loan[ReadFile]:
         """Lend the file that has the name now, after the cached one turned out to be another."""
-        self._cache.give_back(loan)
+        loan.give_back()
         self.forget(path)
         loan = self._cache.lend(self._owner, path, lambda: self._opened(path, listed))
         try:
             check_listed(loan.value, listed)
         except BaseException:
-            self._cache.give_back(loan)
+            loan.give_back()
             raise
         return loan
-
-    def give_back(self, loan: Loan[ReadFile]) -> None:
-        """Return a loan from lend; exactly once."""
-        self._cache.give_back(loan)
-
-    def give_back_soon(self, loan: Loan[ReadFile]) -> None:
-        """Return a loan from lend; for finalizers."""
-        self._cache.give_back_soon(loan)
 
     def check_in_place(self, path: str, listed: Identity) -> None:
         """Raise LogReplacedError if the path does not refer to the listed file; StorageError.  Cost: a stat."""
@@ -96,9 +83,9 @@ class OpenFiles(Closing):
         """Return the pread of the open file without keeping it in use: after the file is closed, it raises
         LogClosedError.
 
-        Raises: as borrow.
+        Raises: as lend.
         """
-        with self.borrow(path, listed) as file:
+        with self.lend(path, listed) as file:
             return file.pread
 
     def close(self) -> None:
@@ -111,26 +98,6 @@ class OpenFiles(Closing):
         if self._is_closed:
             raise _closed_before(path)
         return self._env.open_read(path) if listed is None else open_listed(path, listed, self._env)
-
-
-class _Borrowed:
-    """The context manager of OpenFiles.borrow; a generator would cost more than a short read."""
-
-    __slots__ = ("_files", "_listed", "_loan", "_path")
-
-    def __init__(self, files: OpenFiles, path: str, listed: Identity | None) -> None:
-        self._files = files
-        self._path = path
-        self._listed = listed
-
-    def __enter__(self) -> ReadFile:
-        self._loan = self._files.lend(self._path, self._listed)
-        return self._loan.value
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._files.give_back(self._loan)
 
 
 def open_listed(path: str, listed: Identity, env: Env) -> ReadFile:

@@ -243,13 +243,11 @@ class RemoteFile(ReadFile):
 
         loan = _STREAMS.lend(self, self.path, started)
         if not loan.value.covers(position):
-            _STREAMS.give_back(loan)
+            loan.give_back()
             _STREAMS.release(self)
             loan = _STREAMS.lend(self, self.path, started)
-        try:
-            blocks = loan.value.blocks(position, size=size)
-        finally:
-            _STREAMS.give_back(loan)
+        with loan as stream:
+            blocks = stream.blocks(position, size=size)
         if position + size >= end_position:
             _STREAMS.release(self)
         return blocks

@@ -327,7 +327,7 @@ def started_ranges(
     )
     if segment is None or start_offset > segment.base_offset or segment.size_in_bytes <= max_bytes:
         return
-    with segment.records.borrow() as file:
+    with segment.records.lend() as file:
         has_parts = file.has_parts
     if has_parts:
         yield ScanRange(
@@ -499,7 +499,7 @@ def _find_proven_split(segment: LogSegment, *, position: int, target: int, end_p
 
 def _split_target(segment: LogSegment, target: int, *, position: int, end_position: int) -> int | None:
     """Return where to look for a split of [position, end_position): near `target`, and inside; None for nowhere."""
-    with segment.records.borrow() as file:
+    with segment.records.lend() as file:
         found = file.split_target(target, position=position)
     if found >= end_position:
         return None

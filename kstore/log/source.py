@@ -50,7 +50,7 @@ class FetchRange(Closing):
     Threads: thread-safe; close() in one thread, once the others do not use it.
     """
 
-    __slots__ = ("_bounds", "_loan", "_records", "file", "position", "size_in_bytes")
+    __slots__ = ("_bounds", "_loan", "file", "position", "size_in_bytes")
 
     def __init__(
         self,
@@ -63,7 +63,6 @@ class FetchRange(Closing):
         self._bounds = bounds
         self.position = position
         self.size_in_bytes = size_in_bytes
-        self._records = records
         self._loan = None if records is None else records.lend()
         self.file = None if self._loan is None else self._loan.value
 
@@ -158,14 +157,14 @@ class FetchRange(Closing):
     def close(self) -> None:
         """Give the file back; a second call does nothing. What uses it afterwards may meet another file."""
         loan, self._loan = self._loan, None
-        if loan is not None and self._records is not None:
-            self._records.give_back(loan)
+        if loan is not None:
+            loan.give_back()
 
     def __del__(self) -> None:
         # An error in __init__ leaves nothing to give back.
         loan = getattr(self, "_loan", None)
-        if loan is not None and self._records is not None:
-            self._records.give_back_soon(loan)
+        if loan is not None:
+            loan.give_back_soon()
 
     def _lent(self) -> ReadFile:
         if self.file is None or self._loan is None:

@@ -128,7 +128,7 @@ def manifest_of(place: SegmentPlace, env: SeesObjects) -> Manifest:
             raise CorruptManifestError(f"malformed {path}: {error}", path=path, reason=str(error)) from error
         return parse_manifest(content, path=path)
 
-    with env.kept.borrow(place.segment_id, path, read) as kept:
+    with env.kept.lend(place.segment_id, path, read) as kept:
         if not isinstance(kept, Manifest):
             raise TypeError(f"expected a manifest, got {kept!r}")
         return kept
@@ -430,7 +430,7 @@ class ChunkedFile(ViewFile):
         opened = self._open
         if opened is None:
             return self._decoded(block)
-        with _CHUNKS.borrow(opened.owner, block.name, lambda: _Decoded(block.plain_bytes)) as decoded:
+        with _CHUNKS.lend(opened.owner, block.name, lambda: _Decoded(block.plain_bytes)) as decoded:
             try:
                 return decoded.content(lambda: self._decoded(block))
             except BaseException:

@@ -27,7 +27,7 @@ class Ledger:
         self.dropped[value] += 1
 
     def use(self, value: str, *, owner: object = None) -> None:
-        with self.cache.borrow(owner, value, self.maker(value)) as found:
+        with self.cache.lend(owner, value, self.maker(value)) as found:
             assert found == value
 
     def maker(self, value: str) -> Callable[[], str]:
@@ -78,7 +78,7 @@ def test_value_that_was_being_made_during_a_release_is_made_anew(by_path: bool) 
         return content
 
     for _ in range(2):
-        with ledger.cache.borrow(1, "path", make) as found:
+        with ledger.cache.lend(1, "path", make) as found:
             assert found == "new"
     assert ledger.dropped == {"old": 1}
 
@@ -96,7 +96,7 @@ def test_release_drops_the_values_of_one_owner_only() -> None:
 @pytest.mark.parametrize("by_path", [False, True], ids=["owner", "path"])
 def test_value_in_use_is_dropped_once_its_user_gave_it_back(by_path: bool) -> None:
     ledger, owner = Ledger(limit=10), object()
-    with ledger.cache.borrow(owner, "aaa", ledger.maker("aaa")):
+    with ledger.cache.lend(owner, "aaa", ledger.maker("aaa")):
         if by_path:
             ledger.cache.release_one(owner, "aaa")
         else:
@@ -111,7 +111,7 @@ def test_failed_make_leaves_nothing_behind() -> None:
     def fail() -> str:
         raise OSError("no")
 
-    with pytest.raises(OSError, match="no"), ledger.cache.borrow(None, "a", fail):
+    with pytest.raises(OSError, match="no"), ledger.cache.lend(None, "a", fail):
         pass
     ledger.use("a")
     assert ledger.made == {"a": 1}
@@ -161,7 +161,7 @@ def test_loan_given_back_by_a_finalizer_inside_a_call_of_the_cache_is_given_back
     ledger = Ledger(limit=10)
     loan = ledger.cache.lend(1, "aa", lambda: "aa")
     ledger.cache.release(1)
-    finalizer = threading.Thread(target=ledger.cache.give_back_soon, args=(loan,), daemon=True)
+    finalizer = threading.Thread(target=loan.give_back_soon, daemon=True)
     with ledger.cache._lock:
         finalizer.start()
         finalizer.join(WAIT_S)

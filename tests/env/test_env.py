@@ -347,7 +347,7 @@ def test_few_files_stay_open_and_the_last_used_ones(files: list[str]) -> None:
     env = CountingEnv()
     open_files = OpenFiles(env, small_cache(2))
     for path in (files[0], files[1], files[0], files[2], files[3], files[3]):
-        with open_files.borrow(path) as file:
+        with open_files.lend(path) as file:
             assert file.pread(9, position=0).decode() == Path(path).name
     assert env.open_names() == ["c", "d"]
     assert len(env.opened) == 4
@@ -356,9 +356,9 @@ def test_few_files_stay_open_and_the_last_used_ones(files: list[str]) -> None:
 def test_file_in_use_is_not_closed_under_its_user(files: list[str]) -> None:
     env = CountingEnv()
     open_files = OpenFiles(env, small_cache(1))
-    with open_files.borrow(files[0]) as first:
+    with open_files.lend(files[0]) as first:
         for path in files[1:]:
-            with open_files.borrow(path):
+            with open_files.lend(path):
                 pass
         assert first.pread(1, position=0) == b"a"
     assert env.open_names() == ["a"]
@@ -367,13 +367,13 @@ def test_file_in_use_is_not_closed_under_its_user(files: list[str]) -> None:
 def test_closing_waits_for_files_in_use(files: list[str]) -> None:
     env = CountingEnv()
     open_files = OpenFiles(env, small_cache(4))
-    with open_files.borrow(files[0]) as first:
-        with open_files.borrow(files[1]):
+    with open_files.lend(files[0]) as first:
+        with open_files.lend(files[1]):
             pass
         open_files.close()
         assert env.open_names() == ["a"]
         assert first.pread(1, position=0) == b"a"
-        with pytest.raises(LogClosedError, match="was closed before"), open_files.borrow(files[1]):
+        with pytest.raises(LogClosedError, match="was closed before"), open_files.lend(files[1]):
             pass
     assert env.open_names() == []
 
@@ -399,7 +399,7 @@ def test_files_whose_closing_was_interrupted_are_closed_with_the_last_reference(
 
     env = CountingEnv()
     open_files = OpenFiles(env, InterruptedCache(limit=4, weigh=lambda _: 1, drop=LocalFile.close))
-    with open_files.borrow(files[0]):
+    with open_files.lend(files[0]):
         pass
     with pytest.raises(KeyboardInterrupt):
         open_files.close()
@@ -412,14 +412,14 @@ def test_logs_sharing_a_cache_do_not_share_files(files: list[str]) -> None:
     """A later log may find another file under the same name, as compaction leaves it."""
     env, cache = CountingEnv(), small_cache(4)
     earlier, later = OpenFiles(env, cache), OpenFiles(env, cache)
-    with earlier.borrow(files[0]):
+    with earlier.lend(files[0]):
         pass
     replacement = Path(files[1])
     replacement.rename(files[0])
-    with earlier.borrow(files[0]) as old, later.borrow(files[0]) as new:
+    with earlier.lend(files[0]) as old, later.lend(files[0]) as new:
         assert (old.pread(1, position=0), new.pread(1, position=0)) == (b"a", b"b")
     earlier.close()
-    with later.borrow(files[0]) as new:
+    with later.lend(files[0]) as new:
         assert new.pread(1, position=0) == b"b"
 
 

@@ -286,7 +286,7 @@ class Cleaner:
         )
         most = max(self._config.cleaner_io_buffer_bytes // 2, _LEAST_HEADER_BYTES)
         wanted = most
-        with segment.records.borrow() as file:
+        with segment.records.lend() as file:
             while position < end and not records.is_full:
                 chunk = read_exactly(file, min(wanted, end - position), position=position)
                 self._given.pause(len(chunk))

@@ -137,7 +137,7 @@ class SegmentCheck:
 
     def _steps_around_damage(self, part: FileRange, position: int) -> Iterator[Step]:
         """Continue the walk over a part of the file at its first fault."""
-        with self._records.borrow() as file:
+        with self._records.lend() as file:
             parts = find_sound_batches(file, part, index=self._find_index(), config=self._config)
         ranges = [(damaged, False) for damaged in parts.damage]
         ranges += [
@@ -257,14 +257,14 @@ class SegmentCheck:
         return _Content(record_count, None)
 
     def _is_zeros_from(self, position: int) -> bool:
-        with self._records.borrow() as file:
+        with self._records.lend() as file:
             return holds_only_zeros(file.around_damage(), position=position, end_position=self._size)
 
     def _batch_damage(self, header: BatchHeader, reason: str) -> Damage:
         return self._damage(header.position, size_in_bytes=header.size_in_bytes, reason=reason)
 
     def _damage(self, position: int, *, size_in_bytes: int, reason: str) -> Damage:
-        with self._records.borrow() as file:
+        with self._records.lend() as file:
             reason = file.why_missing(position, end_position=position + size_in_bytes) or reason
         return Damage(self._records.path, position, size_in_bytes, reason)
 

@@ -84,7 +84,7 @@ class DurablePointFile(Closing):
         if self._point is not None and point < self._point:
             for _ in range(SLOT_COUNT):
                 self._write_slot(point)
-            with REWRITTEN_FILES.borrow(self, self.path, self._opened) as file:
+            with REWRITTEN_FILES.lend(self, self.path, self._opened) as file:
                 file.sync()
 
     def close(self) -> None:
@@ -109,11 +109,8 @@ class DurablePointFile(Closing):
     def _write_slot(self, point: DurablePoint) -> None:
         counter = self._counter + 1
         slot = counter % SLOT_COUNT
-        loan = REWRITTEN_FILES.lend(self, self.path, self._opened)
-        try:
-            loan.value.pwrite(encode_slot(point, counter=counter), position=slot * SLOT_BYTES)
-        finally:
-            REWRITTEN_FILES.give_back(loan)
+        with REWRITTEN_FILES.lend(self, self.path, self._opened) as file:
+            file.pwrite(encode_slot(point, counter=counter), position=slot * SLOT_BYTES)
         self._counter, self._point = counter, point
 
     def _opened(self) -> WriteFile:

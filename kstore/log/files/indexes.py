@@ -204,16 +204,14 @@ class IndexCache:
     def offset_index(self, path: str, *, base_offset: int) -> OffsetIndex | None:
         """Return the offset index at a path, reading it if it is not cached."""
         self._was_asked = True
-        loan = _OFFSET_INDEXES.lend(self, path, lambda: self._read(path, OffsetIndex, base_offset))
-        _OFFSET_INDEXES.give_back(loan)
-        return loan.value
+        with _OFFSET_INDEXES.lend(self, path, lambda: self._read(path, OffsetIndex, base_offset)) as index:
+            return index
 
     def time_index(self, path: str, *, base_offset: int) -> TimeIndex | None:
         """Return the time index at a path, reading it if it is not cached."""
         self._was_asked = True
-        loan = _TIME_INDEXES.lend(self, path, lambda: self._read(path, TimeIndex, base_offset))
-        _TIME_INDEXES.give_back(loan)
-        return loan.value
+        with _TIME_INDEXES.lend(self, path, lambda: self._read(path, TimeIndex, base_offset)) as index:
+            return index
 
     def forget(self, path: str) -> None:
         """Drop one index from the cache, so that it is read again."""

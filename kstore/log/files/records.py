@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import NamedTuple
 
 from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, HeaderScan, check_crc, iterate_records, read_header
@@ -328,24 +327,6 @@ def first_offset_in(data: bytes, header: BatchHeader, *, path: str, config: LogC
     return records.first_offset
 
 
-class _BorrowedSegment:
-    """The context manager of SegmentRecords.borrow; a generator would cost more than a short read."""
-
-    __slots__ = ("_loan", "_records")
-
-    def __init__(self, records: SegmentRecords) -> None:
-        self._records = records
-
-    def __enter__(self) -> ReadFile:
-        self._loan = self._records.lend()
-        return self._loan.value
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._records.give_back(self._loan)
-
-
 class SegmentRecords:
     """The batches of one segment as it was when the log was opened.
 
@@ -379,12 +360,8 @@ class SegmentRecords:
         self.next_base_offset = next_base_offset
         self.size_in_bytes = size_in_bytes
 
-    def borrow(self) -> _BorrowedSegment:
-        """Context manager: yield the open file.  Raises: as lend."""
-        return _BorrowedSegment(self)
-
     def lend(self) -> Loan[ReadFile]:
-        """Return the open file for use until give_back.
+        """Return the open file, for use until it is given back.
 
         Raises: LogReplacedError if it is another file, or was removed; StorageError.
         """
@@ -395,23 +372,15 @@ class SegmentRecords:
             return self._lend_deleted(error)
         if identity is None and self.identity is not None:
             # The writer may have replaced the file before it was opened.
-            self._files.give_back(loan)
+            loan.give_back()
             return self.lend()
         return loan
-
-    def give_back(self, loan: Loan[ReadFile]) -> None:
-        """Return a loan from lend; exactly once."""
-        self._files.give_back(loan)
-
-    def give_back_soon(self, loan: Loan[ReadFile]) -> None:
-        """Return a loan from lend; for finalizers."""
-        self._files.give_back_soon(loan)
 
     def pread(self) -> Callable[..., bytes]:
         """Return the pread of the open file without keeping it in use: after the file is closed, it raises
         LogClosedError.  Raises: as lend.
         """
-        with self.borrow() as file:
+        with self.lend() as file:
             return file.pread
 
     def _lend_deleted(self, error: LogReplacedError | StorageError) -> Loan[ReadFile]:
@@ -433,7 +402,7 @@ class SegmentRecords:
         """
         if place.identity is not None:
             self._files.check_in_place(place.path, place.identity)
-        with self._files.borrow(place.path, place.identity) as file:
+        with self._files.lend(place.path, place.identity) as file:
             check_batch(place, file)
 
     def walk(
@@ -465,7 +434,7 @@ class SegmentRecords:
             stop_timestamp_ms=stop_timestamp_ms,
             stop_attributes=stop_attributes,
         )
-        with self.borrow() as file:
+        with self.lend() as file:
             try:
                 return scan_headers(file, scan, position=position, end_position=end_position, first_bytes=first_bytes)
             except CorruptRecordError:
@@ -480,7 +449,7 @@ class SegmentRecords:
         """
         error: KStoreError | None = scan.error
         if error is not None:
-            with self.borrow() as file:
+            with self.lend() as file:
                 file.pread(RECORD_BATCH_OVERHEAD, position=scan.position)
             raise error
         header: BatchHeader | None = scan.found
@@ -500,7 +469,7 @@ class SegmentRecords:
             path=self.path,
             stop_offset=0,
         )
-        with self.borrow() as borrowed:
+        with self.lend() as borrowed:
             file = borrowed.around_damage()
             data = file.pread(min(HEADER_CHUNK_BYTES, end_position - position), position=position)
             scan.feed(data, position)
@@ -535,19 +504,19 @@ class SegmentRecords:
 
         Raises: LogReplacedError.
         """
-        with self.borrow() as file:
+        with self.lend() as file:
             return read_exactly(file, size, position=position)
 
     def read_around_damage(self, size: int, *, position: int) -> bytes:
         """Return bytes as read_bytes does, also where they cannot be had; for callers that check each batch's CRC."""
-        with self.borrow() as file:
+        with self.lend() as file:
             return read_exactly(file.around_damage(), size, position=position)
 
     def announce(self, *, position: int, end_position: int) -> None:
         """Announce that these bytes are read soon; does nothing where each look is a request."""
         if self._files.is_high_latency:
             return
-        with self.borrow() as file:
+        with self.lend() as file:
             file.will_read(position=position, end_position=end_position)
 
     def read_batches(
@@ -591,7 +560,7 @@ class SegmentRecords:
 
     def fill_before(self, anchor: BatchPlace | None, part: memoryview, *, position: int) -> None:
         """Fill a buffer from the history of a later batch.  Args, Raises: as read_before."""
-        with self.borrow() as file:
+        with self.lend() as file:
             found = file.pread_into(part, position=position)
         if found < len(part):
             raise truncated_since_listed(self.path, position, expected=len(part), found=found)

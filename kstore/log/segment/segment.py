@@ -173,7 +173,7 @@ class LogSegment:
         """Return what distinguishes the .log from other files with its name."""
         if self.records.identity is not None:
             return self.records.identity
-        with self.records.borrow() as file:
+        with self.records.lend() as file:
             return file.identity()
 
     def forget_lookup(self) -> None:
@@ -248,7 +248,7 @@ class LogSegment:
         Cost: once, a header walk from the last valid index entry; in a segment other than the last, only if it ends in
             zeros.
         """
-        if not self.is_last:
+        if self.next_base_offset is not None:
             return self._older_tail()
         if self._tail is None:
             self._tail = self._find_tail()
@@ -334,7 +334,7 @@ class LogSegment:
 
         Raises: StorageError, LogReplacedError.  Cost: one read, and more for a part with a fault.
         """
-        with self.records.borrow() as file:
+        with self.records.lend() as file:
             return sound_parts(file, part, find_index=lambda: self.offset_index, config=self._context.config)
 
     def file_range(self, *, position: int, end_position: int, following_offset: int | None = None) -> FileRange:
@@ -405,7 +405,7 @@ class LogSegment:
         end = index.entry(slot + 1).position if slot + 1 < index.entry_count else end_position
         if not batch.position < end <= end_position:
             return None
-        with self.records.borrow() as file:
+        with self.records.lend() as file:
             part = self.file_range(position=batch.position, end_position=end)
             return batch if is_sound(file, part, self._context.config) else None
 
@@ -606,7 +606,7 @@ class LogSegment:
             return False
 
     def _is_preallocated(self, tail: SegmentTail) -> bool:
-        with self.records.borrow() as file:
+        with self.records.lend() as file:
             return is_preallocated(
                 file.around_damage(),
                 position=tail.valid_end_position,
@@ -654,7 +654,7 @@ class LogSegment:
         if not self.is_last or scan.status not in ("zeros", "torn"):
             return tail
         rest = self.file_range(position=tail.valid_end_position, end_position=self.size_in_bytes)
-        with self.records.borrow() as file:
+        with self.records.lend() as file:
             fault = fault_at_end(file, rest, find_index=lambda: self.offset_index, config=self._context.config)
         if fault is not None:
             return tail._replace(status="corrupt", error=fault)
