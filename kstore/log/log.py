@@ -462,7 +462,8 @@ class Log(Closing):
         lent: list[FetchRange] = []
 
         def lend() -> FetchRange:
-            _close_all(lent)
+            if lent:
+                lent.pop().close()
             part = self._located(offset, max_bytes=max_bytes, min_one_batch=min_one_batch, isolation=isolation)
             lent.append(part.lent())
             return lent[0]
@@ -470,32 +471,32 @@ class Log(Closing):
         try:
             return self._source.answer(lend)
         except BaseException:
-            _close_all(lent)
+            if lent:
+                lent.pop().close()
             raise
 
     def _located(self, offset: int, *, max_bytes: int, min_one_batch: bool, isolation: FetchIsolation) -> FetchPart:
         """Find the records of a fetch, and its bounds; in `records` they are missing."""
-        reads = self._strict
+        reads, source = self._strict, self._source
         reads.check_in_range(offset)
         if isolation not in _FETCH_ISOLATIONS:
             raise ValueError(f"isolation must be one of {', '.join(_FETCH_ISOLATIONS)}, got {isolation!r}")
-        limit, known = None, None
-        if isolation == "high_watermark":
-            limit = self.high_watermark
-        elif isolation == "read_committed":
-            known = self._source.committed()
-        last_stable_offset = self.last_stable_offset
-        if known is not None:
-            limit = last_stable_offset = known.committed.last_stable_offset
+        known = source.committed() if isolation == "read_committed" else None
+        # In this order: the high watermark is not below the last stable offset then.
+        last_stable_offset = source.last_stable_offset if known is None else known.committed.last_stable_offset
+        high_watermark = source.high_watermark
+        limit = None
+        if isolation != "read_uncommitted":
+            limit = high_watermark if known is None else last_stable_offset
         segments = reads.segments_from(offset)
         if segments and offset < segments[0].base_offset:
             raise reads.below_segments(offset, first_base_offset=segments[0].base_offset)
         # Read after the segments were listed, which so have nothing from this end on.
-        log_end_offset = self.log_end_offset
+        log_end_offset = source.log_end_offset
         if limit is not None and limit >= log_end_offset:
             limit = None
         # Of files that another process writes, the read below also finds that they are damaged or were replaced.
-        if offset >= log_end_offset and self._source.context.is_live:
+        if offset >= log_end_offset and source.context.is_live:
             segments = ()
         found: FoundRecords | None = None
         aborted: tuple[AbortedTransaction, ...] = ()
@@ -511,9 +512,9 @@ class Log(Closing):
                 aborted = self._aborted_in(found, known, offset)
         bounds = FetchData(
             b"",
-            self.high_watermark,
-            self.log_start_offset,
-            self.log_end_offset,
+            high_watermark,
+            source.log_start_offset,
+            log_end_offset,
             base_offset,
             last_stable_offset,
             aborted,
@@ -764,7 +765,8 @@ class FetchPart(NamedTuple):
             return self.bounds
         segment, first, size = self.found
         records = segment.records.read_bytes(size, position=first.position)
-        self._check_anchor(segment)
+        if self.anchor is not None:
+            segment.records.check_anchor(self.anchor)
         return FetchData(records, *self.bounds[1:])
 
     def lent(self) -> FetchRange:
@@ -774,15 +776,12 @@ class FetchPart(NamedTuple):
         segment, first, size = self.found
         lent = FetchRange(self.bounds, segment.records, position=first.position, size_in_bytes=size)
         try:
-            self._check_anchor(segment)
+            if self.anchor is not None:
+                segment.records.check_anchor(self.anchor)
         except BaseException:
             lent.close()
             raise
         return lent
-
-    def _check_anchor(self, segment: LogSegment) -> None:
-        if self.anchor is not None:
-            segment.records.check_anchor(self.anchor)
 
 
 def _part_of(
@@ -799,11 +798,6 @@ def _checked_fetch(offset: int, *, max_bytes: int) -> tuple[int, int]:
     if type(max_bytes) is not int or not 0 <= max_bytes <= MAX_INT64:
         max_bytes = checked_int("max_bytes", max_bytes, least=0)
     return offset if type(offset) is int else checked_index("offset", offset), max_bytes
-
-
-def _close_all(lent: list[FetchRange]) -> None:
-    while lent:
-        lent.pop().close()
 
 
 def _position_of(segment: LogSegment, offset: int) -> int:

@@ -112,7 +112,9 @@ class LocalLog:
         """The start of the first transaction that is undecided, or whose marker is not below the high watermark."""
         # The high watermark first: a transaction that starts after it was read is not below it.
         high_watermark = self.high_watermark
-        return self._producers.last_stable_offset(high_watermark=high_watermark, log_start_offset=self.log_start_offset)
+        return self._producers.last_stable_offset(
+            high_watermark=high_watermark, log_start_offset=self.appender.log_start_offset
+        )
 
     def update_high_watermark(self, offset: int) -> int:
         """Set the high watermark, clamped to the bounds, and return it; it no longer follows the log end offset."""
