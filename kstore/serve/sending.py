@@ -6,6 +6,7 @@ import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from kstore._core import send_part
 from kstore.env import send_file, send_parts
 from kstore.serve.security.door import is_loopback
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from kstore.wire.compiler import Part
 
 _BYTES = frozenset({bytes, bytearray, memoryview})
-# With it on, a socket keeps what does not fill a segment (Linux).
-_CORK: int | None = getattr(socket, "TCP_CORK", None)
 _CONGESTION: int | None = getattr(socket, "TCP_CONGESTION", None)
 
 
@@ -50,32 +49,20 @@ def _not_taken_of_files(own: TransportSocket | None, answer: list[Part]) -> list
 
 def _handed_over(own: TransportSocket, answer: list[Part]) -> tuple[int, int]:
     """Hand a socket parts one by one; return how many it takes whole, and how many bytes of the next one."""
-    fd = own.fileno()
-    _cork(own, is_on=True)
-    try:
-        for count, part in enumerate(answer):
-            try:
-                if type(part) in _BYTES:
-                    size = send_parts(fd, (part,))
-                else:
-                    size = send_file(fd, part.file, position=part.position, size=len(part))
-            except OSError:
-                size = 0
-            if size < len(part):
-                return count, size
-        return len(answer), 0
-    finally:
-        _cork(own, is_on=False)
-
-
-def _cork(own: TransportSocket, *, is_on: bool) -> None:
-    if _CORK is None:
-        return
-    try:
-        own.setsockopt(socket.IPPROTO_TCP, _CORK, is_on)
-    except OSError:
-        # Of another family, or it was closed: what is sent next meets the error.
-        return
+    fd, last = own.fileno(), len(answer) - 1
+    for count, part in enumerate(answer):
+        wanted = len(part)
+        try:
+            if type(part) in _BYTES:
+                # What the socket keeps of a part goes with the next one, or with what the transport sends in its place.
+                size = send_part(fd, part, is_last=count == last)
+            else:
+                size = send_file(fd, part.file, position=part.position, size=wanted)
+        except OSError:
+            size = 0
+        if size < wanted:
+            return count, size
+    return len(answer), 0
 
 
 def _rest(part: Part, start: int) -> Part:

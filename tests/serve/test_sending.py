@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import select
 import socket
 import struct
 
@@ -255,27 +256,47 @@ def test_a_range_that_is_waited_for_is_sent_in_the_same_way(log):
     assert is_given_back(part)
 
 
-@pytest.mark.skipif(not hasattr(socket, "TCP_CORK"), reason="Linux alone has it")
-def test_a_header_waits_for_the_records_that_follow_it(log, monkeypatch):
-    options = []
-    part, records = lent(log, 0, 20_000)
-    sendfile = os.sendfile
-
-    def noted(*arguments):
-        options.append(own.getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK))
-        return sendfile(*arguments)
-
-    monkeypatch.setattr(os, "sendfile", noted)
+@pytest.fixture
+def connected():
+    """Both ends of a connection: the client's, and that of the server."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         client = socket.create_connection(listening.getsockname())
         own, _ = listening.accept()
-    with Answering([b"head", part]) as answering, client, own:
+    with client, own:
+        own.setblocking(False)
+        yield client, own
+
+
+@pytest.mark.skipif(not hasattr(socket, "MSG_MORE"), reason="Linux alone has it")
+def test_a_header_waits_for_the_records_that_follow_it(log, monkeypatch, connected):
+    client, own = connected
+    part, records = lent(log, 0, 20_000)
+    sendfile = os.sendfile
+    early = []
+
+    def noted(*arguments):
+        early.append(select.select([client], [], [], 0.02)[0])
+        return sendfile(*arguments)
+
+    monkeypatch.setattr(os, "sendfile", noted)
+    with Answering([b"head", part]) as answering:
         answering.transport._extra["socket"] = own
         answering.ask()
-        assert options == [1]
-        assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK) == 0
+        assert early == [[]]
         size = 4 + len(records)
         assert client.recv(size, socket.MSG_WAITALL) == b"head" + records
+
+
+def test_nothing_of_an_answer_waits_for_the_next_one(log, connected):
+    client, own = connected
+    part, records = lent(log, 0, 20_000)
+    with Answering([b"head", part, b"tail"]) as answering:
+        answering.transport._extra["socket"] = own
+        answering.ask()
+        assert client.recv(4 + len(records), socket.MSG_WAITALL) == b"head" + records
+        # Linux keeps what is to wait for 200 ms.
+        client.settimeout(0.1)
+        assert client.recv(100) == b"tail"
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_CONGESTION"), reason="Linux alone has it")

@@ -253,6 +253,39 @@ def are_cached(int fd, *, uint64_t position, uint64_t size):
     return None if cached < 0 else <uint64_t>cached >= pages
 
 
+cdef extern from *:
+    """
+    #include <sys/socket.h>
+    #ifdef MSG_MORE
+    #define KS_MORE MSG_MORE
+    #else
+    #define KS_MORE 0
+    #endif
+    """
+    enum: KS_MORE
+    ssize_t ks_send "send"(int fd, const void* data, size_t size, int flags) nogil
+
+
+def send_part(int fd, data, *, bint is_last):
+    """Hand bytes to a socket that does not block; return how many it takes at once.
+
+    Linux keeps what does not fill a segment until more is sent, unless it is the last part.
+    Raises: OSError as the socket's own send().
+    Threads: the GIL is released.
+    """
+    cdef Py_buffer view
+    cdef ssize_t count
+    cdef int why
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    with nogil:
+        count = ks_send(fd, view.buf, <size_t>view.len, 0 if is_last else KS_MORE)
+        why = errno
+    PyBuffer_Release(&view)
+    if count < 0:
+        raise OSError(why, _strerror(why))
+    return count
+
+
 cdef extern from "<sys/mman.h>" nogil:
     enum: PROT_READ
     enum: MAP_SHARED
