@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterator, Sized
-from typing import NamedTuple
 
 from kstore._core import RecoveryWalk
 from kstore.config import KIB
@@ -33,33 +32,6 @@ _LEAST_SENT_BYTES = 64 * KIB
 _OFFSETS_WITH_EPOCHS = 4
 # Of a walk. A batch that is cut off at the end is sent as it is, as by a broker: a client asks for it again.
 _DAMAGED = ("corrupt", "zeros")
-
-
-class _ReadAs(NamedTuple):
-    """How much of a log is read, and whether a read may wait for the disk."""
-
-    most_bytes: int
-    min_one_batch: bool
-    isolation: FetchIsolation
-    may_wait: bool
-    lends: bool
-
-    def read(self, log: Log, offset: int) -> FetchData | FetchRange:
-        """Return the records with the bounds of the log, or many of them as a part of their file, which is not closed.
-
-        Raises: the errors of Log.fetch; _NotCachedError.
-        """
-        if self.may_wait:
-            return log.fetch(offset, self.most_bytes, min_one_batch=self.min_one_batch, isolation=self.isolation)
-        part = log.fetch_range(offset, self.most_bytes, min_one_batch=self.min_one_batch, isolation=self.isolation)
-        if self.lends and part.size_in_bytes >= _LEAST_SENT_BYTES and part.is_sent_at_once():
-            return part
-        with part:
-            found = part.data_at_once()
-        if found is None:
-            # Also after a truncation during the read: Log.fetch reads the log as it is then.
-            raise _NotCachedError
-        return found
 
 
 class _NotCachedError(Exception):
@@ -115,14 +87,7 @@ class Fetch:
             partitions = []
             for asked in topic.partitions:
                 most_bytes = max(min(asked.partition_max_bytes, left), 0)
-                read_as = _ReadAs(
-                    most_bytes=most_bytes,
-                    min_one_batch=not size,
-                    isolation=self._isolation,
-                    may_wait=may_wait,
-                    lends=self._broker.writer is not None,
-                )
-                found = self._partition(name, asked, read_as)
+                found = self._partition(name, asked, most_bytes, min_one_batch=not size, may_wait=may_wait)
                 read = 0 if found.records is None else len(found.records)
                 size, left = size + read, max(left - read, 0)
                 has_error |= found.error_code != 0
@@ -134,7 +99,13 @@ class Fetch:
         return FetchResponse(responses=responses), is_enough
 
     def _partition(
-        self, name: str | None, asked: FetchRequest.FetchPartition, read_as: _ReadAs
+        self,
+        name: str | None,
+        asked: FetchRequest.FetchPartition,
+        most_bytes: int,
+        *,
+        min_one_batch: bool,
+        may_wait: bool,
     ) -> FetchResponse.PartitionData:
         number = asked.partition
         if name is None:
@@ -144,7 +115,7 @@ class Fetch:
             refused = self._checked_epochs(name, asked)
             if refused is not None:
                 return refused
-            found = read_as.read(log, asked.fetch_offset)
+            found = self._read(log, asked.fetch_offset, most_bytes, min_one_batch=min_one_batch, may_wait=may_wait)
             if isinstance(found, FetchRange):
                 return _data(number, found.bounds(), found)
             if self._broker.writer is None:
@@ -154,6 +125,26 @@ class Fetch:
                 self._broker.note_damage(TopicPartition(name, number), error)
             return _failed(number, code=code_of(error))
         return _data(number, found, found.records)
+
+    def _read(
+        self, log: Log, offset: int, most_bytes: int, *, min_one_batch: bool, may_wait: bool
+    ) -> FetchData | FetchRange:
+        """Return the records with the bounds of the log, or many of them as a part of their file, which is not closed.
+
+        Raises: the errors of Log.fetch; _NotCachedError.
+        """
+        if may_wait:
+            return log.fetch(offset, most_bytes, min_one_batch=min_one_batch, isolation=self._isolation)
+        part = log.fetch_range(offset, most_bytes, min_one_batch=min_one_batch, isolation=self._isolation)
+        is_lent = self._broker.writer is not None and part.size_in_bytes >= _LEAST_SENT_BYTES
+        if is_lent and part.is_sent_at_once():
+            return part
+        with part:
+            found = part.data_at_once()
+        if found is None:
+            # Also after a truncation during the read: Log.fetch reads the log as it is then.
+            raise _NotCachedError
+        return found
 
     def _checked_epochs(self, name: str, asked: FetchRequest.FetchPartition) -> FetchResponse.PartitionData | None:
         """Return the answer to a client whose epoch is not the leader's, or whose records are not those of the log."""
