@@ -95,7 +95,7 @@ class LocalFile(PositionedFile, ReadFile):
 
     def size(self) -> int:
         """Return the current size in bytes; a broker may be appending to the file or truncating it."""
-        fd = self._open_fd()
+        fd = self.fileno()
         try:
             return os.fstat(fd).st_size
         except OSError as error:
@@ -103,7 +103,7 @@ class LocalFile(PositionedFile, ReadFile):
 
     def identity(self) -> FileIdentity:
         """Return the identity of the file, which is the same as long as it is open."""
-        fd = self._open_fd()
+        fd = self.fileno()
         if self._identity is None:
             try:
                 *_, self._identity = status_of(fd)
@@ -128,7 +128,7 @@ class LocalFile(PositionedFile, ReadFile):
         view = memoryview(buffer)
         done = 0
         while done < len(view):
-            fd = self._open_fd()
+            fd = self.fileno()
             try:
                 count = os.preadv(fd, [view[done:]], position + done)
             except OSError as error:
@@ -143,7 +143,7 @@ class LocalFile(PositionedFile, ReadFile):
         if size <= _READ_AHEAD_BYTES or _WILL_NEED is None:
             # The first read of so few bytes reads them all.
             return
-        fd = self._open_fd()
+        fd = self.fileno()
         # The system looks at each page that it is to read, which takes as long as to copy some of them.
         if not _are_cached(fd, (position, position + size - 1)):
             # A hint: the read itself says what is wrong.
@@ -153,7 +153,7 @@ class LocalFile(PositionedFile, ReadFile):
     def is_cached(self, *, position: int, size: int) -> bool:
         if not size:
             return True
-        fd = self._open_fd()
+        fd = self.fileno()
         known = are_cached(fd, position=position, size=size)
         if known is not None:
             return known
@@ -164,7 +164,7 @@ class LocalFile(PositionedFile, ReadFile):
 
         This is `position` itself if the file system does not distinguish holes and preallocated space from data.
         """
-        fd = self._open_fd()
+        fd = self.fileno()
         try:
             return os.lseek(fd, position, os.SEEK_DATA)
         except (OSError, AttributeError) as error:
@@ -205,9 +205,6 @@ class LocalFile(PositionedFile, ReadFile):
 
     def fileno(self) -> int:
         """Return the descriptor, valid until close()."""
-        return self._open_fd()
-
-    def _open_fd(self) -> int:
         if self._fd < 0:
             raise LogClosedError(f"{self.path} was closed before the call", path=self.path)
         return self._fd
@@ -255,7 +252,7 @@ class WriteFile(LocalFile, PositionedWriteFile):
         """Write what one system call takes of several adjacent buffers, and return its size in bytes."""
         if not hasattr(os, "pwritev") or len(parts) > _MOST_PARTS:
             return 0
-        fd = self._open_fd()
+        fd = self.fileno()
         try:
             return os.pwritev(fd, parts, position)
         except OSError as error:
@@ -263,14 +260,14 @@ class WriteFile(LocalFile, PositionedWriteFile):
 
     def is_in_place(self) -> bool:
         """Whether the path still refers to this file.  Cost: one stat call after the first time."""
-        fd = self._open_fd()
+        fd = self.fileno()
         if self._inode is None:
             self._inode = _inode_of(fd, self.path)
         return _is_named(self.path, self._inode)
 
     def truncate(self, size: int) -> None:
         """Truncate the file, or extend it with a hole of zeros."""
-        fd = self._open_fd()
+        fd = self.fileno()
         try:
             os.ftruncate(fd, size)
         except OSError as error:
@@ -278,7 +275,7 @@ class WriteFile(LocalFile, PositionedWriteFile):
 
     def make_private(self) -> None:
         """Let only the owner of the file read and write it."""
-        fd = self._open_fd()
+        fd = self.fileno()
         try:
             os.fchmod(fd, _OWNER_ONLY)
         except OSError as error:
@@ -289,7 +286,7 @@ class WriteFile(LocalFile, PositionedWriteFile):
 
         A longer file keeps its size. If this raises, any part of the space may have been allocated.
         """
-        fd = self._open_fd()
+        fd = self.fileno()
         if size <= position:
             return
         try:
@@ -306,14 +303,14 @@ class WriteFile(LocalFile, PositionedWriteFile):
         if call is None:
             return
         end = (position + size) // _PAGE_BYTES * _PAGE_BYTES
-        fd = self._open_fd()
+        fd = self.fileno()
         number = call(fd, position=position, size=end - position) if end > position else 0
         if number and number not in _NO_WRITE_BACK:
             raise storage_error("begin to sync", self.path, OSError(number, os.strerror(number)))
 
     def sync(self) -> None:
         """Wait until the content and the size of the file survive a power cut; its name needs sync_directory."""
-        fd = self._open_fd()
+        fd = self.fileno()
         try:
             if hasattr(os, "fdatasync"):
                 os.fdatasync(fd)

@@ -101,9 +101,6 @@ def _offered(api_key: int) -> str:
 
 def _response_encoder(cls: type[Message], *, version: int) -> tuple[Callable[[Any], list[Part]], struct.Struct]:
     """Return what encodes answers of a class, and the layout of their size and header."""
-    found = _response_encoders.get((cls, version))
-    if found is not None:
-        return found
     schema = cls.schema
     if schema is None:
         raise ValueError(f"expected an answer, got {cls.__qualname__}")
@@ -120,7 +117,8 @@ def encode_response(body: Message, *, version: int, correlation_id: int) -> list
     kstore.wire.encoder.compile_encoder says which records are parts of their own. Raises: ValueError for a body that
     can't be encoded in this version.
     """
-    encode, layout = _response_encoder(type(body), version=version)
+    cls = type(body)
+    encode, layout = _response_encoders.get((cls, version)) or _response_encoder(cls, version=version)
     parts = encode(body)
     size = sum(map(len, parts)) + layout.size - _SIZE.size
     parts[0] = layout.pack(size, correlation_id) + parts[0]

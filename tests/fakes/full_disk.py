@@ -29,7 +29,7 @@ class FullEnv(LocalEnv):
 
     def open_write(self, path: str) -> WriteFile:
         file = super().open_write(path)
-        full = _FullFile(os.dup(file._open_fd()), path=path, is_new=file.is_new)
+        full = _FullFile(os.dup(file.fileno()), path=path, is_new=file.is_new)
         file.close()
         full.env = self
         return full

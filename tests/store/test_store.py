@@ -320,7 +320,7 @@ class FailingEnv(LocalEnv):
 
 class FailingFile(WriteFile):
     def __init__(self, file: WriteFile, env: FailingEnv) -> None:
-        super().__init__(os.dup(file._open_fd()), path=file.path, is_new=file.is_new)
+        super().__init__(os.dup(file.fileno()), path=file.path, is_new=file.is_new)
         file.close()
         self._env = env
 

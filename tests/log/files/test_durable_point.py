@@ -144,7 +144,7 @@ class StepsEnv(LocalEnv):
 
 class StepsFile(WriteFile):
     def __init__(self, file: WriteFile, env: StepsEnv) -> None:
-        super().__init__(file._open_fd(), path=file.path, is_new=file.is_new)
+        super().__init__(file.fileno(), path=file.path, is_new=file.is_new)
         self._env = env
 
     def pwrite(self, data: Buffer, *, position: int) -> None:

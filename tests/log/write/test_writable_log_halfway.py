@@ -47,7 +47,7 @@ class StoppingEnv(LocalEnv):
 
     def open_write(self, path: str) -> WriteFile:
         file = super().open_write(path)
-        stopping = _StoppingFile(os.dup(file._open_fd()), path=path, is_new=file.is_new)
+        stopping = _StoppingFile(os.dup(file.fileno()), path=path, is_new=file.is_new)
         file.close()
         stopping.env = self
         return stopping
