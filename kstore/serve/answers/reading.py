@@ -87,7 +87,7 @@ class Fetch:
             partitions = []
             for asked in topic.partitions:
                 most_bytes = max(min(asked.partition_max_bytes, left), 0)
-                found = self._partition(name, asked, most_bytes, min_one_batch=not size, may_wait=may_wait)
+                found = self._partition(name, asked, most_bytes=most_bytes, min_one_batch=not size, may_wait=may_wait)
                 read = 0 if found.records is None else len(found.records)
                 size, left = size + read, max(left - read, 0)
                 has_error |= found.error_code != 0
@@ -102,8 +102,8 @@ class Fetch:
         self,
         name: str | None,
         asked: FetchRequest.FetchPartition,
-        most_bytes: int,
         *,
+        most_bytes: int,
         min_one_batch: bool,
         may_wait: bool,
     ) -> FetchResponse.PartitionData:
@@ -115,7 +115,9 @@ class Fetch:
             refused = self._checked_epochs(name, asked)
             if refused is not None:
                 return refused
-            found = self._read(log, asked.fetch_offset, most_bytes, min_one_batch=min_one_batch, may_wait=may_wait)
+            found = self._read(
+                log, asked.fetch_offset, most_bytes=most_bytes, min_one_batch=min_one_batch, may_wait=may_wait
+            )
             if isinstance(found, FetchRange):
                 return _data(number, found.bounds(), found)
             if self._broker.writer is None:
@@ -127,7 +129,7 @@ class Fetch:
         return _data(number, found, found.records)
 
     def _read(
-        self, log: Log, offset: int, most_bytes: int, *, min_one_batch: bool, may_wait: bool
+        self, log: Log, offset: int, *, most_bytes: int, min_one_batch: bool, may_wait: bool
     ) -> FetchData | FetchRange:
         """Return the records with the bounds of the log, or many of them as a part of their file, which is not closed.
 
