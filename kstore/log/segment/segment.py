@@ -637,7 +637,7 @@ class LogSegment:
         if index is None:
             return None
         end_position, max_batch_bytes = self.size_in_bytes, self._context.config.max_batch_bytes
-        with self.records.borrow() as file, suppress(CorruptRecordError):
+        with self.records.lend() as file, suppress(CorruptRecordError):
             # Bytes that cannot be had prove nothing.
             last = index.search.last_batch_before(
                 file.pread, end_position=end_position, max_batch_bytes=max_batch_bytes
