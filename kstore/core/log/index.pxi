@@ -682,8 +682,8 @@ cdef class OffsetIndexSearch:
         rising offsets lead there, the first of them the entry's, with a right CRC.
 
         Args: pread: of the .log of the last segment.
-        Returns: (position, last offset, its first 61 bytes or all of a shorter one), None if the read would be larger than 256 KiB, comes out
-            short or does not show it.
+        Returns: (position, last offset, its first 61 bytes or all of a shorter one); None if the read would be larger
+            than 256 KiB, comes out short or does not show it.
         Raises: what pread raises.
         """
         cdef Walk w
