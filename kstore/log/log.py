@@ -765,8 +765,7 @@ class FetchPart(NamedTuple):
             return self.bounds
         segment, first, size = self.found
         records = segment.records.read_bytes(size, position=first.position)
-        if self.anchor is not None:
-            segment.records.check_anchor(self.anchor)
+        self._check_anchor(segment)
         return FetchData(records, *self.bounds[1:])
 
     def lent(self) -> FetchRange:
@@ -776,12 +775,15 @@ class FetchPart(NamedTuple):
         segment, first, size = self.found
         lent = FetchRange(self.bounds, segment.records, position=first.position, size_in_bytes=size)
         try:
-            if self.anchor is not None:
-                segment.records.check_anchor(self.anchor)
+            self._check_anchor(segment)
         except BaseException:
             lent.close()
             raise
         return lent
+
+    def _check_anchor(self, segment: LogSegment) -> None:
+        if self.anchor is not None:
+            segment.records.check_anchor(self.anchor)
 
 
 def _part_of(

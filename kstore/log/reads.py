@@ -130,9 +130,8 @@ class Reads:
 
     def check_in_range(self, offset: int, *, log_end_offset: int | None = None) -> int:
         """Return the end of the log; raise OffsetOutOfRangeError for an offset outside of the bounds."""
+        self.check_open()
         source = self.source
-        if source.is_closed:
-            raise closed_error(source.context)
         start, end = source.log_start_offset, source.log_end_offset if log_end_offset is None else log_end_offset
         if not start <= offset <= end:
             where = f"{source.context.topic_partition} in {source.context.directory}"

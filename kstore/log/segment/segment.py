@@ -269,13 +269,15 @@ class LogSegment:
 
     def has_known_end(self) -> bool:
         """Return whether the end of the segment is known without a walk over all of it; find it if an index helps."""
-        if self._tail is None and self.is_last:
-            self._tail = self._indexed_tail()
-        if self._tail is None and self.is_last:
+        if self._tail is not None or not self.is_last:
+            return True
+        tail = self._indexed_tail()
+        if tail is None:
             start = self._last_indexed_batch()
             if start is None and not self._ends_in_zeros():
                 return False
-            self._tail = self._tail_from(start)
+            tail = self._tail_from(start)
+        self._tail = tail
         return True
 
     def last_batch(self) -> BatchPlace | None:
