@@ -105,6 +105,16 @@ def test_the_socket_takes_an_answer_without_the_transport():
         assert (answering.client_has(), answering.transport.written) == (SENT * 3, b"")
 
 
+@pytest.mark.parametrize("size", [0, -1, 1 << 30])
+def test_nothing_is_answered_that_follows_a_size_that_no_request_has(size):
+    asked = []
+    with Answering(lambda: asked.append(1)) as answering:
+        data = struct.pack(">i", size) + (struct.pack(">i", 1) + b"x") * 2
+        answering.received[: len(data)] = data
+        answering.connection.buffer_updated(len(data))
+        assert asked == []
+
+
 def test_what_the_socket_does_not_take_follows_by_the_transport():
     answer = [b"head", bytes(range(256)) * 1000, b"tail"]
     with Answering(answer, most_sent=10_000) as answering:
