@@ -201,9 +201,9 @@ def _check_sizes(*, batch_bytes: int, threads: int) -> None:
 
 
 class _Reading(NamedTuple):
-    """What a range is read with, and the Assembler that makes record batches of its columns."""
+    """Of which partition a range is, and what it is read with."""
 
-    assembler: Assembler
+    partition: tuple[str, int]
     last: LastBatch
     files: ScanFiles
 
@@ -227,11 +227,10 @@ def _decode(
     kept = ScanFiles(DEFAULT_ENV if env is None else env, most_idle=threads + 1)
 
     def decode(scan_range: ScanRange) -> Generator[_Part, None, None]:
-        assembler = Assembler(projection, topic=scan_range.topic, partition=scan_range.partition)
         last = LastBatch() if alone is None else alone
         env_of_range = scan_range.env if env is None else env
         files = kept if env_of_range is kept.env else ScanFiles(env_of_range, most_idle=0)
-        reading = _Reading(assembler, last, files)
+        reading = _Reading((scan_range.topic, scan_range.partition), last, files)
         for item in scan(scan_range, last=last, files=files):
             yield reading, item
 
@@ -241,14 +240,17 @@ def _decode(
         most_bytes_ahead = threads * _THREAD_BYTES_AHEAD
         parts = read_ahead(ranges, decode, threads=threads, size_of=_size_of_part, most_bytes_ahead=most_bytes_ahead)
     before: LastBatch | None = None
+    assembler, assembled = Assembler(projection), None
     with closing(kept), closing(parts):
-        for (assembler, last, files), item in parts:
+        for (partition, last, files), item in parts:
             if isinstance(item, SkippedRange):
                 report(item)
                 continue
             if before is not None and before is not last:
                 check_junction(before, last, files)
             before = last
+            if partition != assembled:
+                assembler, assembled = Assembler(projection, topic=partition[0], partition=partition[1]), partition
             yield assembler.record_batch(item)
 
 

@@ -57,7 +57,7 @@ class _Work(Generic[Item]):
 
 def _works_of(parts: Iterable[Part], decode: Callable[[Part], Generator[Item, None, None]]) -> Iterator[_Work[Item]]:
     """Yield the work of each part; if the parts themselves raise an error, a finished work that holds it."""
-    failed = _Work[Item](_no_items())
+    failed: _Work[Item] = _Work(_no_items())
     failed.is_done = True
     with failed:
         for part in parts:

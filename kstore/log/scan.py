@@ -288,7 +288,7 @@ class PlannedFile:
                 break
         yield from tables
         self._note_last(decoder)
-        if self._anchor is not None:
+        if self._anchor is not None and not self._reads.is_anchor_in_place():
             self._anchor.check_in_place(self.content)
 
     def close(self) -> None:
@@ -350,17 +350,14 @@ class Anchor(Closing):
 
     def hold(self, reads: DirectReads, reading: ReadFile) -> bool:
         """Let direct reads of a file make this check after each, and return whether they can."""
-        place, hold = self._place, partial(reads.hold_to, self._place.position, self._place.header)
-        if self._is_in(reading):
-            hold()
-            return True
-        file = positioned(self._file())
-        if file is None or place.identity == UNKNOWN_FILE:
-            return False
-        if isinstance(place.identity, FileIdentity):
-            hold(file=file, path=place.path, identity=place.identity)
-        else:
-            hold(file=file)
+        place, file = self._place, None
+        if not self._is_in(reading):
+            file = positioned(self._file())
+            if file is None or place.identity == UNKNOWN_FILE:
+                return False
+        known = place.identity if isinstance(place.identity, FileIdentity) and place.identity != UNKNOWN_FILE else None
+        path = None if known is None else place.path
+        reads.hold_to(place.position, place.header, file=file, path=path, identity=known)
         return True
 
     def check_in_place(self, reading: ReadFile) -> None:

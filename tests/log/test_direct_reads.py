@@ -325,6 +325,54 @@ def test_reads_go_on_only_from_a_batch_that_is_still_there(tmp_path: Path, is_th
     assert decoder.row_count == (COUNT - 1 if is_there else 0)
 
 
+def replace_file(path: Path) -> None:
+    """Put another file of the same content at a path."""
+    other = path.with_suffix(".new")
+    other.write_bytes(path.read_bytes())
+    other.rename(path)
+
+
+def overwrite(path: Path) -> None:
+    """Change a byte of the first batch where it is."""
+    with path.open("r+b") as file:
+        file.seek(20)
+        file.write(b"\xff")
+
+
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+@pytest.mark.parametrize("change", [None, Path.unlink, replace_file, overwrite])
+def test_an_anchor_is_in_place_by_its_path_and_its_bytes(
+    tmp_path: Path, change: Callable[[Path], None] | None, is_elsewhere: bool
+) -> None:
+    path, other = tmp_path / "00000000000000000000.log", tmp_path / "00000000000000000040.log"
+    for each in (path, other):
+        each.write_bytes(batch(0, COUNT))
+    anchored = other if is_elsewhere else path
+    with DEFAULT_ENV.open_read(str(path)) as file, DEFAULT_ENV.open_read(str(anchored)) as anchor_file:
+        held = {"file": anchor_file if is_elsewhere else None, "identity": anchor_file.identity()}
+        header = file.pread(61, position=0)
+        reads = DirectReads(chunk_bytes=CHUNK_BYTES)
+        reads.hold_to(0, header, path=str(anchored), **held)
+        assert not reads.is_anchor_in_place(), "no file was begun"
+        reads.begin(file)
+        assert reads.is_anchor_in_place()
+        if change is not None:
+            change(anchored)
+        assert reads.is_anchor_in_place() == (change is None)
+        reads.hold_to(0, header, file=held["file"])
+        assert not reads.is_anchor_in_place(), "the path is not known"
+
+
+def test_nothing_is_in_place_without_an_anchor(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(batch(0, COUNT))
+    with DEFAULT_ENV.open_read(str(path)) as file:
+        reads = direct_reads_of(file)
+        assert not reads.is_anchor_in_place()
+        reads.hold_to(0, path.read_bytes()[:61], path=str(path), identity=file.identity())
+    assert not reads.is_anchor_in_place(), "the file is closed"
+
+
 def test_a_closed_file_is_left_to_the_caller(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(b"".join(chain.from_iterable(segments(COUNT))))

@@ -285,6 +285,18 @@ def test_range_of_many_chunks_that_was_planned_before_a_truncation_after_it_give
         next(record_batches([first], config=SMALL_CHUNKS, batch_bytes=1))
 
 
+@pytest.mark.parametrize("env", [DEFAULT_ENV, ChangingEnv()], ids=["direct reads", "reads by Python"])
+def test_range_whose_file_is_removed_while_it_is_read_is_not_read_to_its_end(tmp_path: Path, env: LocalEnv) -> None:
+    directory = history(tmp_path, value_bytes=LARGE)
+    with open_log(directory) as log:
+        *_, last = log.plan(max_bytes=20_000)
+    tables = record_batches([last], config=SMALL_CHUNKS, batch_bytes=1, env=env)
+    assert next(tables)["offset"].to_pylist() == [last.start_offset]
+    Path(last.files[-1].path).unlink()
+    with pytest.raises(LogReplacedError, match="was removed or replaced since it was listed"):
+        list(tables)
+
+
 @pytest.mark.parametrize("verify_crc", [True, False])
 def test_append_after_a_planned_range_leaves_it_readable(directory: Path, verify_crc: bool) -> None:
     with open_log(directory) as log:

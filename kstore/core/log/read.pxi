@@ -55,7 +55,7 @@ cdef int copy_header(NotedBatch* batch, int64_t position, const uint8_t[::1] hea
 cdef class DirectReads:
     """The reads of one open file that a ColumnDecoder makes itself, and the checks after each.
 
-    A chunk is taken if, after it was read, the batch before it is still in the file, and what hold_to was given in its
+    A chunk is taken if, after it was read, the batch before it is still in the file, and the anchor of hold_to in its
     own. If not, and after any error, the decoder asks for the chunk as if nothing had been read, so that the caller
     reads it again and raises what is wrong.
     Args: chunk_bytes: of one read; a larger one is left to the caller, as all reads before begin() are.
@@ -94,10 +94,10 @@ cdef class DirectReads:
             copy_header(&self.passed, last[0], last[1])
 
     def hold_to(self, int64_t position, const uint8_t[::1] header, *, file=None, path=None, identity=None):
-        """Check after each read that a batch is still in a file.
+        """Check after each read that a batch, the anchor, is still in a file.
 
-        Args: header: its first bytes; file: that contains it, None for the one that is read; path, identity: of that
-            file (device, inode, ns of its birth), if the path has to refer to it as well.
+        Args: header: its first bytes; file: that contains it, whose path is looked up after each read as well, None for
+            the one that is read; path, identity: of that file (device, inode, ns of its birth), None if unknown.
         Raises: LogClosedError; ValueError.
         """
         copy_header(&self.anchor, position, header)
@@ -108,6 +108,25 @@ cdef class DirectReads:
             self.anchor_name = PyBytes_AS_STRING(self.anchor_path)
             self.anchor_device, self.anchor_inode, self.anchor_born_ns = identity
         self.has_anchor = True
+
+    def is_anchor_in_place(self):
+        """Whether the path of the anchor's file refers to it, and the anchor is in it.
+
+        Returns: False too where it has no path or nothing is read directly: the caller then finds out itself.
+        Threads: the GIL is released.
+        """
+        cdef bint is_there
+        cdef int fd
+        if self.file is None or self.file._fd < 0 or not self.has_anchor or self.anchor_name == NULL:
+            return False
+        fd = self.file._fd
+        self.file.reads += 1
+        try:
+            with nogil:
+                is_there = self.has_anchor_path() and self.has_anchor_batch(fd)
+        finally:
+            self.file.end_read()
+        return is_there
 
     @property
     def last(self):
@@ -130,19 +149,21 @@ cdef class DirectReads:
             return 0
         if not read_whole(fd, self.buffer.block.data, size, position) \
                 or (self.passed.size and not is_in_file(fd, &self.passed)) \
-                or (self.has_anchor and not self.is_anchor_in_place(fd)):
+                or (self.has_anchor and self.anchor_fd >= 0 and not self.has_anchor_path()) \
+                or (self.has_anchor and not self.has_anchor_batch(fd)):
             return 0
         if self.passed.size == 0 and size >= BATCH_HEADER_SIZE:
             note_first(&self.passed, position, self.buffer.block.data)
         self.bytes_read += size
         return size
 
-    cdef bint is_anchor_in_place(self, int fd) noexcept nogil:
+    cdef bint has_anchor_path(self) noexcept nogil:
         cdef ks_statx status
         cdef uint64_t device = 0
-        if self.anchor_name != NULL and (
-                ks_file_status(-1, self.anchor_name, False, &status, &device) != 0
-                or device != self.anchor_device or status.inode != self.anchor_inode
-                or born_ns(&status) != self.anchor_born_ns):
-            return False
+        return self.anchor_name == NULL or (
+            ks_file_status(-1, self.anchor_name, False, &status, &device) == 0
+            and device == self.anchor_device and status.inode == self.anchor_inode
+            and born_ns(&status) == self.anchor_born_ns)
+
+    cdef bint has_anchor_batch(self, int fd) noexcept nogil:
         return is_in_file(fd if self.anchor_fd < 0 else self.anchor_fd, &self.anchor)
