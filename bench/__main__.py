@@ -22,6 +22,7 @@ from bench.common import (
     write_results,
 )
 from bench.limit import compile_limit
+from bench.neighbours import Neighbours
 from bench.other_languages import MAIN_CLASSES, RUST, programs
 
 WORKLOADS = (
@@ -55,6 +56,7 @@ WORKLOADS = (
 )
 
 
+PATIENCE = "how much longer a workload may take, since rounds are repeated while others use the machine (default 30)"
 ACTIONS = "run (the default); prepare: make programs and data, measure nothing; report: write figures and chart"
 
 
@@ -68,15 +70,17 @@ def settings_from(arguments: argparse.Namespace, scratch: Path) -> Settings:
     return replace(settings, other_languages=arguments.rivals, allows_dirty=arguments.dirty)
 
 
-def run_workload(name: str, settings: Settings) -> bool:
+def run_workload(name: str, settings: Settings, *, patience_s: float) -> bool:
     """Run one workload, print and write its figures; return whether every target was met."""
     load_before = os.getloadavg()
     print(f"\n== {name} (load average {load_before[0]:.2f})")
+    settings = replace(settings, neighbours=Neighbours(patience_s))
     cases = []
     for case in importlib.import_module(f"bench.bench_{name}").run(settings):
         print_case(case)
         cases.append(case)
-    print(f"\n  written: {write_results(name, cases, settings, load_before=load_before)}")
+    print(f"\n  beside others that use the machine: {settings.neighbours.told()}")
+    print(f"  written: {write_results(name, cases, settings, load_before=load_before)}")
     return all(case.is_met for case in cases)
 
 
@@ -100,7 +104,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description="kstore beside its rivals, on this machine.")
     parser.add_argument("action", nargs="?", choices=("run", "prepare", "report"), default="run", help=ACTIONS)
     parser.add_argument("--only", action="append", choices=WORKLOADS, metavar="NAME", help=", ".join(WORKLOADS))
-    parser.add_argument("--rounds", type=int, help="samples of each contestant (default 9)")
+    parser.add_argument("--rounds", type=int, help="samples of each contestant (default 15)")
+    parser.add_argument("--patience", type=float, default=30.0, metavar="SECONDS", help=PATIENCE)
     parser.add_argument("--results", type=Path, metavar="DIRECTORY", help="where the JSON goes (default bench/results)")
     parser.add_argument("--rivals", action="store_true", help="also build and run the Java and Rust programs")
     parser.add_argument("--tiny", action="store_true", help="little data: shows that it runs, figures mean nothing")
@@ -120,7 +125,8 @@ def main() -> int:
         settings = settings_from(arguments, Path(scratch))
         if arguments.action == "prepare":
             return prepare(arguments.only or WORKLOADS, settings)
-        met = [run_workload(name, settings) for name in arguments.only or WORKLOADS]
+        patience_s = 0.0 if arguments.tiny else arguments.patience
+        met = [run_workload(name, settings, patience_s=patience_s) for name in arguments.only or WORKLOADS]
     return 0 if all(met) or not arguments.strict else 1
 
 

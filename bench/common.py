@@ -13,10 +13,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from bench.neighbours import Neighbours
 from kstore._core import BUILD
 
 Clock: TypeAlias = Literal["wall", "cpu"]
@@ -61,7 +63,10 @@ class OutputsDifferError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Sizes and repetitions of a run. `tiny` runs the same code on little data, for tests."""
+    """Sizes and repetitions of a run. `tiny` runs the same code on little data, for tests.
+
+    neighbours: of the workload that runs: what looks for others that use the machine.
+    """
 
     data_directory: Path = BENCH_DIRECTORY / "data"
     build_directory: Path = BENCH_DIRECTORY / ".rivals"
@@ -75,6 +80,7 @@ class Settings:
     warm_up_seconds: float = 0.5
     other_languages: bool = False
     allows_dirty: bool = False
+    neighbours: Neighbours = field(default_factory=Neighbours)
 
     @classmethod
     def tiny(cls, scratch: Path) -> Settings:
@@ -217,11 +223,18 @@ def interleaved(
         _rate(contestant, settings.warm_up_seconds, cpu_seconds)
     least_seconds = 0.0 if one_run_per_sample else settings.sample_seconds
     for number in range(settings.rounds):
-        for contestant in contestants if number % 2 == 0 else reversed(contestants):
-            wall, cpu = _rate(contestant, least_seconds, cpu_seconds)
+        order = contestants if number % 2 == 0 else contestants[::-1]
+        rates = settings.neighbours.measured(partial(_rates, order, least_seconds, cpu_seconds))
+        for contestant, (wall, cpu) in zip(order, rates, strict=True):
             all_samples[contestant.name].wall.append(wall)
             all_samples[contestant.name].cpu.append(cpu)
     return list(all_samples.values())
+
+
+def _rates(
+    contestants: Sequence[Contestant], least_seconds: float, cpu_seconds: Callable[[], float]
+) -> list[tuple[float, float]]:
+    return [_rate(contestant, least_seconds, cpu_seconds) for contestant in contestants]
 
 
 def _rate(contestant: Contestant, least_seconds: float, cpu_seconds: Callable[[], float]) -> tuple[float, float]:
@@ -415,6 +428,7 @@ def write_results(workload: str, cases: Sequence[Case], settings: Settings, *, l
             "rounds": settings.rounds,
             "sample_seconds": settings.sample_seconds,
         },
+        "neighbours": settings.neighbours.told(),
         "cases": written,
     }
     path.write_text(json.dumps(content, indent=1) + "\n")

@@ -28,7 +28,7 @@ MISSED = "MISSED"
 
 
 ABOUT = """Medians of interleaved rounds in one run, outputs compared first; in brackets the least and greatest round.
-Measured on {machine}
+Measured on {machine}{neighbours}
 One thread, CRC checked, offset, timestamp, key and value, 64 MiB of batches of 16 KiB. What a read costs depends on how
 the page cache holds a file, so two are measured: one written in one piece, as a copy or a restored backup is, and one
 written in steps of 16 KiB, as a broker does. All read the file.
@@ -116,6 +116,16 @@ def of_machine(workloads: Iterable[dict[str, Any]]) -> str:
         commits.add(content["commit"])
         days.add(content["time"][:10])
     return f"{' and '.join(sorted(machines))}; commit {', '.join(sorted(commits))}; {', '.join(sorted(days))}."
+
+
+def beside_neighbours(workloads: Iterable[dict[str, Any]]) -> str:
+    """Return how many rounds were measured beside others on the machine, as a sentence; nothing if none was watched."""
+    rounds = disturbed = 0
+    for content in workloads:
+        watched = content.get("neighbours", {"rounds": 0, "disturbed_rounds": 0})
+        rounds += watched["rounds"]
+        disturbed += watched["disturbed_rounds"]
+    return f" Others used the processors at the start or the end of {disturbed} of {rounds} rounds." if rounds else ""
 
 
 TITLE = "Reading a file, written as a broker writes it, into columns; one thread, CRC checked"
@@ -217,7 +227,9 @@ def figures(results: Results) -> str:
     found = targets(results)
     missed = [target for target in found if target.is_missed]
     parts = [
-        ABOUT.format(machine=of_machine(results.workloads.values())),
+        ABOUT.format(
+            machine=of_machine(results.workloads.values()), neighbours=beside_neighbours(results.workloads.values())
+        ),
         f"![{TITLE}](../docs/pictures/{CHART.name})",
         "",
         f"![The same by codec, values of 100 bytes](../docs/pictures/{CODECS_CHART.name})",

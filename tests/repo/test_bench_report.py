@@ -15,6 +15,7 @@ import pytest
 from bench import common, moved, report
 from bench.__main__ import main as bench_main
 from bench.common import Bound, Case, DirtyTreeError, Samples, Settings, write_results
+from bench.neighbours import Neighbours
 
 
 @pytest.mark.parametrize(
@@ -73,6 +74,18 @@ def test_what_was_not_measured_says_so(tmp_path: Path) -> None:
     settings = Settings(results_directory=tmp_path, allows_dirty=True)
     write_results("crc", [case_of(1.0, target=None)], settings, load_before=(0.0,))
     assert "| `Consumer.poll` / `log.read` | not measured |" in report.figures(report.Results(tmp_path))
+
+
+def test_rounds_beside_neighbours_are_said_where_they_were_watched(tmp_path: Path) -> None:
+    neighbours = Neighbours(1e-9)
+    neighbours.rounds, neighbours.disturbed_rounds = 20, 3
+    for workload, watched in (("crc", neighbours), ("read", Neighbours())):
+        settings = Settings(results_directory=tmp_path, allows_dirty=True, neighbours=watched)
+        write_results(workload, [case_of(1.0, target=None)], settings, load_before=(0.0,))
+        shown = report.figures(report.Results(tmp_path))
+        assert "Others used the processors at the start or the end of 3 of 20 rounds." in shown
+    write_results("crc", [case_of(1.0, target=None)], settings, load_before=(0.0,))
+    assert "Others used" not in report.figures(report.Results(tmp_path))
 
 
 def test_chart_draws_each_contestant_to_one_scale(tmp_path: Path) -> None:

@@ -1,0 +1,65 @@
+# Goal: a round that was measured while others used the machine is measured again, whatever its figures are, and one
+# that is kept nevertheless is counted.
+# Method: a look at the processors that gives made-up times; one that really looks.
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+
+from bench.neighbours import Neighbours
+
+QUIET, BESIDE = 1.0, 1.5
+
+
+def watching(monkeypatch: pytest.MonkeyPatch, slowness: Callable[[int], float], *, patience_s: float) -> Neighbours:
+    """Return what finds `slowness` at its first, second, ... look of a run; each pause takes no time."""
+    monkeypatch.setattr("bench.neighbours._FIRST_PROBES", 0)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    looks = count()
+    found = Neighbours(patience_s)
+    monkeypatch.setattr(found, "_is_quiet", lambda: slowness(next(looks)) == QUIET)
+    return found
+
+
+def test_a_round_that_ends_beside_a_neighbour_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The looks: before and after the first round, before and after the second one.
+    neighbours = watching(monkeypatch, [QUIET, BESIDE, QUIET, QUIET].__getitem__, patience_s=100)
+    rounds = count(1)
+    assert neighbours.measured(lambda: next(rounds)) == 2
+    assert neighbours.told() == {"rounds": 1, "disturbed_rounds": 0, "repeated_rounds": 1}
+
+
+def test_a_round_begins_when_the_neighbour_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
+
+    def slowness(look: int) -> float:
+        seen.append(BESIDE if look < 5 else QUIET)
+        return seen[-1]
+
+    neighbours = watching(monkeypatch, slowness, patience_s=100)
+    assert neighbours.measured(lambda: list(seen)) == [BESIDE] * 5 + [QUIET]
+    assert neighbours.told() == {"rounds": 1, "disturbed_rounds": 0, "repeated_rounds": 0}
+
+
+def test_a_round_is_kept_and_counted_when_the_patience_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    neighbours = watching(monkeypatch, lambda _: BESIDE, patience_s=0.01)
+    rounds = count(1)
+    assert [neighbours.measured(lambda: next(rounds)) for _ in range(3)] == [1, 2, 3]
+    assert neighbours.told() == {"rounds": 3, "disturbed_rounds": 3, "repeated_rounds": 0}
+
+
+def test_without_patience_nothing_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    neighbours = Neighbours()
+    monkeypatch.setattr(neighbours, "_slowness", None)
+    assert neighbours.measured(lambda: "round") == "round"
+    assert neighbours.told() == {"rounds": 0, "disturbed_rounds": 0, "repeated_rounds": 0}
+
+
+def test_every_processor_is_looked_at() -> None:
+    neighbours = Neighbours(1e-9)
+    assert neighbours._slowness() >= 1
+    assert neighbours.measured(lambda: "round") == "round"
+    assert neighbours.told()["rounds"] == 1
