@@ -75,6 +75,38 @@ cdef class SegmentLookup:
             self.reader = None
             return offsets.batch_for(offset, self.reader_at_hand(), &self.segment)
 
+    def batch_after(self, BatchHeader start not None, int64_t offset):
+        """Return the BatchHeader of batch_of_offset if it is `start`, which was found before, or the batch after it.
+
+        Returns: None if the headers of these two, which are read again, do not show that, or cannot be had.
+        """
+        try:
+            return self.batch_near(start, offset)
+        except LogClosedError:
+            self.reader = None
+            return self.batch_near(start, offset)
+        except CorruptRecordError:
+            return None
+
+    cdef BatchHeader batch_near(self, BatchHeader start, int64_t offset):
+        cdef Walk w
+        cdef Header h
+        cdef Problem problem
+        cdef bytes data
+        cdef int64_t size
+        start_walk(&w, start.position, self.segment.end_position, start.h.base_offset, self.segment.next_base_offset,
+                   self.segment.max_batch_bytes)
+        w.stop_offset = offset
+        while w.state == SCAN_MORE and w.batch_count < 2:
+            size = min(<int64_t>BATCH_HEADER_SIZE, w.end_position - w.position)
+            if size <= 0:
+                break
+            data = read_at(self.reader_at_hand(), size, w.position)
+            if PyBytes_GET_SIZE(data) != size:
+                break
+            walk_one(&w, <const uint8_t*>PyBytes_AS_STRING(data), &h, &problem)
+        return new_header(<const uint8_t*>PyBytes_AS_STRING(data), w.position) if w.state == SCAN_FOUND else None
+
     cdef tuple sound_batch(self, OffsetIndexSearch offsets, int64_t offset):
         try:
             return offsets.read_sound_batch(offset, self.reader_at_hand(), &self.segment)

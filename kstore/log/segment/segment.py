@@ -434,11 +434,17 @@ class LogSegment:
         Cost: O(log entries) and a header walk over one index interval; without an index, over the whole segment.
         Source: Kafka LogSegment.translateOffset.
         """
-        batch = (self._lookup or self._made_lookup()).batch_of_offset(offset)
+        lookup = self._lookup or self._made_lookup()
+        batch = lookup.batch_of_offset(offset)
         if batch is not None:
             return batch
-        start = self._walked_before(offset) or self._floor_batch(offset, end_position=self.scan_end_position)
-        self._walked_to = batch = self.records.stopped_at(self._walk_from(start, stop_offset=offset))
+        start = self._walked_before(offset)
+        if start is not None and start.size_in_bytes >= HEADER_CHUNK_BYTES:
+            batch = lookup.batch_after(start, offset)
+        if batch is None:
+            start = start or self._floor_batch(offset, end_position=self.scan_end_position)
+            batch = self.records.stopped_at(self._walk_from(start, stop_offset=offset))
+        self._walked_to = batch
         return batch
 
     def _walked_before(self, offset: int) -> BatchHeader | None:

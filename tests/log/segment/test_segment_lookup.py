@@ -124,10 +124,73 @@ def test_a_reader_of_large_batches_goes_on_without_the_proof_of_an_entry(tmp_pat
             found = first.translate_offset(header.base_offset)
             assert found is not None
             assert (found.base_offset, found.crc) == (header.base_offset, header.crc)
-        # Of the batch that it has, a walk reads the header, and then those of the next ones.
-        assert reads.count(RECORD_BATCH_OVERHEAD) == len(headers) - 1
-        assert sum(reads) <= len(HUGE) * (HEADER_CHUNK_BYTES + RECORD_BATCH_OVERHEAD)
-        assert max(reads) <= HEADER_CHUNK_BYTES
+        # The header of the batch that it has, and that of the next one.
+        assert reads == [RECORD_BATCH_OVERHEAD] * (1 + 2 * (len(headers) - 2))
+
+
+def far_apart(data: bytes) -> tuple[_core.BatchHeader, Callable[[bytes], _core.SegmentLookup]]:
+    """The header of the first batch of `data`, and what looks into a segment of other bytes without an index."""
+
+    def lookup_of(content: bytes) -> _core.SegmentLookup:
+        def pread(size: int, *, position: int) -> bytes:
+            return content[position : position + size]
+
+        return _core.SegmentLookup(lambda: None, lambda: None, lambda: pread, end_position=len(data))
+
+    return _core.read_header(data[:RECORD_BATCH_OVERHEAD], position=0), lookup_of
+
+
+def test_batch_after_one_that_was_found_is_that_one_or_the_next() -> None:
+    start, lookup_of = far_apart(b"".join(LARGE[:3]))
+    lookup = lookup_of(b"".join(LARGE[:3]))
+    found = [lookup.batch_after(start, offset) for offset in range(15)]
+    assert [one and (one.base_offset, one.position) for one in found] == [
+        *[(0, 0)] * 5,
+        *[(5, len(LARGE[0]))] * 5,
+        *[None] * 5,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("there", "offset"),
+    [
+        pytest.param(b"", 0, id="nothing"),
+        pytest.param(bytes(500), 0, id="zeros"),
+        pytest.param(LARGE[0][:60], 0, id="not a whole header"),
+        pytest.param(LARGE[0][:16] + b"\x09" + LARGE[0][17:], 0, id="unknown magic"),
+        pytest.param(LARGE[0] + patch_header(LARGE[1], base_offset=3), 7, id="offsets that fall"),
+        pytest.param(LARGE[0] + LARGE[1][:60], 7, id="a next one that is not whole"),
+    ],
+)
+def test_batch_after_one_that_is_gone_is_not_believed(there: bytes, offset: int) -> None:
+    start, lookup_of = far_apart(b"".join(LARGE[:2]))
+    assert lookup_of(b"".join(LARGE[:2])).batch_after(start, offset) is not None
+    assert lookup_of(there).batch_after(start, offset) is None
+
+
+def test_batch_with_lower_offsets_in_the_place_of_the_one_that_was_found_is_not_believed() -> None:
+    data = b"".join(LARGE[1:3])
+    start, lookup_of = far_apart(data)
+    there = patch_header(LARGE[1], base_offset=4) + LARGE[2]
+    assert lookup_of(data).batch_after(start, 9) is not None
+    assert lookup_of(there).batch_after(start, 9) is None
+
+
+def test_batch_after_the_end_of_the_segment_is_none() -> None:
+    data = b"".join(LARGE[:2])
+    _, lookup_of = far_apart(data)
+    for position in (len(data), len(data) + 1):
+        start = _core.read_header(LARGE[0][:RECORD_BATCH_OVERHEAD], position=position)
+        assert lookup_of(data * 2).batch_after(start, 0) is None
+
+
+def test_header_that_cannot_be_had_is_left_to_the_walk() -> None:
+    def lost(size: int, *, position: int) -> bytes:
+        raise CorruptRecordError("the store lost it", path="", position=position)
+
+    start, _ = far_apart(LARGE[0])
+    lookup = _core.SegmentLookup(lambda: None, lambda: None, lambda: lost, end_position=len(LARGE[0]))
+    assert lookup.batch_after(start, 0) is None
 
 
 @pytest.mark.parametrize("layout", [Layout(index_interval_bytes=1000), Layout(index_interval_bytes=10**9)])
@@ -234,6 +297,11 @@ def test_file_that_the_cache_closed_is_opened_anew() -> None:
     opened.clear()
     lookup = _core.SegmentLookup(lambda: search, lambda: None, fetch_pread, end_position=len(LARGE[0]))
     assert (lookup.record_of_offset(4, UNPROVEN).offset, len(opened)) == (4, 2)
+    opened.clear()
+    lookup = _core.SegmentLookup(lambda: search, lambda: None, fetch_pread, end_position=len(LARGE[0]))
+    assert found is not None
+    again = lookup.batch_after(found, 4)
+    assert (again is not None and again.base_offset, len(opened)) == (found.base_offset, 2)
 
 
 def test_log_closed_meanwhile_is_said(tmp_path: Path) -> None:
