@@ -25,7 +25,7 @@ from kstore.env import (
 )
 from kstore.errors import CorruptionError, KStoreError, LogReplacedError, UnsupportedError
 from kstore.log.damaged.sound import FileRange, fault_at_end, read_offset_index
-from kstore.log.files.columns import ChunkReader, ColumnSelection, column_decoder
+from kstore.log.files.columns import ColumnSelection, DecoderChunks, column_decoder
 from kstore.log.files.names import deleted_paths
 from kstore.log.files.records import BatchPlace, LastBatch, check_batch, entry_size
 from kstore.log.plan import ScanRange
@@ -231,7 +231,7 @@ class PlannedFiles:
         content = self._files.take(part.path, identity, is_live=self._is_live)
         content.will_read(position=part.start_position, end_position=part.end_position)
         chunk_bytes = self._config.read_chunk_bytes
-        chunks = ChunkReader(content, chunk_bytes=chunk_bytes, keeps_chunks=self._keeps_chunks)
+        chunks = DecoderChunks(content, chunk_bytes=chunk_bytes, keeps_chunks=self._keeps_chunks)
         give_back = partial(self._files.give_back, content, identity)
         return PlannedFile(content, chunks, DirectReads(chunk_bytes=chunk_bytes), self._last, self._anchor, give_back)
 
@@ -258,7 +258,7 @@ class PlannedFile:
     def __init__(
         self,
         content: ReadFile,
-        chunks: ChunkReader,
+        chunks: DecoderChunks,
         reads: DirectReads,
         last: LastBatch,
         anchor: Anchor | None,

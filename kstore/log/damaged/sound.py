@@ -342,11 +342,11 @@ def _end_of_sound(file: ReadFile, part: FileRange, config: LogConfig) -> tuple[i
     """
     # Every batch is below the start offset of this decoder, which therefore checks frames, CRCs and offsets as that of
     # a scan does, and gives no row.
-    from kstore.log.files.columns import ChunkReader, ColumnSelection, column_decoder
+    from kstore.log.files.columns import ColumnSelection, DecoderChunks, column_decoder
 
     decoder = column_decoder(ColumnSelection(), batch_bytes=1, config=config, start_offset=MAX_OFFSET)
     part.start(decoder)
-    read_chunk = partial(ChunkReader(file, chunk_bytes=config.read_chunk_bytes).read, end_position=part.end_position)
+    read_chunk = partial(DecoderChunks(file, chunk_bytes=config.read_chunk_bytes).read, end_position=part.end_position)
     try:
         for _ in decoder.full_tables(read_chunk):
             pass

@@ -55,7 +55,7 @@ def column_decoder(
     )
 
 
-class ChunkReader:
+class DecoderChunks:
     """Reads the chunks of one file that a decoder needs, into a buffer that it reuses.
 
     Args: chunk_bytes: the size of one read, unless a batch is larger; keeps_chunks: a buffer for each chunk, since
