@@ -22,6 +22,8 @@ Result = TypeVar("Result")
 _MOST_SLOWNESS = 1.15
 _FIRST_PROBES = 100
 _PAUSE_SECONDS = 0.05
+# Of the patience of a workload, for one round: one that is never quiet leaves some to the next.
+_MOST_FOR_ROUND = 0.1
 _TEXT = bytes(Random(1).choices(b"abcdefghijklmnopqrstuvwxyz 0123456789", k=8192))
 
 
@@ -46,6 +48,7 @@ class Neighbours:
     def __init__(self, patience_s: float = 0.0) -> None:
         self.rounds = self.disturbed_rounds = self.repeated_rounds = 0
         self._left_s = patience_s
+        self._most_for_round_s = patience_s * _MOST_FOR_ROUND
         self._best_s = float("inf")
         self._is_looking = patience_s > 0
         if self._is_looking:
@@ -64,21 +67,22 @@ class Neighbours:
 
     def measured(self, run_round: Callable[[], Result]) -> Result:
         """Return what a round gives that begins and ends beside no neighbour, or any round when patience is used up."""
+        end_s = self._left_s - self._most_for_round_s
         while True:
             start = time.perf_counter()
-            is_quiet = self._waited()
+            is_quiet = self._waited(end_s)
             found = run_round()
             is_quiet = is_quiet and self._is_quiet()
-            if is_quiet or self._left_s <= 0:
+            if is_quiet or self._left_s <= max(end_s, 0):
                 self.rounds += 1
                 self.disturbed_rounds += not is_quiet
                 return found
             self.repeated_rounds += 1
             self._left_s -= time.perf_counter() - start
 
-    def _waited(self) -> bool:
-        """Wait until no neighbour is seen; return whether that is so."""
-        while not (is_quiet := self._is_quiet()) and self._left_s > 0:
+    def _waited(self, end_s: float) -> bool:
+        """Wait until no neighbour is seen, or no more patience is left than `end_s`; return whether none is seen."""
+        while not (is_quiet := self._is_quiet()) and self._left_s > max(end_s, 0):
             time.sleep(_PAUSE_SECONDS)
             self._left_s -= _PAUSE_SECONDS
         return is_quiet

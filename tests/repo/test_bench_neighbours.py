@@ -51,6 +51,13 @@ def test_a_round_is_kept_and_counted_when_the_patience_is_used_up(monkeypatch: p
     assert neighbours.told() == {"rounds": 3, "disturbed_rounds": 3, "repeated_rounds": 0}
 
 
+def test_a_round_that_is_never_quiet_leaves_patience_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A tenth of the patience, 10 s, takes 200 looks.
+    neighbours = watching(monkeypatch, lambda look: BESIDE if look < 500 else QUIET, patience_s=100)
+    assert [neighbours.measured(lambda: "round") for _ in range(6)] == ["round"] * 6
+    assert neighbours.told() == {"rounds": 6, "disturbed_rounds": 2, "repeated_rounds": 0}
+
+
 def test_without_patience_nothing_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     neighbours = Neighbours()
     monkeypatch.setattr(neighbours, "_slowness", None)
