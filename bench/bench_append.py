@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -167,13 +167,21 @@ def rated(
 ) -> list[Samples]:
     """Sample each run once per round, after a warm-up round. The order is reversed every other round."""
     samples = {name: Samples(contestant=name) for name in runs}
-    for number in range(settings.rounds + 1):
-        for name in runs if number % 2 else reversed(runs):
+
+    def taken(names: Sequence[str]) -> list[tuple[str, float, float]]:
+        found = []
+        for name in names:
             cpu_start = cpu_seconds()
             seconds = runs[name]()
-            if number:
-                samples[name].wall.append(units / seconds)
-                samples[name].cpu.append(units / max(cpu_seconds() - cpu_start, 1e-6))
+            found.append((name, units / seconds, units / max(cpu_seconds() - cpu_start, 1e-6)))
+        return found
+
+    names = list(runs)
+    taken(names[::-1])
+    for number in range(settings.rounds):
+        for name, wall, cpu in settings.neighbours.measured(partial(taken, names[:: -1 if number % 2 else 1])):
+            samples[name].wall.append(wall)
+            samples[name].cpu.append(cpu)
     return list(samples.values())
 
 
