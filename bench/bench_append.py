@@ -16,12 +16,12 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 from bench.bench_builder import append_with_kstore, batches_of
-from bench.common import BENCH_DIRECTORY, MIB, Case, Samples, Settings, require_equal
+from bench.common import BENCH_DIRECTORY, MIB, Case, Samples, Settings, in_rounds, require_equal
 from bench.limit import append_with_limit, compile_limit, compiled, padded
 from bench.other_languages import JAVA_APPEND, Rivals
 from kstore.log.write.writable_log import WritableLog
@@ -166,23 +166,15 @@ def rated(
     cpu_seconds: Callable[[], float] = time.process_time,
 ) -> list[Samples]:
     """Sample each run once per round, after a warm-up round. The order is reversed every other round."""
-    samples = {name: Samples(contestant=name) for name in runs}
 
-    def taken(names: Sequence[str]) -> list[tuple[str, float, float]]:
-        found = []
-        for name in names:
-            cpu_start = cpu_seconds()
-            seconds = runs[name]()
-            found.append((name, units / seconds, units / max(cpu_seconds() - cpu_start, 1e-6)))
-        return found
+    def rates_of(name: str) -> tuple[float, float]:
+        cpu_start = cpu_seconds()
+        seconds = runs[name]()
+        return units / seconds, units / max(cpu_seconds() - cpu_start, 1e-6)
 
-    names = list(runs)
-    taken(names[::-1])
-    for number in range(settings.rounds):
-        for name, wall, cpu in settings.neighbours.measured(partial(taken, names[:: -1 if number % 2 else 1])):
-            samples[name].wall.append(wall)
-            samples[name].cpu.append(cpu)
-    return list(samples.values())
+    for name in reversed(runs):
+        rates_of(name)
+    return in_rounds(list(runs), rates_of, settings)
 
 
 def run(settings: Settings) -> Iterator[Case]:

@@ -218,23 +218,29 @@ def interleaved(
     one_run_per_sample: bool = False,
 ) -> list[Samples]:
     """Sample each contestant once per round, after a warm-up. The order is reversed every other round."""
-    all_samples = {contestant.name: Samples(contestant=contestant.name) for contestant in contestants}
     for contestant in contestants:
         _rate(contestant, settings.warm_up_seconds, cpu_seconds)
     least_seconds = 0.0 if one_run_per_sample else settings.sample_seconds
+    by_name = {contestant.name: contestant for contestant in contestants}
+    return in_rounds(list(by_name), lambda name: _rate(by_name[name], least_seconds, cpu_seconds), settings)
+
+
+def in_rounds(
+    names: Sequence[str], rates_of: Callable[[str], tuple[float, float]], settings: Settings
+) -> list[Samples]:
+    """Sample the rates of each name, by wall and CPU time, once per round; its order is reversed every other round."""
+    all_samples = {name: Samples(contestant=name) for name in names}
+
+    def run_round(order: Sequence[str]) -> list[tuple[float, float]]:
+        return [rates_of(name) for name in order]
+
     for number in range(settings.rounds):
-        order = contestants if number % 2 == 0 else contestants[::-1]
-        rates = settings.neighbours.measured(partial(_rates, order, least_seconds, cpu_seconds))
-        for contestant, (wall, cpu) in zip(order, rates, strict=True):
-            all_samples[contestant.name].wall.append(wall)
-            all_samples[contestant.name].cpu.append(cpu)
+        order = names if number % 2 == 0 else names[::-1]
+        rates = settings.neighbours.measured(partial(run_round, order))
+        for name, (wall, cpu) in zip(order, rates, strict=True):
+            all_samples[name].wall.append(wall)
+            all_samples[name].cpu.append(cpu)
     return list(all_samples.values())
-
-
-def _rates(
-    contestants: Sequence[Contestant], least_seconds: float, cpu_seconds: Callable[[], float]
-) -> list[tuple[float, float]]:
-    return [_rate(contestant, least_seconds, cpu_seconds) for contestant in contestants]
 
 
 def _rate(contestant: Contestant, least_seconds: float, cpu_seconds: Callable[[], float]) -> tuple[float, float]:

@@ -1,9 +1,9 @@
 """Neighbours: whether others use the processors too, and waiting until they stop.
 
-A processor core that a guest of the same machine shares does two thirds of the work, for a second or for minutes, and
-nothing in the figures themselves tells that from a slower program. So a short piece of work that is always the same is
-timed on every processor before and after each round: a round beside a neighbour is measured again while there is
-patience left, whatever its figures are, and what could not be had is counted.
+A processor core that a guest of the same machine shares does a half to two thirds of the work, for a second or for
+minutes, and nothing in the figures themselves tells that from a slower program. So a short piece of work that is always
+the same is timed on every processor before and after each round: a round beside a neighbour is measured again while
+there is patience left, whatever its figures are, and what could not be had is counted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _processors() -> list[int | None]:
 class Neighbours:
     """Waits for the end of what slows the machine, for `patience_s` seconds in all; with 0 nothing is looked for.
 
-    Attributes: rounds: how many were measured and kept; disturbed_rounds: those of them that began or ended beside a
+    Attributes: rounds: how many were watched and kept; disturbed_rounds: those of them that began or ended beside a
         neighbour; repeated_rounds: how many were measured again.
     """
 
@@ -56,9 +56,7 @@ class Neighbours:
                 self._slowness()
 
     def told(self) -> dict[str, int]:
-        """Return the attributes, for the results; all 0 where nothing was looked for."""
-        if not self._is_looking:
-            return {"rounds": 0, "disturbed_rounds": 0, "repeated_rounds": 0}
+        """Return the attributes, for the results."""
         return {
             "rounds": self.rounds,
             "disturbed_rounds": self.disturbed_rounds,
@@ -66,30 +64,35 @@ class Neighbours:
         }
 
     def measured(self, run_round: Callable[[], Result]) -> Result:
-        """Return what a round gives that begins and ends beside no neighbour, or any round when patience is used up."""
-        end_s = self._left_s - self._most_for_round_s
+        """Return what a round gives that begins and ends beside no neighbour, or any round when no patience is left for
+        it to be measured again.
+        """
+        if not self._is_looking:
+            return run_round()
+        least_s = max(self._left_s - self._most_for_round_s, 0)
         while True:
+            is_quiet = self._waited(least_s)
             start = time.perf_counter()
-            is_quiet = self._waited(end_s)
             found = run_round()
+            seconds = time.perf_counter() - start
             is_quiet = is_quiet and self._is_quiet()
-            if is_quiet or self._left_s <= max(end_s, 0):
+            if is_quiet or self._left_s - seconds < least_s:
                 self.rounds += 1
                 self.disturbed_rounds += not is_quiet
                 return found
             self.repeated_rounds += 1
-            self._left_s -= time.perf_counter() - start
+            self._left_s -= seconds
 
-    def _waited(self, end_s: float) -> bool:
-        """Wait until no neighbour is seen, or no more patience is left than `end_s`; return whether none is seen."""
-        while not (is_quiet := self._is_quiet()) and self._left_s > max(end_s, 0):
+    def _waited(self, least_s: float) -> bool:
+        """Wait until no neighbour is seen, or `least_s` of the patience is left; return whether none is seen."""
+        while not (is_quiet := self._is_quiet()) and self._left_s > least_s:
             time.sleep(_PAUSE_SECONDS)
             self._left_s -= _PAUSE_SECONDS
         return is_quiet
 
     def _is_quiet(self) -> bool:
         # Twice: one look may have been interrupted by this process itself.
-        return not self._is_looking or min(self._slowness(), self._slowness()) <= _MOST_SLOWNESS
+        return min(self._slowness(), self._slowness()) <= _MOST_SLOWNESS
 
     def _slowness(self) -> float:
         """Return how many times as long as ever the slowest processor takes, all of them at work."""

@@ -240,7 +240,8 @@ def _decode(
         most_bytes_ahead = threads * _THREAD_BYTES_AHEAD
         parts = read_ahead(ranges, decode, threads=threads, size_of=_size_of_part, most_bytes_ahead=most_bytes_ahead)
     before: LastBatch | None = None
-    assembler, assembled = Assembler(projection), None
+    assembler: Assembler | None = None
+    assembled: tuple[str, int] | None = None
     with closing(kept), closing(parts):
         for (partition, last, files), item in parts:
             if isinstance(item, SkippedRange):
@@ -249,7 +250,7 @@ def _decode(
             if before is not None and before is not last:
                 check_junction(before, last, files)
             before = last
-            if partition != assembled:
+            if assembler is None or partition != assembled:
                 assembler, assembled = Assembler(projection, topic=partition[0], partition=partition[1]), partition
             yield assembler.record_batch(item)
 

@@ -369,8 +369,9 @@ def test_nothing_is_in_place_without_an_anchor(tmp_path: Path) -> None:
     with DEFAULT_ENV.open_read(str(path)) as file:
         reads = direct_reads_of(file)
         assert not reads.is_anchor_in_place()
-        reads.hold_to(0, path.read_bytes()[:61], path=str(path), identity=file.identity())
-    assert not reads.is_anchor_in_place(), "the file is closed"
+    with DEFAULT_ENV.open_read(str(path)) as other:
+        reads.hold_to(0, path.read_bytes()[:61], file=other, path=str(path), identity=other.identity())
+        assert not reads.is_anchor_in_place(), "the file that is read is closed"
 
 
 def test_a_closed_file_is_left_to_the_caller(tmp_path: Path) -> None:

@@ -15,12 +15,13 @@ QUIET, BESIDE = 1.0, 1.5
 
 
 def watching(monkeypatch: pytest.MonkeyPatch, slowness: Callable[[int], float], *, patience_s: float) -> Neighbours:
-    """Return what finds `slowness` at its first, second, ... look of a run; each pause takes no time."""
+    """Return what finds `slowness` at its first, second, ... pair of looks of a run; each pause takes no time."""
     monkeypatch.setattr("bench.neighbours._FIRST_PROBES", 0)
     monkeypatch.setattr("time.sleep", lambda _: None)
     looks = count()
     found = Neighbours(patience_s)
-    monkeypatch.setattr(found, "_is_quiet", lambda: slowness(next(looks)) == QUIET)
+    # The first look of each pair is interrupted by the process itself.
+    monkeypatch.setattr(found, "_slowness", lambda: 9.0 if (look := next(looks)) % 2 == 0 else slowness(look // 2))
     return found
 
 
@@ -56,6 +57,24 @@ def test_a_round_that_is_never_quiet_leaves_patience_to_the_next(monkeypatch: py
     neighbours = watching(monkeypatch, lambda look: BESIDE if look < 500 else QUIET, patience_s=100)
     assert [neighbours.measured(lambda: "round") for _ in range(6)] == ["round"] * 6
     assert neighbours.told() == {"rounds": 6, "disturbed_rounds": 2, "repeated_rounds": 0}
+
+
+def test_a_round_that_takes_longer_than_the_patience_is_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    neighbours = watching(monkeypatch, [QUIET, BESIDE].__getitem__, patience_s=100)
+    seconds = iter([0.0, 11.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(seconds))
+    assert neighbours.measured(lambda: "round") == "round"
+    assert neighbours.told() == {"rounds": 1, "disturbed_rounds": 1, "repeated_rounds": 0}
+
+
+def test_the_slowest_processor_counts_against_the_best_that_was_ever_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    neighbours = watching(monkeypatch, lambda _: QUIET, patience_s=100)
+    monkeypatch.undo()
+    monkeypatch.setattr("bench.neighbours._processors", lambda: [None, None])
+    times = iter([9.0, 1.0, 9.0, 2.0, 9.0, 3.0, 9.0, 2.0])
+    monkeypatch.setattr("bench.neighbours._probe_seconds", lambda: next(times))
+    # Of each pair of times the first one is not counted, since it fills the caches.
+    assert [neighbours._slowness(), neighbours._slowness()] == [2.0, 3.0]
 
 
 def test_without_patience_nothing_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:

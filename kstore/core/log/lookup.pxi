@@ -85,8 +85,6 @@ cdef class SegmentLookup:
         except LogClosedError:
             self.reader = None
             return self.batch_near(start, offset)
-        except CorruptRecordError:
-            return None
 
     cdef BatchHeader batch_near(self, BatchHeader start, int64_t offset):
         cdef Walk w
@@ -101,7 +99,10 @@ cdef class SegmentLookup:
             size = min(<int64_t>BATCH_HEADER_SIZE, w.end_position - w.position)
             if size <= 0:
                 break
-            data = read_at(self.reader_at_hand(), size, w.position)
+            try:
+                data = read_at(self.reader_at_hand(), size, w.position)
+            except CorruptRecordError:
+                return None
             if PyBytes_GET_SIZE(data) != size:
                 break
             walk_one(&w, <const uint8_t*>PyBytes_AS_STRING(data), &h, &problem)

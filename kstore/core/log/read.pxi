@@ -117,7 +117,7 @@ cdef class DirectReads:
         """
         cdef bint is_there
         cdef int fd
-        if self.file is None or self.file._fd < 0 or not self.has_anchor or self.anchor_name == NULL:
+        if self.file is None or self.file._fd < 0 or self.anchor_name == NULL:
             return False
         fd = self.file._fd
         self.file.reads += 1

@@ -128,7 +128,7 @@ def test_a_reader_of_large_batches_goes_on_without_the_proof_of_an_entry(tmp_pat
         assert reads == [RECORD_BATCH_OVERHEAD] * (1 + 2 * (len(headers) - 2))
 
 
-def far_apart(data: bytes) -> tuple[_core.BatchHeader, Callable[[bytes], _core.SegmentLookup]]:
+def first_of(data: bytes) -> tuple[_core.BatchHeader, Callable[[bytes], _core.SegmentLookup]]:
     """The header of the first batch of `data`, and what looks into a segment of other bytes without an index."""
 
     def lookup_of(content: bytes) -> _core.SegmentLookup:
@@ -141,7 +141,7 @@ def far_apart(data: bytes) -> tuple[_core.BatchHeader, Callable[[bytes], _core.S
 
 
 def test_batch_after_one_that_was_found_is_that_one_or_the_next() -> None:
-    start, lookup_of = far_apart(b"".join(LARGE[:3]))
+    start, lookup_of = first_of(b"".join(LARGE[:3]))
     lookup = lookup_of(b"".join(LARGE[:3]))
     found = [lookup.batch_after(start, offset) for offset in range(15)]
     assert [one and (one.base_offset, one.position) for one in found] == [
@@ -163,14 +163,14 @@ def test_batch_after_one_that_was_found_is_that_one_or_the_next() -> None:
     ],
 )
 def test_batch_after_one_that_is_gone_is_not_believed(there: bytes, offset: int) -> None:
-    start, lookup_of = far_apart(b"".join(LARGE[:2]))
+    start, lookup_of = first_of(b"".join(LARGE[:2]))
     assert lookup_of(b"".join(LARGE[:2])).batch_after(start, offset) is not None
     assert lookup_of(there).batch_after(start, offset) is None
 
 
 def test_batch_with_lower_offsets_in_the_place_of_the_one_that_was_found_is_not_believed() -> None:
     data = b"".join(LARGE[1:3])
-    start, lookup_of = far_apart(data)
+    start, lookup_of = first_of(data)
     there = patch_header(LARGE[1], base_offset=4) + LARGE[2]
     assert lookup_of(data).batch_after(start, 9) is not None
     assert lookup_of(there).batch_after(start, 9) is None
@@ -178,7 +178,7 @@ def test_batch_with_lower_offsets_in_the_place_of_the_one_that_was_found_is_not_
 
 def test_batch_after_the_end_of_the_segment_is_none() -> None:
     data = b"".join(LARGE[:2])
-    _, lookup_of = far_apart(data)
+    _, lookup_of = first_of(data)
     for position in (len(data), len(data) + 1):
         start = _core.read_header(LARGE[0][:RECORD_BATCH_OVERHEAD], position=position)
         assert lookup_of(data * 2).batch_after(start, 0) is None
@@ -188,7 +188,7 @@ def test_header_that_cannot_be_had_is_left_to_the_walk() -> None:
     def lost(size: int, *, position: int) -> bytes:
         raise CorruptRecordError("the store lost it", path="", position=position)
 
-    start, _ = far_apart(LARGE[0])
+    start, _ = first_of(LARGE[0])
     lookup = _core.SegmentLookup(lambda: None, lambda: None, lambda: lost, end_position=len(LARGE[0]))
     assert lookup.batch_after(start, 0) is None
 
