@@ -6,9 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from bench.__main__ import run_workload
+from bench.common import Case, Settings, in_rounds
 from bench.neighbours import Neighbours
 
 QUIET, BESIDE = 1.0, 1.5
@@ -89,3 +93,32 @@ def test_every_processor_is_looked_at() -> None:
     assert neighbours._slowness() >= 1
     assert neighbours.measured(lambda: "round") == "round"
     assert neighbours.told()["rounds"] == 1
+
+
+def test_a_round_is_measured_again_as_a_whole_and_its_order_is_reversed_every_other_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    neighbours = watching(monkeypatch, [QUIET, BESIDE, *[QUIET] * 4].__getitem__, patience_s=100)
+    taken: list[str] = []
+
+    def rates_of(name: str) -> tuple[float, float]:
+        taken.append(name)
+        return float(len(taken)), -float(len(taken))
+
+    one, other = in_rounds(["one", "other"], rates_of, Settings(rounds=2, neighbours=neighbours))
+    assert taken == ["one", "other", "one", "other", "other", "one"]
+    assert (one.wall, one.cpu, other.wall, other.cpu) == ([3.0, 6.0], [-3.0, -6.0], [4.0, 5.0], [-4.0, -5.0])
+
+
+def test_each_workload_has_its_own_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Neighbours] = []
+
+    def run(settings: Settings) -> list[Case]:
+        found.append(settings.neighbours)
+        return []
+
+    monkeypatch.setattr("importlib.import_module", lambda _: SimpleNamespace(run=run))
+    for patience_s in (0.0, 1e-9, 1e-9):
+        run_workload("crc", Settings(results_directory=tmp_path, allows_dirty=True), patience_s=patience_s)
+    assert [one._is_looking for one in found] == [False, True, True]
+    assert found[1] is not found[2]
