@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kstore._core import WRITE_BYTES, PositionedFile, PositionedWriteFile, are_cached, file_status
 from kstore.env.base import UNKNOWN_FILE, Closing, FileIdentity, Identity, ReadFile, is_same_file
 from kstore.env.cache import SharedCache
-from kstore.errors import LogClosedError, StorageError
+from kstore.errors import StorageError
 
 if TYPE_CHECKING:
     import socket
@@ -202,12 +202,6 @@ class LocalFile(PositionedFile, ReadFile):
                 break
             done += count
         return done
-
-    def fileno(self) -> int:
-        """Return the descriptor, valid until close()."""
-        if self._fd < 0:
-            raise LogClosedError(f"{self.path} was closed before the call", path=self.path)
-        return self._fd
 
 
 def positioned(file: ReadFile) -> LocalFile | None:

@@ -203,6 +203,10 @@ class DirectorySource:
         """None: finding undecided transactions takes a walk over the whole log; see settled()."""
         return None
 
+    def marks(self) -> tuple[int | None, None]:
+        """Return the high watermark, and None for the last stable offset."""
+        return self.high_watermark, None
+
     def settled(self) -> SettledLog:
         """Return the transactions, by a header walk over the whole log, once."""
         self._check_open()

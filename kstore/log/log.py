@@ -22,7 +22,7 @@ from kstore.errors import KStoreError, OffsetOutOfRangeError, checked_index, che
 from kstore.log.damage import OnError, OnSkip, SkippedRange, SkipReport, skips_damage
 from kstore.log.files.durable_point import DurablePointFile
 from kstore.log.files.names import PartitionDirectory
-from kstore.log.files.records import BatchPlace
+from kstore.log.files.records import BatchPlace, SegmentRecords
 from kstore.log.plan import DEFAULT_PLAN_BYTES, ScanRange, carrying, thread_range_bytes
 from kstore.log.reads import Isolation, LogEnd, Reads
 from kstore.log.segment.segment import LogSegment
@@ -478,57 +478,54 @@ class Log(Closing):
     def _located(self, offset: int, *, max_bytes: int, min_one_batch: bool, isolation: FetchIsolation) -> FetchPart:
         """Find the records of a fetch, and its bounds; in `records` they are missing."""
         reads, source = self._strict, self._source
-        reads.check_in_range(offset)
         if isolation not in _FETCH_ISOLATIONS:
             raise ValueError(f"isolation must be one of {', '.join(_FETCH_ISOLATIONS)}, got {isolation!r}")
         known = source.committed() if isolation == "read_committed" else None
-        # In this order: the high watermark is not below the last stable offset then.
-        last_stable_offset = source.last_stable_offset if known is None else known.committed.last_stable_offset
-        high_watermark = source.high_watermark
+        high_watermark, last_stable_offset = source.marks()
+        if known is not None:
+            # From before the high watermark, which is so not below it.
+            last_stable_offset = known.committed.last_stable_offset
         limit = None
         if isolation != "read_uncommitted":
             limit = high_watermark if known is None else last_stable_offset
         segments = reads.segments_from(offset)
+        # After the segments were listed, which so have nothing from this end on.
+        log_start_offset, log_end_offset = reads.check_in_range(offset)
         if segments and offset < segments[0].base_offset:
             raise reads.below_segments(offset, first_base_offset=segments[0].base_offset)
-        # Read after the segments were listed, which so have nothing from this end on.
-        log_end_offset = source.log_end_offset
         if limit is not None and limit >= log_end_offset:
             limit = None
         # Of files that another process writes, the read below also finds that they are damaged or were replaced.
         if offset >= log_end_offset and source.context.is_live:
             segments = ()
-        found: FoundRecords | None = None
         aborted: tuple[AbortedTransaction, ...] = ()
-        base_offset = None
+        base_offset, position, size = None, 0, 0
+        records: SegmentRecords | None = None
         for segment in segments:
             first = segment.translate_offset(offset)
             if first is not None:
-                found = _part_of(segment, first, limit, max_bytes=max_bytes, min_one_batch=min_one_batch)
+                position = first.position
+                size = _size_of_part(segment, first, limit, max_bytes=max_bytes, min_one_batch=min_one_batch)
+                if size:
+                    records = segment.records
+                    base_offset = records.first_offset(first)
+                    if known is not None:
+                        aborted = self._aborted_in(segment, known, offset, position=position, size_in_bytes=size)
                 break
-        if found is not None:
-            base_offset = found.segment.records.first_offset(found.first)
-            if known is not None:
-                aborted = self._aborted_in(found, known, offset)
         bounds = FetchData(
-            b"",
-            high_watermark,
-            source.log_start_offset,
-            log_end_offset,
-            base_offset,
-            last_stable_offset,
-            aborted,
+            b"", high_watermark, log_start_offset, log_end_offset, base_offset, last_stable_offset, aborted
         )
-        return FetchPart(bounds, found, None if known is None else known.last_batch)
+        return FetchPart(bounds, records, position, size, None if known is None else known.last_batch)
 
-    def _aborted_in(self, found: FoundRecords, known: CommittedLog, offset: int) -> tuple[AbortedTransaction, ...]:
-        """Return the aborted transactions of records that a fetch from an offset found."""
-        segment, position = found.segment, found.first.position
+    def _aborted_in(
+        self, segment: LogSegment, known: CommittedLog, offset: int, *, position: int, size_in_bytes: int
+    ) -> tuple[AbortedTransaction, ...]:
+        """Return the aborted transactions of records of a segment that a fetch from an offset found."""
         # What ends above the records is enough to see that there are none, as nearly always.
         end_offset = self.log_end_offset if segment.next_base_offset is None else segment.next_base_offset
         if not known.committed.may_have_aborted(start_offset=offset, end_offset=end_offset):
             return ()
-        last_offset = segment.last_offset_between(position, end_position=position + found.size_in_bytes)
+        last_offset = segment.last_offset_between(position, end_position=position + size_in_bytes)
         return known.committed.aborted_between(start_offset=offset, end_offset=max(offset, last_offset + 1))
 
     def _readable_end(self, *, isolation: Isolation = "read_uncommitted", on_error: OnError = "raise") -> LogEnd:
@@ -741,14 +738,6 @@ def _ignore_skipped(skipped: SkippedRange) -> None:
     """Do nothing: a lookup reports no damage."""
 
 
-class FoundRecords(NamedTuple):
-    """Records of a segment that a fetch found: `size_in_bytes` from the batch `first` on."""
-
-    segment: LogSegment
-    first: BatchHeader
-    size_in_bytes: int
-
-
 class FetchPart(NamedTuple):
     """The bounds of a fetch, and its records in their file, None if there are none.
 
@@ -756,44 +745,39 @@ class FetchPart(NamedTuple):
     """
 
     bounds: FetchData
-    found: FoundRecords | None
+    records: SegmentRecords | None
+    position: int
+    size_in_bytes: int
     anchor: BatchPlace | None
 
     def with_records(self) -> FetchData:
         """Read the records."""
-        if self.found is None:
+        if self.records is None:
             return self.bounds
-        segment, first, size = self.found
-        records = segment.records.read_bytes(size, position=first.position)
-        self._check_anchor(segment)
+        records = self.records.read_bytes(self.size_in_bytes, position=self.position)
+        if self.anchor is not None:
+            self.records.check_anchor(self.anchor)
         return FetchData(records, *self.bounds[1:])
 
     def lent(self) -> FetchRange:
         """Lend the file of the records."""
-        if self.found is None:
-            return FetchRange(self.bounds)
-        segment, first, size = self.found
-        lent = FetchRange(self.bounds, segment.records, position=first.position, size_in_bytes=size)
-        try:
-            self._check_anchor(segment)
-        except BaseException:
-            lent.close()
-            raise
+        lent = FetchRange(self.bounds, self.records, position=self.position, size_in_bytes=self.size_in_bytes)
+        if self.records is not None and self.anchor is not None:
+            try:
+                self.records.check_anchor(self.anchor)
+            except BaseException:
+                lent.close()
+                raise
         return lent
 
-    def _check_anchor(self, segment: LogSegment) -> None:
-        if self.anchor is not None:
-            segment.records.check_anchor(self.anchor)
 
-
-def _part_of(
+def _size_of_part(
     segment: LogSegment, first: BatchHeader, limit: int | None, *, max_bytes: int, min_one_batch: bool
-) -> FoundRecords | None:
-    """Return the records of a segment from a batch on, up to a size and below an offset; None if there are none."""
+) -> int:
+    """Return the size in bytes of the records of a segment from a batch on, up to a size and below an offset."""
     end_position = segment.valid_end_position if limit is None else _position_of(segment, limit)
     size = max(max_bytes, first.size_in_bytes) if min_one_batch else max_bytes
-    size = min(size, end_position - first.position)
-    return FoundRecords(segment, first, size) if size > 0 else None
+    return max(min(size, end_position - first.position), 0)
 
 
 def _checked_fetch(offset: int, *, max_bytes: int) -> tuple[int, int]:

@@ -97,7 +97,7 @@ class Reads:
         Raises: ValueError for an end below the start.
         """
         start = self._start(start_offset)
-        end = self.check_in_range(start)
+        _, end = self.check_in_range(start)
         if end_offset is not None:
             end = min(checked_int("end_offset", end_offset), end)
         return ordered(start, end=end)
@@ -128,8 +128,8 @@ class Reads:
         log_end = self.source.log_end_offset
         return log_end, min(log_end, self.end(isolation).offset)
 
-    def check_in_range(self, offset: int, *, log_end_offset: int | None = None) -> int:
-        """Return the end of the log; raise OffsetOutOfRangeError for an offset outside of the bounds."""
+    def check_in_range(self, offset: int, *, log_end_offset: int | None = None) -> tuple[int, int]:
+        """Return the start and the end of the log; raise OffsetOutOfRangeError for an offset outside of them."""
         self.check_open()
         source = self.source
         start, end = source.log_start_offset, source.log_end_offset if log_end_offset is None else log_end_offset
@@ -137,7 +137,7 @@ class Reads:
             where = f"{source.context.topic_partition} in {source.context.directory}"
             message = f"offset {offset} is out of range of {where}: expected {start} to {end}"
             raise out_of_range(source, offset, message)
-        return end
+        return start, end
 
     def below_segments(self, offset: int, *, first_base_offset: int) -> OffsetOutOfRangeError:
         """Return the error for an offset that only tiered storage can have."""

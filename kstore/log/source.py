@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from kstore._core import BatchHeader
+from kstore._core import BatchHeader, FetchRangeCore
 from kstore.env import Arrivals, Closing, Env, ReadFile, positioned
 from kstore.errors import KStoreError, LogClosedError, OffsetOutOfRangeError, checked_int
 from kstore.log.damage import SkippedRange
-from kstore.log.files.records import BatchPlace, SegmentRecords, read_exactly, truncated_since_listed
+from kstore.log.files.records import BatchPlace, read_exactly, truncated_since_listed
 from kstore.log.segment.segment import LogContext, LogSegment
 from kstore.log.state.transactions import AbortedTransaction, Transactions
 from kstore.record.batches import RecordBatch
@@ -40,7 +40,7 @@ class FetchData(NamedTuple):
     aborted: tuple[AbortedTransaction, ...] = ()
 
 
-class FetchRange(Closing):
+class FetchRange(FetchRangeCore, Closing):
     """The result of a fetch as a part of a file, which is lent until close(): for sendfile, or reads in pieces.
 
     A cleaner or retention may replace or remove the segment meanwhile, and the log may be closed: the part does not
@@ -50,54 +50,39 @@ class FetchRange(Closing):
     Threads: thread-safe; close() in one thread, once the others do not use it.
     """
 
-    __slots__ = ("_bounds", "_loan", "file", "position", "size_in_bytes")
-
-    def __init__(
-        self,
-        bounds: FetchData,
-        records: SegmentRecords | None = None,
-        *,
-        position: int = 0,
-        size_in_bytes: int = 0,
-    ) -> None:
-        self._bounds = bounds
-        self.position = position
-        self.size_in_bytes = size_in_bytes
-        self._loan = None if records is None else records.lend()
-        self.file = None if self._loan is None else self._loan.value
-
-    def __len__(self) -> int:
-        return self.size_in_bytes
+    __slots__ = ()
+    bounds: Callable[[], FetchData]
+    file: ReadFile | None
 
     @property
     def high_watermark(self) -> int | None:
         """The offset below which records are settled, None if the root does not say it (Kafka: high watermark)."""
-        return self._bounds.high_watermark
+        return self.bounds().high_watermark
 
     @property
     def log_start_offset(self) -> int:
         """The log's start offset at the time of the fetch."""
-        return self._bounds.log_start_offset
+        return self.bounds().log_start_offset
 
     @property
     def log_end_offset(self) -> int:
         """The log's end offset at the time of the fetch."""
-        return self._bounds.log_end_offset
+        return self.bounds().log_end_offset
 
     @property
     def base_offset(self) -> int | None:
         """The first offset of the first batch, None without records."""
-        return self._bounds.base_offset
+        return self.bounds().base_offset
 
     @property
     def last_stable_offset(self) -> int | None:
         """The offset below which all transactions are decided, None if it is not known."""
-        return self._bounds.last_stable_offset
+        return self.bounds().last_stable_offset
 
     @property
     def aborted(self) -> tuple[AbortedTransaction, ...]:
         """The aborted transactions with data in the records, with "read_committed"."""
-        return self._bounds.aborted
+        return self.bounds().aborted
 
     def read(self, *, start: int = 0, size: int | None = None) -> bytes:
         """Return bytes of the part, from `start` in it, at most `size` of them.
@@ -111,7 +96,7 @@ class FetchRange(Closing):
 
     def data(self) -> FetchData:
         """Return the result of the fetch with the bytes of the records.  Raises: as read."""
-        return self._bounds._replace(records=self.read())
+        return self.bounds()._replace(records=self.read())
 
     def data_at_once(self) -> FetchData | None:
         """Return the result of data() without waiting for a disk; None if it would wait.
@@ -122,18 +107,17 @@ class FetchRange(Closing):
         if not self.size_in_bytes:
             return self.data()
         records = self._lent().pread_cached(self.size_in_bytes, position=self.position)
-        return None if records is None else self._bounds._replace(records=records)
+        return None if records is None else self.bounds()._replace(records=records)
 
     def is_sent_at_once(self) -> bool:
         """Whether the system can send the part itself (sendfile) without waiting for a disk.
 
         True also where the file system cannot say whether it would wait.
         """
-        return self.file is not None and positioned(self.file) is not None and self.is_cached()
-
-    def bounds(self) -> FetchData:
-        """Return the result of the fetch without the bytes of the records."""
-        return self._bounds
+        file = self.file
+        if file is None or positioned(file) is None:
+            return False
+        return file.is_cached(position=self.position, size=self.size_in_bytes)
 
     def is_cached(self) -> bool:
         """Whether data() would not have to wait for a disk, as far as that can be told."""
@@ -153,18 +137,6 @@ class FetchRange(Closing):
         if sent < wanted and file.size() < position + wanted:
             raise truncated_since_listed(file.path, position, expected=wanted, found=sent)
         return sent
-
-    def close(self) -> None:
-        """Give the file back; a second call does nothing. What uses it afterwards may meet another file."""
-        loan, self._loan = self._loan, None
-        if loan is not None:
-            loan.give_back()
-
-    def __del__(self) -> None:
-        # An error in __init__ leaves nothing to give back.
-        loan = getattr(self, "_loan", None)
-        if loan is not None:
-            loan.give_back_soon()
 
     def _lent(self) -> ReadFile:
         if self.file is None or self._loan is None:
@@ -310,6 +282,10 @@ class LogSource(Protocol):
 
     @property
     def last_stable_offset(self) -> int | None: ...
+
+    def marks(self) -> tuple[int | None, int | None]:
+        """Return the high watermark, and the last stable offset, which is not above it."""
+        ...
 
     @property
     def recovery_point(self) -> int | None:

@@ -257,7 +257,7 @@ class Connection(asyncio.BufferedProtocol):
                 answer = self._not_taken(found) if isinstance(found, list) else found
             except Exception as error:  # noqa: BLE001 - it is logged
                 self._close_after(error)
-            if self._is_sent_at_once(answer):
+            if not answer or self._is_sent_at_once(answer):
                 self._budget.give_back(len(frame))
             else:
                 self._answering = asyncio.ensure_future(self._answer_later(answer, len(frame)))
@@ -265,10 +265,8 @@ class Connection(asyncio.BufferedProtocol):
             self._budget.leave(self)
         self.read_or_wait()
 
-    def _is_sent_at_once(self, answer: Answer | Awaitable[Answer]) -> bool:
+    def _is_sent_at_once(self, answer: list[Part] | Awaitable[Answer]) -> bool:
         """Send an answer that is known, small and may be written; return False for others."""
-        if not answer:
-            return True
         if not isinstance(answer, list) or not self._can_write.is_set() or sum(map(len, answer)) > _MOST_WRITE_BYTES:
             return False
         if self._transport is not None and not self._transport.is_closing():

@@ -16,7 +16,9 @@ import pytest
 import kstore
 from kstore import LogConfig, Record, WritableLog
 from kstore.errors import LogClosedError, LogReplacedError, OffsetOutOfRangeError
+from kstore.log.reads import Reads
 from kstore.log.source import FetchRange
+from kstore.record import MemoryRecords
 from kstore.record.builder import with_records, with_transactional_records
 from tests.fakes.counting import CountingEnv
 
@@ -95,7 +97,7 @@ def test_range_has_the_bytes_and_bounds_of_a_fetch(log: WritableLog, isolation: 
                     with each.fetch_range(offset, max_bytes, min_one_batch=min_one, isolation=isolation) as part:
                         assert part.size_in_bytes == len(fetched.records)
                         assert part.read() == fetched.records == received(part)
-                        assert part._bounds == fetched._replace(records=b"")
+                        assert part.bounds() == fetched._replace(records=b"")
                         assert part.log_start_offset == 0
                         assert part.base_offset == fetched.base_offset
                         assert part.log_end_offset == fetched.log_end_offset == 121
@@ -214,6 +216,24 @@ def test_range_that_was_found_during_a_change_is_given_back_and_found_again(
             earlier.read()
     part.close()
     assert not is_open(fd)
+
+
+def test_append_between_the_reads_of_the_bounds_and_the_segments_is_not_above_the_high_watermark(
+    log: WritableLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = Reads.check_in_range
+
+    def appended_after(self: Reads, offset: int) -> tuple[int, int]:
+        bounds = checked(self, offset)
+        log.append([Record(timestamp_ms=1, key=b"k", value=b"new")])
+        return bounds
+
+    log.append([Record(timestamp_ms=1, key=b"k", value=b"in the segment of the next one")])
+    mark = log.update_high_watermark(log.log_end_offset)
+    monkeypatch.setattr(Reads, "check_in_range", appended_after)
+    found = log.fetch(mark - 1, 10**6, isolation="high_watermark")
+    assert (found.high_watermark, found.log_end_offset, log.log_end_offset) == (mark, mark, mark + 1)
+    assert [batch.header.last_offset for batch in MemoryRecords(found.records).batches()] == [mark - 1]
 
 
 def test_range_of_a_log_that_was_truncated_says_so(log: WritableLog) -> None:

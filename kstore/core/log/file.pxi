@@ -358,6 +358,12 @@ cdef class PositionedFile:
         self.unclosed = -1
         self.reads = 0
 
+    def fileno(self):
+        """Return the descriptor, valid until close().  Raises: LogClosedError after it."""
+        if self._fd < 0:
+            raise LogClosedError(f"{self.path} was closed before the call", path=self.path)
+        return self._fd
+
     def pread(self, Py_ssize_t size, *, position):
         """Return up to `size` bytes from `position`; fewer only at the end of the file.
 
@@ -481,6 +487,43 @@ cdef class PositionedFile:
         except OSError as error:
             raise self.to_error("close", self.path, error) from error
         return 0
+
+
+cdef class FetchRangeCore:
+    """The part of a file that a fetch found, without Python frames for what each answer does; the base of FetchRange.
+
+    Args: bounds: the FetchData; records: the SegmentRecords that lend the file, None without records.
+    Fields: _loan (None without records and after close()).
+    """
+
+    cdef object _bounds
+    cdef readonly object _loan
+    cdef readonly object file
+    cdef readonly int64_t position
+    cdef readonly int64_t size_in_bytes
+
+    def __init__(self, bounds, records=None, *, int64_t position=0, int64_t size_in_bytes=0):
+        self._bounds, self.position, self.size_in_bytes = bounds, position, size_in_bytes
+        if records is not None:
+            self._loan = records.lend()
+            self.file = self._loan.value
+
+    def __len__(self):
+        return self.size_in_bytes
+
+    def bounds(self):
+        """Return the result of the fetch without the bytes of the records."""
+        return self._bounds
+
+    def close(self):
+        """Give the file back; a second call does nothing. What uses it afterwards may meet another file."""
+        loan, self._loan = self._loan, None
+        if loan is not None:
+            loan.give_back()
+
+    def __del__(self):
+        if self._loan is not None:
+            self._loan.give_back_soon()
 
 
 # Returns: the file, if a pread is its own method, so that read_at calls it without the interpreter; else the pread.

@@ -137,6 +137,9 @@ class LiveSource:
     def last_stable_offset(self) -> int:
         return self._local.last_stable_offset
 
+    def marks(self) -> tuple[int, int]:
+        return self._local.marks()
+
     @property
     def recovery_point(self) -> None:
         """None: the writer itself knows what it has flushed."""

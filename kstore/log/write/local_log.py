@@ -110,11 +110,14 @@ class LocalLog:
     @property
     def last_stable_offset(self) -> int:
         """The start of the first transaction that is undecided, or whose marker is not below the high watermark."""
+        return self.marks()[1]
+
+    def marks(self) -> tuple[int, int]:
+        """Return the high watermark, and the last stable offset, which is not above it."""
         # The high watermark first: a transaction that starts after it was read is not below it.
-        high_watermark = self.high_watermark
-        return self._producers.last_stable_offset(
-            high_watermark=high_watermark, log_start_offset=self.appender.log_start_offset
-        )
+        high_watermark, log_start_offset = self.high_watermark, self.appender.log_start_offset
+        stable = self._producers.last_stable_offset(high_watermark=high_watermark, log_start_offset=log_start_offset)
+        return high_watermark, stable
 
     def update_high_watermark(self, offset: int) -> int:
         """Set the high watermark, clamped to the bounds, and return it; it no longer follows the log end offset."""

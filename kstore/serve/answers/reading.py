@@ -10,6 +10,7 @@ from kstore.config import KIB
 from kstore.errors import CorruptionError, KStoreError, OffsetOutOfRangeError
 from kstore.log.log import FetchIsolation, Log
 from kstore.log.source import FetchData, FetchRange
+from kstore.log.state.transactions import AbortedTransaction
 from kstore.serve.broker import Broker
 from kstore.serve.calls import Call
 from kstore.serve.refusals import code_of
@@ -190,19 +191,19 @@ def _failed(number: int, *, code: int) -> FetchResponse.PartitionData:
     )
 
 
+def _named(one: AbortedTransaction) -> FetchResponse.AbortedTransaction:
+    return FetchResponse.AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
+
+
 def _data(number: int, found: FetchData, records: Sized) -> FetchResponse.PartitionData:
     watermark = found.log_end_offset if found.high_watermark is None else found.high_watermark
     stable = watermark if found.last_stable_offset is None else found.last_stable_offset
-    aborted = [
-        FetchResponse.AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
-        for one in found.aborted
-    ]
     return FetchResponse.PartitionData(
         partition_index=number,
         high_watermark=watermark,
         last_stable_offset=stable,
         log_start_offset=found.log_start_offset,
-        aborted_transactions=aborted,
+        aborted_transactions=list(map(_named, found.aborted)),
         records=records,
     )
 
