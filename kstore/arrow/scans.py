@@ -22,7 +22,7 @@ from kstore.log.damage import OnError, OnSkip
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.files.selection import Offsets, Selection
 from kstore.log.log import Log
-from kstore.log.plan import DEFAULT_PLAN_BYTES, ScanRange
+from kstore.log.plan import DEFAULT_PLAN_BYTES, RangeSizes, ScanRange
 from kstore.log.reads import Isolation
 from kstore.store.opening import look_into, open_found, open_log, tiered_env
 from kstore.types import MAX_OFFSET, Time, TopicPartition, time_ms
@@ -255,9 +255,9 @@ class Scan:
             if planned[-1].end_offset == MAX_OFFSET:
                 start, _ = log._held_offsets(start, since_ms=since_ms, isolation=isolation, on_error=on_error)
                 return [scan_range for scan_range in planned if scan_range.end_offset > start]
-            size = log._range_bytes(self._options.threads)
+            sizes = log._range_sizes(self._options.threads)
             bounded = _bounded_ranges(
-                log, (start, end), since_ms=since_ms, isolation=isolation, size=size, on_error=on_error
+                log, (start, end), since_ms=since_ms, isolation=isolation, sizes=sizes, on_error=on_error
             )
             ranges = list(bounded)
         listed = {file: identity for scan_range in planned for file, identity in scan_range.identities}
@@ -478,16 +478,18 @@ def _ranges_of(
 ) -> Iterator[ScanRange]:
     def ranges_of(directory: PartitionDirectory) -> list[ScanRange]:
         with open_found(directory, config) as log:
-            size = log._range_bytes(threads)
+            sizes = log._range_sizes(threads)
             if not wanted.is_bounded and wanted.since_ms is None:
-                return list(log._scan_ranges(size, on_error=on_error))
+                if sizes is not None and directory != directories[-1]:
+                    sizes = RangeSizes(sizes.max_bytes)
+                return list(log._scan_ranges(sizes, on_error=on_error))
             return list(
                 _bounded_ranges(
                     log,
                     wanted.selection.bounds_of(log.topic_partition),
                     since_ms=wanted.since_ms,
                     isolation=wanted.isolation,
-                    size=size,
+                    sizes=sizes,
                     on_error=on_error,
                 )
             )
@@ -501,7 +503,7 @@ def _bounded_ranges(
     *,
     since_ms: int | None,
     isolation: Isolation,
-    size: int | None,
+    sizes: RangeSizes | None,
     on_error: OnError,
 ) -> Iterator[ScanRange]:
     start, end = log._held_offsets(*offsets, since_ms=since_ms, isolation=isolation, on_error=on_error)
@@ -509,7 +511,7 @@ def _bounded_ranges(
         yield from log.plan(
             start_offset=start,
             end_offset=end,
-            max_bytes=size or DEFAULT_PLAN_BYTES,
+            max_bytes=DEFAULT_PLAN_BYTES if sizes is None else sizes.max_bytes,
             isolation=isolation,
             on_error=on_error,
         )

@@ -23,7 +23,7 @@ from kstore.log.damage import OnError, OnSkip, SkippedRange, SkipReport, skips_d
 from kstore.log.files.durable_point import DurablePointFile
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.files.records import BatchPlace, SegmentRecords
-from kstore.log.plan import DEFAULT_PLAN_BYTES, ScanRange, carrying, thread_range_bytes
+from kstore.log.plan import DEFAULT_PLAN_BYTES, RangeSizes, ScanRange, carrying, thread_range_sizes
 from kstore.log.reads import Isolation, LogEnd, Reads
 from kstore.log.segment.segment import LogSegment
 from kstore.log.skipping import KeptTransactions, ReadsAroundDamage
@@ -587,9 +587,10 @@ class Log(Closing):
         Raises: OffsetOutOfRangeError; CorruptRecordError, UnsupportedMagicError for damage that is met.
         Cost: a few reads per range; with "skip" and "read_committed" the whole log is read.
         """
+        sizes = RangeSizes(checked_int("max_bytes", max_bytes, least=1))
         return self._source.answer(
             lambda: self._planned(
-                self._reads(on_error).ranges(max_bytes, start_offset, end_offset, isolation=isolation, part_of=part_of)
+                self._reads(on_error).ranges(sizes, start_offset, end_offset, isolation=isolation, part_of=part_of)
             )
         )
 
@@ -606,26 +607,26 @@ class Log(Closing):
             self.segments[-1].records.check_anchor(place)
         return carrying(ranges, self._env) if self._env.has_views else ranges
 
-    def _scan_ranges(self, max_bytes: int | None = None, *, on_error: OnError = "raise") -> Iterator[ScanRange]:
-        """Yield the ranges of the whole log, of about max_bytes, for one reader that reads all of them.
+    def _scan_ranges(self, sizes: RangeSizes | None = None, *, on_error: OnError = "raise") -> Iterator[ScanRange]:
+        """Yield the ranges of the whole log, of about these sizes, for one reader that reads all of them.
 
-        Unlike with plan(), the reader of the last one finds the log's end if that saves a header walk. With max_bytes
-        None the sizes are chosen to suit. on_error: as in plan().
+        Unlike with plan(), the reader of the last one finds the log's end if that saves a header walk. With sizes None
+        they are chosen to suit. on_error: as in plan().
         Raises: as plan().
         """
         reads = self._reads(on_error)
 
         def ranges() -> list[ScanRange]:
             bounds = reads.scan_bounds(None, None, isolation="read_uncommitted")
-            planned = reads.scan_ranges(bounds, max_bytes=max_bytes, isolation="read_uncommitted")
+            planned = reads.scan_ranges(bounds, sizes=sizes, isolation="read_uncommitted")
             return carrying(planned, self._env) if self._env.has_views else list(planned)
 
         return iter(self._source.answer(ranges))
 
-    def _range_bytes(self, threads: int) -> int | None:
-        """Return the size of the ranges in which this many threads read the log; see thread_range_bytes."""
+    def _range_sizes(self, threads: int) -> RangeSizes | None:
+        """Return the sizes of the ranges in which this many threads read the log; see thread_range_sizes."""
         is_costly = self._env.is_high_latency or self._env.has_views
-        return thread_range_bytes(self.size_in_bytes, threads=threads, is_costly=is_costly)
+        return thread_range_sizes(self.size_in_bytes, threads=threads, is_costly=is_costly)
 
     def _scan_finds_end(self) -> bool:
         """Whether the reader of the last of _scan_ranges finds the log's end."""
@@ -675,8 +676,8 @@ class Log(Closing):
             mode=mode,
             flatten=flatten,
         )
-        max_bytes = self._range_bytes(threads)
-        return self._reads(on_error).scanned(start_offset, end_offset, decode, isolation=isolation, max_bytes=max_bytes)
+        sizes = self._range_sizes(threads)
+        return self._reads(on_error).scanned(start_offset, end_offset, decode, isolation=isolation, sizes=sizes)
 
     def _relist_or_raise(self, error: KStoreError, *, attempts_left: int) -> None:
         """Take a new snapshot if an error of a read was caused by a change of the files since the last one, else raise

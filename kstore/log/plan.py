@@ -36,14 +36,33 @@ THREAD_RANGE_BYTES = 8 * MIB
 _LEAST_THREAD_RANGE_BYTES = 2 * MIB
 # So that no thread works on a last range for long while the others have none.
 _RANGES_PER_THREAD = 6
+_LEAST_LAST_RANGE_BYTES = 1 * MIB
+# In fewer rounds of ranges, smaller ones at the end take longer than the threads would have to wait.
+_LEAST_ROUNDS = 3
 # A range ends at the start of a batch: so much more, for what that leaves, makes no range of its own at the end.
 _ROUNDING = 128
 # Batches that a search found, and its reader has not got to.
 _MOST_FOUND_BYTES = 4 * MIB
 
 
-def thread_range_bytes(size_in_bytes: int, *, threads: int, is_costly: bool) -> int | None:
-    """Return the size of the ranges in which threads read a log of this size, None for one thread: as large as may be.
+class RangeSizes(NamedTuple):
+    """The sizes of the ranges of a log: max_bytes, but of the last last_bytes of the log half of it, of the last half
+    of these a quarter: a thread that works on the last range so does not work for long while the others have none.
+    """
+
+    max_bytes: int
+    last_bytes: int = 0
+
+    def at(self, left: int) -> int:
+        """Return the size of the range that begins so many bytes before the end of the log."""
+        if left > self.last_bytes:
+            return self.max_bytes
+        smaller = self.max_bytes // (2 if left > self.last_bytes // 2 else 4)
+        return min(max(smaller, _LEAST_LAST_RANGE_BYTES), self.max_bytes)
+
+
+def thread_range_sizes(size_in_bytes: int, *, threads: int, is_costly: bool) -> RangeSizes | None:
+    """Return the sizes of the ranges in which threads read a log of this size, None for one thread: as large as may be.
 
     Several threads get as many ranges each, of at most THREAD_RANGE_BYTES; a small log is one range.
     Args: is_costly: each range begins with requests, so that few large ones are better.
@@ -51,11 +70,13 @@ def thread_range_bytes(size_in_bytes: int, *, threads: int, is_costly: bool) -> 
     if checked_int("threads", threads, least=1) == 1:
         return None
     if is_costly or size_in_bytes < min(_LEAST_THREAD_RANGE_BYTES * threads, THREAD_RANGE_BYTES):
-        return THREAD_RANGE_BYTES
+        return RangeSizes(THREAD_RANGE_BYTES)
     least_count = -(-size_in_bytes // THREAD_RANGE_BYTES)
     count = max(least_count, min(_RANGES_PER_THREAD * threads, size_in_bytes // _LEAST_THREAD_RANGE_BYTES))
-    even = -(-size_in_bytes // (-(-count // threads) * threads))
-    return min(even + even // _ROUNDING, THREAD_RANGE_BYTES)
+    rounds = -(-count // threads)
+    even = -(-size_in_bytes // (rounds * threads))
+    most = min(even + even // _ROUNDING, THREAD_RANGE_BYTES)
+    return RangeSizes(most, last_bytes=threads * most if rounds >= _LEAST_ROUNDS else 0)
 
 
 class Share(NamedTuple):
@@ -181,21 +202,22 @@ class _FindSplit(Protocol):
 
 
 class _Planner:
-    """Collects file ranges until they have about max_bytes, then yields them as a ScanRange.
+    """Collects file ranges until they are as large as may be, then yields them as a ScanRange.
 
-    With max_bytes None each segment is one range, and none is split. With keeps_segments, and where a split takes
-    requests, only a segment with more than max_bytes is split. Parts of extents whose offsets are all below
+    With sizes None each segment is one range, and none is split. With keeps_segments, and where a split takes requests,
+    only a segment that is larger is split. Parts of extents whose offsets are all below
     start_offset, or all from end_offset on, are left out.
     """
 
     def __init__(
         self,
+        segments: Sequence[LogSegment],
         topic_partition: TopicPartition,
         *,
         path: str,
         start_offset: int,
         end_offset: int,
-        max_bytes: int | None,
+        sizes: RangeSizes | None,
         find_split: _FindSplit,
         keeps_segments: bool = False,
         last_batch: BatchPlace | None = None,
@@ -207,7 +229,8 @@ class _Planner:
         self._topic_partition = topic_partition
         self._find_split = find_split
         self._path = path
-        self._max_bytes = max_bytes
+        self._sizes = sizes
+        self._bytes_after = _bytes_after(segments) if sizes is not None and sizes.last_bytes else {}
         self._start_offset = start_offset
         self._files: list[FileRange] = []
         self._identities: list[tuple[str, Identity]] = []
@@ -217,16 +240,15 @@ class _Planner:
     def add_extent(self, extent: Extent) -> Iterator[ScanRange]:
         """Add the batches of an extent, and yield the ranges that are full."""
         segment, position, end_position, finds_end, following_offset = extent
-        if self._max_bytes is None and self._files:
+        if self._sizes is None and self._files:
             yield from self.close(end_offset=segment.base_offset)
-        while end_position - position > self._room():
+        end_of_log = end_position + self._bytes_after.get(segment.base_offset, 0)
+        while end_position - position > (room := self._room(end_of_log - position)):
             if self._files and self._keeps_segments and segment.is_costly_to_split:
                 yield from self.close(end_offset=segment.base_offset)
                 continue
-            split = self._find_split(
-                segment, position=position, target=position + self._room(), end_position=end_position
-            )
-            if self._files and (split is None or split.position > position + self._room()):
+            split = self._find_split(segment, position=position, target=position + room, end_position=end_position)
+            if self._files and (split is None or split.position > position + room):
                 # Not one batch fits after the earlier segments' parts: close the range at the segment bound and split
                 # again.
                 yield from self.close(end_offset=segment.base_offset)
@@ -262,8 +284,11 @@ class _Planner:
         self._size_in_bytes = 0
         self._start_offset = end_offset
 
-    def _room(self) -> int:
-        return MAX_INT64 if self._max_bytes is None else max(self._max_bytes - self._size_in_bytes, 0)
+    def _room(self, left: int) -> int:
+        """Return how many of the bytes that are left the range still takes."""
+        if self._sizes is None:
+            return MAX_INT64
+        return max(self._sizes.at(left + self._size_in_bytes) - self._size_in_bytes, 0)
 
     def _add(self, extent: Extent) -> None:
         segment, start_position, end_position, finds_end, following_offset = extent
@@ -284,21 +309,22 @@ def plan_ranges(
     start_offset: int,
     end_offset: int,
     log_end_offset: int | None,
-    max_bytes: int | None,
+    sizes: RangeSizes | None,
     last_batch: BatchPlace | None = None,
 ) -> Iterator[ScanRange]:
-    """Split the records of [start_offset, end_offset) into ranges of about max_bytes, lazily; see Log.plan.
+    """Split the records of [start_offset, end_offset) into ranges of about these sizes, lazily; see Log.plan.
 
     If end_offset is the log end and the last segment ends in damage, the last range covers the damage as well.
-    Args: log_end_offset: None if it is not known, and the reader of the last range finds it; max_bytes: None for one
-        range per segment; last_batch: that of the ranges.
+    Args: log_end_offset: None if it is not known, and the reader of the last range finds it; sizes: None for one range
+        per segment; last_batch: that of the ranges.
     """
     planner = _Planner(
+        segments,
         topic_partition,
         path=path,
         start_offset=start_offset,
         end_offset=end_offset,
-        max_bytes=max_bytes,
+        sizes=sizes,
         find_split=_find_split_point,
         keeps_segments=log_end_offset is None,
         last_batch=last_batch,
@@ -306,6 +332,15 @@ def plan_ranges(
     for extent in extents(segments, start_offset=start_offset, end_offset=end_offset, log_end_offset=log_end_offset):
         yield from planner.add_extent(extent)
     yield from planner.close(end_offset=end_offset)
+
+
+def _bytes_after(segments: Sequence[LogSegment]) -> dict[int, int]:
+    """Return by base offset how many bytes the segments after each one have."""
+    found, size_in_bytes = {}, 0
+    for segment in reversed(segments):
+        found[segment.base_offset] = size_in_bytes
+        size_in_bytes += segment.size_in_bytes
+    return found
 
 
 def started_ranges(
@@ -348,7 +383,7 @@ def plan_ranges_around_damage(
     path: str,
     start_offset: int,
     end_offset: int,
-    max_bytes: int | None,
+    sizes: RangeSizes,
 ) -> Iterator[ScanRange]:
     """Split the records of [start_offset, end_offset) as plan_ranges does, for readers that go on after damage.
 
@@ -356,11 +391,12 @@ def plan_ranges_around_damage(
     an index entry points to a sound batch. end_offset: MAX_OFFSET for the end of the last segment, wherever that is.
     """
     planner = _Planner(
+        segments,
         topic_partition,
         path=path,
         start_offset=start_offset,
         end_offset=end_offset,
-        max_bytes=max_bytes,
+        sizes=sizes,
         find_split=_find_proven_split,
     )
     for extent in extents_around_damage(segments, start_offset=start_offset, end_offset=end_offset):

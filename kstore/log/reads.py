@@ -22,6 +22,7 @@ from kstore.log.files.records import BatchPlace
 from kstore.log.plan import (
     DEFAULT_PLAN_BYTES,
     Extent,
+    RangeSizes,
     RawBatch,
     ScanRange,
     batches_of,
@@ -367,21 +368,20 @@ class Reads:
 
     def ranges(
         self,
-        max_bytes: int,
+        sizes: RangeSizes,
         start_offset: int | None,
         end_offset: int | None,
         *,
         isolation: Isolation,
         part_of: tuple[int, int | None] | None = None,  # noqa: ARG002 - only damage is reported by one of several parts
     ) -> Iterator[ScanRange]:
-        """Check the arguments of Log.plan, and return its ranges, which are computed lazily."""
+        """Check the offsets of Log.plan, and return its ranges, which are computed lazily."""
         start, end = self.bounds(start_offset, end_offset)
-        max_bytes = checked_int("max_bytes", max_bytes, least=1)
         settled, last = self.settled(isolation), self.source.last_batch()
         if settled is not None:
             last = settled.last_batch
             end = max(start, min(end, settled.transactions.last_stable_offset))
-        planned = self._planned(start, end_offset=end, max_bytes=max_bytes, last_batch=last)
+        planned = self._planned(start, end_offset=end, sizes=sizes, last_batch=last)
         return planned if settled is None else settled_ranges(planned, settled)
 
     def scan_bounds(self, start_offset: int | None, end_offset: int | None, *, isolation: Isolation) -> tuple[int, int]:
@@ -394,14 +394,13 @@ class Reads:
         return self.bounds(start, end_offset)
 
     def scan_ranges(
-        self, bounds: tuple[int, int], *, max_bytes: int | None, isolation: Isolation
+        self, bounds: tuple[int, int], *, sizes: RangeSizes | None, isolation: Isolation
     ) -> Iterator[ScanRange]:
-        """Return the ranges of a scan. Args: bounds: of scan_bounds; max_bytes: None for sizes that suit."""
+        """Return the ranges of a scan. Args: bounds: of scan_bounds; sizes: None for those that suit."""
         start_offset, end_offset = bounds
         if end_offset == MAX_OFFSET and not self.skips_damage:
-            return self._planned(start_offset, end_offset=MAX_OFFSET, max_bytes=max_bytes, finds_end=True)
-        size = DEFAULT_PLAN_BYTES if max_bytes is None else max_bytes
-        return self.ranges(size, start_offset, end_offset, isolation=isolation)
+            return self._planned(start_offset, end_offset=MAX_OFFSET, sizes=sizes, finds_end=True)
+        return self.ranges(sizes or RangeSizes(DEFAULT_PLAN_BYTES), start_offset, end_offset, isolation=isolation)
 
     def scanned(
         self,
@@ -410,7 +409,7 @@ class Reads:
         decode: Callable[[Iterator[ScanRange]], Iterator[Item]],
         *,
         isolation: Isolation,
-        max_bytes: int | None,
+        sizes: RangeSizes | None,
     ) -> Iterator[Item]:
         """Iterate what `decode` makes of the ranges with the records of [start_offset, end_offset)."""
         source = self.source
@@ -424,11 +423,11 @@ class Reads:
         def ranges() -> Iterator[ScanRange]:
             # Found again if the log was listed again.
             bounds = (start, end) if source.listing_number == found_in else find_bounds()[1]
-            planned = self.scan_ranges(bounds, max_bytes=max_bytes, isolation=isolation)
-            if max_bytes is None or self.skips_damage:
+            planned = self.scan_ranges(bounds, sizes=sizes, isolation=isolation)
+            if sizes is None or self.skips_damage:
                 return planned
             # What threads can begin with while the first range is planned.
-            return chain(self._by(started_ranges, start_offset=bounds[0], max_bytes=max_bytes), planned)
+            return chain(self._by(started_ranges, start_offset=bounds[0], max_bytes=sizes.max_bytes), planned)
 
         def decoded() -> Iterator[Item]:
             held = source.segments  # so that a writer that replaces them keeps their files
@@ -451,7 +450,7 @@ class Reads:
         start_offset: int,
         *,
         end_offset: int,
-        max_bytes: int | None,
+        sizes: RangeSizes | None,
         finds_end: bool = False,
         last_batch: BatchPlace | None = None,
     ) -> Iterator[ScanRange]:
@@ -460,11 +459,13 @@ class Reads:
             start_offset=start_offset,
             end_offset=end_offset,
             log_end_offset=None if finds_end else self.source.log_end_offset,
-            max_bytes=max_bytes,
+            sizes=sizes,
             last_batch=last_batch,
         )
 
-    def _by(self, plan: Callable[..., Iterator[ScanRange]], **options: int | BatchPlace | None) -> Iterator[ScanRange]:
+    def _by(
+        self, plan: Callable[..., Iterator[ScanRange]], **options: int | RangeSizes | BatchPlace | None
+    ) -> Iterator[ScanRange]:
         """Return the ranges of the log by a way to plan them."""
         context = self.source.context
         return plan(self.source.segments, context.topic_partition, path=context.directory, **options)

@@ -18,7 +18,7 @@ from kstore.errors import CorruptionError, checked_int
 from kstore.log.damage import SkippedRange, SkipReport
 from kstore.log.damaged.sound import DamagedPart, SoundRun, skipped_batch
 from kstore.log.files.records import BatchPlace
-from kstore.log.plan import RawBatch, ScanRange, Share, extents_around_damage, plan_ranges_around_damage
+from kstore.log.plan import RangeSizes, RawBatch, ScanRange, Share, extents_around_damage, plan_ranges_around_damage
 from kstore.log.reads import Isolation, LogEnd, Reads, is_committed, ordered
 from kstore.log.segment.segment import LogSegment
 from kstore.log.source import LogSource, SettledLog, SourcePart
@@ -140,7 +140,7 @@ class ReadsAroundDamage(Reads):
 
     def ranges(
         self,
-        max_bytes: int,
+        sizes: RangeSizes,
         start_offset: int | None,
         end_offset: int | None,
         *,
@@ -148,7 +148,6 @@ class ReadsAroundDamage(Reads):
         part_of: tuple[int, int | None] | None = None,
     ) -> Iterator[ScanRange]:
         start, end = self.bounds(start_offset, end_offset)
-        max_bytes = checked_int("max_bytes", max_bytes, least=1)
         last, around = self.source.last_batch(), self._around(isolation)
         limit = MAX_OFFSET
         if around is not None:
@@ -165,7 +164,7 @@ class ReadsAroundDamage(Reads):
             path=context.directory,
             start_offset=start,
             end_offset=end,
-            max_bytes=max_bytes,
+            sizes=sizes,
         ):
             bounds = {"start_offset": planned.start_offset, "end_offset": planned.end_offset}
             owner = share._replace(**bounds)

@@ -22,7 +22,7 @@ from kstore.errors import LogNotFoundError, OffsetOutOfRangeError, StorageError
 from kstore.log.damage import OnError
 from kstore.log.files.names import PartitionDirectory, find_partitions, name_partitions
 from kstore.log.log import Log
-from kstore.log.plan import ScanRange
+from kstore.log.plan import RangeSizes, ScanRange
 from kstore.spark.offsets import (
     OffsetRange,
     check_partitions_listed,
@@ -102,7 +102,7 @@ def plan_directories(
     def resolve_and_plan(log: Log) -> list[ScanRange]:
         # The end of a local file is cheap to find, and lets a task report what a file has lost that got shorter.
         if leaves_end and not is_local(log.path) and log._scan_finds_end():
-            return list(log._scan_ranges(max_partition_bytes))
+            return list(log._scan_ranges(RangeSizes(max_partition_bytes)))
         most_records = options.max_records_per_partition
         pieces = split_ranges([resolve(log)], min_partitions=None, max_records_per_partition=most_records)
         return _scan_ranges(log, pieces, options, max_partition_bytes)
@@ -275,7 +275,7 @@ def _plan_by_listing(log: Log, max_partition_bytes: int) -> list[ScanRange] | No
     is_listed = log._scan_finds_end()
     if not is_listed or any(segment.size_in_bytes > max_partition_bytes for segment in log.segments):
         return None
-    return list(log._scan_ranges(max_partition_bytes))
+    return list(log._scan_ranges(RangeSizes(max_partition_bytes)))
 
 
 def _scan_ranges(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pickle
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from kstore.config import MIB, LogConfig
 from kstore.env import DEFAULT_ENV, OpenFiles
 from kstore.errors import CorruptRecordError, UnsupportedMagicError
 from kstore.log.files.records import SegmentRecords
-from kstore.log.plan import THREAD_RANGE_BYTES, ScanRange, thread_range_bytes
+from kstore.log.plan import THREAD_RANGE_BYTES, RangeSizes, ScanRange, thread_range_sizes
 from kstore.record import RecordBatch
 from kstore.store.opening import open_log
 from kstore.types import TopicPartition
@@ -298,9 +298,11 @@ def test_what_a_crash_leaves_at_the_end_is_not_planned(directory: Path, tail: by
 @pytest.mark.parametrize("threads", [2, 3, 8])
 @pytest.mark.parametrize("size_in_bytes", [0, 1, 5_000_000, 46_452_547, 268_441_128, 10**12])
 def test_threads_get_as_many_ranges_each_of_no_more_than_a_few_mib(size_in_bytes: int, threads: int) -> None:
-    size = thread_range_bytes(size_in_bytes, threads=threads, is_costly=False)
-    assert size is not None
+    sizes = thread_range_sizes(size_in_bytes, threads=threads, is_costly=False)
+    assert sizes is not None
+    size = sizes.max_bytes
     assert 1 <= size <= THREAD_RANGE_BYTES
+    assert sizes.last_bytes == (0 if size_in_bytes < 4 * threads * MIB else threads * size)
     if 4 * threads * MIB < size_in_bytes < 6 * threads * THREAD_RANGE_BYTES:
         # Each range ends at a batch before its size, and so much that the last one has room for what they leave.
         count = -(-size_in_bytes // size)
@@ -310,20 +312,63 @@ def test_threads_get_as_many_ranges_each_of_no_more_than_a_few_mib(size_in_bytes
 
 
 def test_one_thread_reads_ranges_as_large_as_may_be_and_threads_few_ones_where_each_costs_requests() -> None:
-    assert thread_range_bytes(10**9, threads=1, is_costly=False) is None
-    assert thread_range_bytes(20_000_000, threads=2, is_costly=True) == THREAD_RANGE_BYTES
+    assert thread_range_sizes(10**9, threads=1, is_costly=False) is None
+    assert thread_range_sizes(20_000_000, threads=2, is_costly=True) == RangeSizes(THREAD_RANGE_BYTES)
 
 
 @pytest.mark.parametrize(
     ("size_in_bytes", "threads"), [(0, 2), (1, 2), (100_000, 8), (4 * MIB - 1, 2), (8 * MIB - 1, 8)]
 )
 def test_a_small_log_is_one_range_for_any_number_of_threads(size_in_bytes: int, threads: int) -> None:
-    assert thread_range_bytes(size_in_bytes, threads=threads, is_costly=False) == THREAD_RANGE_BYTES
+    assert thread_range_sizes(size_in_bytes, threads=threads, is_costly=False) == RangeSizes(THREAD_RANGE_BYTES)
 
 
-def test_the_ranges_of_a_scan_by_threads_are_of_one_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_ranges_are_halves_and_quarters_of_the_others() -> None:
+    sizes = RangeSizes(8 * MIB, last_bytes=16 * MIB)
+    assert [sizes.at(left) for left in (2**60, 16 * MIB + 1)] == [8 * MIB] * 2
+    assert [sizes.at(left) for left in (16 * MIB, 8 * MIB + 1)] == [4 * MIB] * 2
+    assert [sizes.at(left) for left in (8 * MIB, 1, 0)] == [2 * MIB] * 3
+    assert [RangeSizes(3 * MIB, last_bytes=6 * MIB).at(left) for left in (6 * MIB, 1)] == [3 * MIB // 2, MIB]
+    assert [RangeSizes(1000, last_bytes=2000).at(left) for left in (3000, 2000, 1)] == [1000] * 3
+    assert [RangeSizes(1000).at(left) for left in (2**60, 1)] == [1000] * 2
+
+
+@pytest.fixture
+def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kstore.log.plan.THREAD_RANGE_BYTES", 100_000)
-    directory = write_partition(tmp_path, [[write_batch([record(n, bytes(30))]) for n in range(5_000)]])
-    found = [scan_range.size_in_bytes for scan_range in kstore.scan(directory, threads=2).ranges]
-    assert len(found) == 6
-    assert min(found) > 0.9 * max(found)
+    monkeypatch.setattr("kstore.log.plan._LEAST_LAST_RANGE_BYTES", 1)
+
+
+def sizes_of(ranges: Iterable[ScanRange]) -> list[int]:
+    return [scan_range.size_in_bytes for scan_range in ranges]
+
+
+@pytest.mark.usefixtures("small_ranges")
+@pytest.mark.parametrize("batches_of_segment", [10_000, 1_700, 300])
+def test_the_ranges_of_a_scan_by_threads_are_of_one_size_but_the_last_ones(
+    tmp_path: Path, batches_of_segment: int
+) -> None:
+    batches = [write_batch([record(n, bytes(30))]) for n in range(10_000)]
+    starts = range(0, len(batches), batches_of_segment)
+    segments = [batches[at : at + batches_of_segment] for at in starts]
+    directories = [write_partition(tmp_path, segments, partition=number) for number in range(2)]
+    even = [98_686] * 8
+    last = [49_294] * 2 + [24_598] * 3 + [18_130]
+    assert sizes_of(kstore.scan(directories[0], threads=2).ranges) == even + last
+    assert sizes_of(kstore.scan(directories, threads=2).ranges) == [98_686] * 9 + [91_826] + even + last
+    given: list[ScanRange] = []
+
+    def noted(ranges: Iterator[ScanRange]) -> Iterator[None]:
+        given.extend(ranges)
+        yield from ()
+
+    with open_log(directories[0]) as log:
+        for on_error in ("raise", "skip"):
+            given.clear()
+            reads = log._reads(on_error)
+            list(reads.scanned(5_000, None, noted, isolation="read_uncommitted", sizes=log._range_sizes(2)))
+            if on_error == "raise":
+                assert sizes_of(given) == [98_686] * 3 + [49_294] * 2 + [24_598] * 3 + [21_560]
+            # Ranges around damage end where an index has an entry.
+            assert min(sizes_of(given)[:3]) > 90_000
+            assert max(sizes_of(given)[-3:]) <= 98_765 // 4

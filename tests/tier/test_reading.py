@@ -33,7 +33,7 @@ from kstore import (
 from kstore.arrow import record_batches
 from kstore.env import DEFAULT_ENV
 from kstore.log import plan
-from kstore.log.plan import ScanRange, started_ranges
+from kstore.log.plan import RangeSizes, ScanRange, started_ranges
 from kstore.tier import objects
 from kstore.tier.files import TierFiles
 from kstore.tier.keys import KeyRing
@@ -395,7 +395,7 @@ def test_the_first_range_takes_no_chunk_of_the_end(tmp_path: Path, monkeypatch: 
     with open_log(tier.path / "t-0", tier=tier.path, tier_keys={"key1": key().write(tmp_path)}) as log:
         reads, isolation = log._reads("raise"), "read_uncommitted"
         bounds = reads.scan_bounds(None, None, isolation=isolation)
-        first = next(reads.scan_ranges(bounds, max_bytes=512 * 1024, isolation=isolation))
+        first = next(reads.scan_ranges(bounds, sizes=RangeSizes(512 * 1024), isolation=isolation))
     assert first.size_in_bytes > 400 * 1024
     assert 0 < max(decoded) <= 2
 
@@ -461,7 +461,7 @@ def test_the_first_chunk_is_decoded_beside_the_plan_of_the_first_range(
         for on_error, count in (("raise", 1), ("skip", 0)):
             given.clear()
             reads = log._reads(on_error)
-            list(reads.scanned(None, None, noted, isolation="read_uncommitted", max_bytes=512 * 1024))
+            list(reads.scanned(None, None, noted, isolation="read_uncommitted", sizes=RangeSizes(512 * 1024)))
             assert [one.size_in_bytes for one in given].count(0) == count
             assert sum(one.size_in_bytes for one in given) > 1 << 20
 
