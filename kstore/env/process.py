@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
 from typing import NamedTuple, Protocol
 
 from kstore.waiting import Latch
@@ -20,6 +19,8 @@ _NS_PER_MS = 1_000_000
 _PROC = "/proc"
 _IN_MEMORY = "/dev/shm"  # the directory made in it has a random name, and belongs to this user
 _LEAST_BYTES_IN_MEMORY = 256 * 2**20
+# What a collection traverses in a millisecond or two.
+_FEW_OBJECTS = 5_000
 
 
 class Clock(Protocol):
@@ -90,14 +91,14 @@ def at_exit(callback: Callable[[], None]) -> None:
 after_fork_in_child(_called_at_exit.clear)
 
 
-@cache
 def exclude_from_collection() -> None:
-    """Exclude all objects that exist now from garbage collection, such as imported modules; only the first call does.
+    """Exclude all objects that exist now from garbage collection, such as imported modules, unless they are few.
 
-    For a process in which others run full collections often.
+    For a process in which others run full collections often: what a step imports after its call is left to the next.
     """
-    gc.collect()
-    gc.freeze()
+    if len(gc.get_objects()) > _FEW_OBJECTS:
+        gc.collect()
+        gc.freeze()
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from kstore.env.process import exclude_from_collection
 from tests.making.extracting import extract
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -53,8 +52,6 @@ def connector_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def nothing_frozen() -> Iterator[None]:
     """Objects of the test's process are collected, before the test and after it."""
-    exclude_from_collection.cache_clear()
     gc.unfreeze()
     yield
-    exclude_from_collection.cache_clear()
     gc.unfreeze()

@@ -27,10 +27,10 @@ from pyspark.sql.types import (
 )
 
 import kstore
-from kstore.env.process import exclude_from_collection
 from kstore.errors import RecordTooLargeError, StorageError, UnknownTopicOrPartitionError, UnsupportedError
 from kstore.producer import ColumnsFuture, Producer, ProducerConfig, partition_for_key
 from kstore.spark.sink import rows as rows_module
+from kstore.spark.sink.writers import settle_worker
 from kstore.staging import StagingArea, StagingSink
 from kstore.store.store import open_store
 from pyspark_kstore import DefaultSource
@@ -344,7 +344,6 @@ def test_spark_without_the_class_of_arrow_writers_is_named(root: Path, monkeypat
 def froze() -> bool:
     """Whether objects were taken out of garbage collection since the last call."""
     found = gc.get_freeze_count() > 0
-    exclude_from_collection.cache_clear()
     gc.unfreeze()
     return found
 
@@ -362,3 +361,16 @@ def test_each_step_of_a_write_takes_its_imports_out_of_the_collections_of_sparks
     assert froze() == is_worker
     writer.commit([message])
     assert froze() == is_worker
+
+
+@pytest.mark.usefixtures("nothing_frozen")
+def test_what_is_imported_after_a_step_is_left_out_of_collections_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", SimpleNamespace(name="pyspark.daemon"))
+    settle_worker()
+    first = gc.get_freeze_count()
+    many: list[list[int]] = [[] for _ in range(10_000)]
+    settle_worker()
+    assert gc.get_freeze_count() > first + len(many) // 2
+    few: list[list[int]] = [[] for _ in range(1_000)]
+    settle_worker()
+    assert len(gc.get_objects()) >= len(few)

@@ -43,7 +43,7 @@ class StagedMessage(WriterCommitMessage):
 
 
 def settle_worker() -> None:
-    """In a process of Spark, exclude what its step has imported from garbage collection, once.
+    """In a process of Spark, exclude what its step has imported from garbage collection.
 
     Spark uses the process again, for the same step of other writes, and runs a full collection after each.
     """
