@@ -205,8 +205,8 @@ class _Planner:
     """Collects file ranges until they are as large as may be, then yields them as a ScanRange.
 
     With sizes None each segment is one range, and none is split. With keeps_segments, and where a split takes requests,
-    only a segment that is larger is split. Parts of extents whose offsets are all below
-    start_offset, or all from end_offset on, are left out.
+    only a segment that is larger is split. Parts of extents whose offsets are all below start_offset, or all from
+    end_offset on, are left out.
     """
 
     def __init__(
