@@ -23,6 +23,7 @@ COMPILED = (
     _core.FutureRecordMetadataCore,
     _core.ProduceRequestResultCore,
     _core.StickyPartitionInfo,
+    _core.FetchRangeCore,
 )
 
 

@@ -490,7 +490,8 @@ cdef class PositionedFile:
 
 
 cdef class FetchRangeCore:
-    """The part of a file that a fetch found, without Python frames for what each answer does; the base of FetchRange.
+    """FetchRangeCore(bounds, records=None, *, position=0, size_in_bytes=0)\n--\n
+    The part of a file that a fetch found, without Python frames for what each answer does; the base of FetchRange.
 
     Args: bounds: the FetchData; records: the SegmentRecords that lend the file, None without records.
     Fields: _loan (None without records and after close()).
