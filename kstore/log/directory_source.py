@@ -203,7 +203,7 @@ class DirectorySource:
         """None: finding undecided transactions takes a walk over the whole log; see settled()."""
         return None
 
-    def marks(self) -> tuple[int | None, None]:
+    def watermarks(self) -> tuple[int | None, None]:
         """Return the high watermark, and None for the last stable offset."""
         return self.high_watermark, None
 

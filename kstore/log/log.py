@@ -481,7 +481,7 @@ class Log(Closing):
         if isolation not in _FETCH_ISOLATIONS:
             raise ValueError(f"isolation must be one of {', '.join(_FETCH_ISOLATIONS)}, got {isolation!r}")
         known = source.committed() if isolation == "read_committed" else None
-        high_watermark, last_stable_offset = source.marks()
+        high_watermark, last_stable_offset = source.watermarks()
         if known is not None:
             # From before the high watermark, which is so not below it.
             last_stable_offset = known.committed.last_stable_offset

@@ -37,7 +37,7 @@ _LEAST_THREAD_RANGE_BYTES = 2 * MIB
 # So that no thread works on a last range for long while the others have none.
 _RANGES_PER_THREAD = 6
 _LEAST_LAST_RANGE_BYTES = 1 * MIB
-# In fewer rounds of ranges, smaller ones at the end take longer than the threads would have to wait.
+# In fewer rounds of ranges, the smaller ones at the end would be most of the log.
 _LEAST_ROUNDS = 3
 # A range ends at the start of a batch: so much more, for what that leaves, makes no range of its own at the end.
 _ROUNDING = 128

@@ -114,10 +114,7 @@ class FetchRange(FetchRangeCore, Closing):
 
         True also where the file system cannot say whether it would wait.
         """
-        file = self.file
-        if file is None or positioned(file) is None:
-            return False
-        return file.is_cached(position=self.position, size=self.size_in_bytes)
+        return self.file is not None and positioned(self.file) is not None and self.is_cached()
 
     def is_cached(self) -> bool:
         """Whether data() would not have to wait for a disk, as far as that can be told."""
@@ -283,7 +280,7 @@ class LogSource(Protocol):
     @property
     def last_stable_offset(self) -> int | None: ...
 
-    def marks(self) -> tuple[int | None, int | None]:
+    def watermarks(self) -> tuple[int | None, int | None]:
         """Return the high watermark, and the last stable offset, which is not above it."""
         ...
 

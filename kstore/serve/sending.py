@@ -40,8 +40,6 @@ def not_taken(own: TransportSocket | None, answer: list[Part]) -> list[Part]:
 def _not_taken_of_files(own: TransportSocket | None, answer: list[Part]) -> list[Part]:
     try:
         count, size = (0, 0) if own is None else _handed_over(own, answer)
-        if count == len(answer):
-            return []
         return [_rest(part, 0 if number else size) for number, part in enumerate(answer[count:])]
     finally:
         for part in answer:

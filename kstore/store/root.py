@@ -175,8 +175,7 @@ class RootLogs(Closing, Generic[_SomeLog]):
         """
         with self._mutex:
             self._check_open()
-            number = partition if type(partition) is int else checked_index("partition", partition)
-            topic_partition = TopicPartition(topic, number)
+            topic_partition = TopicPartition(topic, checked_index("partition", partition))
             log = self._logs.logs.get(topic_partition)
             if log is None or log.is_closed:
                 log = self._logs.logs[topic_partition] = self._logs.open(self._directory(topic_partition))

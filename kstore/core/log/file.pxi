@@ -1,6 +1,6 @@
 # Positioned reads and writes of an open file, by functions that env/files.py passes in, and appends to a file of records,
-# without Python frames of their own; the header walk that reads from the page cache; read-only maps; and the status of a
-# file with its birth time.
+# without Python frames of their own; the header walk that reads from the page cache; read-only maps; the part of a file
+# that a fetch lends; and the status of a file with its birth time.
 
 cdef extern from *:
     """

@@ -137,8 +137,8 @@ class LiveSource:
     def last_stable_offset(self) -> int:
         return self._local.last_stable_offset
 
-    def marks(self) -> tuple[int, int]:
-        return self._local.marks()
+    def watermarks(self) -> tuple[int, int]:
+        return self._local.watermarks()
 
     @property
     def recovery_point(self) -> None:

@@ -110,9 +110,9 @@ class LocalLog:
     @property
     def last_stable_offset(self) -> int:
         """The start of the first transaction that is undecided, or whose marker is not below the high watermark."""
-        return self.marks()[1]
+        return self.watermarks()[1]
 
-    def marks(self) -> tuple[int, int]:
+    def watermarks(self) -> tuple[int, int]:
         """Return the high watermark, and the last stable offset, which is not above it."""
         # The high watermark first: a transaction that starts after it was read is not below it.
         high_watermark, log_start_offset = self.high_watermark, self.appender.log_start_offset

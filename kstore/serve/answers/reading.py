@@ -191,7 +191,7 @@ def _failed(number: int, *, code: int) -> FetchResponse.PartitionData:
     )
 
 
-def _named(one: AbortedTransaction) -> FetchResponse.AbortedTransaction:
+def _aborted(one: AbortedTransaction) -> FetchResponse.AbortedTransaction:
     return FetchResponse.AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
 
 
@@ -203,7 +203,7 @@ def _data(number: int, found: FetchData, records: Sized) -> FetchResponse.Partit
         high_watermark=watermark,
         last_stable_offset=stable,
         log_start_offset=found.log_start_offset,
-        aborted_transactions=list(map(_named, found.aborted)),
+        aborted_transactions=list(map(_aborted, found.aborted)),
         records=records,
     )
 
