@@ -77,9 +77,11 @@ def test_three_members_share_the_partitions_and_go_on_after_one_left_and_the_ser
     everything = {(number, offset) for number in range(PARTITIONS) for offset in range(PER_PARTITION)}
     with Server(filled, config=ServerConfig(port=0)) as server:
         port = int(server.bootstrap_servers.rpartition(":")[2])
-        members = [Member(server) for _ in range(3)]
-        poll_until(members, lambda: shared_out(members))
-        poll_until(members, lambda: shared_out(members) and all(member.is_at(PER_PARTITION) for member in members))
+        members = []
+        for _ in range(3):
+            # One after the other, as in test_consumer_groups.py.
+            members.append(Member(server))
+            poll_until(members, lambda: shared_out(members) and all(one.is_at(PER_PARTITION) for one in members))
         assert set().union(*(member.read for member in members)) == everything
         for member in members:
             member.consumer.commit(asynchronous=False)
