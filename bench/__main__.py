@@ -109,7 +109,7 @@ def run_apart(names: Sequence[str], arguments: argparse.Namespace) -> int:
         options.append(f"--rounds={arguments.rounds}")
     if arguments.results is not None:
         options.append(f"--results={arguments.results}")
-    options += [f"--{flag}" for flag in ("rivals", "dirty", "strict") if getattr(arguments, flag)]
+    options += [f"--{flag}" for flag in ("rivals", "tiny", "dirty", "strict") if getattr(arguments, flag)]
     codes = {}
     for name in names:
         codes[name] = subprocess.call([sys.executable, "-m", "bench", "--only", name, *options])
@@ -144,7 +144,8 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     names = arguments.only or WORKLOADS
-    if arguments.action == "run" and len(names) > 1 and not arguments.tiny:
+    # The smoke runs, which need no jars, save the time of further processes.
+    if arguments.action == "run" and len(names) > 1 and (arguments.rivals or not arguments.tiny):
         return run_apart(names, arguments)
     with tempfile.TemporaryDirectory() as scratch:
         settings = settings_from(arguments, Path(scratch))
