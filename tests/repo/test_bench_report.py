@@ -215,21 +215,23 @@ def test_a_build_that_no_user_gets_is_not_measured(
     assert f"{build} build" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("size", [(), ("--tiny",)], ids=["whole", "tiny"])
+@pytest.mark.parametrize("failure", [1, -9], ids=["an error", "killed"])
 def test_workloads_run_in_a_process_each_and_one_that_fails_stops_no_other(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    failure: int, size: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     commands: list[list[str]] = []
 
     def call(command: list[str]) -> int:
         commands.append(command)
-        return int("pipeline" in command)
+        return failure if "pipeline" in command else 0
 
     monkeypatch.setattr(common, "BUILD", "release")
     monkeypatch.setattr(subprocess, "call", call)
     names = ("spark", "pipeline", "export")
-    given = ["bench", "--rivals", "--dirty", "--rounds", "3", *(word for name in names for word in ("--only", name))]
+    given = ["bench", "--rivals", *size, "--dirty", "--rounds", "3", *(f"--only={name}" for name in names)]
     monkeypatch.setattr(sys, "argv", given)
     assert bench_main() == 1
     assert [command[:5] for command in commands] == [[sys.executable, "-m", "bench", "--only", name] for name in names]
-    assert all(command[5:] == ["--patience=30.0", "--rounds=3", "--rivals", "--dirty"] for command in commands)
+    assert all(command[5:] == ["--patience=30.0", "--rounds=3", "--rivals", *size, "--dirty"] for command in commands)
     assert capsys.readouterr().err == "failed: pipeline\n"
