@@ -21,6 +21,9 @@ Result = TypeVar("Result")
 # Above what two runs of the same work differ by on a machine without neighbours, below what one makes of them.
 _MOST_SLOWNESS = 1.15
 _FIRST_PROBES = 100
+# The least of so many is what a processor takes: to get the interpreter's lock back from another thread takes as long
+# as the work itself, and a neighbour slows all of them.
+_PROBES = 8
 _PAUSE_SECONDS = 0.05
 # Of the patience of a workload, for one round: one that is never quiet leaves some to the next.
 _MOST_FOR_ROUND = 0.1
@@ -101,8 +104,7 @@ class Neighbours:
         def look(processor: int | None) -> None:
             if processor is not None:
                 os.sched_setaffinity(0, {processor})
-            _probe_seconds()
-            seconds.append(_probe_seconds())
+            seconds.append(min(_probe_seconds() for _ in range(_PROBES)))
 
         threads = [threading.Thread(target=look, args=(processor,)) for processor in _processors()]
         for thread in threads:

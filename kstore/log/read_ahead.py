@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
-from types import TracebackType
 from typing import Generic, TypeVar
 
 from kstore._core import Bell
@@ -20,49 +19,46 @@ from kstore.waiting import Workers
 Item = TypeVar("Item")
 Part = TypeVar("Part")
 
+# Of the items that wait, so many are given to the reader at a time.
+_MOST_AT_ONCE = 4
+
 
 class _Work(Generic[Item]):
-    """One part: its generator, and the items decoded before the reader got to them.
+    """One part: its generator, and the items, with their sizes, that were decoded before the reader got to them.
 
-    As a context manager it keeps an error, which the reader gets in its place in the order of items.
     Threads: `items` belongs to the thread that took the work; the rest is guarded by the lock of the _ReadAhead.
     """
 
     def __init__(self, items: Generator[Item, None, None]) -> None:
         self.items = items
-        self.unread: deque[Item] = deque()
+        self.unread: deque[tuple[Item, int]] = deque()
         self.is_taken = False
         self.is_done = False
         self.error: BaseException | None = None
-
-    def __enter__(self) -> _Work[Item]:
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
-    ) -> bool:
-        self.error = error
-        return isinstance(error, Exception)
 
     @property
     def is_free(self) -> bool:
         return not (self.is_taken or self.is_done)
 
     def next_item(self) -> Item | None:
-        """Decode the next item; None at the end of the part, or when an error was kept."""
-        with self:
+        """Decode the next item; None at the end of the part, or for an error, which the reader gets in its place."""
+        try:
             return next(self.items, None)
-        return None
+        except BaseException as error:
+            self.error = error
+            if not isinstance(error, Exception):
+                raise
+            return None
 
 
 def _works_of(parts: Iterable[Part], decode: Callable[[Part], Generator[Item, None, None]]) -> Iterator[_Work[Item]]:
     """Yield the work of each part; if the parts themselves raise an error, a finished work that holds it."""
-    failed: _Work[Item] = _Work(_no_items())
-    failed.is_done = True
-    with failed:
-        for part in parts:
-            yield _Work(decode(part))
-    if failed.error is not None:
+    works = _Work(_Work(decode(part)) for part in parts)
+    while (work := works.next_item()) is not None:
+        yield work
+    if works.error is not None:
+        failed: _Work[Item] = _Work(_no_items())
+        failed.is_done, failed.error = True, works.error
         yield failed
 
 
@@ -90,7 +86,7 @@ class _ReadAhead(Generic[Part, Item]):
         self._most_open = 2 * threads + 1
         self._size_of = size_of
         self._most_bytes_ahead = most_bytes_ahead
-        self._bytes_ahead = 0
+        self._bytes_ahead = self._bytes_at_reader = 0
         self._lock = threading.Lock()
         self._changed = Bell(threading.Lock())
         self._is_stopped = False
@@ -102,12 +98,13 @@ class _ReadAhead(Generic[Part, Item]):
     def items(self) -> Iterator[Item]:
         """Iterate the items of all parts in order."""
         while (first := self._first()) is not None:
-            item, work = self._item_or_work(first)
-            if work is not None:
-                item = self._decode_one(work, is_next=work is first)
-            if item is not None:
-                yield item
-            elif first.is_done and not first.unread:
+            unread, work = self._unread_or_work(first)
+            yield from unread
+            if work is first:
+                yield from self._decode_first(first)
+            elif work is not None:
+                self._decode_one(work)
+            elif not unread:
                 if first.error is not None:
                     raise first.error
                 with self._lock:
@@ -115,14 +112,13 @@ class _ReadAhead(Generic[Part, Item]):
 
     def _first(self) -> _Work[Item] | None:
         """Return the first open part, which is opened now if there is none; None after the last one."""
-        while True:
+        while not self._open:
             with self._lock:
-                if self._open:
-                    return self._open[0]
-                if not self._has_more:
+                if not self._has_more and not self._open:
                     return None
                 is_mine = self._claim_opening()
             self._open_next() if is_mine else self._changed.wait(-1)
+        return self._open[0]
 
     def _open_next(self) -> None:
         """Open the next part.  Requires: the claim."""
@@ -144,32 +140,41 @@ class _ReadAhead(Generic[Part, Item]):
             with suppress(ValueError):
                 work.items.close()
 
-    def _item_or_work(self, first: _Work[Item]) -> tuple[Item | None, _Work[Item] | None]:
-        """Return the next item, or work that was taken for the reader to do; neither at the end of the first part."""
+    def _unread_or_work(self, first: _Work[Item]) -> tuple[list[Item], _Work[Item] | None]:
+        """Return the next items, or work that was taken for the reader to do; neither at the end of the first part."""
         while True:
             with self._lock:
+                self._bytes_ahead -= self._bytes_at_reader
+                self._bytes_at_reader = 0
                 self._call_helpers()
                 if first.unread:
-                    item = first.unread.popleft()
-                    self._bytes_ahead -= self._size_of(item)
-                    return item, None
+                    return self._next_unread(first), None
                 if first.is_done:
-                    return None, None
+                    return [], None
                 work = self._take(self._open if self._has_room() else [first])
                 if work is not None:
-                    return None, work
+                    return [], work
                 is_mine = self._has_room() and self._claim_opening()
             self._open_next() if is_mine else self._changed.wait(-1)
 
-    def _decode_one(self, work: _Work[Item], *, is_next: bool) -> Item | None:
-        """Decode one item; return it if it is the next one, else keep it."""
+    def _decode_first(self, first: _Work[Item]) -> Iterator[Item]:
+        """Decode the first part, which was taken, while all helpers have other work, and yield its items."""
+        item = first.next_item()
+        while item is not None and not self._idle_helpers:
+            yield item
+            item = first.next_item()
+        with self._lock:
+            first.is_taken, first.is_done = False, item is None
+        if item is not None:
+            yield item
+
+    def _decode_one(self, work: _Work[Item]) -> None:
+        """Decode and keep an item of a later part."""
         item = work.next_item()
         with self._lock:
             work.is_taken, work.is_done = False, item is None
-            if item is not None and not is_next:
+            if item is not None:
                 self._keep(work, item)
-                return None
-        return item
 
     def _help(self) -> None:
         """Decode while there is room. A helper never waits, so a reader that stops iterating blocks no thread."""
@@ -235,8 +240,18 @@ class _ReadAhead(Generic[Part, Item]):
         return work
 
     def _keep(self, work: _Work[Item], item: Item) -> None:
-        work.unread.append(item)
-        self._bytes_ahead += self._size_of(item)
+        size = self._size_of(item)
+        work.unread.append((item, size))
+        self._bytes_ahead += size
+
+    def _next_unread(self, work: _Work[Item]) -> list[Item]:
+        """Return the next items of a part. They count as ahead of the reader until it asks for more."""
+        items: list[Item] = []
+        while work.unread and len(items) < _MOST_AT_ONCE:
+            item, size = work.unread.popleft()
+            items.append(item)
+            self._bytes_at_reader += size
+        return items
 
     def _has_room(self) -> bool:
         return self._bytes_ahead < self._most_bytes_ahead

@@ -20,8 +20,8 @@ import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
  * The cleaner of a broker, one thread of it, without its pauses.
  *
  * <p>CleanerRival PARTITION clean MAP_BYTES SEGMENT_BYTES: for each line on the standard input it opens the log in the
- * directory PARTITION as after a clean shutdown, cleans everything below the active segment, closes the log, and prints
- * how many records it kept, and the nanoseconds of all that.
+ * directory PARTITION as after a clean shutdown, cleans everything below the active segment, closes the log, waits until
+ * the files that were replaced are deleted, and prints how many records it kept, and the nanoseconds of all that.
  */
 public final class CleanerRival {
     static final int PRODUCER_EXPIRATION_MS = 86_400_000, CHECK_INTERVAL_MS = 600_000, MAX_TRANSACTION_MS = 300_000;
@@ -55,6 +55,7 @@ public final class CleanerRival {
             CleanerStats stats = cleaner.clean(
                 new LogToClean(log, 0, log.activeSegment().baseOffset(), true)).getValue();
             log.close();
+            scheduler.scheduleOnce("after the deletions", () -> {}).get();
             return stats.messagesWritten() + " " + (System.nanoTime() - start);
         });
         scheduler.shutdown();
