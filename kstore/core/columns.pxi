@@ -47,7 +47,8 @@ cdef struct Table:
     HeaderColumn headers
     int64_t rows
     int64_t row_capacity
-    int64_t row_width
+    int64_t row_width       # the bytes of a row without those of its key, value and headers
+    int64_t row_charge      # what of them counts: nothing beside views
     int64_t room            # bytes left until the table counts as full; one record may make it negative
 
 # The batch being decoded. readable_end bounds wide loads; view_buffer is the batch's number among the table's view
@@ -334,7 +335,7 @@ cdef Status fill_from_header(Table* t, const Header* h, Source* s, Problem* prob
             if t.offsets != NULL:
                 t.offsets[t.rows] = offset
             t.rows += 1
-            t.room -= t.row_width
+            t.room -= t.row_charge
         s.done += 1
     return OK
 
@@ -367,7 +368,7 @@ cdef Status decode_prefixes(Table* t, const Header* h, Source* s, Problem* probl
             if t.offsets != NULL:
                 t.offsets[t.rows] = offset
             t.rows += 1
-            t.room -= t.row_width
+            t.room -= t.row_charge
         s.at = r.end
         s.least_delta = least
         s.done += 1
@@ -420,7 +421,7 @@ cdef Status decode_rows(Table* t, const Header* h, Source* s, Problem* problem) 
             if t.offsets != NULL:
                 t.offsets[row] = offset
             row += 1
-            room -= t.row_width
+            room -= t.row_charge
             if key.mode != MODE_ABSENT and r.key_size > 0:
                 room -= r.key_size
             if value.mode != MODE_ABSENT and r.value_size > 0:

@@ -106,8 +106,10 @@ cdef class ColumnDecoder:
     Args:
         key, value: None (not decoded), "copy", "view" (no copy; the columns keep the chunk) or "string" (UTF-8, with
             U+FFFD for invalid bytes); offset, timestamp, headers: whether to fill these columns.
-        batch_bytes: the size in bytes at which columns count as full (one record may exceed it). They also do when
-            their views keep 16 MiB plus twice batch_bytes of chunks and decompressed batches (one may exceed it).
+        batch_bytes: the size in bytes at which columns count as full (one record may exceed it): of all of them, or,
+            with views, of the keys, values and headers and of the rest apart. Columns with views are also full where
+            their chunk ends, if they are half full and another one would fill them: they then keep no other chunk; and
+            when their views keep 16 MiB plus twice batch_bytes of chunks and decompressed batches (one may exceed it).
         max_batch_bytes: the largest valid size of a batch in bytes.
         max_decompressed_bytes: the largest payload of a batch; also the limit of the Python objects for one record's
             headers, in bytes.
@@ -172,6 +174,7 @@ cdef class ColumnDecoder:
         self.aborted_count = len(aborted)
         self.table.row_width = (8 * offset + 8 * timestamp + 4 * headers
                                 + index_width(self.table.key.mode) + index_width(self.table.value.mode))
+        self.table.row_charge = 0 if self.has_views else self.table.row_width
         self.wants_offset, self.wants_timestamp = offset, timestamp
 
     # Columns are allocated only when the next record comes, so that they can reuse the memory of columns already
@@ -391,6 +394,8 @@ cdef class ColumnDecoder:
                 progress = self.open_batch(chunk, chunk_size)
                 if progress == SKIPPED:
                     continue
+                if progress == NEED_CHUNK and self.ends_with_chunk():
+                    return TABLE_FULL
                 if progress != OPENED:
                     return progress
             if self.fills_from_header():
@@ -421,6 +426,11 @@ cdef class ColumnDecoder:
             if status == STOPPED:
                 return TABLE_FULL
             self.close_batch()
+
+    # Whether a table with views ends where its chunk does, so that it keeps no other: if it is half full, and the next
+    # chunk would fill it.
+    cdef bint ends_with_chunk(self) noexcept nogil:
+        return self.has_views and self.table.rows and self.table.room < min(self.batch_bytes // 2, self.chunk_size)
 
     cdef bint fills_from_header(self) noexcept nogil:
         return not self.wants_bodies and self.h.magic == MAGIC_V2 and self.h.record_count == self.h.last_offset_delta + 1 \

@@ -45,7 +45,7 @@ cdef inline Status put_message(Table* t, const Message* m, int64_t offset, int64
     if t.offsets != NULL:
         t.offsets[row] = offset
     t.rows = row + 1
-    t.room -= t.row_width
+    t.room -= t.row_charge
     if t.key.mode != MODE_ABSENT and m.key_size > 0:
         t.room -= m.key_size
     if t.value.mode != MODE_ABSENT and m.value_size > 0:

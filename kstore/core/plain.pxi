@@ -54,7 +54,7 @@ cdef inline bint has_plain_room(const VarColumn* c, int64_t size) noexcept nogil
 cdef bint is_plain(const Table* t, const Header* h, const Source* s) noexcept nogil:
     cdef int64_t size = s.end - s.at
     cdef int64_t count = h.record_count - s.done
-    return count <= t.row_capacity - t.rows and size + count * t.row_width < t.room \
+    return count <= t.row_capacity - t.rows and size + count * t.row_charge < t.room \
         and h.base_offset >= s.start_offset and h.base_offset + h.last_offset_delta < s.end_offset \
         and -MOST_PLAIN_MS <= h.base_timestamp <= MOST_PLAIN_MS \
         and -MOST_PLAIN_MS <= h.max_timestamp <= MOST_PLAIN_MS \
@@ -225,7 +225,7 @@ cdef void decode_plain_rows(Table* t, const Header* h, Source* s) noexcept nogil
     s.at = r.at
     s.least_delta = r.least_delta
     s.done += <int32_t>(r.row - t.rows)
-    t.room -= (r.row - t.rows) * t.row_width + r.bytes_used
+    t.room -= (r.row - t.rows) * t.row_charge + r.bytes_used
     if t.headers.wanted:
         put_no_headers(&t.headers, t.rows, r.row)
         t.room -= r.row - t.rows    # the varint of a header count of 0

@@ -234,6 +234,32 @@ def test_chunks_before_the_first_row_are_not_kept_by_views(tmp_path: Path) -> No
         assert sum(buffer.size for buffer in found["value"].buffers()[2:]) <= 2 * CHUNK_BYTES
 
 
+@pytest.mark.parametrize("env", [DEFAULT_ENV, InterpretedEnv()], ids=["direct", "interpreted"])
+@pytest.mark.parametrize("batch_bytes", [CHUNK_BYTES, CHUNK_BYTES + CHUNK_BYTES // 8])
+@pytest.mark.parametrize("value_bytes", [30, 90])
+def test_a_table_of_views_keeps_no_chunk_of_another(
+    tmp_path: Path, env: LocalEnv, batch_bytes: int, value_bytes: int
+) -> None:
+    made = batches(0, 40, records_per_batch=10, value_bytes=value_bytes)
+    with open_log(write_partition(tmp_path, [made])) as log:
+        ranges = log.plan(max_bytes=1 << 30)
+    options = {"binary": "view", "batch_bytes": batch_bytes, "config": SMALL_CHUNKS, "env": env}
+    tables = list(record_batches(ranges, columns=["offset", "value"], **options))
+    assert sum(table.num_rows for table in tables) == 400
+    kept = [table["value"].buffers()[2:] for table in tables]
+    assert {len(buffers) for buffers in kept} == {1}
+    assert sum(buffer.size for buffers in kept for buffer in buffers) <= sum(map(len, made)) + len(kept) * len(made[0])
+
+
+def test_tables_of_views_that_a_chunk_does_not_fill_have_several(tmp_path: Path) -> None:
+    with open_log(write_partition(tmp_path, [batches(0, 400, value_bytes=90)])) as log:
+        ranges = log.plan(max_bytes=1 << 30)
+    options = {"binary": "view", "batch_bytes": 4 * CHUNK_BYTES, "config": SMALL_CHUNKS}
+    first, *_ = record_batches(ranges, columns=["offset", "value"], **options)
+    assert first["value"].nbytes > 3 * CHUNK_BYTES // 2
+    assert len(first["value"].buffers()[2:]) > 3
+
+
 def test_views_keep_16_mib_of_chunks_and_two_batches(tmp_path: Path) -> None:
     made = [batch(offset, 1, value_bytes=500_000) for offset in range(60)]
     with open_log(write_partition(tmp_path, [made])) as log:
