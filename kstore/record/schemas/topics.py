@@ -34,6 +34,9 @@ from kstore.wire.protocol import INT16, ProtocolReader, unsigned_varint
 from kstore.wire.schema import Schema, decode_message, encode_message, parse_schemas
 
 _FRAME_VERSION = 1
+_FRAME_START = bytes([_FRAME_VERSION])
+# The least first byte of a varint that has more than one.
+_LONG_VARINT = b"\x80"
 _OFFSET_COMMIT = 1
 _GROUP_METADATA = 2
 CONSUMER_PROTOCOL_TYPE = "consumer"
@@ -281,16 +284,18 @@ def decode_remote_log_object(value: bytes | None) -> RemoteLogObject | Undecoded
     framed = _framed(value, REMOTE_LOG_METADATA_RECORDS)
     if isinstance(framed, UndecodedMessage):
         return framed
-    what = f"{framed.schema.name} v{framed.version}"
     decode = _remote_log_codec(framed.type_id, version=framed.version).decode
     try:
         message, end = decode(framed.value, framed.position)
     except InvalidRequestError as error:
-        raise InvalidRecordError(f"malformed {what}: {error}", reason=str(error)) from error
+        raise _malformed(framed, str(error)) from error
     if end != len(framed.value):
-        reason = f"expected {end} bytes, found {len(framed.value)}"
-        raise InvalidRecordError(f"malformed {what}: {reason}", reason=reason)
+        raise _malformed(framed, f"expected {end} bytes, found {len(framed.value)}")
     return RemoteLogObject(framed.type_id, message)
+
+
+def _malformed(framed: _Framed, reason: str) -> InvalidRecordError:
+    return InvalidRecordError(f"malformed {framed.schema.name} v{framed.version}: {reason}", reason=reason)
 
 
 @cache
@@ -311,18 +316,22 @@ class _Framed(NamedTuple):
 def _framed(value: bytes | None, table: str) -> _Framed | UndecodedMessage:
     if value is None:
         return UndecodedMessage(type_id=None, version=None, data=None, reason="a metadata record has a value")
-    reader = ProtocolReader(value, what="metadata record", is_flexible=True)
-    frame_version = reader.unsigned_varint("frame version")
-    if frame_version != _FRAME_VERSION:
-        reason = f"unknown frame version {frame_version}"
-        return UndecodedMessage(type_id=None, version=None, data=value, reason=reason)
-    type_id = reader.unsigned_varint("type")
-    version = reader.unsigned_varint("version")
+    if value[0:1] == _FRAME_START and value[1:2] < _LONG_VARINT and b"" < value[2:3] < _LONG_VARINT:
+        type_id, version, position = value[1], value[2], 3
+    else:
+        reader = ProtocolReader(value, what="metadata record", is_flexible=True)
+        frame_version = reader.unsigned_varint("frame version")
+        if frame_version != _FRAME_VERSION:
+            reason = f"unknown frame version {frame_version}"
+            return UndecodedMessage(type_id=None, version=None, data=value, reason=reason)
+        type_id = reader.unsigned_varint("type")
+        version = reader.unsigned_varint("version")
+        position = len(value) - reader.remaining
     schema = _schemas(table).get(type_id)
     if schema is None or version not in schema.versions:
         reason = f"unknown type {type_id}" if schema is None else f"unknown version {version} of {schema.name}"
         return UndecodedMessage(type_id=type_id, version=version, data=value, reason=reason)
-    return _Framed(value, len(value) - reader.remaining, type_id, version, schema)
+    return _Framed(value, position, type_id, version, schema)
 
 
 def _metadata_record(value: bytes | None, table: str) -> InternalMessage:
