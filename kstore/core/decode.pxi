@@ -127,6 +127,7 @@ cdef class ColumnDecoder:
     cdef Source source
     cdef Header h
     cdef Problem problem
+    cdef Shape shape                # that the last plain batch began with
     cdef int64_t chunk_position, end_position, least_offset, next_base_offset
     cdef int64_t max_batch_bytes, max_decompressed_bytes, batch_bytes
     cdef int64_t batch_rows, first_row, viewed_bytes
@@ -415,8 +416,10 @@ cdef class ColumnDecoder:
                     continue
             elif self.wants_bodies:
                 if is_plain(&self.table, &self.h, &self.source):
-                    decode_plain_rows(&self.table, &self.h, &self.source)
-                status = decode_rows(&self.table, &self.h, &self.source, &self.problem)
+                    decode_plain_rows(&self.table, &self.h, &self.source, &self.shape)
+                status = OK
+                if self.source.done < self.h.record_count or self.source.at != self.source.end:
+                    status = decode_rows(&self.table, &self.h, &self.source, &self.problem)
             else:
                 status = decode_prefixes(&self.table, &self.h, &self.source, &self.problem)
             if status != OK and status != STOPPED:

@@ -207,8 +207,9 @@ cdef bint decode_until_alike(Table* t, VarColumn* key_column, VarColumn* value_c
     return found
 
 
-# Decodes records while they are plain. Requires: is_plain. Changes: the table, and how far s has been read.
-cdef void decode_plain_rows(Table* t, const Header* h, Source* s) noexcept nogil:
+# Decodes records while they are plain. Requires: is_plain; `first`, the shape that the batch before began with, of size 0
+# if it had none. Changes: the table, how far s has been read, `first`.
+cdef void decode_plain_rows(Table* t, const Header* h, Source* s, Shape* first) noexcept nogil:
     cdef VarColumn key = t.key, value = t.value
     cdef bint appended = h.attributes & TIMESTAMP_TYPE_MASK != 0
     cdef int enough = LEAST_ALIKE
@@ -219,7 +220,11 @@ cdef void decode_plain_rows(Table* t, const Header* h, Source* s) noexcept nogil
     r.row, r.rows_end = t.rows, t.rows + h.record_count - s.done
     r.base_timestamp = h.max_timestamp if appended else h.base_timestamp
     r.delta_mask = 0 if appended else -1
+    if first.size == 0 or decode_shaped_rows(t, &key, &value, h, s, first, &r) == 0:
+        first.size = 0
     while decode_until_alike(t, &key, &value, h, s, enough, &shape, &r):
+        if first.size == 0:
+            first[0] = shape
         if decode_shaped_rows(t, &key, &value, h, s, &shape, &r) < LEAST_SHAPED_ROWS:
             enough *= 2
     s.at = r.at

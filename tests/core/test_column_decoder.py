@@ -65,6 +65,31 @@ def test_each_column_is_filled_alone_and_the_others_are_absent(names: dict[str, 
     assert decode_table(LOG, wanted).rows == expected_rows(RECORDS, wanted)
 
 
+def test_records_of_one_size_in_two_batches_are_read_each_by_its_own_fields() -> None:
+    """What is a size in the records of the first batch is a byte of the values in those of the second."""
+    size = 40
+    first = [record(offset, b"v" * size, b"key%02d" % offset) for offset in range(10)]
+    other = b"four" + bytes([2 * size]) + b"w" * size
+    later = [record(offset, other, None) for offset in range(10, 20)]
+    for batches in ((first, later), (later, first)):
+        records = [one._replace(offset=at) for at, one in enumerate([*batches[0], *batches[1]])]
+        log = reference.write_batch(records[:10]) + reference.write_batch(records[10:])
+        assert len({reference.Header.unpack(log).size, len(log) // 2}) == 1
+        wanted = Wanted(headers=False)
+        assert decode_table(log, wanted).rows == expected_rows(records, wanted)
+
+
+def test_bytes_after_the_last_record_of_a_batch_are_found() -> None:
+    whole = reference.write_batch([record(offset, b"v" * 40, b"key") for offset in range(10)])
+    longer = bytearray(builders.patch_header(whole, batch_length=len(whole) - 12 + 3, repair_crc=False) + bytes(3))
+    builders.fix_crc(longer)
+    read = decoder(value="copy")
+    read.start_file(position=0, end_position=len(longer))
+    read.feed(longer, 0)
+    with pytest.raises(InvalidRecordError, match="3"):
+        read.run()
+
+
 def test_columns_not_asked_for_are_none() -> None:
     read = decoder(offset=True)
     read.start_file(position=0, end_position=0)
