@@ -43,7 +43,13 @@ def test_nothing_of_a_partition_is_written_after_a_batch_that_failed(cluster: Ka
         producer.produce("t", b"after it", partition=0)
     producer.purge()
     assert [record.value for record in cluster.records("t")] == [b"0"]
-    assert codes[:2] == [None, 87]
+    while len(codes) < 31:
+        with suppress(confluent_kafka.KafkaException):
+            producer.poll(0.05)
+    # librdkafka may report the batch that failed after others, which it drops from its queue.
+    assert codes[0] is None
+    assert 87 in codes[1:]
+    assert None not in codes[1:]
 
 
 @pytest.mark.parametrize(
