@@ -204,7 +204,7 @@ def consume(address: str, topic: str, count: int) -> int:
             "group.id": "bench",
             "enable.auto.commit": False,
             "check.crcs": False,
-            # By default it fetches nothing for a second once its queue is full, which takes half of the time or not.
+            # By default it fetches nothing for a second whenever its queue is full: one such pause doubles the time.
             "fetch.queue.backoff.ms": 1,
         }
     )

@@ -114,7 +114,9 @@ class _ReadAhead(Generic[Part, Item]):
         """Return the first open part, which is opened now if there is none; None after the last one."""
         while not self._open:
             with self._lock:
-                if not self._has_more and not self._open:
+                if self._open:
+                    break
+                if not self._has_more:
                     return None
                 is_mine = self._claim_opening()
             self._open_next() if is_mine else self._changed.wait(-1)
@@ -158,15 +160,19 @@ class _ReadAhead(Generic[Part, Item]):
             self._open_next() if is_mine else self._changed.wait(-1)
 
     def _decode_first(self, first: _Work[Item]) -> Iterator[Item]:
-        """Decode the first part, which was taken, while all helpers have other work, and yield its items."""
-        item = first.next_item()
-        while item is not None and not self._idle_helpers:
-            yield item
+        """Decode the first part, which was taken, and yield its items, until a helper takes it while one is read."""
+        while True:
             item = first.next_item()
-        with self._lock:
-            first.is_taken, first.is_done = False, item is None
-        if item is not None:
+            with self._lock:
+                first.is_taken, first.is_done = False, item is None
+                self._call_helpers()
+            if item is None:
+                return
             yield item
+            with self._lock:
+                if first.unread or not first.is_free:
+                    return
+                first.is_taken = True
 
     def _decode_one(self, work: _Work[Item]) -> None:
         """Decode and keep an item of a later part."""

@@ -251,6 +251,47 @@ def test_a_reader_who_stops_keeps_no_thread_running() -> None:
     assert list(items) == [200] * 19
 
 
+def test_a_helper_without_other_work_decodes_the_part_whose_items_are_being_read() -> None:
+    reader_has_an_item = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def decode(part: str) -> Generator[int, None, None]:
+        if part == "second":
+            assert reader_has_an_item.wait(timeout=WAIT_SECONDS)
+            yield 100
+            return
+        for number in range(50):
+            threads.append(threading.current_thread())
+            yield number
+
+    items = start(["first", "second"], decode, most_bytes_ahead=10_000)
+    assert next(items) == 0
+    assert threads == [threading.main_thread()]
+    reader_has_an_item.set()
+    wait_until(lambda: len(threads) == 50)
+    assert threading.main_thread() not in threads[1:]
+    assert list(items) == [*range(1, 50), 100]
+
+
+def test_items_that_the_reader_was_given_count_until_it_asks_for_more() -> None:
+    ahead = _ReadAhead(["first"], lambda _: iter([100] * 8), threads=2, size_of=int, most_bytes_ahead=1000)
+    (work,) = ahead._works
+    work.unread.extend((item, 100) for item in range(6))
+    work.is_done = True
+    ahead._open.append(work)
+    ahead._has_more = False
+    ahead._bytes_ahead = 600
+    items = ahead.items()
+    left = []
+    for number in range(6):
+        assert next(items) == number
+        left.append(ahead._bytes_ahead)
+    assert left == [600] * 4 + [200] * 2
+    assert list(items) == []
+    assert ahead._bytes_ahead == 0
+    ahead.close()
+
+
 def test_closing_waits_for_no_lock_that_a_thread_has() -> None:
     """At interpreter exit, and in a finalizer, it may be a thread that does not go on."""
 
