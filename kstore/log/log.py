@@ -625,8 +625,7 @@ class Log(Closing):
 
     def _range_sizes(self, threads: int) -> RangeSizes | None:
         """Return the sizes of the ranges in which this many threads read the log; see thread_range_sizes."""
-        is_costly = self._env.is_high_latency or self._env.has_views
-        return thread_range_sizes(self.size_in_bytes, threads=threads, is_costly=is_costly)
+        return thread_range_sizes(self.size_in_bytes, threads=threads, env=self._env)
 
     def _scan_finds_end(self) -> bool:
         """Whether the reader of the last of _scan_ranges finds the log's end."""

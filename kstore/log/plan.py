@@ -46,37 +46,42 @@ _MOST_FOUND_BYTES = 4 * MIB
 
 
 class RangeSizes(NamedTuple):
-    """The sizes of the ranges of a log: max_bytes, but of the last last_bytes of the log half of it, of the last half
-    of these a quarter: a thread that works on the last range so does not work for long while the others have none.
+    """The sizes of the ranges of a log: max_bytes, but with divides_last a half and quarters in place of the last range
+    and of less than a quarter after it: a thread that works on the last one so does not work for long while the others
+    have none.
     """
 
     max_bytes: int
-    last_bytes: int = 0
+    divides_last: bool = False
 
     def at(self, left: int) -> int:
         """Return the size of the range that begins so many bytes before the end of the log."""
-        if left > self.last_bytes:
+        quarter = self.max_bytes // 4
+        if left > self.max_bytes + quarter or not self.divides_last:
             return self.max_bytes
-        smaller = self.max_bytes // (2 if left > self.last_bytes // 2 else 4)
+        smaller = self.max_bytes // 2 if left > self.max_bytes - quarter else quarter
         return min(max(smaller, _LEAST_LAST_RANGE_BYTES), self.max_bytes)
 
 
-def thread_range_sizes(size_in_bytes: int, *, threads: int, is_costly: bool) -> RangeSizes | None:
+def thread_range_sizes(size_in_bytes: int, *, threads: int, env: Env) -> RangeSizes | None:
     """Return the sizes of the ranges in which threads read a log of this size, None for one thread: as large as may be.
 
-    Several threads get as many ranges each, of at most THREAD_RANGE_BYTES; a small log is one range.
-    Args: is_costly: each range begins with requests, so that few large ones are better.
+    Several threads get as many ranges each, of at most THREAD_RANGE_BYTES; a small log is one range. Where each range
+    begins with requests, few large ones are better; in a tier all but the last ones, which have their blocks in common.
     """
     if checked_int("threads", threads, least=1) == 1:
         return None
-    if is_costly or size_in_bytes < min(_LEAST_THREAD_RANGE_BYTES * threads, THREAD_RANGE_BYTES):
+    if size_in_bytes < min(_LEAST_THREAD_RANGE_BYTES * threads, THREAD_RANGE_BYTES):
         return RangeSizes(THREAD_RANGE_BYTES)
+    if env.is_high_latency:
+        divides_last = env.has_views and size_in_bytes >= _LEAST_ROUNDS * THREAD_RANGE_BYTES
+        return RangeSizes(THREAD_RANGE_BYTES, divides_last=divides_last)
     least_count = -(-size_in_bytes // THREAD_RANGE_BYTES)
     count = max(least_count, min(_RANGES_PER_THREAD * threads, size_in_bytes // _LEAST_THREAD_RANGE_BYTES))
     rounds = -(-count // threads)
     even = -(-size_in_bytes // (rounds * threads))
     most = min(even + even // _ROUNDING, THREAD_RANGE_BYTES)
-    return RangeSizes(most, last_bytes=threads * most if rounds >= _LEAST_ROUNDS else 0)
+    return RangeSizes(most, divides_last=rounds >= _LEAST_ROUNDS)
 
 
 class Share(NamedTuple):
@@ -230,7 +235,7 @@ class _Planner:
         self._find_split = find_split
         self._path = path
         self._sizes = sizes
-        self._bytes_after = _bytes_after(segments) if sizes is not None and sizes.last_bytes else {}
+        self._bytes_after = _bytes_after(segments) if sizes is not None and sizes.divides_last else {}
         self._start_offset = start_offset
         self._files: list[FileRange] = []
         self._identities: list[tuple[str, Identity]] = []

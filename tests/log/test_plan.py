@@ -14,7 +14,7 @@ import pytest
 
 import kstore
 from kstore.config import MIB, LogConfig
-from kstore.env import DEFAULT_ENV, OpenFiles
+from kstore.env import DEFAULT_ENV, LocalEnv, OpenFiles
 from kstore.errors import CorruptRecordError, UnsupportedMagicError
 from kstore.log.files.records import SegmentRecords
 from kstore.log.plan import THREAD_RANGE_BYTES, RangeSizes, ScanRange, thread_range_sizes
@@ -298,11 +298,11 @@ def test_what_a_crash_leaves_at_the_end_is_not_planned(directory: Path, tail: by
 @pytest.mark.parametrize("threads", [2, 3, 8])
 @pytest.mark.parametrize("size_in_bytes", [0, 1, 5_000_000, 46_452_547, 268_441_128, 10**12])
 def test_threads_get_as_many_ranges_each_of_no_more_than_a_few_mib(size_in_bytes: int, threads: int) -> None:
-    sizes = thread_range_sizes(size_in_bytes, threads=threads, is_costly=False)
+    sizes = thread_range_sizes(size_in_bytes, threads=threads, env=DEFAULT_ENV)
     assert sizes is not None
     size = sizes.max_bytes
     assert 1 <= size <= THREAD_RANGE_BYTES
-    assert sizes.last_bytes == (0 if size_in_bytes < 4 * threads * MIB else threads * size)
+    assert sizes.divides_last == (size_in_bytes >= 4 * threads * MIB)
     if 4 * threads * MIB < size_in_bytes < 6 * threads * THREAD_RANGE_BYTES:
         # Each range ends at a batch before its size, and so much that the last one has room for what they leave.
         count = -(-size_in_bytes // size)
@@ -311,25 +311,41 @@ def test_threads_get_as_many_ranges_each_of_no_more_than_a_few_mib(size_in_bytes
         assert count * size >= size_in_bytes + count * 15_000
 
 
+class SlowEnv(LocalEnv):
+    is_high_latency = True
+
+
+class ShowingEnv(SlowEnv):
+    has_views = True
+
+
 def test_one_thread_reads_ranges_as_large_as_may_be_and_threads_few_ones_where_each_costs_requests() -> None:
-    assert thread_range_sizes(10**9, threads=1, is_costly=False) is None
-    assert thread_range_sizes(20_000_000, threads=2, is_costly=True) == RangeSizes(THREAD_RANGE_BYTES)
+    assert thread_range_sizes(10**9, threads=1, env=DEFAULT_ENV) is None
+    for size_in_bytes in (20_000_000, 10**9):
+        assert thread_range_sizes(size_in_bytes, threads=2, env=SlowEnv()) == RangeSizes(THREAD_RANGE_BYTES)
+
+
+def test_threads_read_a_tier_in_large_ranges_of_which_the_last_one_is_divided() -> None:
+    even, divided = RangeSizes(8 * MIB), RangeSizes(8 * MIB, divides_last=True)
+    for size_in_bytes, sizes in ((0, even), (24 * MIB - 1, even), (24 * MIB, divided), (10**9, divided)):
+        assert thread_range_sizes(size_in_bytes, threads=2, env=ShowingEnv()) == sizes
+    assert thread_range_sizes(10**9, threads=1, env=ShowingEnv()) is None
 
 
 @pytest.mark.parametrize(
     ("size_in_bytes", "threads"), [(0, 2), (1, 2), (100_000, 8), (4 * MIB - 1, 2), (8 * MIB - 1, 8)]
 )
 def test_a_small_log_is_one_range_for_any_number_of_threads(size_in_bytes: int, threads: int) -> None:
-    assert thread_range_sizes(size_in_bytes, threads=threads, is_costly=False) == RangeSizes(THREAD_RANGE_BYTES)
+    assert thread_range_sizes(size_in_bytes, threads=threads, env=DEFAULT_ENV) == RangeSizes(THREAD_RANGE_BYTES)
 
 
-def test_the_last_ranges_are_halves_and_quarters_of_the_others() -> None:
-    sizes = RangeSizes(8 * MIB, last_bytes=16 * MIB)
-    assert [sizes.at(left) for left in (2**60, 16 * MIB + 1)] == [8 * MIB] * 2
-    assert [sizes.at(left) for left in (16 * MIB, 8 * MIB + 1)] == [4 * MIB] * 2
-    assert [sizes.at(left) for left in (8 * MIB, 1, 0)] == [2 * MIB] * 3
-    assert [RangeSizes(3 * MIB, last_bytes=6 * MIB).at(left) for left in (6 * MIB, 1)] == [3 * MIB // 2, MIB]
-    assert [RangeSizes(1000, last_bytes=2000).at(left) for left in (3000, 2000, 1)] == [1000] * 3
+def test_the_last_range_and_less_than_a_quarter_after_it_are_divided_into_a_half_and_quarters() -> None:
+    sizes = RangeSizes(8 * MIB, divides_last=True)
+    assert [sizes.at(left) for left in (2**60, 10 * MIB + 1)] == [8 * MIB] * 2
+    assert [sizes.at(left) for left in (10 * MIB, 8 * MIB, 6 * MIB + 1)] == [4 * MIB] * 3
+    assert [sizes.at(left) for left in (6 * MIB, 1, 0)] == [2 * MIB] * 3
+    assert [RangeSizes(3 * MIB, divides_last=True).at(left) for left in (3 * MIB, 1)] == [3 * MIB // 2, MIB]
+    assert [RangeSizes(1000, divides_last=True).at(left) for left in (2000, 1000, 1)] == [1000] * 3
     assert [RangeSizes(1000).at(left) for left in (2**60, 1)] == [1000] * 2
 
 
@@ -352,10 +368,10 @@ def test_the_ranges_of_a_scan_by_threads_are_of_one_size_but_the_last_ones(
     starts = range(0, len(batches), batches_of_segment)
     segments = [batches[at : at + batches_of_segment] for at in starts]
     directories = [write_partition(tmp_path, segments, partition=number) for number in range(2)]
-    even = [98_686] * 8
-    last = [49_294] * 2 + [24_598] * 3 + [18_130]
+    even = [98_686] * 9
+    last = [49_294, 24_598, 17_934]
     assert sizes_of(kstore.scan(directories[0], threads=2).ranges) == even + last
-    assert sizes_of(kstore.scan(directories, threads=2).ranges) == [98_686] * 9 + [91_826] + even + last
+    assert sizes_of(kstore.scan(directories, threads=2).ranges) == [*even, 91_826, *even, *last]
     given: list[ScanRange] = []
 
     def noted(ranges: Iterator[ScanRange]) -> Iterator[None]:
@@ -368,7 +384,7 @@ def test_the_ranges_of_a_scan_by_threads_are_of_one_size_but_the_last_ones(
             reads = log._reads(on_error)
             list(reads.scanned(5_000, None, noted, isolation="read_uncommitted", sizes=log._range_sizes(2)))
             if on_error == "raise":
-                assert sizes_of(given) == [98_686] * 3 + [49_294] * 2 + [24_598] * 3 + [21_560]
+                assert sizes_of(given) == [98_686] * 4 + [49_294, 24_598, 21_364]
             # Ranges around damage end where an index has an entry.
             assert min(sizes_of(given)[:3]) > 90_000
-            assert max(sizes_of(given)[-3:]) <= 98_765 // 4
+            assert max(sizes_of(given)[-2:]) <= 98_765 // 4
