@@ -2,7 +2,7 @@
 
 Measured: preads of 1 MiB into a reused buffer, alone and with the decode; two threads against one, and two processes
 that decode a half each; without codec over 256 MiB, since 64 MiB take two threads 15 ms, a tenth of which is their
-start.
+start; views into the contents of compressed batches.
 Compared with: `read()` of the whole file; mmap.
 """
 
@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 
@@ -56,6 +57,9 @@ TARGET_OF_TWO_WITH_CODEC = 1.8
 WITHOUT_TARGET = frozenset({"zstd"})
 # Two threads decode one uncompressed segment in 15 ms, a tenth of which is starting the thread and opening the log.
 SEGMENTS_FOR_THREADS = 4
+VIEWS, VIEWS_BY_TWO = "kstore Log, views", "kstore Log, views, two threads"
+CODECS_OF_VIEWS = ("lz4", "snappy")
+TARGET_OF_VIEWS = 0.95
 RANGES_OF_HALVES = 8
 
 
@@ -83,10 +87,12 @@ def touch_mapped(path: Path) -> int:
         return len(mapped)
 
 
-def decode_by_log(directory: Path, *, threads: int = 1) -> Iterator[pa.RecordBatch]:
+def decode_by_log(
+    directory: Path, *, threads: int = 1, binary: Literal["copy", "view"] = "copy"
+) -> Iterator[pa.RecordBatch]:
     """Decode a partition directory through the public interface."""
     with kstore.open_log(directory) as log:
-        yield from log.to_arrow_batches(columns=COLUMNS, threads=threads)
+        yield from log.to_arrow_batches(columns=COLUMNS, threads=threads, binary=binary)
 
 
 def decode_halves(halves: tuple[list[ScanRange], list[ScanRange]]) -> None:
@@ -142,6 +148,8 @@ def run(settings: Settings) -> Iterator[Case]:
 
     for codec in CODECS:
         yield threads_case(codec, settings)
+    for codec in CODECS_OF_VIEWS:
+        yield views_case(codec, settings)
 
 
 class Halves:
@@ -202,4 +210,26 @@ def threads_case(codec: str, settings: Settings) -> Case:
     case.add_ratio(TWO_THREADS, ONE_THREAD, target=None if codec in WITHOUT_TARGET else target)
     case.add_ratio(TWO_HALVES, ONE_THREAD)
     case.add_ratio(TWO_PROCESSES, ONE_THREAD)
+    return case
+
+
+def views_case(codec: str, settings: Settings) -> Case:
+    """Time copies, and views into the contents of compressed batches, by one thread and by two."""
+    spec = PartitionSpec(name="bench-0", value_bytes=100, segment_bytes=settings.segment_bytes, codec=codec)
+    data = partition(spec, settings.data_directory)
+    ways = {
+        ONE_THREAD: partial(decode_by_log, data.path),
+        VIEWS: partial(decode_by_log, data.path, binary="view"),
+        VIEWS_BY_TWO: partial(decode_by_log, data.path, binary="view", threads=2),
+    }
+    require_equal("columns", {name: digest_of_arrow(way()) for name, way in ways.items()})
+    case = Case(
+        title=f"Read and decode views of 100-byte values, {codec}",
+        unit="rec",
+        bytes_per_unit=data.size_in_bytes / data.record_count,
+    )
+    contestants = [Contestant(name, exhausting(way), data.record_count) for name, way in ways.items()]
+    case.samples = interleaved(contestants, settings)
+    case.add_ratio(VIEWS, ONE_THREAD, target=TARGET_OF_VIEWS)
+    case.add_ratio(VIEWS_BY_TWO, VIEWS)
     return case

@@ -60,23 +60,23 @@ cdef enum Progress:
 _PROGRESS = {NEED_CHUNK: "more", TABLE_FULL: "full", FILE_DONE: "done"}
 
 
-# Decompresses a payload, if its codec copies blocks, into `room`; s then reads its content. Other codecs, and payloads with an
-# error, are left to ColumnDecoder.inflate. Returns: OPENED; NEED_INFLATE; NEED_CONTENT_ROOM (of frame.room bytes);
-# FAILED.
-cdef Progress decompress_payload(const Header* h, Source* s, Frame* frame, const Block* room, int64_t limit,
+# Decompresses a payload, if its codec copies blocks, to `target`; s then reads its content. Other codecs, and payloads with
+# an error, are left to ColumnDecoder.inflate. Requires: `room` bytes and BLOCK_MARGIN at target. Returns: OPENED, with the
+# size in frame.found; NEED_INFLATE; NEED_CONTENT_ROOM (of frame.room bytes); FAILED.
+cdef Progress decompress_payload(const Header* h, Source* s, Frame* frame, uint8_t* target, int64_t room, int64_t limit,
                                  Problem* problem) noexcept nogil:
     cdef int codec = h.attributes & CODEC_MASK
     cdef int64_t size = s.end - s.at
     if h.magic < MAGIC_V2 or not copies_blocks(codec) \
             or check_blocks(codec, s.at, size, h.magic, limit, frame) != FRAME_OK:
         return NEED_INFLATE
-    if frame.room > room.capacity:
+    if frame.room > room:
         return NEED_CONTENT_ROOM
-    if decompress_checked(codec, s.at, size, limit, room.data, frame) != FRAME_OK:
+    if decompress_checked(codec, s.at, size, limit, target, frame) != FRAME_OK:
         return NEED_INFLATE
     if check_counts(h, frame.found, problem) != OK:
         return FAILED
-    s.at = s.view_base = room.data
+    s.at = target
     s.end = s.at + frame.found
     s.readable_end = s.end + BLOCK_MARGIN
     return OPENED
@@ -90,6 +90,8 @@ cdef enum:
     LEAST_ROWS = 16
     LARGEST_BATCH_BYTES = 1073741824
     MOST_VIEWED_BYTES = 16777216
+    # Of a buffer that the contents of several batches share, where views point into them.
+    MOST_SHARED_BYTES = 1310720
 
 _MODES = {None: MODE_ABSENT, "copy": MODE_COPY, "view": MODE_VIEW, "string": MODE_STRING}
 
@@ -120,7 +122,8 @@ cdef class ColumnDecoder:
         aborted: (producer id, first offset, offset of the abort marker) of transactions whose batches are skipped.
     Attributes: position: of the next batch; needed: the bytes of it that run() waits for; last_position: of the batch
         before it, -1 if none was passed since start_file.
-    Threads: one at a time; run() releases the GIL except for codecs of Python packages, wrappers, and views into payloads.
+    Threads: one at a time; run() releases the GIL except for codecs of Python packages and wrappers, and for views into
+        contents that are a large part of a table.
     """
 
     cdef Table table
@@ -131,7 +134,7 @@ cdef class ColumnDecoder:
     cdef int64_t chunk_position, end_position, least_offset, next_base_offset
     cdef int64_t max_batch_bytes, max_decompressed_bytes, batch_bytes
     cdef int64_t batch_rows, first_row, viewed_bytes
-    cdef bint in_batch, inflated, finds_end, verify_crc, wants_bodies, has_views, wants_offset, wants_timestamp, started, running
+    cdef bint in_batch, inflated, is_in_content, finds_end, verify_crc, wants_bodies, has_views, wants_offset, wants_timestamp, started, running
     cdef bint allows_low_last_offset
     cdef int32_t chunk_view
     cdef readonly int64_t position, needed, last_position
@@ -139,7 +142,9 @@ cdef class ColumnDecoder:
     cdef int64_t chunk_size
     cdef object chunk_bytes, payload
     cdef ColumnBuffer reused        # what the chunk is in, if DirectReads fills it again
-    cdef ColumnBuffer content
+    cdef ColumnBuffer content       # of the batch, or with views of several ones
+    cdef int64_t content_used       # by those that views point into
+    cdef int32_t content_view       # -1: no view of the table may point into it
     cdef Frame frame
     cdef object decompress, path
     cdef list view_buffers
@@ -164,6 +169,7 @@ cdef class ColumnDecoder:
         self.table.headers.values.mode = MODE_COPY
         self.wants_bodies = key is not None or value is not None or headers
         self.has_views = "view" in (key, value)
+        self.content_view = -1
         self.source.start_offset = start_offset
         self.source.end_offset = INT64_MAX if end_offset is None else end_offset
         self.batch_bytes = batch_bytes
@@ -209,7 +215,12 @@ cdef class ColumnDecoder:
             return 0
         if self.chunk_bytes is not None:
             self.add_chunk_view()
-        if self.in_batch and self.inflated:
+        if self.in_batch and self.inflated and self.is_in_content:
+            # The table before has views into it as well, so no other batch comes in.
+            self.view_buffers.append(self.content)
+            self.source.view_buffer = <int32_t>(len(self.view_buffers) - 1)
+            self.viewed_bytes += self.content.size
+        elif self.in_batch and self.inflated:
             self.add_payload_view()
         elif self.in_batch:
             self.source.view_buffer = self.chunk_view
@@ -280,6 +291,7 @@ cdef class ColumnDecoder:
         if self.table.rows == 0:
             self.view_buffers = []
             self.viewed_bytes = 0
+            self.content_view = -1
         self.view_buffers.append(self.chunk_bytes)
         self.chunk_view = <int32_t>(len(self.view_buffers) - 1)
         self.viewed_bytes += self.chunk_size
@@ -329,14 +341,33 @@ cdef class ColumnDecoder:
             if progress == NEED_INFLATE:
                 self.inflate()
             elif progress == NEED_CONTENT_ROOM:
-                self.content = ColumnBuffer(0)
-                self.content = ColumnBuffer(self.frame.room)
+                self.new_content()
             elif progress == NEED_BATCH_ROWS:
                 self.batches.grow(0)
             elif progress == FAILED:
                 self.grow_or_raise()
             else:
                 return _PROGRESS[progress]
+
+    # Makes room for the content of the next batch.
+    cdef int new_content(self) except -1:
+        self.end_content()
+        self.content = ColumnBuffer(0)
+        self.content = ColumnBuffer(self.shared_bytes() if self.has_views else self.frame.room)
+        self.content_used = 0
+        if self.has_views:
+            self.view_buffers.append(self.content)
+            self.content_view = <int32_t>(len(self.view_buffers) - 1)
+        return 0
+
+    # After it the views of the table point into no more of the content.
+    cdef void end_content(self) noexcept:
+        if self.content_view >= 0:
+            self.content.size = self.content_used
+            self.content_view = -1
+
+    cdef int64_t shared_bytes(self) noexcept nogil:
+        return min(self.batch_bytes + self.batch_bytes // 4, <int64_t>MOST_SHARED_BYTES)
 
     # Reads the chunk that is needed. Returns: False if the caller has to.
     cdef bint read_chunk(self, DirectReads reads, int fd) noexcept nogil:
@@ -353,6 +384,7 @@ cdef class ColumnDecoder:
             reads.may_fill = False
             if self.table.rows == 0:
                 reads.views = self.viewed_bytes = 0
+                self.content_view = -1
             self.chunk_view = reads.views
             self.viewed_bytes += size
         return True
@@ -402,11 +434,9 @@ cdef class ColumnDecoder:
             if self.fills_from_header():
                 status = fill_from_header(&self.table, &self.h, &self.source, &self.problem)
             elif self.h.attributes & CODEC_MASK and not self.inflated:
-                progress = NEED_INFLATE if self.has_views else decompress_payload(
-                    &self.h, &self.source, &self.frame, &self.content.block, self.max_decompressed_bytes, &self.problem)
+                progress = self.decompress_batch()
                 if progress != OPENED:
                     return progress
-                self.inflated = True
                 continue
             elif self.h.magic < MAGIC_V2:
                 status = decode_messages(&self.table, &self.h, &self.source, self.verify_crc, &self.problem)
@@ -429,6 +459,25 @@ cdef class ColumnDecoder:
             if status == STOPPED:
                 return TABLE_FULL
             self.close_batch()
+
+    # Returns: as decompress_payload.
+    cdef Progress decompress_batch(self) noexcept nogil:
+        cdef int64_t used = self.content_used if self.content_view >= 0 else 0
+        cdef int64_t room = -1 if self.has_views and self.content_view < 0 else self.content.block.capacity - used
+        cdef Progress progress = decompress_payload(
+            &self.h, &self.source, &self.frame, self.content.block.data + used, room, self.max_decompressed_bytes,
+            &self.problem)
+        if progress == NEED_CONTENT_ROOM and self.has_views and self.frame.room > self.shared_bytes() // 4:
+            return NEED_INFLATE
+        if progress != OPENED:
+            return progress
+        self.inflated = self.is_in_content = True
+        if self.has_views:
+            self.source.view_base = self.content.block.data
+            self.source.view_buffer = self.content_view
+            self.content_used += self.frame.found
+            self.viewed_bytes += self.frame.found
+        return OPENED
 
     # Whether a table with views ends where its chunk does, so that it keeps no other: if it is half full, and the next
     # chunk would fill it.
@@ -607,6 +656,7 @@ cdef class ColumnDecoder:
         if self.has_views:
             self.add_payload_view()
         self.inflated = True
+        self.is_in_content = False
         return 0
 
     cdef int grow_or_raise(self) except -1:
@@ -635,6 +685,7 @@ cdef class ColumnDecoder:
             self.start_table()
         if self.in_batch:
             self.note_batch()
+        self.end_content()
         out.row_count = out.end = rows
         out.offset = resized(self.offsets, 8 * rows)
         out.timestamp = resized(self.timestamps, 8 * rows)

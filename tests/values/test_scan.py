@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import duckdb
 import polars as pl
@@ -16,7 +16,10 @@ import pytest
 import kstore
 from kstore.errors import InvalidSchemaError, RecordDeserializationError, SchemaNotFoundError
 from tests.making.avro_values import encoded
+from tests.making.batches import record as record_at
+from tests.making.batches import write_partition
 from tests.making.rides import KEY, ROWS, V1, V2, framed, registered, write_rides
+from tests.reference.codec import write_batch
 from tests.values.test_resolution import record
 
 
@@ -67,6 +70,17 @@ def test_schemas_may_be_of_another_root(root: Path, tmp_path: Path) -> None:
         kstore.scan(partition, value="avro")
     for schemas in (root, kstore.read_schemas(root)):
         assert kstore.scan(partition, value="avro", schemas=schemas).to_table()["value"].to_pylist() == ROWS
+
+
+@pytest.mark.parametrize("binary", ["copy", "view"])
+def test_numbers_are_read_whether_bytes_are_copies_or_views(tmp_path: Path, binary: Literal["copy", "view"]) -> None:
+    numbers = [7, None, -1, 2**62]
+    records = [
+        record_at(at, None if one is None else one.to_bytes(8, "big", signed=True)) for at, one in enumerate(numbers)
+    ]
+    directory = write_partition(tmp_path, [[write_batch(records)]])
+    scan = kstore.scan(directory, value="long", columns=["value", "key"], binary=binary)
+    assert scan.to_table()["value"].to_pylist() == numbers
 
 
 def test_failfast_ends_with_an_error_after_the_rows_before_it(root: Path) -> None:
