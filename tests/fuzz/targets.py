@@ -44,6 +44,8 @@ def check_batch(data: bytes) -> None:
 COLUMN_WISHES = (
     columns.ALL,
     columns.Wanted(key="view", value="view", headers=False),
+    # Contents of lz4 share a buffer.
+    columns.Wanted(key="view", value="view", headers=False, batch_bytes=1 << 19),
     columns.Wanted(key="copy", value="copy", headers=False),
     columns.Wanted(key="view", value=None, headers=False, batch_bytes=70, chunk_bytes=70),
     columns.Wanted(key="string", value="string", timestamp=False, batch_bytes=1, chunk_bytes=1),
