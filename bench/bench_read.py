@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ from bench.common import (
     without_result,
 )
 from bench.core_decode import columns_of, record_batch_of
-from bench.data import PartitionSpec, partition
+from bench.data import PartitionData, PartitionSpec, partition
 from bench.digest import digest_of_arrow
 from kstore.arrow import record_batches
 from kstore.log.plan import ScanRange
@@ -178,6 +178,15 @@ class Halves:
         return sum(int(child.stdout.readline()) for child in self._children if child.stdout is not None)
 
 
+def scans_case(
+    title: str, data: PartitionData, ways: Mapping[str, Callable[[], Iterator[pa.RecordBatch]]]
+) -> tuple[Case, list[Contestant]]:
+    """Check that all ways to scan a partition give the same columns; return a case, and the ways as contestants."""
+    require_equal("columns", {name: digest_of_arrow(way()) for name, way in ways.items()})
+    case = Case(title=title, unit="rec", bytes_per_unit=data.size_in_bytes / data.record_count)
+    return case, [Contestant(name, exhausting(way), data.record_count) for name, way in ways.items()]
+
+
 def threads_case(codec: str, settings: Settings) -> Case:
     """Time the same scan with one thread, with two threads, and with two processes, which share nothing."""
     segment_count = SEGMENTS_FOR_THREADS if codec == "none" else 1
@@ -190,13 +199,7 @@ def threads_case(codec: str, settings: Settings) -> Case:
     )
     data = partition(spec, settings.data_directory)
     ways = {ONE_THREAD: partial(decode_by_log, data.path), TWO_THREADS: partial(decode_by_log, data.path, threads=2)}
-    require_equal("columns", {name: digest_of_arrow(way()) for name, way in ways.items()})
-    case = Case(
-        title=f"Read and decode by threads, 100-byte values, {codec}",
-        unit="rec",
-        bytes_per_unit=data.size_in_bytes / data.record_count,
-    )
-    contestants = [Contestant(name, exhausting(way), data.record_count) for name, way in ways.items()]
+    case, contestants = scans_case(f"Read and decode by threads, 100-byte values, {codec}", data, ways)
     with kstore.open_log(data.path) as log:
         ranges = log.plan(max_bytes=data.size_in_bytes // RANGES_OF_HALVES)
     parts = (ranges[: len(ranges) // 2], ranges[len(ranges) // 2 :])
@@ -222,13 +225,7 @@ def views_case(codec: str, settings: Settings) -> Case:
         VIEWS: partial(decode_by_log, data.path, binary="view"),
         VIEWS_BY_TWO: partial(decode_by_log, data.path, binary="view", threads=2),
     }
-    require_equal("columns", {name: digest_of_arrow(way()) for name, way in ways.items()})
-    case = Case(
-        title=f"Read and decode views of 100-byte values, {codec}",
-        unit="rec",
-        bytes_per_unit=data.size_in_bytes / data.record_count,
-    )
-    contestants = [Contestant(name, exhausting(way), data.record_count) for name, way in ways.items()]
+    case, contestants = scans_case(f"Read and decode views of 100-byte values, {codec}", data, ways)
     case.samples = interleaved(contestants, settings)
     case.add_ratio(VIEWS, ONE_THREAD, target=TARGET_OF_VIEWS)
     case.add_ratio(VIEWS_BY_TWO, VIEWS)

@@ -134,7 +134,7 @@ cdef class ColumnDecoder:
     cdef int64_t chunk_position, end_position, least_offset, next_base_offset
     cdef int64_t max_batch_bytes, max_decompressed_bytes, batch_bytes
     cdef int64_t batch_rows, first_row, viewed_bytes
-    cdef bint in_batch, inflated, is_in_content, finds_end, verify_crc, wants_bodies, has_views, wants_offset, wants_timestamp, started, running
+    cdef bint in_batch, inflated, finds_end, verify_crc, wants_bodies, has_views, wants_offset, wants_timestamp, started, running
     cdef bint allows_low_last_offset
     cdef int32_t chunk_view
     cdef readonly int64_t position, needed, last_position
@@ -215,7 +215,7 @@ cdef class ColumnDecoder:
             return 0
         if self.chunk_bytes is not None:
             self.add_chunk_view()
-        if self.in_batch and self.inflated and self.is_in_content:
+        if self.in_batch and self.source.view_base == self.content.block.data:
             # The table before has views into it as well, so no other batch comes in.
             self.view_buffers.append(self.content)
             self.source.view_buffer = <int32_t>(len(self.view_buffers) - 1)
@@ -462,16 +462,15 @@ cdef class ColumnDecoder:
 
     # Returns: as decompress_payload.
     cdef Progress decompress_batch(self) noexcept nogil:
-        cdef int64_t used = self.content_used if self.content_view >= 0 else 0
-        cdef int64_t room = -1 if self.has_views and self.content_view < 0 else self.content.block.capacity - used
+        cdef int64_t room = self.content.block.capacity - self.content_used
         cdef Progress progress = decompress_payload(
-            &self.h, &self.source, &self.frame, self.content.block.data + used, room, self.max_decompressed_bytes,
-            &self.problem)
+            &self.h, &self.source, &self.frame, self.content.block.data + self.content_used,
+            -1 if self.has_views and self.content_view < 0 else room, self.max_decompressed_bytes, &self.problem)
         if progress == NEED_CONTENT_ROOM and self.has_views and self.frame.room > self.shared_bytes() // 4:
             return NEED_INFLATE
         if progress != OPENED:
             return progress
-        self.inflated = self.is_in_content = True
+        self.inflated = True
         if self.has_views:
             self.source.view_base = self.content.block.data
             self.source.view_buffer = self.content_view
@@ -656,7 +655,6 @@ cdef class ColumnDecoder:
         if self.has_views:
             self.add_payload_view()
         self.inflated = True
-        self.is_in_content = False
         return 0
 
     cdef int grow_or_raise(self) except -1:
